@@ -100,6 +100,33 @@ def viterbi(emissions: Matrix, transitions: Matrix, start: Vector, end: Vector) 
     return max(scores, key=lambda path: scores[path])
 
 
+def path_probabilities(emissions: Matrix, transitions: Matrix, start: Vector, end: Vector) -> dict[Path, float]:
+    scores = all_path_scores(emissions, transitions, start, end)
+    total = sum(math.exp(score) for score in scores.values())
+    return {path: math.exp(score) / total for path, score in scores.items()}
+
+
+def marginals(probabilities: dict[Path, float], num_tags: int) -> Matrix:
+    """Give the probability of each tag at each position."""
+    length = len(next(iter(probabilities)))
+    return [
+        [sum(p for path, p in probabilities.items() if path[t] == j) for j in range(num_tags)] for t in range(length)
+    ]
+
+
+def pair_marginals(probabilities: dict[Path, float], num_tags: int) -> Matrix:
+    """Give how often each tag is expected to follow each other."""
+    counts = [[0.0] * num_tags for _ in range(num_tags)]
+    for path, p in probabilities.items():
+        for i, j in itertools.pairwise(path):
+            counts[i][j] += p
+    return counts
+
+
+def entropy(probabilities: dict[Path, float]) -> float:
+    return -sum(p * math.log(p) for p in probabilities.values() if p > 0)
+
+
 def valid(items: Sequence, mask: Sequence[bool]) -> list:
     """Keep what the mask keeps: how a hole is skipped."""
     return [item for item, kept in zip(items, mask, strict=True) if kept]

@@ -1,5 +1,6 @@
-"""The conditional random field as a module: `torchcrf.CRF`'s parameters and calls, on any mask."""
+"""The conditional random field as a module: `torchcrf.CRF`'s parameters and calls, on any mask, and what it lacks."""
 
+import itertools
 from typing import Literal
 
 import torch
@@ -7,8 +8,12 @@ import torchcrf
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_dim, check_last_dim, check_positive, must, require
+from polyembed._checks import check_choice, check_dim, check_last_dim, check_positive, class_name, must, require
 from polyembed.functional import crf
+from polyembed.tagging.constraints import Constraints
+
+Emissions = Float[Tensor, "first second tag"]
+Mask = Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None
 
 
 class CRF(torchcrf.CRF):  # type: ignore[misc]
@@ -17,41 +22,62 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.functional.path_score`.
     Parameters, ``forward`` and ``decode`` are those of ``torchcrf.CRF``: its checkpoints load, and programs that pass
     `batch_first` go on; the default differs. Beyond it: a mask may have holes and may start with one, tags under the
-    mask may hold anything, -100 included, an empty row has log-probability 0 and decodes to ``[]``, and decoding
-    never waits for a GPU token by token.
+    mask may hold anything, -100 included, an empty row has log-probability 0 and decodes to ``[]``, and the sums are
+    in float32 for narrower emissions. A score of -inf forbids a tag or a transition and nothing becomes NaN of it.
+
+    The gradient is written down (the marginals), not traced; second derivatives and forward-mode are exact, too.
+    ``forward`` and ``decode_tensor`` compile as one graph for all lengths, and never make the host wait for a GPU.
 
     Args:
         num_tags: How many tags.
         batch_first: Whether the first axis is the batch; True here, False in torchcrf.
+        constraints: Which tags may begin, follow each other and end, in training and in decoding.
 
     Shape:
         emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``.
 
     Raises:
-        ValueError: Shapes that do not fit, or a tag id outside the tag set.
+        ValueError: Shapes that do not fit, a tag id outside the tag set, or emissions that forbid every path (`decode`
+            alone looks for that; `decode_tensor` gives `ignore_index`).
         TypeError: A mask that is neither bool nor uint8.
 
     Example:
-        >>> crf = CRF(5)
-        >>> emissions = torch.zeros(2, 3, 5)
-        >>> crf.decode(emissions, torch.tensor([[True, True, True], [False, True, False]]))[1].__len__()
-        1
+        >>> crf = CRF(3, constraints=Constraints.bio(["O", "B-PER", "I-PER"]))
+        >>> emissions = torch.tensor([[[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]]])
+        >>> crf.decode(emissions)
+        [[1, 2]]
+        >>> crf.marginals(emissions)[0, 0, 2].item()
+        0.0
 
     Deviations: `batch_first` is True by default. A row whose first position is masked is an error in torchcrf.
+    `constraints` are buffers that no state dict holds, so that checkpoints stay torchcrf's.
     """
 
-    def __init__(self, num_tags: int, batch_first: bool = True) -> None:
+    allowed_transitions: Tensor | None
+    allowed_start: Tensor | None
+    allowed_end: Tensor | None
+
+    def __init__(self, num_tags: int, batch_first: bool = True, *, constraints: Constraints | None = None) -> None:
         check_positive(num_tags=num_tags)
+        if constraints is not None:
+            if not isinstance(constraints, Constraints):
+                raise TypeError(must("constraints", "be Constraints or None", class_name(constraints)))
+            require(constraints.num_tags == num_tags, "constraints", f"be for {num_tags} tags", constraints.num_tags)
         super().__init__(num_tags, batch_first)
+        self.constraints = constraints
+        for name in ("transitions", "start", "end"):
+            allowed = None if constraints is None else torch.tensor(getattr(constraints, name), device="cpu")
+            self.register_buffer(f"allowed_{name}", allowed, persistent=False)
 
     def __repr__(self) -> str:
-        return f"CRF({self.num_tags}, batch_first={self.batch_first})"
+        constrained = "" if self.constraints is None else f", constraints={self.constraints!r}"
+        return f"CRF({self.num_tags}, batch_first={self.batch_first}{constrained})"
 
     def forward(
         self,
-        emissions: Float[Tensor, "first second tag"],
+        emissions: Emissions,
         tags: Int[Tensor, "first second"],
-        mask: Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None = None,
+        mask: Mask = None,
         reduction: Literal["none", "sum", "mean", "token_mean"] = "sum",
     ) -> Float[Tensor, "*batch"]:
         """Compute the log-likelihood, as torchcrf does.
@@ -77,10 +103,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         return log_prob.sum()
 
     def log_prob(
-        self,
-        emissions: Float[Tensor, "first second tag"],
-        tags: Int[Tensor, "first second"],
-        mask: Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None = None,
+        self, emissions: Emissions, tags: Int[Tensor, "first second"], mask: Mask = None
     ) -> Float[Tensor, " batch"]:
         """Compute the log-probability of the given tags.
 
@@ -90,13 +113,12 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             mask: True (or 1) = valid; None = all valid.
 
         Returns:
-            One value a row in nats, 0 for an empty row.
+            One value a row in nats: 0 for an empty row, -inf for tags that the constraints or a score of -inf forbid.
         """
-        emissions, mask = self._prepare(emissions, mask)
+        emissions, mask, *scores = self._prepare(emissions, mask)
         if not self.batch_first:
             tags = tags.transpose(0, 1)
         require(tags.shape == mask.shape, "tags", f"have shape {tuple(mask.shape)}", tuple(tags.shape))
-        scores = self._scores(emissions)
         try:
             return crf.path_score(emissions, tags, mask, *scores) - crf.log_partition(emissions, mask, *scores)
         except (IndexError, RuntimeError) as error:
@@ -104,11 +126,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
                 raise
             raise ValueError(must("tags", f"lie in [0, {self.num_tags}) where the mask is on", error)) from error
 
-    def decode(
-        self,
-        emissions: Float[Tensor, "first second tag"],
-        mask: Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None = None,
-    ) -> list[list[int]]:
+    def decode(self, emissions: Emissions, mask: Mask = None) -> list[list[int]]:
         """Find the most likely tags, as torchcrf does.
 
         Args:
@@ -117,36 +135,99 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
 
         Returns:
             The tag ids of each row's valid words.
+
+        Raises:
+            ValueError: Emissions that, with the constraints, leave a row no path at all.
         """
-        tags = self.decode_tensor(emissions, mask, ignore_index=-1)
-        return [[tag for tag in row if tag >= 0] for row in tags.tolist()]
+        emissions, mask, *scores = self._prepare(emissions, mask)
+        tags = crf.viterbi(emissions, mask, *scores, ignore_index=-1)
+        ends = mask.sum(1).cumsum(0).tolist()
+        valid = tags[mask].tolist()
+        paths = [valid[start:end] for start, end in itertools.pairwise([0, *ends])]
+        if -1 in valid:
+            row = next(i for i, path in enumerate(paths) if -1 in path)
+            raise ValueError(must("emissions", "leave each row a path that is not forbidden", f"none in row {row}"))
+        return paths
 
     def decode_tensor(
-        self,
-        emissions: Float[Tensor, "first second tag"],
-        mask: Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None = None,
-        *,
-        ignore_index: int = -100,
+        self, emissions: Emissions, mask: Mask = None, *, ignore_index: int = -100
     ) -> Int[Tensor, "batch word"]:
         """Find the most likely tags, as one tensor, batch first.
 
         Args:
             emissions: Scores of each tag at each word.
             mask: True (or 1) = valid; None = all valid.
-            ignore_index: What stands at masked positions.
+            ignore_index: What stands at masked positions, and in rows that have no path that is not forbidden.
 
         Returns:
             ``(batch, word)`` int64.
         """
-        emissions, mask = self._prepare(emissions, mask)
-        return crf.viterbi(emissions, mask, *self._scores(emissions), ignore_index=ignore_index)
+        return crf.viterbi(*self._prepare(emissions, mask), ignore_index=ignore_index)
 
-    def _scores(self, emissions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = emissions.dtype
-        return self.transitions.to(dtype), self.start_transitions.to(dtype), self.end_transitions.to(dtype)
+    def marginals(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, "batch word tag"]:
+        """Compute the probability of each tag at each word over all paths, batch first.
 
-    def _prepare(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Check, put the batch first, and widen to at least float32."""
+        Args:
+            emissions: Scores of each tag at each word.
+            mask: True (or 1) = valid; None = all valid.
+
+        Returns:
+            ``(batch, word, tag)``; zeros at masked positions.
+        """
+        return crf.marginals(*self._prepare(emissions, mask))
+
+    def entropy(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, " batch"]:
+        """Compute the entropy of the distribution over paths.
+
+        Args:
+            emissions: Scores of each tag at each word.
+            mask: True (or 1) = valid; None = all valid.
+
+        Returns:
+            One value a row in nats, 0 for an empty row.
+        """
+        return crf.entropy(*self._prepare(emissions, mask))
+
+    def n_best(self, emissions: Emissions, k: int, mask: Mask = None, *, ignore_index: int = -100) -> crf.BestPaths:
+        """Find the k most likely paths, batch first.
+
+        Args:
+            emissions: Scores of each tag at each word.
+            k: How many.
+            mask: True (or 1) = valid; None = all valid.
+            ignore_index: What stands at masked positions, and where a row has fewer paths.
+
+        Returns:
+            ``tags (batch, path, word)`` and ``log_probs (batch, path)``, the best first.
+        """
+        return crf.n_best(*self._prepare(emissions, mask), k, ignore_index=ignore_index)
+
+    def sample(
+        self,
+        emissions: Emissions,
+        num_samples: int = 1,
+        mask: Mask = None,
+        *,
+        generator: torch.Generator | None = None,
+        ignore_index: int = -100,
+    ) -> Int[Tensor, "sample batch word"]:
+        """Draw paths with their probability.
+
+        Args:
+            emissions: Scores of each tag at each word.
+            num_samples: How many paths of each row.
+            mask: True (or 1) = valid; None = all valid.
+            generator: Draws the numbers, on the device of the emissions; torch's own if None.
+            ignore_index: What stands at masked positions, and in rows that have no path that is not forbidden.
+
+        Returns:
+            ``(sample, batch, word)`` int64.
+        """
+        arguments = self._prepare(emissions, mask)
+        return crf.sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
+
+    def _prepare(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Check, put the batch first, widen to at least float32, and forbid: the arguments of `functional.crf`."""
         check_dim("emissions", emissions, 3, "batch, word, tag" if self.batch_first else "word, batch, tag")
         check_last_dim("emissions", emissions, self.num_tags)
         if mask is None:
@@ -157,4 +238,13 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         require(tuple(mask.shape) == shape, "mask", f"have shape {shape}", tuple(mask.shape))
         if not self.batch_first:
             emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
-        return emissions.to(torch.promote_types(emissions.dtype, torch.float32)), mask.bool()
+        dtype = torch.promote_types(emissions.dtype, torch.float32)
+        transitions, start, end = (
+            scores.to(dtype) if allowed is None else scores.to(dtype).masked_fill(~allowed, float("-inf"))
+            for scores, allowed in (
+                (self.transitions, self.allowed_transitions),
+                (self.start_transitions, self.allowed_start),
+                (self.end_transitions, self.allowed_end),
+            )
+        )
+        return emissions.to(dtype), mask.bool(), transitions, start, end

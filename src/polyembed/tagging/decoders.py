@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, must, require
 from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed.functional.masking import select_valid
+from polyembed.tagging.constraints import Constraints
 from polyembed.tagging.crf import CRF
 
 IGNORE_INDEX = -100
@@ -36,6 +37,11 @@ class Decoder(PretrainedModule):
     def num_tags(self) -> int:
         """Count the tags."""
         return self.linear.out_features
+
+    @property
+    def constraints(self) -> Constraints | None:
+        """Say which sequences of tags the decoder can give; None = all."""
+        return None
 
     def emissions(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
@@ -70,6 +76,12 @@ class Decoder(PretrainedModule):
     ) -> Int[Tensor, "batch word"]:
         """Find the best tags; -100 at masked positions."""
 
+    @abstractmethod
+    def probabilities(
+        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch word tag"]:
+        """Compute the probability of each tag at each word; zeros at masked positions."""
+
     def forward(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
@@ -89,7 +101,7 @@ class Decoder(PretrainedModule):
         return {"in_features": self.linear.in_features, "num_tags": self.num_tags}
 
     def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
+        return repr_call(self, **{name: value for name, value in self.get_config().items() if value is not None})
 
 
 class CRFDecoder(Decoder):
@@ -98,6 +110,7 @@ class CRFDecoder(Decoder):
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
+        constraints: Which tags may begin, follow each other and end, in training and in decoding.
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
@@ -114,9 +127,14 @@ class CRFDecoder(Decoder):
     Deviations: none.
     """
 
-    def __init__(self, in_features: int, num_tags: int) -> None:
+    def __init__(self, in_features: int, num_tags: int, *, constraints: Constraints | None = None) -> None:
         super().__init__(in_features, num_tags)
-        self.crf = CRF(num_tags)
+        self.crf = CRF(num_tags, constraints=constraints)
+
+    @property
+    def constraints(self) -> Constraints | None:
+        """Say which tags may begin, follow each other and end."""
+        return self.crf.constraints
 
     def loss(
         self,
@@ -150,6 +168,24 @@ class CRFDecoder(Decoder):
             Tag ids, -100 at masked positions.
         """
         return self.crf.decode_tensor(self.emissions(features, mask), mask)
+
+    def probabilities(
+        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch word tag"]:
+        """Compute the marginal probability of each tag at each word.
+
+        Args:
+            features: Words' features.
+            mask: True = a word; None = all are.
+
+        Returns:
+            ``(batch, word, tag)``, in at least float32; zeros at masked positions.
+        """
+        return self.crf.marginals(self.emissions(features, mask), mask)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "constraints": self.constraints}
 
 
 class SoftmaxDecoder(Decoder):
@@ -217,3 +253,19 @@ class SoftmaxDecoder(Decoder):
         """
         tags = self.emissions(features, mask).argmax(-1)
         return tags if mask is None else torch.where(mask, tags, IGNORE_INDEX)
+
+    def probabilities(
+        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch word tag"]:
+        """Compute the softmax of each word's scores.
+
+        Args:
+            features: Words' features.
+            mask: True = a word; None = all are.
+
+        Returns:
+            ``(batch, word, tag)``, in at least float32; zeros at masked positions.
+        """
+        emissions = self.emissions(features, mask)
+        wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32)).softmax(-1)
+        return select_valid(wide, mask)

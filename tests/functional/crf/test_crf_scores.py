@@ -1,0 +1,230 @@
+"""Scores and probabilities of paths against all paths, on every mask of four, by each of the three methods."""
+
+import itertools
+
+import oracles
+import pytest
+import torch
+from torch import Tensor
+
+from polyembed.functional import entropy, log_partition, marginals, pair_marginals, path_score
+
+MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
+NUM_TAGS = 3
+METHODS = ["analytic", "loop", "scan"]
+INFINITE = float("inf")
+
+Scores = tuple[Tensor, Tensor, Tensor]
+
+
+@pytest.fixture
+def emissions() -> Tensor:
+    return torch.randn(16, 4, NUM_TAGS, dtype=torch.float64)
+
+
+@pytest.fixture
+def tags() -> Tensor:
+    return torch.randint(NUM_TAGS, (16, 4))
+
+
+@pytest.fixture
+def scores() -> Scores:
+    shapes = (NUM_TAGS, NUM_TAGS), (NUM_TAGS,), (NUM_TAGS,)
+    return tuple(torch.randn(shape, dtype=torch.float64) for shape in shapes)
+
+
+def partition(method: str, emissions: Tensor, mask: Tensor, *scores: Tensor) -> Tensor:
+    """Compute by any method; scan stands only where something compiles."""
+    if method != "scan":
+        return log_partition(emissions, mask, *scores, method=method)
+    compiled = torch.compile(log_partition, fullgraph=True, backend="aot_eager", dynamic=True)
+    return compiled(emissions, mask, *scores)
+
+
+def chains(emissions: Tensor, masks: Tensor = MASKS) -> list[list[list[float]]]:
+    """Keep the valid positions of each row, as the papers' equations have it."""
+    return [oracles.valid(row, mask) for row, mask in zip(emissions.tolist(), masks.tolist(), strict=True)]
+
+
+def probabilities(emissions: Tensor, scores: Scores) -> list[dict[oracles.Path, float] | None]:
+    lists = [score.tolist() for score in scores]
+    return [oracles.path_probabilities(chain, *lists) if chain else None for chain in chains(emissions)]
+
+
+def test_path_score_equals_the_loop(emissions, tags, scores) -> None:
+    lists = [score.tolist() for score in scores]
+    paths = [tuple(oracles.valid(row, mask)) for row, mask in zip(tags.tolist(), MASKS.tolist(), strict=True)]
+    expected = [oracles.path_score(chain, path, *lists) for chain, path in zip(chains(emissions), paths, strict=True)]
+    spoilt = torch.where(MASKS, tags, -100)
+    torch.testing.assert_close(
+        path_score(emissions, spoilt, MASKS, *scores), torch.tensor(expected, dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_partition_sums_over_all_paths(emissions, scores, method: str) -> None:
+    lists = [score.tolist() for score in scores]
+    expected = [oracles.log_partition(chain, *lists) if chain else 0.0 for chain in chains(emissions)]
+    found = partition(method, emissions, MASKS, *scores)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_partition_on_random_masks(scores) -> None:
+    """Longer rows than those whose every mask is tried."""
+    emissions, masks = torch.randn(11, 7, NUM_TAGS, dtype=torch.float64), torch.rand(11, 7) < 0.7
+    lists = [score.tolist() for score in scores]
+    expected = [oracles.log_partition(chain, *lists) if chain else 0.0 for chain in chains(emissions, masks)]
+    for method in METHODS:
+        found = partition(method, emissions, masks, *scores)
+        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_marginals_sum_over_all_paths(emissions, scores) -> None:
+    found, pairs = marginals(emissions, MASKS, *scores), pair_marginals(emissions, MASKS, *scores)
+    for row, mask, probability, expected_pairs in zip(
+        found, MASKS, probabilities(emissions, scores), pairs, strict=True
+    ):
+        assert row[~mask].eq(0).all()
+        if probability is None:
+            assert expected_pairs.eq(0).all()
+            continue
+        expected = torch.tensor(oracles.marginals(probability, NUM_TAGS), dtype=torch.float64)
+        torch.testing.assert_close(row[mask], expected)
+        expected = torch.tensor(oracles.pair_marginals(probability, NUM_TAGS), dtype=torch.float64)
+        torch.testing.assert_close(expected_pairs, expected)
+
+
+def test_entropy_sums_over_all_paths(emissions, scores) -> None:
+    expected = [0.0 if p is None else oracles.entropy(p) for p in probabilities(emissions, scores)]
+    found = entropy(emissions, MASKS, *scores)
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    certain = torch.zeros(2, 500, 5)
+    certain[..., 1] = 50.0  # float32: a difference of 25,000s would have lost it
+    flat = [torch.zeros(5, 5), torch.zeros(5), torch.zeros(5)]
+    mask = torch.ones(2, 500, dtype=torch.bool)
+    assert entropy(certain, mask, *flat).abs().max() < 1e-4
+    torch.testing.assert_close(entropy(certain * 0, mask, *flat), torch.full((2,), 500 * torch.tensor(5.0).log()))
+
+
+def test_probabilities_of_all_paths_sum_to_one(emissions, scores) -> None:
+    everywhere = torch.ones(1, 4, dtype=torch.bool)
+    total = torch.zeros((), dtype=torch.float64)
+    for path in itertools.product(range(NUM_TAGS), repeat=4):
+        score = path_score(emissions[:1], torch.tensor([path]), everywhere, *scores)
+        total += (score - log_partition(emissions[:1], everywhere, *scores)).exp().item()
+    torch.testing.assert_close(total.item(), 1.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_padding_may_hold_nan(emissions, tags, scores, method: str) -> None:
+    scores = [score.requires_grad_() for score in scores]
+
+    def everything(emissions: Tensor) -> tuple[Tensor, ...]:
+        emissions.requires_grad_()
+        value = path_score(emissions, tags, MASKS, *scores) - partition(method, emissions, MASKS, *scores)
+        return value, *torch.autograd.grad(value.sum(), [emissions, *scores])
+
+    expected = everything(torch.where(MASKS[..., None], emissions, 0.0))
+    found = everything(torch.where(MASKS[..., None], emissions, float("nan")))
+    for value, reference in zip(found, expected, strict=True):
+        torch.testing.assert_close(value, reference)
+    assert expected[1][~MASKS].eq(0).all()
+
+
+@pytest.mark.parametrize("function", [marginals, pair_marginals, entropy])
+def test_gradients_of_what_the_marginals_give(emissions, scores, function) -> None:
+    rows = [0, 5, 15]  # empty, with holes, full
+    arguments = [emissions[rows].requires_grad_(), *(score.requires_grad_() for score in scores)]
+    assert torch.autograd.gradcheck(lambda e, *s: function(e, MASKS[rows], *s), arguments, check_forward_ad=True)
+
+
+@pytest.mark.parametrize("method", ["analytic", "loop"])
+def test_gradients(emissions, tags, scores, method: str) -> None:
+    rows = [0, 5, 15]  # empty, with holes, full
+    arguments = [emissions[rows].requires_grad_(), *(score.requires_grad_() for score in scores)]
+
+    def log_prob(emissions: Tensor, *scores: Tensor) -> Tensor:
+        score = path_score(emissions, tags[rows], MASKS[rows], *scores)
+        return score - log_partition(emissions, MASKS[rows], *scores, method=method)
+
+    assert torch.autograd.gradcheck(log_prob, arguments, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(log_prob, arguments, check_fwd_over_rev=True)
+
+
+def test_empty_rows_and_no_positions(emissions, scores) -> None:
+    nothing = torch.zeros(2, 0, dtype=torch.bool)
+    none = emissions[:2, :0].requires_grad_()
+    values = [
+        log_partition(none, nothing, *scores),
+        path_score(none, nothing.long(), nothing, *scores),
+        entropy(none, nothing, *scores),
+    ]
+    for value in values:
+        assert torch.equal(value, torch.zeros(2, dtype=torch.float64))
+        value.sum().backward()
+    assert marginals(none, nothing, *scores).shape == (2, 0, NUM_TAGS)
+    assert torch.equal(pair_marginals(none, nothing, *scores), torch.zeros(2, NUM_TAGS, NUM_TAGS, dtype=torch.float64))
+    empty = torch.zeros(1, 4, dtype=torch.bool)
+    assert log_partition(emissions[:1], empty, *scores).item() == 0.0
+
+
+FORBID = {
+    "a tag everywhere": lambda e, a, s, f: (
+        e,
+        a.index_fill(1, torch.tensor(2), -INFINITE),
+        s.index_fill(0, torch.tensor(2), -INFINITE),
+        f,
+    ),
+    "an emission": lambda e, a, s, f: (e.masked_fill(torch.arange(NUM_TAGS) == 1, -INFINITE), a, s, f),
+    "every path": lambda e, a, s, f: (torch.full_like(e, -INFINITE), a, s, f),
+    "every transition": lambda e, a, s, f: (e, torch.full_like(a, -INFINITE), s, f),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("what", FORBID)
+def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str, method: str) -> None:
+    arguments = [x.detach().requires_grad_() for x in FORBID[what](emissions, *scores)]
+    value = partition(method, arguments[0], MASKS, *arguments[1:])
+    assert value.isfinite().all()
+    for gradient in torch.autograd.grad(value.sum(), arguments):
+        assert gradient.isfinite().all()
+    for function in (marginals, entropy, pair_marginals):
+        found = function(arguments[0], MASKS, *arguments[1:])
+        assert found.isfinite().all()
+        for gradient in torch.autograd.grad(found.sum(), arguments):
+            assert gradient.isfinite().all()
+
+
+def test_a_forbidden_tag_has_no_part(emissions, scores) -> None:
+    """The same numbers as without the tag."""
+    forbidden = FORBID["a tag everywhere"](emissions, *scores)
+    transitions, start, end = scores
+    fewer = transitions[:2, :2], start[:2], end[:2]
+    torch.testing.assert_close(
+        log_partition(forbidden[0], MASKS, *forbidden[1:]), log_partition(emissions[..., :2], MASKS, *fewer)
+    )
+    found = marginals(forbidden[0], MASKS, *forbidden[1:])
+    assert found[..., 2].eq(0).all()
+    torch.testing.assert_close(found[..., :2], marginals(emissions[..., :2], MASKS, *fewer))
+    path = torch.tensor([[0, 2, 0, 0]])
+    full = torch.ones(1, 4, dtype=torch.bool)
+    assert path_score(forbidden[0][:1], path, full, *forbidden[1:]).item() == -INFINITE
+
+
+def test_long_chains_keep_their_precision(scores) -> None:
+    """In float32, against float64: nothing grows with the length but the partition itself."""
+    emissions = 3 * torch.randn(2, 2000, NUM_TAGS, dtype=torch.float64) + 1000.0
+    mask = torch.ones(2, 2000, dtype=torch.bool)
+    narrow = [x.float() for x in scores]
+    torch.testing.assert_close(
+        marginals(emissions.float(), mask, *narrow).double(),
+        marginals(emissions.float().double(), mask, *(x.double() for x in narrow)),
+        atol=1e-5,
+        rtol=1e-4,
+    )
+
+
+def test_unknown_methods_are_refused(emissions, scores) -> None:
+    with pytest.raises(ValueError, match=r"^method must be one of 'auto', 'analytic', 'scan', 'loop', got 'fast'$"):
+        log_partition(emissions, MASKS, *scores, method="fast")
