@@ -145,6 +145,31 @@ def build_embedder(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
     return pe.HierarchicalMetaEmbedding(words=words, subwords=subwords, characters=characters)
 
 
+def build_tagger(system: str, task: str, cache: Path, dim: int, encoder: str, seed: int) -> pe.SequenceTagger:
+    """Build a system, untrained: its embedder, the encoder that all have, and a CRF."""
+    torch.manual_seed(seed)
+    train = TASKS[task].load()[0]
+    lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
+    embedder = build_embedder(system, task, Vectors(task, cache, dim), lexicon)
+    tags = sorted({tag for sentence in train for tag in sentence.tags})
+    size = embedder.embedding_dim
+    context = (
+        pe.LSTMSequenceEncoder(size, hidden_size=128, dropout=0.4)
+        if encoder == "lstm"
+        else pe.TransformerSequenceEncoder(size, dropout=0.2)
+    )
+    return pe.SequenceTagger(pe.UniqueWords(embedder), tags, lexicon=lexicon, encoder=context)
+
+
+def make_optimizer(task: str, tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
+    trainable = [value for value in tagger.parameters() if value.requires_grad]
+    return torch.optim.Adam(trainable, lr=TASKS[task].learning_rate)
+
+
+def make_scheduler(task: str, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=TASKS[task].epochs)
+
+
 def run(task: str, system: str, seed: int, cache: Path, dim: int, encoder: str) -> dict[str, object]:
     """Train one system once and tag the test set."""
     path = cache / task / f"{system}.{encoder}.{seed}.json"
@@ -156,22 +181,11 @@ def run(task: str, system: str, seed: int, cache: Path, dim: int, encoder: str) 
     if system == "crf":
         predicted, parameters, epochs = crfsuite(train, dev, test), 0, 0
     else:
-        torch.manual_seed(seed)
-        lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-        embedder = build_embedder(system, task, Vectors(task, cache, dim), lexicon)
-        tags = sorted({tag for sentence in train for tag in sentence.tags})
-        size = embedder.embedding_dim
-        context = (
-            pe.LSTMSequenceEncoder(size, hidden_size=128, dropout=0.4)
-            if encoder == "lstm"
-            else pe.TransformerSequenceEncoder(size, dropout=0.2)
-        )
-        tagger = pe.SequenceTagger(pe.UniqueWords(embedder), tags, lexicon=lexicon, encoder=context)
+        tagger = build_tagger(system, task, cache, dim, encoder, seed)
         trainable = [value for value in tagger.parameters() if value.requires_grad]
         parameters = sum(value.numel() for value in trainable)
-        optimizer = torch.optim.Adam(trainable, lr=TASKS[task].learning_rate)
+        optimizer = make_optimizer(task, tagger)
         metric = TASKS[task].metric
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=TASKS[task].epochs)
         result = fit(
             tagger,
             train,
@@ -179,7 +193,7 @@ def run(task: str, system: str, seed: int, cache: Path, dim: int, encoder: str) 
             num_train_epochs=TASKS[task].epochs,
             batch_size=TASKS[task].batch_size,
             optimizer=optimizer,
-            scheduler=schedule,
+            scheduler=make_scheduler(task, optimizer),
             metric=metric,  # type: ignore[arg-type]
             patience=TASKS[task].patience,
             seed=seed,

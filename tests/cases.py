@@ -14,6 +14,7 @@ import polyembed as pe
 DIMS = (5, 3, 2)
 TRAINS = "every_parameter_gets_a_gradient"
 COMPILE = "compiles_as_one_graph"
+LOW = "low_precision_is_close"
 
 
 def ids(rows: int, width: int) -> Batch:
@@ -285,8 +286,44 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
     ]
 
 
+def ensemble(build: Callable[[], pe.SequenceTagger], **options: Any) -> Callable[[], pe.VotingEnsemble]:
+    """Three taggers that were built apart; their frozen tables are equal."""
+    return lambda: pe.VotingEnsemble([build() for _ in range(3)], **options)
+
+
+def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str) -> list[Case]:
+    """The mean loss of an ensemble, its mean probabilities, and its votes."""
+    wrong = (
+        (lambda batch: {**batch, "inputs": batch["inputs"].double()}, TypeError, r"^inputs must be int64 or int32"),
+        (
+            lambda batch: {**batch, "inputs": batch["inputs"][0]},
+            ValueError,
+            r"^inputs must have the axes \(batch, word\)",
+        ),
+    )
+    tags = ((lambda batch: {**batch, "tags": batch["tags"].double()}, TypeError, r"^tags must be int64 or int32"),)
+
+    def probabilities(module: nn.Module, batch: Batch) -> Tensor:
+        return module.probabilities(batch["inputs"], batch["mask"])
+
+    def decode(module: nn.Module, batch: Batch) -> Tensor:
+        return module.decode(batch["inputs"], batch["mask"])
+
+    words = Case(name, build, sentences, padded=("inputs",), wordwise=True, wrong=wrong, exceptions=exceptions)
+    loss = replace(words, name=f"{name}.loss", padded=("inputs", "tags"), wordwise=False, reduced=True, wide=True)
+    integers = {**exceptions, LOW: "tags are no floats"}
+    return [
+        replace(loss, wrong=(*wrong, *tags)),
+        replace(words, name=f"{name}.probabilities", call=probabilities, wide=True),
+        replace(words, name=f"{name}.decode", call=decode, trains=False, exceptions=integers),
+    ]
+
+
 LSTM = {COMPILE: "torch compiles no LSTM"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
+TRANSFORMER_SOFTMAX = tagger(
+    encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES), decoder=lambda: pe.SoftmaxDecoder(4, len(TAGS))
+)
 
 CASES: list[Case] = [
     combiner("ConcatCombiner", lambda: pe.ConcatCombiner(DIMS)),
@@ -339,11 +376,16 @@ CASES: list[Case] = [
     *decoder("CRFDecoder", pe.CRFDecoder),
     *decoder("SoftmaxDecoder", pe.SoftmaxDecoder),
     *whole_tagger("SequenceTagger", tagger()),
-    *whole_tagger(
-        "SequenceTagger.encoder",
-        tagger(
-            encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES),
-            decoder=lambda: pe.SoftmaxDecoder(4, len(TAGS)),
-        ),
+    *whole_tagger("SequenceTagger.encoder", TRANSFORMER_SOFTMAX),
+    *voters("VotingEnsemble", ensemble(tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS))))),
+    *voters(
+        "VotingEnsemble.stacked",
+        ensemble(TRANSFORMER_SOFTMAX, vote="soft", stacked=True),
+        **{COMPILE: "Dynamo takes no module that is made on the way"},
     ),
+    voters(
+        "VotingEnsemble.entity",
+        ensemble(tagger(), vote="entity"),
+        **{COMPILE: "entities are found on the host"},
+    )[-1],
 ]

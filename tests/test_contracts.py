@@ -45,7 +45,6 @@ def test_exception_is_needed(law: Law, case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own, inside inductor
 @pytest.mark.parametrize("name", ["HierarchicalMetaEmbedding", "TransformerSequenceEncoder", "CRFDecoder.loss"])
 def test_inductor(name: str) -> None:
     compiles_as_one_graph(next(case for case in CASES if case.name == name), backend="inductor")

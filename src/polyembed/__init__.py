@@ -18,9 +18,9 @@ from polyembed.embeddings import (
     bake,
 )
 from polyembed.encoders import LSTMSequenceEncoder, TransformerSequenceEncoder
-from polyembed.tagging import CRF, CRFDecoder, SequenceTagger, SoftmaxDecoder
+from polyembed.tagging import CRF, Constraints, CRFDecoder, SequenceTagger, SoftmaxDecoder, VotingEnsemble
 from polyembed.text import CharacterSpelling, Lexicon, Normalizer, Pieces, PieceSpelling
-from polyembed.training import fit
+from polyembed.training import fit, fit_ensemble
 from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "CharCNN",
     "CharacterSpelling",
     "ConcatCombiner",
+    "Constraints",
     "FastTextVectors",
     "HierarchicalMetaEmbedding",
     "LSTMSequenceEncoder",
@@ -50,8 +51,10 @@ __all__ = [
     "TextVectors",
     "TransformerSequenceEncoder",
     "UniqueWords",
+    "VotingEnsemble",
     "__version__",
     "bake",
     "fit",
+    "fit_ensemble",
     "functional",
 ]

@@ -6,25 +6,25 @@ All take one list of labels a sentence. Wherever a ratio has nothing below its l
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
+from polyembed._bio import UNTYPED, Entity, EntityMode, entities
 from polyembed._checks import check_choice, must, require
+
+__all__ = [
+    "UNTYPED",
+    "Entity",
+    "EntityMode",
+    "Labels",
+    "Scores",
+    "accuracy",
+    "entities",
+    "entity_f1",
+    "per_class",
+    "per_tag",
+]
 
 Labels = Sequence[Sequence[str]]
 """The labels of the words of each sentence."""
-
-EntityMode = Literal["conll", "strict"]
-
-UNTYPED = "_"
-"""The type of an entity whose labels are ``B`` and ``I`` alone."""
-
-
-class Entity(NamedTuple):
-    """An entity: its type, and the words ``start <= position < end``."""
-
-    type: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,48 +69,6 @@ class Scores:
     def f1(self) -> float:
         """The harmonic mean of precision and recall."""
         return _ratio(2 * self.correct, self.predicted + self.support)
-
-
-def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]:
-    """Find the entities in the labels of one sentence: ``O``, ``B-<type>`` and ``I-<type>``.
-
-    ``"conll"``, as conlleval counts: ``I-x`` after anything but an entity of type x begins one, too.
-    ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x`` that does not go on with one of type x
-    is in none.
-
-    The type is all that follows the first dash; ``B`` and ``I`` alone have the type `UNTYPED`.
-
-    Args:
-        tags: The labels of one sentence.
-        mode: ``"conll"`` or ``"strict"``.
-
-    Returns:
-        The entities, in order.
-
-    Raises:
-        ValueError: If a label has another form, or there is no such mode.
-
-    Example:
-        >>> entities(["I-PER", "I-PER", "O", "B-LOC"])
-        [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
-        >>> entities(["I-PER", "I-PER", "O", "B-LOC"], mode="strict")
-        [Entity(type='LOC', start=3, end=4)]
-    """
-    check_choice("mode", mode, ("conll", "strict"))
-    found: list[Entity] = []
-    open_type: str | None = None
-    start = 0
-    for position, tag in enumerate(tags):
-        prefix, type_ = _parse(tag)
-        if prefix == "I" and open_type == type_:
-            continue
-        if open_type is not None:
-            found.append(Entity(open_type, start, position))
-        begins = prefix == "B" or (prefix == "I" and mode == "conll")
-        open_type, start = (type_ if begins else None), position
-    if open_type is not None:
-        found.append(Entity(open_type, start, len(tags)))
-    return found
 
 
 def entity_f1(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") -> Scores:
@@ -222,13 +180,6 @@ def per_tag(gold: Labels, predicted: Labels) -> dict[str, Scores]:
         guessed.update(guess)
         correct.update(label for label, other in zip(right, guess, strict=True) if label == other)
     return _by_name(correct, guessed, support)
-
-
-def _parse(tag: str) -> tuple[str, str]:
-    prefix, _, type_ = tag.partition("-")
-    if tag != "O" and prefix not in ("B", "I"):
-        raise ValueError(must("labels", "be O, B-<type> or I-<type>", repr(tag)))
-    return prefix, type_ or UNTYPED
 
 
 def _check_lengths(gold: Labels, predicted: Labels) -> None:

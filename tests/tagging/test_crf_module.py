@@ -6,6 +6,7 @@ from torch import Tensor
 from toys import own_words
 
 import polyembed as pe
+from polyembed import functional
 
 MASK = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
 
@@ -82,3 +83,40 @@ def test_tags_under_the_mask_may_be_anything(batch) -> None:
     expected = crf(emissions, tags, MASK)
     for junk in (-100, 5, 10_000):
         assert torch.equal(crf(emissions, tags.where(MASK, junk), MASK), expected)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_what_torchcrf_lacks_is_the_functions_on_the_parameters(batch, batch_first: bool) -> None:
+    crf, (emissions, _) = pe.CRF(5, batch_first=batch_first), batch
+    emissions, mask = (emissions, MASK) if batch_first else (emissions.transpose(0, 1), MASK.T)
+    arguments = batch[0], MASK, crf.transitions, crf.start_transitions, crf.end_transitions
+    torch.testing.assert_close(crf.marginals(emissions, mask), functional.marginals(*arguments))
+    torch.testing.assert_close(crf.entropy(emissions, mask), functional.entropy(*arguments))
+    for found, expected in zip(crf.n_best(emissions, 3, mask), functional.n_best(*arguments, 3), strict=True):
+        torch.testing.assert_close(found, expected)
+    generators = (torch.Generator().manual_seed(3) for _ in range(2))
+    found = crf.sample(emissions, 7, mask, generator=next(generators))
+    assert torch.equal(found, functional.sample(*arguments, 7, generator=next(generators)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_are_in_float32_under_autocast(batch, dtype: torch.dtype) -> None:
+    crf, (emissions, tags) = pe.CRF(5), batch
+    narrow = emissions.to(dtype)
+    with torch.autocast("cpu", dtype):
+        value = crf(narrow, tags, MASK, reduction="none")
+        marginals = crf.marginals(narrow, MASK)
+    torch.testing.assert_close(value, crf(narrow.float(), tags, MASK, reduction="none"))
+    torch.testing.assert_close(marginals, crf.marginals(narrow.float(), MASK))
+    assert value.dtype == marginals.dtype == torch.float32
+
+
+def test_the_uncertain_are_found_by_their_entropy() -> None:
+    crf = pe.CRF(5)
+    for parameter in crf.parameters():
+        torch.nn.init.zeros_(parameter)
+    sure, unsure = torch.zeros(1, 3, 5), torch.zeros(1, 3, 5)
+    sure[..., 2] = 20.0
+    found = crf.entropy(torch.cat([sure, unsure]))
+    assert found[0] < 1e-5
+    torch.testing.assert_close(found[1], 3 * torch.tensor(5.0).log())

@@ -1,36 +1,24 @@
 """Words in, tags out: an embedder, a sequence encoder and a decoder under one roof."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, check_mask, check_positive, class_name, must, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._checks import check_ids, check_mask, class_name, must, require
+from polyembed._pretrained import repr_call
 from polyembed.embeddings.source import as_word_embedder
 from polyembed.tagging.decoders import IGNORE_INDEX, CRFDecoder, Decoder
-from polyembed.text.lexicon import UNKNOWN_ID, Lexicon
+from polyembed.tagging.word_tagger import Tagged, Vocabulary, WordTagger, to_device
+from polyembed.text.lexicon import Lexicon
 from polyembed.text.pieces import Pieces
 
-
-@runtime_checkable
-class Tagged(Protocol):
-    """A sentence with a tag for each word."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words."""
-        ...
-
-    @property
-    def tags(self) -> Sequence[str]:
-        """One tag a word."""
-        ...
+__all__ = ["SequenceTagger", "Tagged", "to_device"]
 
 
-class SequenceTagger(PretrainedModule):
+class SequenceTagger(WordTagger):
     """A tag for each word: ``decoder(encoder(embedder(words)))`` (Winata 2021, figure 1).
 
     Over a word embedder the inputs are a lexicon's ids, over a word encoder they are `Pieces`. Calling the
@@ -103,6 +91,18 @@ class SequenceTagger(PretrainedModule):
             raise TypeError(must("lexicon", f"be given for the word embedder {class_name(embedder)}", None))
         self._tag_ids = {tag: i for i, tag in enumerate(self.tags)}
 
+    @property
+    def device(self) -> torch.device:
+        """Tell where inputs must be."""
+        return self.decoder.linear.weight.device
+
+    def check_inputs(self, inputs: Tensor | Pieces, mask: Tensor | None) -> None:
+        """Require ids ``(batch, word)`` and a mask of their shape, where the inputs are ids."""
+        if isinstance(inputs, Tensor):
+            check_ids("inputs", inputs)
+            require(inputs.dim() == 2, "inputs", "have the axes (batch, word)", f"shape {tuple(inputs.shape)}")
+            check_mask(mask, inputs.shape)
+
     def features(
         self, inputs: Int[Tensor, "batch word"] | Pieces, mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word dim"]:
@@ -115,10 +115,7 @@ class SequenceTagger(PretrainedModule):
         Returns:
             Words' features in context.
         """
-        if isinstance(inputs, Tensor):
-            check_ids("inputs", inputs)
-            require(inputs.dim() == 2, "inputs", "have the axes (batch, word)", f"shape {tuple(inputs.shape)}")
-            check_mask(mask, inputs.shape)
+        self.check_inputs(inputs, mask)
         x: Tensor = self.embedder(inputs)
         return x if self.encoder is None else self.encoder(x, mask)
 
@@ -170,6 +167,20 @@ class SequenceTagger(PretrainedModule):
         """
         return self.decoder.decode(self.features(inputs, mask), mask)
 
+    def probabilities(
+        self, inputs: Int[Tensor, "batch word"] | Pieces, mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch word tag"]:
+        """Compute the probability of each tag at each word.
+
+        Args:
+            inputs: A lexicon's ids, or `Pieces`.
+            mask: True = a word; None = all are.
+
+        Returns:
+            ``(batch, word, tag)``; zeros at masked positions.
+        """
+        return self.decoder.probabilities(self.features(inputs, mask), mask)
+
     def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Int[Tensor, "batch word"]:
         """Turn tag names into ids, padded with -100.
 
@@ -180,7 +191,7 @@ class SequenceTagger(PretrainedModule):
             ``(batch, word)`` int64.
 
         Raises:
-            ValueError: A name outside the tag set.
+            ValueError: A name outside the tag set, or a sequence that the decoder's constraints forbid.
         """
         width = max(map(len, sentences), default=0)
         rows = []
@@ -189,8 +200,18 @@ class SequenceTagger(PretrainedModule):
                 if name not in self._tag_ids:
                     rule = f"be one of {', '.join(self.tags)}"
                     raise ValueError(must(f"tags[{row}][{column}]", rule, repr(name)))
-            rows.append([*(self._tag_ids[name] for name in names), *[IGNORE_INDEX] * (width - len(names))])
+            ids = [self._tag_ids[name] for name in names]
+            self._check_constraints(row, ids)
+            rows.append([*ids, *[IGNORE_INDEX] * (width - len(names))])
         return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), width)
+
+    def _check_constraints(self, row: int, ids: Sequence[int]) -> None:
+        constraints = getattr(self.decoder, "constraints", None)
+        place = None if constraints is None else constraints.first_violation(ids)
+        if place is not None:
+            found = [self.tags[tag] for tag in ids[max(0, place - 1) : place + 1]]
+            rule = "be a sequence that the decoder's constraints allow"
+            raise ValueError(must(f"tags[{row}]", rule, f"{' '.join(found)} at {place}"))
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor | Pieces, Tensor]:
         """Turn words into the embedder's inputs.
@@ -206,90 +227,17 @@ class SequenceTagger(PretrainedModule):
         encoded: tuple[Pieces, Tensor] = self.embedder.encode(sentences)  # type: ignore[operator]
         return encoded
 
-    def collate(self, sentences: Sequence[Tagged]) -> dict[str, Any]:
-        """Make a training batch.
-
-        Args:
-            sentences: Objects with ``words`` and ``tags``.
+    def _vocabularies(self) -> list[Vocabulary]:
+        """List the lexicon and the embedder that follows it; nothing for a word encoder.
 
         Returns:
-            ``inputs``, ``tags`` and ``mask``: the arguments of `forward`.
+            One vocabulary, or none.
         """
-        for row, sentence in enumerate(sentences):
-            count, found = len(sentence.words), len(sentence.tags)
-            require(count == found, f"sentences[{row}].tags", f"be as many as the words, {count}", found)
-        inputs, mask = self.encode([sentence.words for sentence in sentences])
-        return {"inputs": inputs, "tags": self.encode_tags([sentence.tags for sentence in sentences]), "mask": mask}
-
-    @torch.no_grad()
-    def predict(
-        self, sentences: Sequence[Sequence[str]], *, batch_size: int = 64, cache_size: int = 50_000
-    ) -> list[list[str]]:
-        """Tag raw words, those never seen included, in evaluation mode, on the device that the tagger is on.
-
-        Words that the lexicon does not hold are added to it, and the embedder computes their vectors, a chunk of
-        batches at a time; when they are more than `cache_size` they all go, and when the sentences are tagged
-        lexicon, embedder and mode are as they were. So two threads must not predict with one tagger.
-
-        Args:
-            sentences: Lists of words; an empty one gets no tags.
-            batch_size: How many sentences are tagged at once, those of like length together.
-            cache_size: How many unseen words are kept from chunk to chunk.
-
-        Returns:
-            One list of tag names a sentence, in the order given.
-        """
-        check_positive(batch_size=batch_size)
-        sentences = list(sentences)
-        self._follow_lexicon()
-        modes = {module: module.training for module in self.modules()}
-        known = None if self.lexicon is None else len(self.lexicon)
-        self.eval()
-        try:
-            return self._predict(sentences, batch_size, cache_size)
-        finally:
-            self._forget_words(known)
-            for module, training in modes.items():
-                module.training = training
-
-    def _predict(self, sentences: Sequence[Sequence[str]], batch_size: int, cache_size: int) -> list[list[str]]:
-        predictions: list[list[str]] = [[] for _ in sentences]
-        order = sorted((i for i, words in enumerate(sentences) if len(words)), key=lambda i: len(sentences[i]))
-        device = self.decoder.linear.weight.device
-        known = None if self.lexicon is None else len(self.lexicon)
-        for chunk in _split(order, 16 * batch_size):
-            self._learn_words([sentences[i] for i in chunk], known, cache_size)
-            for batch in _split(chunk, batch_size):
-                inputs, mask = self.encode([sentences[i] for i in batch])
-                tags = self.decode(to_device(inputs, device), mask.to(device)).tolist()
-                for i, row in zip(batch, tags, strict=True):
-                    predictions[i] = [self.tags[tag] for tag in row[: len(sentences[i])]]
-        return predictions
-
-    def _learn_words(self, sentences: Sequence[Sequence[str]], known: int | None, cache_size: int) -> None:
-        """Give the words that the lexicon did not hold a row of their own, whatever it has learnt since."""
-        if self.lexicon is None or known is None:
-            return
-        find = self.lexicon.id_of
-        unseen = {word for words in sentences for word in words if not UNKNOWN_ID < find(word) < known}
-        if len(self.lexicon) + len(unseen) > known + cache_size:
-            self._forget_words(known)
-        if self.lexicon.extend(sorted(unseen)):
-            self.embedder.extend(self.lexicon)  # type: ignore[operator]
-
-    def _forget_words(self, known: int | None) -> None:
-        if self.lexicon is not None and known is not None and len(self.lexicon) > known:
-            self.lexicon.truncate(known)
-            self.embedder.extend(self.lexicon)  # type: ignore[operator]
-
-    def _follow_lexicon(self) -> None:
-        """Catch up with a lexicon that somebody else has extended."""
-        if self.lexicon is not None and self.embedder.num_embeddings != len(self.lexicon):
-            self.embedder.extend(self.lexicon)  # type: ignore[operator]
+        return [] if self.lexicon is None else [Vocabulary(self.lexicon, [self.embedder])]
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        self._follow_lexicon()
+        self._vocabularies()  # the embedder catches up with a lexicon that somebody else has extended
         return {
             "embedder": self.embedder,
             "tags": list(self.tags),
@@ -302,16 +250,6 @@ class SequenceTagger(PretrainedModule):
         return repr_call(self, **self.get_config())
 
 
-def _split(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
 def _check_part(name: str, part: object, rule: str, *attributes: str) -> None:
     if part is not None and not all(hasattr(part, attribute) for attribute in attributes):
         raise TypeError(must(name, f"{rule} (with {', '.join(attributes)})", class_name(part)))
-
-
-def to_device(inputs: Tensor | Pieces, device: torch.device) -> Tensor | Pieces:
-    """Move a tagger's inputs."""
-    return inputs.to(device) if isinstance(inputs, Tensor) else Pieces(*(part.to(device) for part in inputs))

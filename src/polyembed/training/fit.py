@@ -108,35 +108,31 @@ def fit(
         >>> fit(tagger, data, data, num_train_epochs=1, metric="accuracy").best.number
         1
     """
-    check_positive(
-        num_train_epochs=num_train_epochs, batch_size=batch_size, patience=1 if patience is None else patience
-    )
-    check_choice("scheduler_interval", scheduler_interval, ("epoch", "step"))
-    if scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
-        raise ValueError(must("scheduler_interval", "be 'epoch' for a ReduceLROnPlateau", "'step'"))
-    if isinstance(metric, str):
-        check_choice("metric", metric, ("f1", "accuracy"))
     train, dev = [sentence for sentence in train if len(sentence.words)], list(dev)
-    require(len(train) > 0, "train", "hold at least one sentence with a word", "none")
-    require(len(dev) > 0, "dev", "hold at least one sentence", "none")
+    check_fit(
+        tagger,
+        train,
+        dev,
+        scheduler=scheduler,
+        num_train_epochs=num_train_epochs,
+        batch_size=batch_size,
+        scheduler_interval=scheduler_interval,
+        metric=metric,
+        patience=patience,
+    )
     trainable = {name: value for name, value in tagger.named_parameters() if value.requires_grad}
-    require(len(trainable) > 0, "tagger", "have a parameter that requires a gradient", "none")
-    if optimizer is None:
-        optimizer = Adam(trainable.values(), lr=1e-3)
+    optimizer = default_optimizer(tagger) if optimizer is None else optimizer
     held = {id(value) for group in optimizer.param_groups for value in group["params"]}
     trains = any(id(value) in held for value in trainable.values())
     require(trains, "optimizer", "hold parameters of the tagger", "none")
-    tagger.encode_tags([sentence.tags for sentence in train])  # errors now, not in the middle of an epoch
     gold = [list(sentence.tags) for sentence in dev]
-    if isinstance(metric, str):
-        _score(metric, gold, gold)
     device = next(iter(trainable.values())).device
     run = _Run(tagger, optimizer, scheduler, torch.amp.GradScaler(device.type, enabled=amp_dtype == torch.float16))
     fingerprint = {
         "seed": seed,
         "batch_size": batch_size,
-        "train": _checksum(train),
-        "dev": _checksum(dev),
+        "train": checksum(train),
+        "dev": checksum(dev),
         "tags": list(tagger.tags),
         "lexicon": None if tagger.lexicon is None else tagger.lexicon.mark(len(tagger.lexicon)),
         "parameters": {name: list(value.shape) for name, value in trainable.items()},
@@ -186,6 +182,49 @@ def fit(
     return FitResult(run.best, tuple(run.history))
 
 
+def check_fit(
+    tagger: SequenceTagger,
+    train: Sequence[Tagged],
+    dev: Sequence[Tagged],
+    *,
+    scheduler: LRScheduler | ReduceLROnPlateau | None,
+    num_train_epochs: int,
+    batch_size: int,
+    scheduler_interval: str,
+    metric: str | Metric,
+    patience: int | None,
+) -> None:
+    """Raise what would make `fit` fail before its first step, rather than in the middle of an epoch."""
+    check_positive(
+        num_train_epochs=num_train_epochs, batch_size=batch_size, patience=1 if patience is None else patience
+    )
+    check_choice("scheduler_interval", scheduler_interval, ("epoch", "step"))
+    if scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError(must("scheduler_interval", "be 'epoch' for a ReduceLROnPlateau", "'step'"))
+    if isinstance(metric, str):
+        check_choice("metric", metric, ("f1", "accuracy"))
+    require(any(len(sentence.words) for sentence in train), "train", "hold at least one sentence with a word", "none")
+    require(len(dev) > 0, "dev", "hold at least one sentence", "none")
+    trains = any(value.requires_grad for value in tagger.parameters())
+    require(trains, "tagger", "have a parameter that requires a gradient", "none")
+    tagger.encode_tags([sentence.tags for sentence in train])
+    if isinstance(metric, str):
+        gold = [list(sentence.tags) for sentence in dev]
+        _score(metric, gold, gold)
+
+
+def default_optimizer(tagger: SequenceTagger) -> Optimizer:
+    """Make the optimiser of a caller who gives none."""
+    return Adam([value for value in tagger.parameters() if value.requires_grad], lr=1e-3)
+
+
+def trained_state(tagger: SequenceTagger) -> dict[str, Tensor]:
+    """Return what training changes, by name: a tied parameter once, frozen tables never."""
+    trained = {name for name, value in tagger.named_parameters() if value.requires_grad}
+    trained |= {name for name, _ in tagger.named_buffers()}
+    return {name: value for name, value in tagger.state_dict().items() if name in trained}
+
+
 class _Run:
     """Everything that a killed training needs to go on; frozen tables never change and stay out of it."""
 
@@ -227,15 +266,10 @@ class _Run:
         elif self.scheduler is not None:
             self.scheduler.step()
 
-    def state(self) -> dict[str, Tensor]:
-        trained = {name for name, value in self.tagger.named_parameters() if value.requires_grad}
-        trained |= {name for name, _ in self.tagger.named_buffers()}
-        return {name: value for name, value in self.tagger.state_dict().items() if name in trained}
-
     def finish(self, epoch: Epoch) -> None:
         self.history.append(epoch)
         if self.best is epoch:
-            self.best_state = {name: value.clone() for name, value in self.state().items()}
+            self.best_state = {name: value.clone() for name, value in trained_state(self.tagger).items()}
 
     def restore_best(self) -> None:
         """Give the tagger the best epoch's weights, if there is one."""
@@ -245,7 +279,7 @@ class _Run:
         data = {
             "fingerprint": fingerprint,
             "history": [tuple(epoch) for epoch in self.history],
-            "model": self.state(),
+            "model": trained_state(self.tagger),
             "best": self.best_state,
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
@@ -269,7 +303,12 @@ class _Run:
             raise ValueError(must(str(path), "come from this run (remove it to start anew)", f"other {differs}"))
         model, best, optimizer, scheduler, scaler = parts
         for state in (model, best):
-            require(set(state) == set(self.state()), str(path), "be a whole checkpoint", f"the tensors {sorted(state)}")
+            require(
+                set(state) == set(trained_state(self.tagger)),
+                str(path),
+                "be a whole checkpoint",
+                f"the tensors {sorted(state)}",
+            )
         self.history, self.best_state = history, best
         self.tagger.load_state_dict(model, strict=False)
         self.optimizer.load_state_dict(optimizer)
@@ -304,7 +343,7 @@ def _progress(batches: list[list[Tagged]], progress: bool | None, description: s
     yield from tqdm(batches, desc=description, leave=False, disable=disable)
 
 
-def _checksum(sentences: Sequence[Tagged]) -> int:
+def checksum(sentences: Sequence[Tagged]) -> int:
     """Tell a data set from others."""
     checksum = 0
     for sentence in sentences:

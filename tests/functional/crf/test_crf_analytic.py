@@ -8,7 +8,6 @@ from torch.func import grad, hessian, jvp
 from polyembed.functional.crf import analytic, loop, scaled
 
 LENGTHS = torch.tensor([7, 1, 0, 4, 3])
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own, inside torch.func
 MASK = torch.arange(7) < LENGTHS[:, None]
 NUM_TAGS = 3
 

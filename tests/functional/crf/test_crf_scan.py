@@ -14,7 +14,6 @@ def batch(rows: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own, inside inductor
 def test_one_graph_for_all_lengths(backend: str) -> None:
     torch.compiler.reset()
     crf = pe.CRF(3).double()

@@ -15,6 +15,9 @@ from polyembed.functional.crf.semiring import chunk_length, largest, recur
 BLOCK = 1 << 18
 """How many numbers a temporary of pairs of tags may have: chains are taken in blocks of words."""
 
+CERTAIN = 1e30
+"""A score that a forbidden transition does not outweigh."""
+
 
 class BestPaths(NamedTuple):
     """The most likely paths of each row, the best first.
@@ -206,7 +209,7 @@ def _walk_back(scores: Tensor, chain: Chain, last: Tensor, tag: Tensor) -> Tenso
     position = torch.arange(scores.shape[0], device=scores.device)[:, None, None]
     chosen = torch.arange(scores.shape[2], device=scores.device) == tag
     # from a chain's last word on, the score of its last tag beats all
-    scores = torch.where(position < last[:, None], scores.contiguous(), torch.where(chosen, -FORBIDDEN, 0.0).to(scores))
+    scores = torch.where(position < last[:, None], scores.contiguous(), torch.where(chosen, CERTAIN, 0.0).to(scores))
     into = chain.transitions.mT.contiguous()
     tag = tag.squeeze(1)
     path = [tag]

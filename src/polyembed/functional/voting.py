@@ -1,0 +1,231 @@
+"""Votes of several taggers on one set of words, and how far the voters agree.
+
+Labels have no order and no bound, so voters are compared pair by pair: of ``n`` voters a position costs ``n * n``
+comparisons, and nothing depends on how many labels there are.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from numbers import Integral
+from typing import Any, TypeVar, overload
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyembed._bio import bio_labels, entities
+from polyembed._checks import check_ids, class_name, must, require
+
+Label = TypeVar("Label", str, int)
+
+
+@overload
+def majority_vote(
+    predictions: Int[Tensor, "voter *batch"],
+    *,
+    scores: Float[Tensor, "voter *batch"] | None = None,
+    ignore_index: int = -100,
+) -> Int[Tensor, "*batch"]: ...
+@overload
+def majority_vote(
+    predictions: Sequence[Sequence[Sequence[Label]]],
+    *,
+    scores: Sequence[Sequence[Sequence[float]]] | None = None,
+    ignore_index: int = -100,
+) -> list[list[Label]]: ...
+def majority_vote(
+    predictions: Int[Tensor, "voter *batch"] | Sequence[Sequence[Sequence[Label]]],
+    *,
+    scores: Float[Tensor, "voter *batch"] | Sequence[Sequence[Sequence[float]]] | None = None,
+    ignore_index: int = -100,
+) -> Int[Tensor, "*batch"] | list[list[Label]]:
+    """Give each position the label that most voters say: ``argmax_label |{v : y_v = label}|``.
+
+    Of labels with equally many votes, that with the largest sum of its voters' scores wins, where scores are given;
+    of those that are still equal, the label of the earliest voter.
+
+    Args:
+        predictions: Label ids, one row a voter; or labels as ``predictions[voter][sentence][word]``, where sentences
+            may differ in length and voters may not.
+        scores: The score that each voter gives its own label, in the same form; NaN counts as the lowest.
+        ignore_index: The label that abstains. Where all voters abstain, so does the vote.
+
+    Returns:
+        ``(*batch)``, or one list of labels a sentence.
+
+    Raises:
+        ValueError: No voter, or voters, sentences or scores of other sizes.
+        TypeError: Predictions that are no labels, or scores that are no numbers.
+
+    Example:
+        >>> majority_vote(torch.tensor([[3, 1, -100], [4, 2, -100], [4, 1, -100]]))
+        tensor([   4,    1, -100])
+        >>> majority_vote(torch.tensor([[3], [4]]), scores=torch.tensor([[0.2], [0.9]]))
+        tensor([4])
+        >>> majority_vote([[["A", "B"], ["C"]], [["A", "C"], ["B"]], [["B", "C"], ["B"]]])
+        [['A', 'C'], ['B']]
+    """
+    if isinstance(predictions, Tensor):
+        _check(predictions)
+        if scores is not None and not (isinstance(scores, Tensor) and scores.is_floating_point()):
+            raise TypeError(must("scores", "be a floating point tensor", getattr(scores, "dtype", class_name(scores))))
+        shape = tuple(predictions.shape)
+        found = shape if scores is None else tuple(scores.shape)
+        require(shape == found, "scores", f"have shape {shape}", found)
+        return _vote(predictions, scores, ignore_index)
+    if isinstance(scores, Tensor):
+        raise TypeError(must("scores", "be nested lists like predictions", "a tensor"))
+    return _vote_on_lists(predictions, scores, ignore_index)
+
+
+def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
+    """Vote on whole entities: those win that more than half of the voters found, with this type and both these ends.
+
+    Any two such entities have a voter in common, and one voter's entities do not overlap: so neither do the winners,
+    no tie can arise, and the result is a valid BIO (IOB2) sequence whatever the voters say. Voters' labels are read
+    as conlleval reads them (an ``I-x`` that follows no x begins one). Two voters must agree.
+
+    Args:
+        predictions: BIO labels as ``predictions[voter][sentence][word]``.
+
+    Returns:
+        One list of labels a sentence.
+
+    Raises:
+        ValueError: No voter, voters or sentences of other sizes, or a label that is not BIO.
+        TypeError: Labels that are not one sequence a sentence.
+
+    Example:
+        >>> one = [["B-PER", "I-PER", "O", "B-LOC"]]
+        >>> two = [["B-PER", "O", "O", "B-LOC"]]
+        >>> three = [["B-PER", "I-PER", "O", "O"]]
+        >>> entity_vote([one, two, three])
+        [['B-PER', 'I-PER', 'O', 'B-LOC']]
+    """
+    _flatten("predictions", predictions, predictions)
+    elected = []
+    for sentence in zip(*predictions, strict=True):
+        votes = Counter(entity for labels in sentence for entity in entities(labels))
+        winners = [entity for entity, count in votes.items() if 2 * count > len(predictions)]
+        elected.append(bio_labels(winners, len(sentence[0])))
+    return elected
+
+
+def vote_entropy(predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100) -> Float[Tensor, "*batch"]:
+    """Measure how split the voters are at each position: ``H = -sum_label p log p`` with ``p`` the label's share.
+
+    Args:
+        predictions: Label ids, one row a voter.
+        ignore_index: The label that abstains.
+
+    Returns:
+        Nats: 0 where all say the same, and where nobody votes; at most the log of the number of voters.
+
+    Raises:
+        ValueError: No voter.
+        TypeError: Predictions that are no integers.
+
+    Example:
+        >>> vote_entropy(torch.tensor([[3, 1], [3, 2]]))
+        tensor([0.0000, 0.6931])
+    """
+    _check(predictions)
+    votes = _agreeing(predictions, ignore_index).sum(1)
+    count = votes.gt(0).sum(0)
+    surprise = count.clamp(min=1).log() - votes.clamp(min=1).log()  # of a voter at what it says itself
+    return torch.where(votes > 0, surprise, 0.0).sum(0) / count.clamp(min=1)
+
+
+def agreement(
+    predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100
+) -> Float[Tensor, "voter other_voter"]:
+    """Compute how often each two voters say the same: ``A[v, w] = mean(y_v = y_w)``.
+
+    Args:
+        predictions: Label ids, one row a voter.
+        ignore_index: The label that abstains; positions where either voter does are left out.
+
+    Returns:
+        A symmetric matrix of shares; 0 for two that never vote together.
+
+    Raises:
+        ValueError: No voter.
+        TypeError: Predictions that are no integers.
+
+    Example:
+        >>> agreement(torch.tensor([[3, 1, 4, 1], [3, 1, 5, 1]]))
+        tensor([[1.0000, 0.7500],
+                [0.7500, 1.0000]])
+    """
+    _check(predictions)
+    num_voters, valid = len(predictions), predictions.ne(ignore_index)
+    same = _agreeing(predictions, ignore_index).reshape(num_voters, num_voters, -1).sum(-1)
+    together = (valid[:, None] & valid).reshape(num_voters, num_voters, -1).sum(-1)
+    return same / together.clamp(min=1)
+
+
+def _check(predictions: Tensor) -> None:
+    """Require integer labels of at least one voter."""
+    check_ids("predictions", predictions)
+    require(predictions.dim() > 0, "predictions", "have the axes (voter, *batch)", "shape ()")
+    shape = tuple(predictions.shape)
+    require(shape[0] > 0, "predictions", "hold at least one voter", f"shape {shape}")
+
+
+def _agreeing(predictions: Tensor, ignore_index: int) -> Tensor:
+    """Tell which voters say the same and do not abstain, ``(voter, voter, *batch)``."""
+    return (predictions[:, None] == predictions) & predictions.ne(ignore_index)
+
+
+def _vote(predictions: Tensor, scores: Tensor | None, ignore_index: int) -> Tensor:
+    same = _agreeing(predictions, ignore_index)
+    votes = same.sum(1)
+    leads = votes == votes.amax(0)  # where all abstain, all lead
+    if scores is not None:
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        support = torch.where(same, wide, 0.0).sum(1)
+        support = torch.where(leads & ~support.isnan(), support, float("-inf"))
+        leads = leads & (support == support.amax(0))
+    earliest = leads.int().argmax(0, keepdim=True)
+    return predictions.gather(0, earliest).squeeze(0)
+
+
+def _vote_on_lists(
+    predictions: Sequence[Sequence[Sequence[Any]]],
+    scores: Sequence[Sequence[Sequence[float]]] | None,
+    ignore_index: int,
+) -> list[list[Any]]:
+    """Number the labels, vote on all words at once, and name the winners."""
+    voters = _flatten("predictions", predictions, predictions)
+    for label in chain.from_iterable(voters):
+        if not isinstance(label, str | Integral):
+            raise TypeError(must("predictions", "hold labels (str or int)", f"a {class_name(label)} {label!r}"))
+    names = list(dict.fromkeys([ignore_index, *chain.from_iterable(voters)]))
+    ids = {name: i for i, name in enumerate(names)}
+    labels = torch.tensor([[ids[label] for label in voter] for voter in voters], dtype=torch.int64)
+    wide = None
+    if scores is not None:
+        require(len(scores) == len(voters), "scores", f"have the {len(voters)} voters of predictions", len(scores))
+        wide = torch.tensor(_flatten("scores", scores, predictions), dtype=torch.float64)
+    elected = iter(_vote(labels, wide, 0).tolist())
+    return [[names[next(elected)] for _ in sentence] for sentence in predictions[0]]
+
+
+def _flatten(
+    name: str, nested: Sequence[Sequence[Sequence[Any]]], predictions: Sequence[Sequence[Sequence[Any]]]
+) -> list[list[Any]]:
+    """Lay each voter's sentences end to end, after making sure that all are as long as the first voter's."""
+    require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
+    first, flat = predictions[0], []
+    for voter, sentences in enumerate(nested):
+        rule = f"have the {len(first)} sentences of predictions[0]"
+        require(len(sentences) == len(first), f"{name}[{voter}]", rule, len(sentences))
+        for i, (sentence, other) in enumerate(zip(sentences, first, strict=True)):
+            if isinstance(sentence, str):
+                rule = "be the labels of a sentence"
+                raise TypeError(must(f"{name}[{voter}][{i}]", rule, f"the string {sentence!r}"))
+            rule = f"have the {len(other)} words of predictions[0][{i}]"
+            require(len(sentence) == len(other), f"{name}[{voter}][{i}]", rule, len(sentence))
+        flat.append(list(chain.from_iterable(sentences)))
+    return flat

@@ -1,0 +1,62 @@
+"""The CRF against torch-struct's linear chain: partition, marginals, top-k, entropy, all lengths."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from polyembed.functional import entropy, log_partition, marginals, n_best, pair_marginals
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*does not define `arg_constraints`:UserWarning")
+torch_struct = pytest.importorskip("torch_struct")
+
+LENGTHS = torch.tensor([6, 2, 4])
+NUM_TAGS = 5
+
+
+@pytest.fixture
+def scores() -> tuple[Tensor, ...]:
+    shapes = (3, 6, NUM_TAGS), (NUM_TAGS, NUM_TAGS), (NUM_TAGS,), (NUM_TAGS,)
+    return tuple(torch.randn(shape, dtype=torch.float64) for shape in shapes)
+
+
+@pytest.fixture
+def theirs(scores):
+    """Build potentials ``(batch, edge, to, from)``: an edge's are its transition's and its second word's emission."""
+    emissions, transitions, start, end = scores
+    potentials = transitions.T + emissions[:, 1:, :, None]
+    potentials[:, 0] += (start + emissions[:, 0])[:, None, :]
+    for row, length in enumerate(LENGTHS):
+        potentials[row, length - 2] += end[:, None]
+    return torch_struct.LinearChainCRF(potentials, lengths=LENGTHS)
+
+
+@pytest.fixture
+def ours(scores) -> tuple[Tensor, ...]:
+    emissions, *others = scores
+    return emissions, torch.arange(6) < LENGTHS[:, None], *others
+
+
+def test_partition(theirs, ours) -> None:
+    torch.testing.assert_close(log_partition(*ours), theirs.partition)
+
+
+def test_marginals(theirs, ours) -> None:
+    edges = theirs.marginals  # (batch, edge, to, from)
+    torch.testing.assert_close(pair_marginals(*ours), edges.sum(1).mT)
+    unary = marginals(*ours)
+    torch.testing.assert_close(unary[:, 0], edges[:, 0].sum(1))
+    torch.testing.assert_close(unary[:, 1:], edges.sum(3))
+
+
+def test_top_k(theirs, ours) -> None:
+    best = n_best(*ours, k=4)
+    edges = theirs.topk(4)  # (path, batch, edge, to, from)
+    for row, length in enumerate(LENGTHS.tolist()):
+        for place in range(4):
+            steps = edges[place, row, : length - 1].nonzero()  # (edge, to, from)
+            path = [steps[0, 2].item(), *steps[:, 1].tolist()]
+            assert best.tags[row, place, :length].tolist() == path
+
+
+def test_entropy(theirs, ours) -> None:
+    torch.testing.assert_close(entropy(*ours), theirs.entropy)

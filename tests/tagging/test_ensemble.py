@@ -1,0 +1,279 @@
+"""Ensembles: what they vote, on batches and on raw words, and what they refuse."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from cases import SIZES, hierarchical, mask, sentences, vector_source
+from torch import Tensor, nn
+from toys import SENTENCES, TAGS, ToyVectors, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
+
+import polyembed as pe
+from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
+from polyembed.metrics import entities
+from polyembed.tagging.word_tagger import to_device
+
+UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs", "canción", "me", "gusta"]]
+EVERYTHING = [*SENTENCES, *UNSEEN]
+
+
+def member(seed: int, *, decoder: Callable[[int, int], Any] = pe.CRFDecoder, dropout: float = 0.0) -> pe.SequenceTagger:
+    """A tagger with a lexicon and tables of its own, and an opinion."""
+    torch.manual_seed(seed)
+    lexicon = toy_lexicon()
+    embedder = hierarchical(lexicon)
+    encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES, dropout=dropout)
+    tagger = pe.SequenceTagger(
+        pe.UniqueWords(embedder), TAGS, lexicon=lexicon, encoder=encoder, decoder=decoder(4, len(TAGS))
+    )
+    nn.init.normal_(tagger.decoder.linear.weight, std=2)
+    return tagger.double().eval()
+
+
+def ensemble(num_members: int = 3, **options: Any) -> pe.VotingEnsemble:
+    return pe.VotingEnsemble([member(seed) for seed in range(num_members)], **options).eval()
+
+
+def batch(rows: int = 13, width: int = 7) -> tuple[Tensor, Tensor]:
+    """Ids, and a mask with holes, a full row and an empty one."""
+    torch.manual_seed(1)
+    return sentences(rows, width)["inputs"], mask(rows, width)
+
+
+def test_a_hard_vote_is_the_majority_of_what_members_decode() -> None:
+    model, (ids, mask) = ensemble(5), batch()
+    votes = torch.stack([tagger.decode(ids, mask) for tagger in model.members])
+    assert torch.equal(model.votes(ids, mask), votes)
+    assert torch.equal(model.decode(ids, mask), majority_vote(votes))
+    assert not torch.equal(model.decode(ids, mask), votes[0]), "the others have no say"
+    assert model.decode(ids, mask).eq(-100).equal(~mask)
+
+
+def test_members_of_a_hard_vote_come_in_order() -> None:
+    """Two members tie wherever they differ: the first wins."""
+    model, (ids, mask) = ensemble(2), batch()
+    first, second = model.votes(ids, mask)
+    assert not torch.equal(first, second)
+    assert torch.equal(model.decode(ids, mask), first)
+
+
+@pytest.mark.parametrize("decoder", [pe.CRFDecoder, pe.SoftmaxDecoder])
+def test_a_soft_vote_is_the_best_mean_probability(decoder) -> None:
+    members = [member(seed, decoder=decoder) for seed in range(5)]
+    model, (ids, mask) = pe.VotingEnsemble(members, vote="soft").eval(), batch()
+    mean = sum(tagger.probabilities(ids, mask) for tagger in members) / 5
+    torch.testing.assert_close(model.probabilities(ids, mask), mean)
+    assert torch.equal(model.decode(ids, mask)[mask], mean.argmax(-1)[mask])
+    assert model.decode(ids, mask).eq(-100).equal(~mask)
+    hard = pe.VotingEnsemble(members).decode(ids, mask)
+    assert not torch.equal(model.decode(ids, mask), hard), "a soft vote is a vote of its own"
+
+
+def test_an_entity_vote_runs_over_the_valid_words() -> None:
+    model, (ids, mask) = ensemble(5, vote="entity"), batch(rows=40)
+    found, votes = model.decode(ids, mask), model.votes(ids, mask)
+    assert found.eq(-100).equal(~mask)
+    names = [[[TAGS[tag] for tag in row if tag >= 0] for row in voter] for voter in votes.tolist()]
+    expected = entity_vote(names)
+    assert [[TAGS[tag] for tag in row if tag >= 0] for row in found.tolist()] == expected
+    assert any(map(entities, expected))
+    assert expected != majority_vote(names)
+
+
+@pytest.mark.parametrize("vote", ["hard", "soft", "entity"])
+def test_without_a_mask_every_word_counts(vote) -> None:
+    model, (ids, _) = ensemble(vote=vote), batch()
+    assert torch.equal(model.decode(ids), model.decode(ids, torch.ones_like(ids, dtype=torch.bool)))
+
+
+def test_predicts_what_members_predict_in_the_majority() -> None:
+    model = ensemble(5)
+    alone = [tagger.predict(EVERYTHING) for tagger in model.members]
+    assert model.predict(EVERYTHING) == majority_vote(alone)
+    model = pe.VotingEnsemble(list(model.members), vote="entity")
+    for batch_size in (1, 2, 64):
+        assert model.predict(EVERYTHING, batch_size=batch_size) == entity_vote(alone)
+    assert model.predict([]) == []
+    assert model.predict([[]]) == [[]]
+
+
+def test_predicting_leaves_no_trace() -> None:
+    model = ensemble().train()
+    model.members[1].decoder.eval()
+    state, parameters = copy.deepcopy(model.state_dict()), dict(model.named_parameters())
+    words = list(model.lexicon)
+    model.predict(UNSEEN)
+    assert model.training
+    assert model.members[0].decoder.training
+    assert not model.members[1].decoder.training
+    assert list(model.lexicon) == words
+    assert model.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(parameter is parameters[name] for name, parameter in model.named_parameters())
+
+
+def test_members_predict_as_before() -> None:
+    members = [member(seed) for seed in range(3)]
+    before = [tagger.predict(EVERYTHING) for tagger in members]
+    model = pe.VotingEnsemble(members)
+    model.predict(UNSEEN)
+    assert [tagger.predict(EVERYTHING) for tagger in members] == before
+
+
+def test_the_loss_is_the_mean_and_each_member_learns_its_own() -> None:
+    model = ensemble()
+    inputs = model.collate(toy_corpus(1))
+    assert inputs["inputs"].shape == inputs["tags"].shape == inputs["mask"].shape == (3, 4)
+    loss = model(**inputs)
+    losses = [tagger(**inputs) for tagger in model.members]
+    torch.testing.assert_close(loss, sum(losses) / 3)
+    trained = [value for value in model.parameters() if value.requires_grad]
+    for found, expected in zip(
+        torch.autograd.grad(loss, trained), torch.autograd.grad(sum(losses) / 3, trained), strict=True
+    ):
+        torch.testing.assert_close(found, expected)
+
+
+def test_agreement_and_entropy_are_those_of_the_votes() -> None:
+    model, (ids, mask) = ensemble(), batch()
+    votes = model.votes(ids, mask)
+    torch.testing.assert_close(model.agreement(ids, mask), agreement(votes))
+    torch.testing.assert_close(model.vote_entropy(ids, mask), vote_entropy(votes))
+    assert model.agreement(ids, mask).shape == (3, 3)
+    assert model.vote_entropy(ids, mask)[~mask].eq(0).all()
+    assert model.vote_entropy(ids, mask).any()
+
+
+def test_one_member_is_itself() -> None:
+    alone = member(0)
+    expected = alone.predict(EVERYTHING)
+    assert pe.VotingEnsemble([alone]).predict(EVERYTHING) == expected
+    assert pe.VotingEnsemble([alone], vote="entity").predict(EVERYTHING) == entity_vote([expected])
+
+
+def test_a_member_may_vote_twice(tmp_path) -> None:
+    one, other = member(0), member(1)
+    model, (ids, mask) = pe.VotingEnsemble([other, one, one]).eval(), batch()
+    assert torch.equal(model.decode(ids, mask), one.decode(ids, mask))
+    model.save_pretrained(tmp_path / "twice")
+    again = pe.VotingEnsemble.from_pretrained(tmp_path / "twice")
+    assert again.members[1] is again.members[2]
+    assert torch.equal(again.decode(ids, mask), one.decode(ids, mask))
+
+
+def over(words: list[str], dim: int, seed: int) -> pe.SequenceTagger:
+    torch.manual_seed(seed)
+    lexicon = pe.Lexicon(words)
+    tagger = pe.SequenceTagger(vector_source(lexicon, dim), TAGS, lexicon=lexicon).eval()
+    nn.init.normal_(tagger.decoder.linear.weight, std=2)
+    return tagger
+
+
+def test_members_of_several_lexicons() -> None:
+    """Each reads its own ids; words that only one knows are learnt by the others for as long as they predict."""
+    members = [over(["me", "song"], 5, 0), over(["that", "me", "y"], 3, 1), over(["me", "song"], 2, 2)]
+    alone = [tagger.predict(EVERYTHING) for tagger in members]
+    model = pe.VotingEnsemble(members)
+    assert members[0].lexicon is members[2].lexicon
+    assert model.lexicon is None
+    assert model.predict(EVERYTHING) == majority_vote(alone)
+    assert [len(tagger.lexicon) for tagger in members] == [4, 5, 4]
+    inputs, mask = model.encode(SENTENCES)
+    assert [ids.shape for ids in inputs] == [(3, 4)] * 3
+    votes = [tagger.decode(ids, mask) for tagger, ids in zip(members, inputs, strict=True)]
+    assert torch.equal(model.decode(inputs, mask), majority_vote(torch.stack(votes)))
+    assert model(**model.collate(toy_corpus(1))).isfinite()
+
+
+def test_members_that_read_pieces() -> None:
+    def reader(seed: int, num_pieces: int = 17) -> pe.SequenceTagger:
+        torch.manual_seed(seed)
+        return pe.SequenceTagger(ToyWordEncoder(5, num_pieces), TAGS, lexicon=None).eval()
+
+    alike = pe.VotingEnsemble([reader(seed) for seed in range(3)])
+    inputs, mask = alike.encode(SENTENCES)
+    assert isinstance(inputs, pe.Pieces)
+    assert torch.equal(alike.votes(inputs, mask)[1], alike.members[1].decode(inputs, mask))
+    for others in ([reader(1, num_pieces=11)], [over(["me", "song"], 5, 1), reader(2)]):
+        mixed = pe.VotingEnsemble([*others, reader(0)])
+        alone = [tagger.predict(EVERYTHING) for tagger in mixed.members]
+        assert mixed.predict(EVERYTHING) == majority_vote(alone)
+        inputs, _ = mixed.encode(SENTENCES)
+        assert [isinstance(part, pe.Pieces) for part in inputs] == [len(others) == 1, *[True] * len(others)]
+        assert all(to_device(part, torch.device("meta"))[0].is_meta for part in inputs)
+        assert all(part[0].is_meta for part in to_device(inputs, torch.device("meta")))
+
+
+def test_a_folder_is_the_ensemble(tmp_path) -> None:
+    model = ensemble(vote="soft", stacked=False)
+    model.save_pretrained(tmp_path / "ensemble")
+    again = pe.VotingEnsemble.from_pretrained(tmp_path / "ensemble")
+    assert (again.vote, again.stacked, again.tags) == ("soft", False, tuple(TAGS))
+    assert again.predict(EVERYTHING) == model.predict(EVERYTHING)
+
+
+def test_tag_names_are_checked_by_every_member() -> None:
+    constrained = member(1, decoder=lambda *sizes: pe.CRFDecoder(*sizes, constraints=pe.Constraints.bio(TAGS)))
+    model = pe.VotingEnsemble([member(0), constrained])
+    assert model.encode_tags([["O"], ["B-ES", "I-ES"]]).tolist() == [[0, -100], [1, 2]]
+    with pytest.raises(ValueError, match=r"^tags\[0\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'X'$"):
+        model.encode_tags([["X"]])
+    with pytest.raises(ValueError, match=r"^tags\[0\] must be a sequence that the decoder's constraints allow"):
+        model.encode_tags([["O", "I-ES"]])
+
+
+def tagger_with(tags: list[str]) -> pe.SequenceTagger:
+    lexicon = toy_lexicon()
+    return pe.SequenceTagger(nn.Embedding(len(lexicon), 3), tags, lexicon=lexicon)
+
+
+def test_wrong_members() -> None:
+    one = tagger_with(["O", "B-ES"])
+    with pytest.raises(ValueError, match=r"^members must hold at least one tagger, got none$"):
+        pe.VotingEnsemble([])
+    with pytest.raises(TypeError, match=r"^members\[1\] must be a SequenceTagger, got Linear$"):
+        pe.VotingEnsemble([one, nn.Linear(3, 2)])
+    rule = r"^members\[1\] must have members\[0\]'s tags \['O', 'B-ES'\], got \['B-ES', 'O'\]$"
+    with pytest.raises(ValueError, match=rule):
+        pe.VotingEnsemble([one, tagger_with(["B-ES", "O"])])
+    with pytest.raises(ValueError, match=r"^vote must be one of 'hard', 'soft', 'entity', got 'loud'$"):
+        pe.VotingEnsemble([one], vote="loud")
+
+
+def test_tags_for_an_entity_vote() -> None:
+    with pytest.raises(ValueError, match=r"^tags must be BIO for an entity vote, got \['NOUN', 'VERB'\]$"):
+        pe.VotingEnsemble([tagger_with(["NOUN", "VERB"])], vote="entity")
+    with pytest.raises(ValueError, match=r"^tags must hold B-ES for an entity vote, got \['O', 'I-ES'\]$"):
+        pe.VotingEnsemble([tagger_with(["O", "I-ES"])], vote="entity")
+    with pytest.raises(ValueError, match=r"^tags must hold O for an entity vote, got \['B-ES', 'I-ES'\]$"):
+        pe.VotingEnsemble([tagger_with(["B-ES", "I-ES"])], vote="entity")
+    assert pe.VotingEnsemble([tagger_with(["B", "O", "I"])], vote="entity").predict([["me"]])
+
+
+@own_words
+def test_wrong_inputs() -> None:
+    model, (ids, mask) = ensemble(), batch()
+    with pytest.raises(ValueError, match=r"^inputs must be those of 3 members, got 2$"):
+        model.decode([ids, ids], mask)
+    mixed = pe.VotingEnsemble([over(["me"], 5, 0), over(["that"], 5, 1)])
+    with pytest.raises(ValueError, match=r"^inputs must be a list of each member's, got Tensor$"):
+        mixed.decode(ids, mask)
+    with pytest.raises(TypeError, match=r"^tags must be int64 or int32, got torch.float64$"):
+        model(ids, tags=ids.double(), mask=mask)
+    with pytest.raises(TypeError, match=r"^a sentence must be a list of words, got the string 'abc'$"):
+        model.predict([["songs"], "abc"])
+    assert len(model.lexicon) == len(toy_lexicon())
+
+
+def test_new_words_are_computed_once(monkeypatch) -> None:
+    """Members that were built apart share tables and lexicon: one look-up of a new word serves all."""
+    asked: list[str] = []
+    vectors = ToyVectors.vectors
+    monkeypatch.setattr(ToyVectors, "vectors", lambda self, words: (asked.extend(words), vectors(self, words))[1])
+    model = ensemble(5)
+    asked.clear()
+    model.predict(UNSEEN)
+    num_sources = sum(isinstance(module, pe.SourceEmbedding) for module in model.members[0].modules())
+    assert sorted(asked) == sorted(["songs", "cuando", "मुझे"] * num_sources)

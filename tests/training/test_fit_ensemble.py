@@ -1,0 +1,618 @@
+"""Members trained side by side: the same numbers however many at once, and a lost one costs only itself."""
+
+import json
+import math
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
+import torch
+from cases import SIZES, characters, vector_source
+from safetensors.torch import load_file
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
+from toys import TAGS, toy_corpus, toy_lexicon
+
+import polyembed as pe
+from polyembed.data import TaggedSentence
+from polyembed.metrics import accuracy
+from polyembed.training import EnsembleResult, _workers, fit, fit_ensemble
+from polyembed.training._member import Member
+
+TRAIN = toy_corpus(4)
+DEV = [*toy_corpus(1), TaggedSentence(("songs", "song"), ("O", "O"))]
+FILES = {"run.json", "model.safetensors", "result.json"}
+
+
+def build(seed: int, *, dropout: float = 0.1, source_seed: int = 0, tags: list[str] = TAGS) -> pe.SequenceTagger:
+    """A tagger with a frozen table that draws random numbers, and to which the training word "song" is unknown."""
+    lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
+    parts = [nn.Embedding(len(lexicon), 5), characters(lexicon), vector_source(lexicon, 3, source_seed)]
+    return pe.SequenceTagger(
+        pe.UniqueWords(pe.MetaEmbedding.concat(parts)),
+        tags,
+        lexicon=lexicon,
+        encoder=pe.TransformerSequenceEncoder(13, **SIZES, dropout=dropout),
+    )
+
+
+def adam(tagger: pe.SequenceTagger, lr: float = 0.01) -> torch.optim.Adam:
+    return torch.optim.Adam([p for p in tagger.parameters() if p.requires_grad], lr=lr)
+
+
+def cosine(optimizer: torch.optim.Optimizer, steps: int = 50) -> CosineAnnealingLR:
+    return CosineAnnealingLR(optimizer, T_max=steps)
+
+
+def train(folder: Path, *, seeds=(3, 1), build=build, **options) -> EnsembleResult:
+    """One call with many kinds of state: Adam, a cosine schedule by steps, dropout, unknown words."""
+    settings = {
+        "num_processes": 1,
+        "num_threads": 1,
+        "devices": ["cpu"],
+        "num_train_epochs": 3,
+        "batch_size": 4,
+        "optimizer": adam,
+        "scheduler": cosine,
+        "scheduler_interval": "step",
+        "metric": "accuracy",
+    }
+    data = {"train": TRAIN, "dev": DEV, **{key: options.pop(key) for key in ("train", "dev") if key in options}}
+    return fit_ensemble(build, data["train"], data["dev"], folder=folder, seeds=seeds, **{**settings, **options})
+
+
+def numbers(result: EnsembleResult) -> list[list[tuple]]:
+    """Every epoch of every member without its seconds."""
+    return [[epoch[:3] for epoch in member.history] for member in result.results]
+
+
+def assert_equal_members(found: EnsembleResult, expected: EnsembleResult) -> None:
+    assert numbers(found) == numbers(expected)
+    assert len(found.ensemble.members) == len(expected.ensemble.members)
+    for ours, theirs in zip(found.ensemble.members, expected.ensemble.members, strict=True):
+        assert_equal_states(ours, theirs)
+
+
+def assert_equal_states(found: nn.Module, expected: nn.Module) -> None:
+    assert found.state_dict().keys() == expected.state_dict().keys()
+    for name, value in found.state_dict().items():
+        assert torch.equal(value, expected.state_dict()[name]), name
+
+
+def written(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory) -> EnsembleResult:
+    """Seeds 3 and 1, one after the other in this process."""
+    return train(tmp_path_factory.mktemp("reference"))
+
+
+def test_members_are_what_fit_makes_of_them(reference) -> None:
+    assert isinstance(reference.ensemble, pe.VotingEnsemble)
+    assert not reference.ensemble.training
+    for seed, member, result in zip((3, 1), reference.ensemble.members, reference.results, strict=True):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            tagger = build(seed)
+        optimizer = adam(tagger)
+        options = {"optimizer": optimizer, "scheduler": cosine(optimizer), "scheduler_interval": "step"}
+        expected = fit(tagger, TRAIN, DEV, num_train_epochs=3, batch_size=4, metric="accuracy", seed=seed, **options)
+        assert [epoch[:3] for epoch in result.history] == [epoch[:3] for epoch in expected.history]
+        assert result.best in result.history
+        assert_equal_states(member, tagger)
+    first, second = (member.state_dict() for member in reference.ensemble.members)
+    assert not torch.equal(first["decoder.linear.weight"], second["decoder.linear.weight"])
+
+
+def test_the_callers_state_is_untouched(tmp_path, monkeypatch) -> None:
+    threads, seen = torch.get_num_threads(), []
+    torch.set_num_threads(1)
+    before = torch.get_rng_state()
+
+    def metric(gold: list, predicted: list) -> float:
+        seen.append(torch.get_num_threads())
+        return 0.5
+
+    monkeypatch.chdir(tmp_path)
+    train(Path("here"), metric=metric, num_threads=2, num_train_epochs=1)
+    train(Path("there"), metric=metric, num_threads=None, num_train_epochs=1)
+    assert seen == [2, 2, 1, 1]
+    assert torch.get_num_threads() == 1
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.set_num_threads(threads)
+
+
+# --- processes ---------------------------------------------------------------------------------------------------
+
+
+def dies_once(gold: list, predicted: list, *, marker: Path) -> float:
+    """Accuracy, but the process of seed 1 is killed in its second epoch."""
+    if multiprocessing.current_process().name == "member-1":
+        marker.write_text(f"{marker.read_text() if marker.exists() else ''}{os.getpid()} {torch.get_num_threads()}\n")
+        if len(marker.read_text().splitlines()) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return accuracy(gold, predicted)
+
+
+def test_a_killed_process_costs_only_itself(tmp_path, reference, capfd, monkeypatch) -> None:
+    folder, marker, start, dealt = tmp_path / "members", tmp_path / "marker", _workers._start, []
+
+    def spy(pickled: dict, member: Member, device: torch.device, num_threads: int) -> object:
+        dealt.append((member.seed, str(device)))
+        return start(pickled, member, device, num_threads)
+
+    monkeypatch.setattr(_workers, "_start", spy)
+    metric = partial(dies_once, marker=marker)
+    lost = (
+        r"^every member must finish \(the same call goes on where the lost ones stopped\), got seeds \[1\] lost, "
+        r"the first: its process was ended by SIGKILL$"
+    )
+    with pytest.raises(RuntimeError, match=lost):
+        train(folder, metric=metric, num_processes=2, progress=True, devices=["cpu:0", "cpu:1"])
+    assert dealt == [(3, "cpu:0"), (1, "cpu:1")]
+    assert "members" in capfd.readouterr().err
+    files = written(folder)
+    assert set(files) == {*(f"member-3/{name}" for name in FILES), "member-1/run.json", "member-1/checkpoint.pt"}
+    assert len(torch.load(folder / "member-1" / "checkpoint.pt", weights_only=True)["history"]) == 1
+
+    found = train(folder, metric=metric, num_processes=2)
+    assert dealt[2:] == [(1, "cpu")]
+    assert_equal_members(found, reference)
+    again = written(folder)
+    assert set(again) == {f"member-{seed}/{name}" for seed in (1, 3) for name in FILES}
+    assert all(again[name] == at for name, at in files.items() if name.startswith("member-3"))
+    epochs = [line.split() for line in marker.read_text().splitlines()]
+    assert len(epochs) == 4  # one finished, one lost, then only what was left
+    assert len({process for process, _ in epochs}) == 2
+    assert {threads for _, threads in epochs} == {"1"}
+
+
+def stops_the_caller(seed: int, *, folder: Path) -> pe.SequenceTagger:
+    """In a process of its own: be known, press the caller's Ctrl-C once both processes are there, and hang."""
+    if multiprocessing.parent_process() is not None:
+        (folder / f"{os.getpid()}").write_text(f"{torch.get_num_threads()}")
+        while len(list(folder.iterdir())) < 2:
+            time.sleep(0.01)
+        if seed == 0:
+            os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(30)
+    return build(seed)
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_ctrl_c_ends_the_processes(tmp_path, request) -> None:
+    processes = tmp_path / "processes"
+    processes.mkdir()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            tmp_path / "members",
+            seeds=range(5),
+            build=partial(stops_the_caller, folder=processes),
+            num_processes=2,
+            num_threads=2,
+        )
+    started = list(processes.iterdir())
+    assert len(started) == 2  # never more than num_processes
+    assert {path.read_text() for path in started} == {"2"}
+    assert not any(is_running(int(path.name)) for path in started)
+
+
+PROGRAM = """
+import os, sys
+from functools import partial
+from pathlib import Path
+sys.path[:0] = {paths!r}
+import test_fit_ensemble as tests
+{program}
+"""
+
+
+def write_program(folder: Path, program: str) -> str:
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    path = folder / "program.py"
+    path.write_text(PROGRAM.format(paths=paths, program=program))
+    return str(path)
+
+
+def kills_the_caller(seed: int, *, file: Path) -> pe.SequenceTagger:
+    if multiprocessing.parent_process() is not None:
+        file.write_text(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(30)
+    return build(seed)
+
+
+@pytest.mark.slow
+def test_processes_end_with_a_killed_caller(tmp_path) -> None:
+    file = tmp_path / "process"
+    program = f"""
+if __name__ == "__main__":
+    build = partial(tests.kills_the_caller, file=Path({str(file)!r}))
+    tests.train(Path({str(tmp_path)!r}), seeds=(0,), build=build, num_processes=2)
+"""
+    caller = subprocess.run([sys.executable, write_program(tmp_path, program)], capture_output=True, check=False)
+    assert caller.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while is_running(int(file.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(int(file.read_text()))
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_is_told(tmp_path) -> None:
+    program = f"tests.train(Path({str(tmp_path)!r}), seeds=(0,), num_processes=2)"
+    caller = [sys.executable, write_program(tmp_path, program)]
+    result = subprocess.run(caller, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert re.search(
+        r"^RuntimeError: every member must finish .*, got seeds \[0\] lost, the first: its process ended with exit "
+        r"code 1; a program that starts processes needs: if __name__ == '__main__'$",
+        result.stderr,
+        re.MULTILINE,
+    )
+
+
+def fails(seed: int, *, table: torch.Tensor) -> pe.SequenceTagger:
+    if multiprocessing.parent_process() is not None:
+        raise OSError(f"no vectors for {seed} in {table.tolist()}")
+    return build(seed)
+
+
+def test_an_exception_in_a_process_is_passed_on(tmp_path) -> None:
+    with pytest.raises(
+        RuntimeError, match=r"got seeds \[4\] lost, the first: OSError: no vectors for 4 in \[0, 1\]\n"
+    ) as error:
+        train(tmp_path, seeds=(4,), build=partial(fails, table=torch.arange(2)), num_processes=2)
+    assert "in fails" in error.value.__notes__[0]
+
+
+LAMBDA = {
+    "build": lambda seed: build(seed),
+    "optimizer": lambda tagger: adam(tagger),
+    "scheduler": lambda optimizer: cosine(optimizer),
+    "metric": lambda gold, predicted: 0.5,
+}
+
+
+@pytest.mark.parametrize("name", LAMBDA)
+def test_functions_without_a_name_need_this_process(tmp_path, name) -> None:
+    rule = "be a function of a module, or a partial of one, so that processes find it (not with num_processes=1)"
+    with pytest.raises(TypeError, match=rf"^{name} must {re.escape(rule)}, got <function .*<lambda>.*> \(.+\)$"):
+        train(tmp_path, num_processes=2, **{name: LAMBDA[name]})
+    assert not written(tmp_path)
+
+
+def test_functions_of_a_console_need_this_process(tmp_path, monkeypatch) -> None:
+    console = ModuleType("__main__")
+    console.build = FunctionType(build.__code__, build.__globals__, "build")
+    console.build.__kwdefaults__, console.build.__module__ = build.__kwdefaults__, "__main__"
+    monkeypatch.setitem(sys.modules, "__main__", console)
+    with pytest.raises(TypeError, match=r"^build must be .*, got functools.partial\(.*\) of an interactive session$"):
+        train(tmp_path, num_processes=2, build=partial(console.build, dropout=0.2))
+
+
+# --- what is lost, what is kept ----------------------------------------------------------------------------------
+
+
+def test_a_failed_member_costs_only_itself(tmp_path, reference) -> None:
+    broken, built = {3}, []
+
+    def build_broken(seed: int) -> pe.SequenceTagger:
+        tagger = build(seed)
+        if seed in broken:
+            tagger.decoder.linear.weight.data.fill_(math.inf)
+        return tagger
+
+    def metric(gold: list, predicted: list) -> float:
+        built.append(None)
+        return accuracy(gold, predicted)
+
+    lost = r"got seeds \[3\] lost, the first: ValueError: loss must stay finite, got nan in epoch 1\n"  # then a note
+    with pytest.raises(RuntimeError, match=lost) as error:
+        train(tmp_path, build=build_broken, metric=metric)
+    assert "in fit" in error.value.__notes__[0]
+    assert len(built) == 3
+    broken.clear()
+    assert_equal_members(train(tmp_path, build=build_broken, metric=metric), reference)
+    assert len(built) == 6
+    assert_equal_members(train(tmp_path, build=build_broken, metric=metric), reference)
+    assert len(built) == 6  # nothing left to train
+
+
+def test_members_join_and_leave(tmp_path, reference) -> None:
+    train(tmp_path, seeds=(1,))
+    files = written(tmp_path)
+    assert_equal_members(train(tmp_path), reference)
+    assert files.items() <= written(tmp_path).items()
+    assert numbers(train(tmp_path, seeds=[1])) == numbers(reference)[1:]
+
+
+def test_what_is_kept_is_small_and_safe(tmp_path) -> None:
+    result = train(tmp_path, seeds=(1,))
+    assert {path.name for path in (tmp_path / "member-1").iterdir()} == FILES
+    weights = load_file(tmp_path / "member-1" / "model.safetensors")
+    tagger = result.ensemble.members[0]
+    trains = {name for name, value in tagger.named_parameters() if value.requires_grad}
+    assert set(weights) == trains | {name for name, _ in tagger.named_buffers()}
+    assert len(trains) < len(list(tagger.parameters()))
+    kept = json.loads((tmp_path / "member-1" / "result.json").read_text())
+    assert kept["best"] == result.results[0].best._asdict()
+
+
+def test_a_member_without_its_result_is_trained_again(tmp_path, reference) -> None:
+    train(tmp_path)
+    for name in ("result.json", "model.safetensors"):
+        (tmp_path / "member-3" / name).unlink()
+        assert_equal_members(train(tmp_path), reference)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_members_of_another_run_are_refused(tmp_path, finished) -> None:
+    base = {"optimizer": None, "scheduler": None, "scheduler_interval": "epoch", "num_train_epochs": 1, "seeds": (1,)}
+    train(tmp_path, **base)
+    if not finished:
+        (tmp_path / "member-1" / "result.json").unlink()
+    files = written(tmp_path)
+    others = {
+        "num_train_epochs": {"num_train_epochs": 2},
+        "batch_size": {"batch_size": 5},
+        "patience": {"patience": 1},
+        "max_grad_norm": {"max_grad_norm": None},
+        "amp_dtype": {"amp_dtype": torch.bfloat16},
+        "metric": {"metric": "f1"},
+        "scheduler": {"scheduler": cosine},
+        "scheduler_interval": {"scheduler_interval": "step"},
+        "optimizer": {"optimizer": adam},
+        "train": {"train": TRAIN[1:]},
+        "dev": {"dev": DEV[1:]},
+        "tags": {"build": partial(build, tags=TAGS[::-1])},
+        "architecture": {"build": partial(build, dropout=0.2)},
+        "frozen": {"build": partial(build, source_seed=1)},
+    }
+    for name, changes in others.items():
+        rule = rf"member-1 must come from this run \(remove it to start anew\), got other \['{name}'\]$"
+        with pytest.raises(ValueError, match=rule):
+            train(tmp_path, **{**base, **changes})
+    assert written(tmp_path) == files
+    train(tmp_path, **base)
+
+
+@pytest.mark.parametrize(
+    ("other", "option"),
+    [(partial(cosine, steps=7), "scheduler"), (partial(LambdaLR, lr_lambda=lambda step: 0.5), "scheduler")],
+)
+def test_other_schedules_are_refused(tmp_path, other, option) -> None:
+    train(tmp_path, seeds=(1,), num_train_epochs=1)
+    with pytest.raises(ValueError, match=r"got other \['scheduler'\]$"):
+        train(tmp_path, seeds=(1,), num_train_epochs=1, scheduler=other)
+
+
+def test_strange_files_are_refused(tmp_path) -> None:
+    train(tmp_path, seeds=(1,), num_train_epochs=1)
+    member = tmp_path / "member-1"
+    run = (member / "run.json").read_text()
+    (member / "run.json").unlink()
+    with pytest.raises(ValueError, match=r"member-1 must say which run it is of \(remove it .*\), got \['model.safe"):
+        train(tmp_path, seeds=(1,), num_train_epochs=1)
+    for damaged in ("[]", "{"):
+        (member / "run.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"run.json must (be JSON|hold a JSON object), got"):
+            train(tmp_path, seeds=(1,), num_train_epochs=1)
+    (member / "run.json").write_text(run)
+    for name, damaged, rule in (
+        ("result.json", '{"best": 1}', r"result.json must hold a training's result, got"),
+        ("model.safetensors", "nothing", r"model.safetensors must be an intact safetensors file, got"),
+    ):
+        whole = (member / name).read_bytes()
+        (member / name).write_text(damaged)
+        with pytest.raises(ValueError, match=rule):
+            train(tmp_path, seeds=(1,), num_train_epochs=1)
+        (member / name).write_bytes(whole)
+    train(tmp_path, seeds=(1,), num_train_epochs=1)
+
+
+def test_files_are_replaced_only_when_whole(tmp_path, monkeypatch, reference) -> None:
+    replace = Path.replace
+
+    def fail(path: Path, target: Path) -> Path:
+        if target.name == "model.safetensors":
+            raise OSError("disk full")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(RuntimeError, match=r"got seeds \[3, 1\] lost, the first: OSError: disk full\n"):
+        train(tmp_path)
+    monkeypatch.undo()
+    for seed in (1, 3):
+        assert not (tmp_path / f"member-{seed}" / "result.json").exists()
+        assert (tmp_path / f"member-{seed}" / "checkpoint.pt").exists()
+    assert_equal_members(train(tmp_path), reference)
+
+
+# --- wrong arguments ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": ()}, r"^seeds must be different integers, at least one, got \[\]$"),
+        ({"seeds": (1, 2, 1)}, r"^seeds must be different integers, at least one, got \[1, 2, 1\]$"),
+        ({"seeds": (0.5,)}, r"^seeds must be different integers, at least one, got \[0.5\]$"),
+        ({"vote": "loud"}, r"^vote must be one of 'hard', 'soft', 'entity', got 'loud'$"),
+        (
+            {"vote": "entity", "build": partial(build, tags=[*TAGS, "X"])},
+            r"^tags must be BIO for an entity vote, got \[.*'X'\]$",
+        ),
+        ({"num_processes": 0}, r"^num_processes must be a positive integer, got 0$"),
+        ({"num_threads": 0}, r"^num_threads must be a positive integer, got 0$"),
+        ({"devices": []}, r"^devices must be a list, at least one, got \[\]$"),
+        ({"devices": "cpu"}, r"^devices must be a list, at least one, got 'cpu'$"),
+        ({"devices": ["abacus"]}, r"^devices must be names of devices, got \['abacus'\] \(.*\)$"),
+        ({"metric": "recall"}, r"^metric must be one of 'f1', 'accuracy', got 'recall'$"),
+        ({"num_train_epochs": 0}, r"^num_train_epochs must be a positive integer, got 0$"),
+        ({"train": []}, r"^train must hold at least one sentence with a word, got none$"),
+        ({"scheduler": ReduceLROnPlateau}, r"^scheduler_interval must be 'epoch' for a ReduceLROnPlateau, got 'step'$"),
+        (
+            {"build": lambda seed: build(seed, tags=TAGS if seed == 3 else [*TAGS, "B-X"])},
+            r"^build\(1\).tags must be \('O', .*\), as build\(3\) has it, got \('O', .*, 'B-X'\)$",
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_wrong_values(tmp_path, changes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path, **changes)
+    assert not written(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"build": None}, r"^build must be a function that makes one, got NoneType$"),
+        ({"build": lambda seed: nn.Linear(2, 2)}, r"^build\(3\) must return a SequenceTagger, got Linear$"),
+        ({"optimizer": 0.01}, r"^optimizer must be a function that makes one, got float$"),
+        ({"optimizer": lambda tagger: 0.01}, r"^optimizer must make an Optimizer, got float$"),
+        ({"scheduler": lambda optimizer: optimizer}, r"^scheduler must make an LRScheduler, got Adam$"),
+    ],
+)
+def test_wrong_functions(tmp_path, changes, message) -> None:
+    with pytest.raises(TypeError, match=message):
+        train(tmp_path, **changes)
+    assert not written(tmp_path)
+
+
+def test_a_folder_is_no_file(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"^folder must be no file, got .*file$"):
+        train(tmp_path / "file")
+
+
+def test_members_share_only_what_is_frozen(tmp_path) -> None:
+    lexicon = toy_lexicon()
+    table = torch.randn(len(lexicon), 3)
+
+    def share(seed: int, *, freeze: bool) -> pe.SequenceTagger:
+        return pe.SequenceTagger(nn.Embedding.from_pretrained(table, freeze=freeze), TAGS, lexicon=lexicon)
+
+    rule = r"^build\(3\) must share nothing that trains with another member, got embedder.table.weight of build\(1\)$"
+    with pytest.raises(ValueError, match=rule):
+        train(tmp_path, build=partial(share, freeze=False))
+    before = table.clone()
+    result = train(tmp_path, build=partial(share, freeze=True))
+    assert len(result.ensemble.members) == 2
+    assert torch.equal(table, before)
+
+
+# --- several launched processes ----------------------------------------------------------------------------------
+
+RANK = """
+import json
+import torch.distributed as dist
+
+rank, folder = int(os.environ["RANK"]), Path({folder!r}) / f"machine-{{os.environ['RANK']}}"
+
+
+def build(seed):
+    tagger = tests.build(seed)
+    if (seed, rank) == (1, 1) and not (folder / "said.json").exists():
+        tagger.decoder.linear.weight.data.fill_(float("inf"))
+    return tagger
+
+
+def refused(**options):
+    try:
+        tests.train(folder, **options)
+    except (ValueError, RuntimeError) as error:
+        return f"{{type(error).__name__}}: {{error}}"
+    raise AssertionError(options)
+
+
+folder.mkdir()
+said = {{
+    "other": refused(train=tests.TRAIN[rank:]),
+    "wrong": refused(metric=["f1", "recall"][rank]),
+    "many": refused(num_processes=2),
+    "lost": refused(build=build),
+}}
+(folder / "said.json").write_text(json.dumps(said))
+assert not dist.is_initialized()
+dist.init_process_group("gloo")  # as a caller may have
+result = tests.train(folder, build=build)
+dist.barrier()  # theirs still works
+dist.destroy_process_group()
+tests.torch.save([member.state_dict() for member in result.ensemble.members], folder / "states.pt")
+(folder / "numbers.json").write_text(json.dumps(tests.numbers(result)))
+tests.train(folder.parent / "shared", seeds=(5, 6, 7), num_train_epochs=1)
+"""
+
+
+def test_launched_processes_share_the_work(tmp_path, reference) -> None:
+    program = write_program(tmp_path, RANK.format(folder=str(tmp_path)))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program]
+    result = subprocess.run(launch, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 0, result.stderr
+    metric = "ValueError: metric must be one of 'f1', 'accuracy', got 'recall'"
+    expected = {
+        "other": "ValueError: rank 1 must make the same call as rank 0, got other ['train']",
+        "wrong": f"RuntimeError: rank 1 must make this call as the others do, got {metric}",
+        "many": "ValueError: num_processes must be None under a launcher of processes, got 2",
+        "lost": "RuntimeError: every member must finish (the same call goes on where the lost ones stopped), got seeds "
+        "[1] lost, the first: ValueError: loss must stay finite, got nan in epoch 1",
+    }
+    for rank in (0, 1):
+        machine = tmp_path / f"machine-{rank}"
+        said = json.loads((machine / "said.json").read_text())
+        assert said == (expected if rank == 0 else {**expected, "wrong": metric})
+        assert json.loads((machine / "numbers.json").read_text()) == json.loads(json.dumps(numbers(reference)))
+        states = torch.load(machine / "states.pt", weights_only=True)
+        for member, state in zip(reference.ensemble.members, states, strict=True):
+            assert member.state_dict().keys() == state.keys()
+            assert all(torch.equal(value, state[name]) for name, value in member.state_dict().items())
+        assert {path.name for seed in (1, 3) for path in (machine / f"member-{seed}").iterdir()} == FILES
+    assert set(written(tmp_path / "shared")) == {f"member-{seed}/{name}" for seed in (5, 6, 7) for name in FILES}
+
+
+# --- on a GPU ----------------------------------------------------------------------------------------------------
+
+
+def tells(tagger: pe.SequenceTagger, *, folder: Path) -> torch.optim.Adam:
+    """Adam, and a note of the process that asks for it and of the device that its tagger is on."""
+    (folder / f"{multiprocessing.current_process().name} {tagger.device.type}").touch()
+    return adam(tagger)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_members_train_on_gpus_and_come_back(tmp_path, reference) -> None:
+    for name, options, processes in (
+        ("one", {"devices": None}, {"MainProcess cpu", "MainProcess cuda"}),
+        ("two", {"num_processes": 2, "devices": ["cuda", "cpu"]}, {"MainProcess cpu", "member-3 cuda", "member-1 cpu"}),
+    ):
+        told = tmp_path / name
+        told.mkdir()
+        result = train(tmp_path / f"{name}-members", optimizer=partial(tells, folder=told), **options)
+        assert {path.name for path in told.iterdir()} == processes
+        for member, expected in zip(result.ensemble.members, reference.ensemble.members, strict=True):
+            assert member.device.type == "cpu"
+            for key, value in member.state_dict().items():
+                assert value.isfinite().all()
+                assert value.shape == expected.state_dict()[key].shape
