@@ -23,7 +23,7 @@ lint: .venv/ready
 	$(BIN)/pydoclint --quiet src
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/embedding_speed.py
+	$(BIN)/python benchmarks/run_all.py
 
 clean:
 	rm -rf .venv .cache runs build dist

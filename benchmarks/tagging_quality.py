@@ -20,7 +20,6 @@ import os
 import re
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -264,14 +263,6 @@ def crfsuite(train: Sentences, dev: Sentences, test: Sentences) -> list[list[str
     return predicted
 
 
-def majority(votes: list[list[list[str]]]) -> list[list[str]]:
-    """Vote word by word; of equal counts, the earliest voter's tag."""
-    return [
-        [Counter(tags).most_common(1)[0][0] for tags in zip(*sentences, strict=True)]
-        for sentences in zip(*votes, strict=True)
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
@@ -318,7 +309,7 @@ def main() -> None:
         line = f"{runs[0]['parameters']:,} | {statistics.mean(scores):.4f} | {spread:.4f} | {seconds:.0f}"
         print(f"| {task} | {system} | {line} |")
         if system == "hme":
-            voted = majority([one["predicted"] for one in runs])  # type: ignore[misc]
+            voted = pe.functional.majority_vote([one["predicted"] for one in runs])  # type: ignore[misc]
             print(f"| {task} | hme-vote of {len(runs)} | | {score(task, TASKS[task].load()[2], voted):.4f} | | |")
 
 
