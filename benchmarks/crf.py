@@ -54,17 +54,19 @@ def make_calls(shape: tuple[int, int, int], device: torch.device) -> dict[str, C
 
 
 def time_ms(calls: dict[str, Callable[[], object]], device: torch.device, runs: int) -> dict[str, float]:
-    """Time the calls in turns, so that a noisy moment meets them all."""
+    """Time the calls in turns, so that a noisy moment meets them all; each after one of its own, in warm memory."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for run in range(runs + 2):
+    for _ in range(runs + 1):
         for name, call in calls.items():
+            call()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
             start = time.perf_counter()
             call()
             if device.type == "cuda":
                 torch.cuda.synchronize()
-            if run >= 2:
-                times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in times.items()}
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 
 def peak_memory_mb(name: str, shape: tuple[int, int, int], device: str) -> float:
