@@ -22,6 +22,7 @@ RUNTIME_TYPES = hasattr(CharCNN.forward, "__wrapped__")
 """Whether jaxtyping checks annotations in this run: it then speaks before our own checks, and nothing compiles."""
 
 own_words = pytest.mark.skipif(RUNTIME_TYPES, reason="jaxtyping speaks before our own checks")
+compiles = pytest.mark.skipif(RUNTIME_TYPES, reason="nothing compiles while jaxtyping checks annotations")
 
 
 class ToyVectors(Configurable):

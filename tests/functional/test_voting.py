@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 from torch import Tensor
-from toys import RUNTIME_TYPES, own_words
+from toys import compiles, own_words
 
 from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
 from polyembed.metrics import entities
@@ -95,7 +95,7 @@ def test_narrow_scores_are_added_in_wide_numbers(dtype: torch.dtype) -> None:
     assert majority_vote(labels, scores=scores).item() == 1
 
 
-@pytest.mark.skipif(RUNTIME_TYPES, reason="nothing compiles while jaxtyping checks annotations")
+@compiles
 def test_compiles_as_one_graph() -> None:
     def both(labels: Tensor, scores: Tensor) -> tuple[Tensor, ...]:
         return majority_vote(labels, scores=scores), vote_entropy(labels), agreement(labels)

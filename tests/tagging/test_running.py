@@ -7,7 +7,7 @@ import pytest
 import torch
 from cases import SIZES, characters, hierarchical, mask, sentences, vector_source
 from torch import Tensor, nn
-from toys import RUNTIME_TYPES, TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
+from toys import TAGS, ToyWordEncoder, compiles, own_words, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed._pretrained import Configurable
@@ -246,7 +246,7 @@ def test_runs_stacked_on_a_gpu_alone_if_not_told(monkeypatch) -> None:
         assert calls == (["decode", "loss", "probabilities"] if elsewhere else [])
 
 
-@pytest.mark.skipif(RUNTIME_TYPES, reason="nothing compiles while jaxtyping checks annotations")
+@compiles
 def test_runs_one_by_one_where_something_compiles(monkeypatch) -> None:
     monkeypatch.setattr(pe.VotingEnsemble, "device", torch.device("cuda"))
     model = pe.VotingEnsemble([member(seed, "frozen", "softmax") for seed in range(2)]).eval()

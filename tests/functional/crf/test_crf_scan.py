@@ -4,8 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from toys import compiles
 
 import polyembed as pe
+
+pytestmark = compiles
 
 
 def batch(rows: int, width: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,6 +8,7 @@ import oracles
 import pytest
 import torch
 from torch import Tensor
+from toys import compiles
 
 from polyembed.functional import log_partition, n_best, sample, viterbi
 from polyembed.functional.crf import search
@@ -38,7 +39,7 @@ def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[ora
     return rows
 
 
-@pytest.mark.parametrize("way", ["words", "chunks", "compiled"])
+@pytest.mark.parametrize("way", ["words", "chunks", pytest.param("compiled", marks=compiles)])
 def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str, monkeypatch) -> None:
     if way == "chunks":
         monkeypatch.setattr(search, "chunk_length", lambda _: 2)
