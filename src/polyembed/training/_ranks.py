@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
@@ -71,19 +71,19 @@ def open_ranks() -> Iterator[Ranks]:
     from torch.distributed.rendezvous import rendezvous
 
     ours = not dist.is_initialized() and os.environ.keys() >= LAUNCH
-    if ours:
-        store, rank, size = next(rendezvous("env://"))
-        fresh = PrefixStore(f"polyembed-{next(_CALLS)}", store)  # a launch's store keeps what earlier groups wrote
-        dist.init_process_group("gloo", store=fresh, rank=rank, world_size=size)
-    if not dist.is_initialized():
+    if not ours and not dist.is_initialized():
         yield Ranks()
         return
-    group = None
-    try:
+    with ExitStack() as stack:
+        if ours:
+            store, rank, size = next(rendezvous("env://"))
+            fresh = PrefixStore(f"polyembed-{next(_CALLS)}", store)  # a store keeps what earlier groups wrote
+            dist.init_process_group("gloo", store=fresh, rank=rank, world_size=size)
+            stack.callback(dist.destroy_process_group)
         group = dist.new_group(backend="gloo")  # whatever the caller's backend
+        if not ours:
+            stack.callback(dist.destroy_process_group, group)
         _set_pg_timeout(PATIENCE, group)
         local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
         yield Ranks(dist.get_rank(), dist.get_world_size(), local_rank, group)
         dist.barrier(group)  # nobody leaves while another still receives
-    finally:
-        dist.destroy_process_group(None if ours else group)

@@ -36,7 +36,7 @@ class _Worker(NamedTuple):
             return failures[-1]
         code = self.process.exitcode or 0
         if code < 0:
-            return Failure(f"its process was ended by {signal.Signals(-code).name}")
+            return Failure(f"its process was ended by signal {-code} ({signal.strsignal(-code)})")
         hint = "" if self.received else "; a program that starts processes needs: if __name__ == '__main__'"
         return Failure(f"its process ended with exit code {code}{hint}")
 
@@ -67,14 +67,16 @@ def train_in_processes(
                 while waiting and len(running) < num_processes:
                     busy = [worker.device for worker in running.values()]
                     device = min(devices, key=busy.count)  # the first of the least busy
-                    worker = _start(pickled, waiting.pop(0), device, num_threads)
-                    running[worker.reports] = worker
+                    worker, writer = _make(pickled, waiting.pop(0), device, num_threads)
+                    running[worker.reports] = worker  # known before it starts, so that Ctrl-C finds it
+                    with writer:  # the process's copy will be the only one: its end is the end of the reports
+                        worker.process.start()
                 ready = wait(list(running))
                 for reports in [reports for reports in running if reports in ready]:
                     worker = running[reports]
                     try:
                         worker.received.append(reports.recv())
-                    except EOFError:  # the process has ended
+                    except (EOFError, OSError):  # the process has ended, maybe in the middle of a report
                         worker.process.join()
                         reports.close()
                         del running[reports]
@@ -82,7 +84,7 @@ def train_in_processes(
                             failures[worker.member.seed] = worker.failure
                         bar.update()
         finally:
-            _end([worker.process for worker in running.values()])
+            _end([worker.process for worker in running.values() if worker.process.pid is not None])
     return failures
 
 
@@ -106,14 +108,14 @@ def _pickle(task: Task) -> dict[str, bytes]:
     return pickled
 
 
-def _start(pickled: dict[str, bytes], member: Member, device: torch.device, num_threads: int) -> _Worker:
+def _make(
+    pickled: dict[str, bytes], member: Member, device: torch.device, num_threads: int
+) -> tuple[_Worker, Connection]:
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
     reports, writer = context.Pipe(duplex=False)
     arguments = (writer, pickled, member.seed, member.folder, str(device), num_threads)
     process = context.Process(target=_work, args=arguments, name=f"member-{member.seed}")
-    process.start()
-    writer.close()  # the process's copy is the only one: its end is the end of the reports
-    return _Worker(member, device, process, reports, [])
+    return _Worker(member, device, process, reports, []), writer
 
 
 def _work(

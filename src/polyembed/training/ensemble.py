@@ -63,7 +63,7 @@ def fit_ensemble(
     amp_dtype: torch.dtype | None = None,
     progress: bool | None = None,
 ) -> EnsembleResult:
-    """Train one member a seed, side by side, and let them vote (Winata 2021, section 2.4).
+    """Train one member a seed, side by side, and let them vote (HME-Ensemble of Winata 2021).
 
     Each member is what ``fit(build(seed), train, dev, seed=seed, ...)`` makes of it. How many are trained at once
     changes no number as long as each has the same `num_threads` and kind of device: sums over other numbers of
@@ -114,8 +114,8 @@ def fit_ensemble(
         ValueError: Seeds that repeat, members that differ in their tags or share what trains, wrong options, or a
             folder of another run.
         TypeError: A function that other processes cannot import, or one that makes something else.
-        RuntimeError: A member that was not trained; the message names the seeds and the first reason, its
-            traceback is a note.
+        RuntimeError: Members that could not be trained; the message names their seeds and the first one's reason,
+            and a note for each gives its traceback.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -273,10 +273,9 @@ def _done(members: list[Member]) -> list[int]:
 def _lost(failures: dict[int, Failure], seeds: list[int]) -> RuntimeError:
     lost = [seed for seed in seeds if seed in failures]
     rule = "finish (the same call goes on where the lost ones stopped)"
-    first = failures[lost[0]]
-    error = RuntimeError(must("every member", rule, f"seeds {lost} lost, the first: {first.text}"))
-    if first.trace:
-        error.add_note(first.trace)
+    error = RuntimeError(must("every member", rule, f"seeds {lost} lost, the first: {failures[lost[0]].text}"))
+    for seed in lost:
+        error.add_note(f"seed {seed}: {failures[seed].trace or failures[seed].text}")
     return error
 
 
