@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
-from torch.func import grad, hessian, jvp
+from torch.func import grad, hessian, jacfwd, jvp
 
 from polyembed.functional.crf import analytic, loop, scaled
 
@@ -128,3 +128,37 @@ def test_float32_gives_float32(arguments) -> None:
     expected_curved = torch.autograd.grad(expected[1].square().sum(), wide)
     for found, reference in zip((*gradients, *curved), (*expected, *expected_curved), strict=True):
         torch.testing.assert_close(found.double(), reference, atol=1e-5, rtol=1e-4)
+
+
+def _agree(emissions: Tensor, transitions: Tensor) -> None:
+    mask = torch.ones(emissions.shape[:2], dtype=torch.bool)
+    log_z, unary, _ = analytic.partition_and_marginals(emissions, mask, transitions)
+    point = emissions.clone().requires_grad_()
+    expected = loop.log_partition(point, mask, transitions)
+    torch.testing.assert_close(log_z, expected.detach())
+    torch.testing.assert_close(unary, torch.autograd.grad(expected.sum(), point)[0])
+
+
+def test_a_finite_score_that_no_probability_holds_is_not_taken_for_forbidden() -> None:
+    """The best path never changes its tag; one that does falls behind by more than a float64 can say."""
+    emissions = torch.zeros(1, 60, 2, dtype=torch.float64)
+    emissions[0, 1:-1, 0] = -90.0
+    emissions[0, 0, 1] = -1e3
+    _agree(emissions, torch.tensor([[0.0, -1e3], [-1e3, 0.0]], dtype=torch.float64))
+
+
+def test_messages_that_meet_far_behind_are_not_lost() -> None:
+    """Each message is in range and their product is not: three tags that never change, two of which are forbidden."""
+    reach = 5
+    emissions = torch.zeros(1, 2 * reach + 1, 3, dtype=torch.float64)
+    emissions[0, :, 1] = -90.0
+    emissions[0, reach, 1] = 0.0
+    emissions[0, reach + 1 :, 0] = emissions[0, :reach, 2] = -1e18
+    _agree(emissions, torch.full((3, 3), -1e18, dtype=torch.float64).fill_diagonal_(0.0))
+
+
+def test_forward_over_forward_is_refused(arguments) -> None:
+    """Torch would give zeros for it without a word."""
+    emissions, transitions = arguments
+    with pytest.raises(NotImplementedError, match="jvp"):
+        jacfwd(jacfwd(lambda a: ours(emissions, a).sum()))(transitions)

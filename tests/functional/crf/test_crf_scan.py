@@ -24,7 +24,7 @@ def test_one_graph_for_all_lengths(backend: str) -> None:
     log_prob = torch.compile(crf.log_prob, fullgraph=True, dynamic=True, backend=counter)
     decode = torch.compile(crf.decode_tensor, fullgraph=True, dynamic=True, backend=counter)
     counts = []
-    for rows, width in ((5, 7), (4, 11), (13, 3)):
+    for rows, width in ((5, 7), (4, 11), (13, 3), (3, 2)):
         emissions, tags, mask = batch(rows, width)
         inputs = [emissions, *crf.parameters()]
         found, expected = log_prob(emissions, tags, mask), crf.log_prob(emissions, tags, mask)
@@ -55,6 +55,7 @@ def test_export_with_free_sizes() -> None:
     sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     with torch.no_grad():
         program = torch.export.export(module, batch(5, 7), dynamic_shapes=(sizes, sizes, sizes))
-        other = batch(4, 13)
-        for found, expected in zip(program.module()(*other), module(*other), strict=True):
-            torch.testing.assert_close(found, expected)
+        for rows, width in ((4, 13), (3, 2), (2, 1)):
+            other = batch(rows, width)
+            for found, expected in zip(program.module()(*other), module(*other), strict=True):
+                torch.testing.assert_close(found, expected)

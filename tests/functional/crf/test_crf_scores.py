@@ -6,7 +6,7 @@ import oracles
 import pytest
 import torch
 from torch import Tensor
-from toys import compiles
+from toys import compiles, own_words
 
 from polyembed.functional import entropy, log_partition, marginals, pair_marginals, path_score
 
@@ -229,3 +229,54 @@ def test_long_chains_keep_their_precision(scores) -> None:
 def test_unknown_methods_are_refused(emissions, scores) -> None:
     with pytest.raises(ValueError, match=r"^method must be one of 'auto', 'analytic', 'scan', 'loop', got 'fast'$"):
         log_partition(emissions, MASKS, *scores, method="fast")
+
+
+@pytest.mark.parametrize("what", ["a tag everywhere", "an emission"])
+def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores, what: str) -> None:
+    """By enumeration: the same as of the probabilities of all paths, differentiated by torch."""
+    full = torch.ones(1, 4, dtype=torch.bool)
+    arguments = [x.detach().requires_grad_() for x in FORBID[what](emissions[:1], *scores)]
+    paths = torch.tensor(list(itertools.product(range(NUM_TAGS), repeat=4)))
+    every = path_score(arguments[0].expand(len(paths), -1, -1), paths, full.expand(len(paths), -1), *arguments[1:])
+    log_probs = every[every.isfinite()].log_softmax(0)
+    expected = -(log_probs.exp() * log_probs).sum()
+    found = entropy(arguments[0], full, *arguments[1:]).squeeze()
+    torch.testing.assert_close(found, expected)
+    gradients = torch.autograd.grad(found, arguments)
+    for gradient, reference in zip(gradients, torch.autograd.grad(expected, arguments), strict=True):
+        torch.testing.assert_close(gradient, torch.nan_to_num(reference))
+
+
+def test_rows_without_a_path_have_no_marginals(emissions, scores) -> None:
+    emissions[15, 2] = -INFINITE
+    assert marginals(emissions, MASKS, *scores)[15].eq(0).all()
+    assert pair_marginals(emissions, MASKS, *scores)[15].eq(0).all()
+    assert entropy(emissions, MASKS, *scores)[15].item() == 0.0
+
+
+@compiles
+def test_compiled_sums_are_as_precise_as_eager_ones(scores) -> None:
+    emissions = 10 * torch.randn(2, 512, NUM_TAGS)
+    mask = torch.ones(2, 512, dtype=torch.bool)
+    narrow = [x.float().requires_grad_() for x in scores]
+    wide = [x.detach().double().requires_grad_() for x in narrow]
+    found = torch.autograd.grad(partition("scan", emissions, mask, *narrow).sum(), narrow)
+    expected = torch.autograd.grad(log_partition(emissions.double(), mask, *wide, method="loop").sum(), wide)
+    for gradient, reference in zip(found, expected, strict=True):
+        torch.testing.assert_close(gradient.double(), reference, atol=1e-3, rtol=1e-4)
+
+
+def test_half_precision_is_widened(emissions, scores) -> None:
+    half = [x.half() for x in (emissions, *scores)]
+    assert log_partition(half[0], MASKS, *half[1:]).dtype == torch.float32
+    assert path_score(half[0], MASKS.long(), MASKS, *half[1:]).dtype == torch.float32
+
+
+@own_words
+def test_wrong_arguments(emissions, scores) -> None:
+    with pytest.raises(TypeError, match=r"^mask must be bool \(True = valid\), got torch.int64$"):
+        log_partition(emissions, MASKS.long(), *scores)
+    with pytest.raises(ValueError, match=r"^mask must have shape \(16, 4\), got \(15, 4\)$"):
+        marginals(emissions, MASKS[1:], *scores)
+    with pytest.raises(ValueError, match=r"^method must be another than 'scan' where nothing compiles, got 'scan'$"):
+        log_partition(emissions, MASKS, *scores, method="scan")

@@ -11,7 +11,6 @@ from torch import Tensor
 from toys import compiles
 
 from polyembed.functional import log_partition, n_best, sample, viterbi
-from polyembed.functional.crf import search
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
 NUM_TAGS = 3
@@ -42,7 +41,7 @@ def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[ora
 @pytest.mark.parametrize("way", ["words", "chunks", pytest.param("compiled", marks=compiles)])
 def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str, monkeypatch) -> None:
     if way == "chunks":
-        monkeypatch.setattr(search, "chunk_length", lambda _: 2)
+        monkeypatch.setattr("polyembed.functional.crf.best.chunk_length", lambda _: 2)
     run = torch.compile(viterbi, fullgraph=True, backend="aot_eager", dynamic=True) if way == "compiled" else viterbi
     found = run(emissions, MASKS, *scores, ignore_index=-7)
     assert found[~MASKS].eq(-7).all()
@@ -58,8 +57,8 @@ def test_viterbi_on_long_chains_of_many_tags(way: str, monkeypatch) -> None:
     mask = torch.arange(97) < torch.tensor([97, 96, 50, 1, 0])[:, None]
     expected = viterbi(emissions, mask, transitions, *ends)
     if way == "chunks":
-        monkeypatch.setattr(search, "chunk_length", lambda _: 7)
-    monkeypatch.setattr(search, "BLOCK", 1000)
+        monkeypatch.setattr("polyembed.functional.crf.best.chunk_length", lambda _: 7)
+    monkeypatch.setattr("polyembed.functional.crf.best.BLOCK", 1000)
     assert torch.equal(viterbi(emissions, mask, transitions, *ends), expected)
     score = (emissions[0, 0] + ends[0])[:, None]
     for t in range(1, 97):
@@ -175,3 +174,13 @@ def test_counts_must_be_positive(emissions, scores) -> None:
         n_best(emissions, MASKS, *scores, k=0)
     with pytest.raises(ValueError, match=r"^num_samples must be a positive integer, got 0$"):
         sample(emissions, MASKS, *scores, 0)
+
+
+def test_long_chains_keep_their_precision() -> None:
+    """In float32, against float64: the paths' log-probabilities do not drift with the length."""
+    emissions, transitions = 3 * torch.randn(1, 2000, 5), torch.randn(5, 5)
+    ends, mask = torch.zeros(2, 5), torch.ones(1, 2000, dtype=torch.bool)
+    found = n_best(emissions, mask, transitions, *ends, k=3)
+    wide = n_best(emissions.double(), mask, transitions.double(), *ends.double(), k=3)
+    torch.testing.assert_close(found.log_probs.double(), wide.log_probs, atol=5e-3, rtol=1e-5)
+    assert torch.equal(viterbi(emissions, mask, transitions, *ends), wide.tags[:, 0])

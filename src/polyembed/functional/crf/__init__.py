@@ -10,11 +10,14 @@ wherever they stand: a hole in the mask is skipped as if it were not there, and 
 score 0, the partition 1 and the path ``[]``. A score of -inf forbids what it scores; nothing becomes NaN of it.
 
 `chain.py` closes the holes; `loop.py` is the forward algorithm as it stands in a textbook, `analytic.py` the same
-with the marginals as its gradient, `scan.py` the same for the compiler; `search.py` finds and draws paths.
+with the marginals as its gradient (in probabilities by `scaled.py`, in logs by `semiring.py`), `scan.py` the same for
+the compiler; `best.py`, `k_best.py` and `sampling.py` find and draw paths.
 """
 
+from polyembed.functional.crf.best import viterbi
+from polyembed.functional.crf.k_best import BestPaths, n_best
+from polyembed.functional.crf.sampling import sample
 from polyembed.functional.crf.scores import entropy, log_partition, marginals, pair_marginals, path_score
-from polyembed.functional.crf.search import BestPaths, n_best, sample, viterbi
 
 __all__ = [
     "BestPaths",

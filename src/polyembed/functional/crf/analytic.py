@@ -8,7 +8,8 @@ messages that run forwards (``alpha``) and backwards (``beta``, the emission of 
 
 so messages need no scale, and long chains lose no precision. Second derivatives, backwards and forwards, are those of
 the marginals: the messages' tangents obey linear recursions with the conditional probabilities as weights. Third ones
-go through `loop.py`.
+go through `loop.py`. Forward mode over forward mode is not here (torch nests it wrongly over a custom function: it is
+an error, not a wrong number): forward over reverse gives the same.
 
 All functions take a leading axis `group`, one of each set of transitions: 1, or the size of a ``vmap``.
 """
@@ -21,11 +22,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from polyembed.functional.crf import loop, scaled
-from polyembed.functional.crf.chain import last_position
+from polyembed.functional.crf.chain import BLOCK, last_position
 from polyembed.functional.crf.semiring import chunk_length, log_sum, recur
-
-BLOCK = 1 << 19
-"""How many numbers a temporary of pairs of tags may have: chains are taken in blocks of words."""
 
 
 def partition_and_marginals(emissions: Tensor, mask: Tensor, transitions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -195,7 +193,7 @@ def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> tuple[Ten
     flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.cat([emissions, emissions.gather(2, flip)]).permute(0, 2, 3, 1).contiguous()
     moves = torch.cat([transitions, transitions.mT])
-    found = recur(log_sum, both, moves, normalize=True, chunk_length=chunk_length(emissions[0])).permute(0, 3, 1, 2)
+    found = recur(log_sum, both, moves, normalize=True, chunk=chunk_length(emissions[0])).permute(0, 3, 1, 2)
     alpha, beta = found.chunk(2)
     return alpha, beta.gather(2, flip)
 

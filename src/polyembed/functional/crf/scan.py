@@ -13,14 +13,20 @@ def log_partition(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tenso
     """Sum over all paths; the arguments are a `Chain`'s, ``(batch,)``."""
     from torch._higher_order_ops.scan import scan
 
-    def step(alpha: Tensor, inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def step(
+        state: tuple[Tensor, Tensor], inputs: tuple[Tensor, Tensor, Tensor]
+    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        alpha, scale = state
         emission, valid, first = inputs
         moved = torch.logsumexp(alpha[:, :, None] + transitions, dim=1)
         moved = torch.where(first, alpha, moved) + emission
-        return torch.where(valid[:, None], moved, alpha), alpha.new_zeros(())
+        top = moved.amax(1, keepdim=True)  # apart, so that float32 keeps the messages' small differences
+        state = torch.where(valid[:, None], moved - top, alpha), torch.where(valid[:, None], scale + top, scale)
+        return state, alpha.new_zeros(())
 
-    alpha, _ = scan(step, torch.zeros_like(emissions[:, 0]), _inputs(emissions, mask))
-    return torch.where(mask[:, 0], torch.logsumexp(alpha, dim=1), 0.0)
+    start = torch.zeros_like(emissions[:, 0]), torch.zeros_like(emissions[:, 0, :1])
+    (alpha, scale), _ = scan(step, start, _inputs(emissions, mask))
+    return torch.where(mask[:, 0], scale.squeeze(1) + torch.logsumexp(alpha, dim=1), 0.0)
 
 
 def best_scores(emissions: Tensor, transitions: Tensor) -> Tensor:
@@ -30,6 +36,7 @@ def best_scores(emissions: Tensor, transitions: Tensor) -> Tensor:
     def step(score: Tensor, inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         emission, _, first = inputs
         moved = torch.where(first, score, (score[:, :, None] + transitions).amax(1)) + emission
+        moved = moved - moved.amax(1, keepdim=True)
         return moved, moved.clone()
 
     mask = torch.ones_like(emissions[:, :, 0], dtype=torch.bool)

@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice
+from polyembed._checks import check_choice, check_dim, check_mask, require
 from polyembed.functional.crf import loop, scan
 from polyembed.functional.crf.analytic import partition_and_marginals
-from polyembed.functional.crf.chain import make_chain
+from polyembed.functional.crf.chain import FORBIDDEN, is_possible, last_position, make_chain, widen
+from polyembed.functional.masking import valid_first
 
 Method = Literal["auto", "analytic", "scan", "loop"]
 Emissions = Float[Tensor, "batch word tag"]
@@ -41,15 +42,20 @@ def path_score(
     """
     if mask.shape[1] == 0:
         return emissions.sum((1, 2))  # zeros that a loss can go back through
+    check_dim("emissions", emissions, 3, "batch, word, tag")
+    check_mask(mask, emissions.shape[:2])
+    emissions, transitions, start, end = widen(emissions, transitions, start, end)
     tags = torch.where(mask, tags, 0)
     unary = torch.where(mask, emissions.gather(2, tags[..., None]).squeeze(2), 0.0).sum(1)
-    order = torch.argsort(~mask, dim=1, stable=True)
+    order = valid_first(mask)
     mask, tags = mask.gather(1, order), tags.gather(1, order)
-    pairs = tags[:, :-1] * transitions.shape[1] + tags[:, 1:]
+    # over the full width, the first from itself: a graph for all lengths has no slice that is empty for one
+    before = torch.cat([tags[:, :1], tags], 1)[:, : tags.shape[1]]
+    moved = mask & (torch.arange(mask.shape[1], device=mask.device) > 0)
     # one index over the flattened table: inductor (2.13) doubles the gradient of transitions[from, to] beside a scan
-    steps = transitions.flatten().index_select(0, pairs.flatten()).reshape(pairs.shape)
-    steps = torch.where(mask[:, 1:], steps, 0.0).sum(1)
-    last = tags.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
+    steps = transitions.flatten().index_select(0, (before * transitions.shape[1] + tags).flatten())
+    steps = torch.where(moved, steps.reshape(tags.shape), 0.0).sum(1)
+    last = tags.gather(1, last_position(mask)[:, None]).squeeze(1)
     ends = torch.where(mask[:, 0], start[tags[:, 0]] + end[last], 0.0)
     return unary + steps + ends
 
@@ -72,8 +78,9 @@ def log_partition(
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
         method: ``"analytic"``: the marginals as the gradient, with exact second derivatives and forward-mode;
-            ``"scan"``: one graph for all lengths under ``torch.compile`` and ``torch.export``, first derivatives
-            only; ``"loop"``: the readable reference; ``"auto"``: scan where something compiles, else analytic.
+            ``"scan"``: one graph for all lengths under ``torch.compile`` and ``torch.export``, and nowhere else,
+            first derivatives only; ``"loop"``: the readable reference; ``"auto"``: scan where something compiles,
+            else analytic.
 
     Returns:
         One value for each row in nats, 0 for an empty one; about -1e18 where every path is forbidden.
@@ -84,6 +91,8 @@ def log_partition(
     chain = make_chain(emissions, mask, transitions, start, end)
     if method == "auto":
         method = "scan" if torch.compiler.is_compiling() else "analytic"
+    compiling = method != "scan" or torch.compiler.is_compiling()
+    require(compiling, "method", "be another than 'scan' where nothing compiles", "'scan'")
     if method == "analytic":
         return partition_and_marginals(*chain[:3])[0]
     run = scan.log_partition if method == "scan" else loop.log_partition
@@ -103,12 +112,13 @@ def marginals(
         end: Score of each tag at a chain's last position.
 
     Returns:
-        ``(batch, word, tag)``; zeros at masked positions.
+        ``(batch, word, tag)``; zeros at masked positions, and in rows of which every path is forbidden.
     """
     if mask.shape[1] == 0:
         return emissions * 0.0
     chain = make_chain(emissions, mask, transitions, start, end)
-    return chain.restore(partition_and_marginals(*chain[:3])[1], 0.0)
+    log_z, unary, _ = partition_and_marginals(*chain[:3])
+    return chain.restore(torch.where(is_possible(log_z)[:, None, None], unary, 0.0), 0.0)
 
 
 def pair_marginals(
@@ -124,12 +134,13 @@ def pair_marginals(
         end: Score of each tag at a chain's last position.
 
     Returns:
-        ``(batch, tag, tag)``: a row of n words sums to n - 1.
+        ``(batch, tag, tag)``: a row of n words sums to n - 1, or to 0 where every path is forbidden.
     """
     if mask.shape[1] == 0:
         return emissions.sum(1)[..., None] * torch.zeros_like(transitions)
     chain = make_chain(emissions, mask, transitions, start, end)
-    return partition_and_marginals(*chain[:3])[2]
+    log_z, _, pairs = partition_and_marginals(*chain[:3])
+    return torch.where(is_possible(log_z)[:, None, None], pairs, 0.0)
 
 
 def entropy(
@@ -145,13 +156,21 @@ def entropy(
         end: Score of each tag at a chain's last position.
 
     Returns:
-        One value for each row in nats, 0 for an empty one.
+        One value for each row in nats, 0 for an empty one and where every path is forbidden.
     """
     if mask.shape[1] == 0:
         return emissions.sum((1, 2))
     chain = make_chain(emissions, mask, transitions, start, end)
     # scores that are small where it matters: the difference of two large numbers would lose the entropy
-    emissions = chain.emissions - chain.emissions.amax(-1, keepdim=True)
-    transitions = chain.transitions - chain.transitions.amax()
+    emissions, transitions = (
+        x - torch.where(top > FORBIDDEN / 2, top, 0.0)
+        for x, top in (
+            (chain.emissions, chain.emissions.amax(-1, keepdim=True)),
+            (chain.transitions, chain.transitions.amax()),
+        )
+    )
     log_z, unary, pairs = partition_and_marginals(emissions, chain.mask, transitions)
-    return log_z - (unary * emissions).sum((1, 2)) - (pairs * transitions).sum((1, 2))
+    # what is forbidden has no share, and must not weigh on the gradient of the shares
+    emissions, transitions = (torch.where(x > FORBIDDEN / 2, x, 0.0) for x in (emissions, transitions))
+    value = log_z - (unary * emissions).sum((1, 2)) - (pairs * transitions).sum((1, 2))
+    return torch.where(is_possible(log_z), value, 0.0)

@@ -34,7 +34,7 @@ def chunk_length(emissions: Tensor) -> int | None:
 
 
 def recur(
-    reduce: Reduce, emissions: Tensor, transitions: Tensor, *, normalize: bool, chunk_length: int | None = None
+    reduce: Reduce, emissions: Tensor, transitions: Tensor, *, normalize: bool, chunk: int | None = None
 ) -> Tensor:
     """Run the recursion.
 
@@ -43,7 +43,7 @@ def recur(
         emissions: ``(group, word, tag, batch)``.
         transitions: ``(group, tag, tag)``.
         normalize: Whether the largest entry of each ``x[t]`` is made 0: long chains then lose no precision.
-        chunk_length: How many steps a chunk has; None = all in one.
+        chunk: How many steps a chunk has; None = all in one.
 
     Returns:
         ``(group, word, tag, batch)``.
@@ -51,14 +51,14 @@ def recur(
     first, rest = emissions[:, 0], emissions[:, 1:]
     if normalize:
         first = first - first.amax(1, keepdim=True)
-    if chunk_length is None or chunk_length >= rest.shape[1]:
+    if chunk is None or chunk >= rest.shape[1]:
         steps = _walk(reduce, first, rest, transitions[..., None], normalize)
         return torch.stack([first, *steps], 1)
     length = rest.shape[1]
-    padding = -length % chunk_length
+    padding = -length % chunk
     rest = torch.nn.functional.pad(rest, (0, 0, 0, 0, 0, padding))
     # (group, word in chunk, tag, batch, chunk)
-    rest = rest.reshape(rest.shape[0], -1, chunk_length, *rest.shape[2:]).permute(0, 2, 3, 4, 1)
+    rest = rest.reshape(rest.shape[0], -1, chunk, *rest.shape[2:]).permute(0, 2, 3, 4, 1)
     starts = _boundaries(reduce, first, rest, transitions)
     steps = _walk(reduce, starts, rest, transitions[..., None, None], normalize)
     tags_batch = torch.stack(steps, 1).permute(0, 4, 1, 2, 3).flatten(1, 2)[:, :length]

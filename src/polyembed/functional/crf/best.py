@@ -1,0 +1,101 @@
+"""The best path of a chain."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from polyembed.functional.crf import scan
+from polyembed.functional.crf.chain import BLOCK, Chain, is_allowed, last_position, make_chain
+from polyembed.functional.crf.semiring import chunk_length, largest, recur
+
+CERTAIN = 1e30
+"""A score that a forbidden transition does not outweigh."""
+
+
+@torch.no_grad()
+def viterbi(
+    emissions: Float[Tensor, "batch word tag"],
+    mask: Bool[Tensor, "batch word"],
+    transitions: Float[Tensor, "tag tag"],
+    start: Float[Tensor, " tag"],
+    end: Float[Tensor, " tag"],
+    *,
+    ignore_index: int = -100,
+) -> Int[Tensor, "batch word"]:
+    """Find the path of the highest score; of equal ones, the one with the lower tag at the last difference.
+
+    Args:
+        emissions: Scores of each tag at each word.
+        mask: True = valid.
+        transitions: ``A[i, j]``, the score of going from tag i to tag j.
+        start: Score of each tag at a chain's first position.
+        end: Score of each tag at a chain's last position.
+        ignore_index: What stands at masked positions, and in rows of which every path is forbidden.
+
+    Returns:
+        Tags, ``(batch, word)`` int64.
+    """
+    if mask.shape[1] == 0:
+        return torch.zeros_like(mask, dtype=torch.int64)
+    chain = make_chain(emissions, mask, transitions, start, end)
+    compiling, length = torch.compiler.is_compiling(), chunk_length(chain.emissions)
+    if compiling:
+        scores = scan.best_scores(chain.emissions, chain.transitions)
+    else:
+        # the best at each word is 0, so that a long chain's scores stay small: float32 tells them apart
+        gaps = (chain.emissions - chain.emissions.amax(2, keepdim=True)).permute(1, 2, 0)[None]
+        scores = recur(largest, gaps, chain.transitions[None], normalize=False, chunk=length)[0].transpose(1, 2)
+    last = last_position(chain.mask)
+    tag = scores.gather(0, last[None, :, None].expand(1, -1, scores.shape[2]))[0].argmax(1, keepdim=True)
+    if compiling:
+        path = scan.follow(_origins(scores, chain), tag)
+    elif length is not None:
+        path = _jump(_origins(scores, chain), tag)
+    else:
+        path = _walk_back(scores, chain, last, tag)
+    tags = path.transpose(0, 1)
+    tags = torch.where(is_allowed(chain, tags)[:, None], tags, ignore_index)
+    return chain.restore(tags, ignore_index)
+
+
+def _origins(scores: Tensor, chain: Chain) -> Tensor:
+    """Say of each position and tag where its best path comes from, ``(word, batch, tag)``: the first, from itself."""
+    num_words, batch, num_tags = scores.shape
+    length = max(1, BLOCK // max(1, batch * num_tags * num_tags))
+    into = chain.transitions.mT.contiguous()
+    stay = torch.arange(num_tags, device=scores.device)
+    # over the full width: a graph for all lengths has no slice that is empty for one
+    before = torch.cat([scores[:1], scores])[:num_words]
+    moved = chain.mask & (torch.arange(num_words, device=scores.device) > 0)
+    blocks = [(before, moved.transpose(0, 1)[..., None])]
+    if not torch.compiler.is_compiling():  # the number of blocks would be part of the graph
+        blocks = list(zip(*(torch.split(x, length) for x in blocks[0]), strict=True))
+    found = [
+        torch.where(on, (score.contiguous()[:, :, None] + into).argmax(-1), stay)  # past a chain's end: from itself
+        for score, on in blocks
+    ]
+    return torch.cat(found)
+
+
+def _walk_back(scores: Tensor, chain: Chain, last: Tensor, tag: Tensor) -> Tensor:
+    """Find where each tag of the best path comes from, word by word; the fewest operations, and no table of origins."""
+    position = torch.arange(scores.shape[0], device=scores.device)[:, None, None]
+    chosen = torch.arange(scores.shape[2], device=scores.device) == tag
+    # from a chain's last word on, the score of its last tag beats all
+    scores = torch.where(position < last[:, None], scores.contiguous(), torch.where(chosen, CERTAIN, 0.0).to(scores))
+    into = chain.transitions.mT.contiguous()
+    tag = tag.squeeze(1)
+    path = [tag]
+    for score in reversed(scores[:-1].unbind(0)):
+        tag = (score + into.index_select(0, tag)).argmax(1)
+        path.append(tag)
+    return torch.stack(path[::-1])
+
+
+def _jump(origins: Tensor, tag: Tensor) -> Tensor:
+    """Follow all positions at once: compose each map with the next, the next two, the next four, ..."""
+    maps, step = origins[1:], 1
+    while step < maps.shape[0]:
+        maps = torch.cat([maps[:-step].gather(2, maps[step:]), maps[-step:]])
+        step *= 2
+    return torch.cat([maps.gather(2, tag.expand(maps.shape[0], -1, -1)).squeeze(2), tag.transpose(0, 1)])
