@@ -85,7 +85,8 @@ def test_a_sentence_without_a_path_is_named() -> None:
     emissions = torch.zeros(2, 3, 3)
     emissions[1, 0, :2] = -torch.inf  # only I-X is left, and it cannot begin
     with pytest.raises(
-        ValueError, match=r"^emissions must leave each row a path that is not forbidden, got none in row 1$"
+        ValueError,
+        match=r"^emissions must leave each row a path that is not forbidden, and hold no NaN, got none in row 1$",
     ):
         crf.decode(emissions)
     assert crf.decode_tensor(emissions)[1].eq(-100).all()
@@ -151,3 +152,27 @@ def test_wrong_constraints() -> None:
         pe.CRF(4, constraints=pe.Constraints.bio(BIO))
     with pytest.raises(TypeError, match=r"^constraints must be Constraints or None, got list$"):
         pe.CRF(5, constraints=BIO)
+
+
+def test_the_masks_follow_the_parameters() -> None:
+    """Through every way of a module between devices, they are those of the constraints."""
+    constraints = pe.Constraints.bio(["O", "B-X", "I-X"])
+    expected = torch.tensor(constraints.transitions)
+    with torch.device("meta"):
+        crf = pe.CRF(3, constraints=constraints)
+    assert crf.marginals(torch.zeros(2, 3, 3, device="meta")).is_meta
+    assert torch.equal(crf.to_empty(device="cpu").allowed_transitions, expected)
+    with torch.device("meta"):
+        crf = pe.CRF(3, constraints=constraints)
+    crf.load_state_dict(pe.CRF(3).state_dict(), assign=True)
+    assert torch.equal(crf.allowed_transitions, expected)
+
+
+@own_words
+def test_scores_are_no_constraints() -> None:
+    with pytest.raises(TypeError, match=r"^transitions\[0\] must be a sequence of True and False, got \[0.0, -inf\]$"):
+        pe.Constraints([[0.0, -torch.inf], [0.0, 0.0]])
+    with pytest.raises(TypeError, match=r"^transitions\[0\] must be a sequence of True and False, got 1$"):
+        pe.Constraints([1, 1])
+    with pytest.raises(TypeError, match=r"^tags must be a sequence of tag names, got 'OOO'$"):
+        pe.Constraints.bio("OOO")

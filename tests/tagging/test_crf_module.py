@@ -120,3 +120,19 @@ def test_the_uncertain_are_found_by_their_entropy() -> None:
     found = crf.entropy(torch.cat([sure, unsure]))
     assert found[0] < 1e-5
     torch.testing.assert_close(found[1], 3 * torch.tensor(5.0).log())
+
+
+@own_words
+def test_tags_are_integers_of_the_callers_shape(batch) -> None:
+    emissions, tags = batch
+    with pytest.raises(TypeError, match=r"^tags must be int64 or int32, got torch.float32$"):
+        pe.CRF(5)(emissions, tags.float(), MASK)
+    with pytest.raises(ValueError, match=r"^tags must have shape \(4, 3\), got \(3, 3\)$"):
+        pe.CRF(5, batch_first=False)(emissions.transpose(0, 1), tags.T[1:], MASK.T)
+
+
+def test_nan_is_no_tag(batch) -> None:
+    emissions, _ = batch
+    emissions[0, 2, 1] = float("nan")
+    with pytest.raises(ValueError, match=r"^emissions must leave each row a path .* got none in row 0$"):
+        pe.CRF(5).decode(emissions)

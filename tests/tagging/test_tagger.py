@@ -197,3 +197,12 @@ def test_an_embedder_of_another_source_size() -> None:
     small, large = pe.SourceEmbedding(ToyVectors(2), lexicon), pe.SourceEmbedding(ToyVectors(11), lexicon)
     model = pe.SequenceTagger(pe.MetaEmbedding.concat([small, large]), TAGS, lexicon=lexicon)
     assert [len(tags) for tags in model.predict(UNSEEN)] == [3, 1, 0, 2]
+
+
+def test_a_model_of_nan_predicts_no_tag() -> None:
+    lexicon = pe.Lexicon(["a", "b"])
+    tagger = pe.SequenceTagger(torch.nn.Embedding(4, 8), [f"T{i}" for i in range(120)], lexicon=lexicon)
+    torch.nn.init.constant_(tagger.decoder.linear.bias, float("nan"))
+    rule = r"^sentences\[1\] must have a tag for each word \(scores of NaN, or all forbidden, give none\), got \['b'\]$"
+    with pytest.raises(ValueError, match=rule):
+        tagger.predict([[], ["b"]])

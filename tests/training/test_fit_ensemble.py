@@ -44,6 +44,15 @@ def build(seed: int, *, dropout: float = 0.1, source_seed: int = 0, tags: list[s
     )
 
 
+def build_constrained(seed: int) -> pe.SequenceTagger:
+    """The same with rules about which tag may follow which: nothing of it is a number."""
+    tagger = build(seed)
+    count = len(tagger.tags)
+    rules = pe.Constraints([[1] * count] * count)
+    tagger.decoder = pe.CRFDecoder(tagger.decoder.linear.in_features, count, constraints=rules)
+    return tagger
+
+
 def adam(tagger: pe.SequenceTagger, lr: float = 0.01) -> torch.optim.Adam:
     return torch.optim.Adam([p for p in tagger.parameters() if p.requires_grad], lr=lr)
 
@@ -395,9 +404,13 @@ def test_members_of_another_run_are_refused(tmp_path, finished) -> None:
         "frozen": {"build": partial(build, source_seed=1)},
     }
     for name, changes in others.items():
-        rule = rf"member-1 must come from this run \(remove it to start anew\), got other \['{name}'\]$"
+        rule = (
+            rf"member-1 must come from this run \(remove it to start anew\), got other \['{name}'(, 'architecture')?\]$"
+        )
         with pytest.raises(ValueError, match=rule):
             train(tmp_path, **{**base, **changes})
+    with pytest.raises(ValueError, match=r"got other \['architecture'\]$"):
+        train(tmp_path, **base, build=build_constrained)
     assert written(tmp_path) == files
     train(tmp_path, **base)
 

@@ -31,6 +31,7 @@ class Constraints(Configurable):
         start: Sequence[bool] | None = None,
         end: Sequence[bool] | None = None,
     ) -> None:
+        _check_rows(transitions, start, end)
         size = len(transitions)
         require(size > 0, "transitions", "have a row a tag, at least one", "none")
         for i, row in enumerate(transitions):
@@ -77,6 +78,8 @@ class Constraints(Configurable):
 
     @classmethod
     def _from_scheme(cls, tags: Sequence[str], scheme: Literal["bio", "bioes"], rule: str) -> Self:
+        if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+            raise TypeError(must("tags", "be a sequence of tag names", repr(tags)))
         prefixes = {"bio": "BI", "bioes": "BIES"}[scheme]
         parts = []
         for i, tag in enumerate(tags):
@@ -145,3 +148,11 @@ class Constraints(Configurable):
 
     def __repr__(self) -> str:
         return repr_call(self, **self.get_config())
+
+
+def _check_rows(transitions: Any, start: Any, end: Any) -> None:
+    """Require lists of yes and no: a score of -inf, say, would count as yes."""
+    rows = {f"transitions[{i}]": row for i, row in enumerate(transitions)} | {"start": start, "end": end}
+    for name, row in rows.items():
+        if row is not None and not (isinstance(row, Sequence) and all(value in (0, 1) for value in row)):
+            raise TypeError(must(name, "be a sequence of True and False", repr(row)))

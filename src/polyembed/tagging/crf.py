@@ -1,14 +1,23 @@
 """The conditional random field as a module: `torchcrf.CRF`'s parameters and calls, on any mask, and what it lacks."""
 
 import itertools
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torchcrf
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_dim, check_last_dim, check_positive, class_name, must, require
+from polyembed._checks import (
+    check_choice,
+    check_dim,
+    check_ids,
+    check_last_dim,
+    check_positive,
+    class_name,
+    must,
+    require,
+)
 from polyembed.functional import crf
 from polyembed.tagging.constraints import Constraints
 
@@ -66,8 +75,24 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         super().__init__(num_tags, batch_first)
         self.constraints = constraints
         for name in ("transitions", "start", "end"):
-            allowed = None if constraints is None else torch.tensor(getattr(constraints, name), device="cpu")
-            self.register_buffer(f"allowed_{name}", allowed, persistent=False)
+            self.register_buffer(f"allowed_{name}", None, persistent=False)
+        self._allow()
+
+    def _allow(self) -> None:
+        """Lay the constraints where the parameters are."""
+        if self.constraints is not None:
+            for name in ("transitions", "start", "end"):
+                allowed = torch.tensor(getattr(self.constraints, name), device=self.transitions.device)
+                setattr(self, f"allowed_{name}", allowed)
+
+    def _apply(self, *arguments: Any, **options: Any) -> "CRF":
+        super()._apply(*arguments, **options)
+        self._allow()  # they are in no state dict: nothing else fills them after `to_empty`
+        return self
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._allow()  # parameters may have come from the meta device
 
     def __repr__(self) -> str:
         constrained = "" if self.constraints is None else f", constraints={self.constraints!r}"
@@ -115,10 +140,12 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         Returns:
             One value a row in nats: 0 for an empty row, -inf for tags that the constraints or a score of -inf forbid.
         """
+        check_ids("tags", tags)
+        shape = tuple(emissions.shape[:2])
         emissions, mask, *scores = self._prepare(emissions, mask)
+        require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
         if not self.batch_first:
             tags = tags.transpose(0, 1)
-        require(tags.shape == mask.shape, "tags", f"have shape {tuple(mask.shape)}", tuple(tags.shape))
         try:
             return crf.path_score(emissions, tags, mask, *scores) - crf.log_partition(emissions, mask, *scores)
         except (IndexError, RuntimeError) as error:
@@ -137,7 +164,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             The tag ids of each row's valid words.
 
         Raises:
-            ValueError: Emissions that, with the constraints, leave a row no path at all.
+            ValueError: Emissions that, with the constraints, leave a row no path at all, or NaN.
         """
         emissions, mask, *scores = self._prepare(emissions, mask)
         tags = crf.viterbi(emissions, mask, *scores, ignore_index=-1)
@@ -146,7 +173,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         paths = [valid[start:end] for start, end in itertools.pairwise([0, *ends])]
         if -1 in valid:
             row = next(i for i, path in enumerate(paths) if -1 in path)
-            raise ValueError(must("emissions", "leave each row a path that is not forbidden", f"none in row {row}"))
+            rule = "leave each row a path that is not forbidden, and hold no NaN"
+            raise ValueError(must("emissions", rule, f"none in row {row}"))
         return paths
 
     def decode_tensor(

@@ -83,6 +83,11 @@ class VotingEnsemble(WordTagger):
             require(list(member.tags) == first, f"members[{i}]", f"have members[0]'s tags {first}", list(member.tags))
         if vote == "entity":
             _check_bio(members[0].tags)
+        if not (stacked is None or isinstance(stacked, bool)):
+            raise TypeError(must("stacked", "be True, False or None", repr(stacked)))
+        reason = obstacle(members) if _would_read_alike(members) else "members that do not read alike"
+        if stacked and reason is not None:
+            raise ValueError(must("stacked", "be None or False for these members", f"True for {reason}"))
         super().__init__()
         share_frozen_parts(members)
         self.members = nn.ModuleList(members)
@@ -90,10 +95,8 @@ class VotingEnsemble(WordTagger):
         self.vote = vote
         self.stacked = stacked
         self._read_alike = _read_alike(members)
-        self._obstacle = obstacle(members) if self._read_alike else "members that do not read alike"
+        self._obstacle = reason
         self._stack_embedders = embedders_stack(members)
-        if stacked and self._obstacle is not None:
-            raise ValueError(must("stacked", "be None or False for these members", f"True for {self._obstacle}"))
 
     @property
     def device(self) -> torch.device:
@@ -304,6 +307,14 @@ def _read_alike(members: Sequence[SequenceTagger]) -> bool:
     if lexicon is not None:
         return all(member.lexicon is lexicon for member in members)
     return all(member.lexicon is None and built_alike(member.embedder, embedder) for member in members)
+
+
+def _would_read_alike(members: Sequence[SequenceTagger]) -> bool:
+    """Tell whether the members will take the same inputs once they share what they have in common."""
+    first = members[0]
+    if first.lexicon is not None:
+        return all(built_alike(member.lexicon, first.lexicon) for member in members)
+    return _read_alike(members)
 
 
 def _check_bio(tags: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import check_positive, require
 from polyembed._pretrained import PretrainedModule
+from polyembed.tagging.decoders import IGNORE_INDEX
 from polyembed.text.lexicon import UNKNOWN_ID, Lexicon
 from polyembed.text.pieces import Pieces
 
@@ -142,7 +143,10 @@ class WordTagger(PretrainedModule):
                 inputs, mask = self.encode([sentences[i] for i in batch])
                 tags = self.decode(to_device(inputs, self.device), mask.to(self.device)).tolist()
                 for i, row in zip(batch, tags, strict=True):
-                    predictions[i] = [self.tags[tag] for tag in row[: len(sentences[i])]]
+                    found = row[: len(sentences[i])]
+                    rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
+                    require(IGNORE_INDEX not in found, f"sentences[{i}]", rule, list(sentences[i]))
+                    predictions[i] = [self.tags[tag] for tag in found]
         return predictions
 
 

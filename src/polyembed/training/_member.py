@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import traceback
 import zlib
 from collections.abc import Callable, Sequence
@@ -140,6 +141,7 @@ def describe_run(task: Task, seed: int, tagger: SequenceTagger) -> dict[str, Any
         [name, class_name(module), {key: value for key, value in vars(module).items() if isinstance(value, Real)}]
         for name, module in tagger.named_modules()
     ]
+    parts = re.sub(r" at 0x[0-9a-f]+", "", repr(tagger))  # what is no number: constraints, ways of pooling
     description = {
         "format_version": FORMAT_VERSION,
         "seed": seed,
@@ -147,7 +149,7 @@ def describe_run(task: Task, seed: int, tagger: SequenceTagger) -> dict[str, Any
         "dev": checksum(task.dev),
         "tags": tagger.tags,
         "lexicon": None if tagger.lexicon is None else tagger.lexicon.mark(len(tagger.lexicon)),
-        "architecture": zlib.crc32(json.dumps(_plain(numbers)).encode()),
+        "architecture": zlib.crc32(json.dumps(_plain([numbers, parts])).encode()),
         "parameters": {name: [str(value.dtype), *value.shape] for name, value in state.items()},
         "frozen": {name: _norm(value) for name, value in tagger.named_parameters() if name not in state},
         "optimizer": [class_name(optimizer), groups],

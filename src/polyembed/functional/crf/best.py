@@ -30,7 +30,7 @@ def viterbi(
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        ignore_index: What stands at masked positions, and in rows of which every path is forbidden.
+        ignore_index: What stands at masked positions, and in rows of which every path is forbidden, or that hold NaN.
 
     Returns:
         Tags, ``(batch, word)`` int64.
@@ -46,7 +46,8 @@ def viterbi(
         gaps = (chain.emissions - chain.emissions.amax(2, keepdim=True)).permute(1, 2, 0)[None]
         scores = recur(largest, gaps, chain.transitions[None], normalize=False, chunk=length)[0].transpose(1, 2)
     last = last_position(chain.mask)
-    tag = scores.gather(0, last[None, :, None].expand(1, -1, scores.shape[2]))[0].argmax(1, keepdim=True)
+    final = scores.gather(0, last[None, :, None].expand(1, -1, scores.shape[2]))[0]
+    tag = final.argmax(1, keepdim=True)
     if compiling:
         path = scan.follow(_origins(scores, chain), tag)
     elif length is not None:
@@ -54,7 +55,8 @@ def viterbi(
     else:
         path = _walk_back(scores, chain, last, tag)
     tags = path.transpose(0, 1)
-    tags = torch.where(is_allowed(chain, tags)[:, None], tags, ignore_index)
+    possible = is_allowed(chain, tags) & ~final.isnan().any(1)
+    tags = torch.where(possible[:, None], tags, ignore_index)
     return chain.restore(tags, ignore_index)
 
 
