@@ -43,8 +43,9 @@ def viterbi(
         scores = scan.best_scores(chain.emissions, chain.transitions)
     else:
         # the best at each word is 0, so that a long chain's scores stay small: float32 tells them apart
-        gaps = (chain.emissions - chain.emissions.amax(2, keepdim=True)).permute(1, 2, 0)[None]
-        scores = recur(largest, gaps, chain.transitions[None], normalize=False, chunk=length)[0].transpose(1, 2)
+        by_tag = chain.emissions.permute(1, 2, 0).contiguous()
+        gaps = by_tag - by_tag.amax(1, keepdim=True)
+        scores = recur(largest, gaps[None], chain.transitions[None], normalize=False, chunk=length)[0].transpose(1, 2)
     last = last_position(chain.mask)
     final = scores.gather(0, last[None, :, None].expand(1, -1, scores.shape[2]))[0]
     tag = final.argmax(1, keepdim=True)
