@@ -68,7 +68,7 @@ def _origins(scores: Tensor, chain: Chain) -> Tensor:
     into = chain.transitions.mT.contiguous()
     stay = torch.arange(num_tags, device=scores.device)
     # over the full width: a graph for all lengths has no slice that is empty for one
-    before = torch.cat([scores[:1], scores])[:num_words]
+    before = torch.roll(scores, 1, dims=0)
     moved = chain.mask & (torch.arange(num_words, device=scores.device) > 0)
     blocks = [(before, moved.transpose(0, 1)[..., None])]
     if not torch.compiler.is_compiling():  # the number of blocks would be part of the graph

@@ -46,9 +46,8 @@ def make_chain(emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tens
     order = valid_first(mask)
     mask = mask.gather(1, order)
     emissions = emissions.gather(1, order[..., None].expand_as(emissions))
-    following = torch.nn.functional.pad(mask, (0, 1))[:, 1:]
-    last = mask & ~following
-    first = torch.arange(mask.shape[1], device=mask.device) == 0
+    position = torch.arange(mask.shape[1], device=mask.device)
+    first, last = position == 0, mask & (position == mask.sum(1, keepdim=True) - 1)
     emissions = torch.where(last[..., None], emissions + end, emissions)
     emissions = torch.where(first[:, None], emissions + start, emissions)
     emissions = torch.where(mask[..., None], emissions, 0.0).clamp(min=FORBIDDEN)
@@ -88,7 +87,7 @@ def is_allowed(chain: Chain, tags: Tensor) -> Tensor:
 def _parts(chain: Chain, tags: Tensor) -> tuple[Tensor, Tensor]:
     """List a path's emissions and the transitions before them, zeros past a chain's end."""
     flat = tags.flatten(2) if tags.dim() > 2 else tags[..., None]
-    before = torch.cat([flat[:, :1], flat], 1)[:, : flat.shape[1]]
+    before = torch.roll(flat, 1, dims=1)
     moved = chain.mask & (torch.arange(flat.shape[1], device=flat.device) > 0)
     unary = torch.where(chain.mask[..., None], chain.emissions.gather(2, flat), 0.0)
     steps = torch.where(moved[..., None], chain.transitions[before, flat], 0.0)

@@ -49,8 +49,8 @@ def path_score(
     unary = torch.where(mask, emissions.gather(2, tags[..., None]).squeeze(2), 0.0).sum(1)
     order = valid_first(mask)
     mask, tags = mask.gather(1, order), tags.gather(1, order)
-    # over the full width, the first from itself: a graph for all lengths has no slice that is empty for one
-    before = torch.cat([tags[:, :1], tags], 1)[:, : tags.shape[1]]
+    # over the full width: a graph for all lengths has no slice that is empty for one
+    before = torch.roll(tags, 1, dims=1)
     moved = mask & (torch.arange(mask.shape[1], device=mask.device) > 0)
     # one index over the flattened table: inductor (2.13) doubles the gradient of transitions[from, to] beside a scan
     steps = transitions.flatten().index_select(0, (before * transitions.shape[1] + tags).flatten())
