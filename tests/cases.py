@@ -10,8 +10,10 @@ from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
+from polyembed.text import WordPrior
 
 DIMS = (5, 3, 2)
+TEN_LETTERS = "abcdefghij"
 TRAINS = "every_parameter_gets_a_gradient"
 COMPILE = "compiles_as_one_graph"
 LOW = "low_precision_is_close"
@@ -343,6 +345,18 @@ CASES: list[Case] = [
     speller(
         "PieceTransformer",
         lambda: pe.PieceTransformer(torch.randn(11, 4), freeze=False, num_heads=2, num_layers=2),
+    ),
+    speller(
+        "CharacterTransliterator",
+        lambda: pe.CharacterTransliterator(TEN_LETTERS, "कखग", hidden_size=4, num_layers=2, kernel_size=3),
+        wordwise=True,
+    ),
+    speller(
+        "CharacterTransliterator.prior",
+        lambda: pe.CharacterTransliterator(
+            TEN_LETTERS, "क", hidden_size=3, num_layers=1, kernel_size=1, slots=3, prior=WordPrior({"क": 2})
+        ),
+        wordwise=True,
     ),
     embedder("SourceEmbedding", vector_source),
     embedder("SourceEmbedding.trained", lambda lexicon: vector_source(lexicon, freeze=False)),

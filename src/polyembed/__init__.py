@@ -19,7 +19,17 @@ from polyembed.embeddings import (
 )
 from polyembed.encoders import LSTMSequenceEncoder, TransformerSequenceEncoder
 from polyembed.tagging import CRF, Constraints, CRFDecoder, SequenceTagger, SoftmaxDecoder, VotingEnsemble
-from polyembed.text import CharacterSpelling, Lexicon, Normalizer, Pieces, PieceSpelling
+from polyembed.text import (
+    CharacterSpelling,
+    CharacterTransliterator,
+    DictionaryTransliterator,
+    Lexicon,
+    Normalizer,
+    Pieces,
+    PieceSpelling,
+    SchemeTransliterator,
+    train_transliterator,
+)
 from polyembed.training import fit, fit_ensemble
 from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors
 
@@ -31,8 +41,10 @@ __all__ = [
     "CRFDecoder",
     "CharCNN",
     "CharacterSpelling",
+    "CharacterTransliterator",
     "ConcatCombiner",
     "Constraints",
+    "DictionaryTransliterator",
     "FastTextVectors",
     "HierarchicalMetaEmbedding",
     "LSTMSequenceEncoder",
@@ -44,6 +56,7 @@ __all__ = [
     "PieceSpelling",
     "PieceTransformer",
     "Pieces",
+    "SchemeTransliterator",
     "SequenceTagger",
     "SoftmaxDecoder",
     "SourceEmbedding",
@@ -57,4 +70,5 @@ __all__ = [
     "fit",
     "fit_ensemble",
     "functional",
+    "train_transliterator",
 ]

@@ -2,5 +2,23 @@
 
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import Epoch, FitResult, fit
+from polyembed.training.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.training.runs import Build, Corpus, Run, TrainingOptions
 
-__all__ = ["EnsembleResult", "Epoch", "FitResult", "fit", "fit_ensemble"]
+__all__ = [
+    "Build",
+    "Corpus",
+    "EnsembleResult",
+    "Epoch",
+    "FitResult",
+    "ProtocolResult",
+    "Run",
+    "TrainingOptions",
+    "code_switched",
+    "fit",
+    "fit_ensemble",
+    "gain",
+    "joint",
+    "merge",
+    "zero_shot",
+]

@@ -171,7 +171,7 @@ def fit(
                 raise ValueError(must("loss", "stay finite", f"{loss} in epoch {number}"))
             with autocast():
                 predicted = tagger.predict([sentence.words for sentence in dev])
-            score = _score(metric, gold, predicted)
+            score = measure(metric, gold, predicted)
             require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
             if scheduler_interval == "epoch":
                 run.step_scheduler(score)
@@ -210,7 +210,7 @@ def check_fit(
     tagger.encode_tags([sentence.tags for sentence in train])
     if isinstance(metric, str):
         gold = [list(sentence.tags) for sentence in dev]
-        _score(metric, gold, gold)
+        measure(metric, gold, gold)
 
 
 def default_optimizer(tagger: SequenceTagger) -> Optimizer:
@@ -330,7 +330,8 @@ def _bucketed(
         yield [sentences[k] for k in batches[i]]
 
 
-def _score(metric: str | Metric, gold: list[list[str]], predicted: list[list[str]]) -> float:
+def measure(metric: str | Metric, gold: list[list[str]], predicted: list[list[str]]) -> float:
+    """Score predictions by a metric or its name."""
     if callable(metric):
         return float(metric(gold, predicted))  # a number of another library would not be saved
     return entity_f1(gold, predicted, mode="conll").f1 if metric == "f1" else accuracy(gold, predicted)

@@ -1,0 +1,217 @@
+"""The papers' protocols on real text, and whether the differences are sure.
+
+    python benchmarks/protocols.py                      # zero_shot, sagt and hinglish
+    python benchmarks/protocols.py --protocol joint
+
+- ``zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). Static vectors: the source
+  language's alone; each language's own, in spaces that know nothing of each other; one space over both texts.
+- ``joint``: the same languages and systems, scenarios A and B.
+- ``sagt``, ``hinglish``: code-switched part-of-speech tags and entities (Winata 2021): either language's vectors alone,
+  and self-attention over both.
+
+All systems have the same bidirectional LSTM and CRF, over frozen fastText vectors trained here on raw text of each
+language with the words of its own training sentences added. Every table is followed by the tests of its differences.
+Vectors and finished runs are kept in ``--cache``: what was stopped goes on.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
+
+import polyembed as pe
+from polyembed.analysis import bio_confusion, significance_table
+from polyembed.tables import Table
+from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, zero_shot
+from polyembed.vectors import FastTextVectors
+
+
+class TextVectors(Vectors):
+    """The vectors of a task, from so many lines of each language's text."""
+
+    def __init__(self, task: str, cache: Path, dim: int, lines: int) -> None:
+        super().__init__(task, cache / "vectors" / f"{lines or 'all'}-lines", dim)
+        self.lines = lines
+
+    def corpus(self, languages: tuple[str, ...]) -> list[list[str]]:
+        """Give the languages' text and the task's training words."""
+        train = [" ".join(sentence.words).split() for sentence in TASKS[self.task].load()[0]]
+        return [*(words for language in languages for words in islice(raw_text(language), self.lines or None)), *train]
+
+    def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
+        """Give fastText vectors of the languages' text together."""
+        return train_vectors(self.folder / f"{'-'.join(languages)}.{dim}.bin", dim, lambda: self.corpus(languages))
+
+
+class FirstThatKnows:
+    """One source a language: a word has the vector of the first that has it in its vocabulary, else the first's."""
+
+    def __init__(self, *sources: FastTextVectors) -> None:
+        self.sources = sources
+        self.dim = sources[0].dim
+
+    def vectors(self, words: Sequence[str]) -> np.ndarray:
+        """Look the words up."""
+        rows = self.sources[0].vectors(words)
+        for source in reversed(self.sources[1:]):
+            places = [i for i, word in enumerate(words) if word in source and word not in self.sources[0]]
+            rows[places] = source.vectors([words[i] for i in places])
+        return rows
+
+
+def train_vectors(path: Path, dim: int, corpus: Callable[[], list[list[str]]]) -> FastTextVectors:
+    """Train fastText vectors, unless they are there."""
+    if path.exists():
+        return FastTextVectors(path)
+    start = time.perf_counter()
+    vectors = FastTextVectors.train(corpus(), path, dim=dim, min_count=2, bucket=100_000)
+    print(f"trained {path.name} in {time.perf_counter() - start:.0f} s", flush=True)
+    return vectors
+
+
+def spread(sentences: Sequence, count: int) -> list:
+    """Take so many sentences, evenly spread."""
+    step = max(1, len(sentences) // count)
+    return list(sentences[::step][:count])
+
+
+def load(name: str, language: str, arguments: argparse.Namespace) -> Corpus:
+    """Load a task's sentences, as many as asked for."""
+    train, dev, test = TASKS[name].load()
+    sizes = arguments.sentences, arguments.dev, arguments.test or len(test)
+    return Corpus(language, *(spread(part, size) for part, size in zip((train, dev, test), sizes, strict=True)))
+
+
+def make_build(embed: Callable[[pe.Lexicon], torch.nn.Module], corpora: Sequence[Corpus]) -> Build:
+    """Make a system: an embedder under the LSTM and CRF that all systems share."""
+    sentences = [sentence for corpus in corpora for part in corpus[1:] for sentence in part]
+    tags = sorted({tag for sentence in sentences for tag in sentence.tags})
+
+    def build(train: Sequence, seed: int) -> pe.SequenceTagger:
+        lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
+        embedder = pe.UniqueWords(embed(lexicon))
+        encoder = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=128, dropout=0.4)
+        return pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+
+    return build
+
+
+def static(vectors: object, corpora: Sequence[Corpus]) -> Build:
+    """Make a system of any static word vectors."""
+    return make_build(lambda lexicon: pe.SourceEmbedding(vectors, lexicon), corpora)
+
+
+def cross_lingual(source: Corpus, target: Corpus, arguments: argparse.Namespace) -> dict[str, Build]:
+    """Give the systems of a pair of languages, each by its static vectors."""
+    own = {name: TextVectors(name, arguments.cache, arguments.dim, arguments.lines) for name in sorted(("es", "nl"))}
+    es, nl = (own[name].words((name,), arguments.dim) for name in ("es", "nl"))
+    both = train_vectors(
+        own["es"].folder / f"es-nl.{arguments.dim}.bin",
+        arguments.dim,
+        lambda: [*own["es"].corpus(("es",)), *own["nl"].corpus(("nl",))],
+    )
+    ours, theirs = (es, nl) if source.language == "es" else (nl, es)
+    corpora = (source, target)
+    return {
+        "source language": static(ours, corpora),
+        "two spaces": static(FirstThatKnows(ours, theirs), corpora),
+        "one space": static(both, corpora),
+    }
+
+
+def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str, Build]:
+    """Give the systems of a code-switched corpus."""
+    vectors = TextVectors(task, arguments.cache, arguments.dim, arguments.lines)
+
+    def system(name: str) -> Build:
+        return make_build(lambda lexicon: build_embedder(name, task, vectors, lexicon), [corpus])
+
+    first, second = TASKS[task].languages
+    return {first: system(f"fasttext-{first}"), second: system(f"fasttext-{second}"), "MME": system("mme")}
+
+
+def training(epochs: int, task: str) -> dict:
+    """Give the task's settings: as in tagging_quality.py, but for the number of epochs."""
+    rate, size = TASKS[task].learning_rate, TASKS[task].batch_size
+
+    def adam(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
+        return torch.optim.Adam([value for value in tagger.parameters() if value.requires_grad], lr=rate)
+
+    def falling(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
+
+    return {
+        "num_train_epochs": epochs, "batch_size": size, "optimizer": adam, "scheduler": falling, "progress": False,
+    }  # fmt: skip
+
+
+def report(title: str, result: ProtocolResult, against: str) -> None:
+    """Print the table of a result and the tests of its differences."""
+    seconds = sum(epoch.seconds for run in result.runs for epoch in run.training.history)
+    print(f"\n### {title}\n\n{len(result.runs)} runs, {result.metric}; {seconds:.0f} s of training\n")
+    print(result.table.to_markdown())
+    tests = {test: significance_table(result, against, test=test) for test in ("randomization", "bootstrap", "sign")}
+    rows = []
+    for found in zip(*(table.rows for table in tests.values()), strict=True):
+        (system, language, difference, *_), *_ = found
+        rows.append((system, language, difference, *(row[3] for row in found), found[0][4]))
+    columns = ("system", "language", f"difference to {against}", *(f"p, {test}" for test in tests), "sentences")
+    print("\n" + Table(columns, rows, digits=4).to_markdown(), flush=True)
+
+
+def report_confusion(result: ProtocolResult, language: str) -> None:
+    """Print what van der Heijden's figure 5 draws, over all seeds together."""
+    for system in dict.fromkeys(run.system for run in result.runs):
+        predictions = result.predictions(system, language)
+        gold = result.gold[language] * len(predictions)
+        predicted = [tags for seed in predictions.values() for tags in seed]
+        print(f"\n{language}, {system}\n\n{bio_confusion(gold, predicted, normalize=True).to_markdown()}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    choices = ("zero_shot", "joint", "sagt", "hinglish")
+    parser.add_argument("--protocol", nargs="+", choices=choices, default=["zero_shot", "sagt", "hinglish"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sentences", type=int, default=2000, help="to train on, of each language")
+    parser.add_argument("--dev", type=int, default=300, help="development sentences of each language")
+    parser.add_argument("--test", type=int, help="test sentences of each language; all if missing")
+    parser.add_argument("--epochs", type=int, help="instead of 6 (zero_shot, joint, hinglish) and 15 (sagt)")
+    parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
+    parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text; 0: all of them")
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "protocols")
+    arguments = parser.parse_args()
+    if not DATA.is_dir():
+        parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
+    torch.set_num_threads(1)
+    common = {"seeds": range(arguments.seeds), "folder": arguments.cache / "runs"}
+    for name in arguments.protocol:
+        if name in ("sagt", "hinglish"):
+            corpus = load(name, name, arguments)
+            options = training(arguments.epochs or (15 if name == "sagt" else 6), name)
+            metric = TASKS[name].metric
+            result = code_switched(mixed(name, corpus, arguments), [corpus], metric=metric, **common, **options)
+            report(f"{name}: train and test on code-switched text", result, "MME")
+            continue
+        options = training(arguments.epochs or 6, "es")
+        es, nl = (load(language, language, arguments) for language in ("es", "nl"))
+        if name == "joint":
+            systems = cross_lingual(es, nl, arguments)
+            a, b = (joint(systems, es, [nl], scenario=scenario, **common, **options) for scenario in ("A", "B"))
+            report("Joint training, scenario A: a quarter of each language", a, "one space")
+            report("Joint training, scenario B: all of Spanish, a quarter of Dutch", b, "one space")
+            print(f"\n### From A to B\n\n{gain(a, b).to_markdown()}", flush=True)
+            continue
+        for source, target in ((es, nl), (nl, es)):
+            result = zero_shot(cross_lingual(source, target, arguments), source, [target], **common, **options)
+            report(f"Zero-shot, {source.language} to {target.language}", result, "one space")
+            report_confusion(result, target.language)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Words in another script: what a transliterator is, a dictionary, scheme conversion, and sentences with languages."""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from polyembed._checks import check_choice, class_name, import_optional, must, require
+from polyembed._pretrained import Configurable, repr_call
+from polyembed.text.normalize import EMOJI, URL, USER, Normalizer
+
+_LATIN = "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
+LATIN_RUN = re.compile(f"[{_LATIN}]+")
+LATIN_CORE = re.compile(f"[{_LATIN}](?:.*[{_LATIN}])?", re.DOTALL)
+_NOT_A_WORD = re.compile(f"\\d|@|[{_LATIN}]['’][{_LATIN}]")
+_find_special = Normalizer()
+
+
+@runtime_checkable
+class Transliterator(Protocol):
+    """Words of one script to words of another.
+
+    As many words come back as went in, in the same order, so that labels keep their words. What is no word of the
+    source script stays as it is: numbers, punctuation, mentions, hashtags, URLs, emoji, words of other scripts.
+    """
+
+    def transliterate(self, words: Sequence[str]) -> list[str]:
+        """Give each word in the other script."""
+        ...
+
+
+class DictionaryTransliterator(Configurable):
+    """Look words up; what the dictionary does not have goes to another transliterator.
+
+    ``y = dictionary[x] if x in dictionary else fallback(x)``, for every run of Latin letters x of a word, in lower
+    case. A letter that stands three times or more in a row is looked up once if the word is not found as it is
+    (``bahuuut``).
+
+    Args:
+        words: Roman spelling in lower case -> the word in the other script; `HINGLISH_WORDS`, or your own.
+        fallback: For runs that are not in the dictionary; they stay as they are if None.
+
+    Raises:
+        TypeError: A dictionary that is no mapping, or a fallback that is no transliterator.
+        ValueError: A key that is not made of Latin letters in lower case.
+
+    Example:
+        >>> from polyembed.text import HINGLISH_WORDS
+        >>> dictionary = DictionaryTransliterator(HINGLISH_WORDS)
+        >>> dictionary.transliterate(["Yeh", "song", "achha", "haiiii!", "@kya", "2017", "न"])
+        ['यह', 'song', 'अच्छा', 'है!', '@kya', '2017', 'न']
+
+    Deviations: Winata 2021 (section 3.1) transliterates its Hindi-English data from Roman to Devanagari and does not
+    say by what; this dictionary and the rules around it are this library's.
+    """
+
+    def __init__(self, words: Mapping[str, str], *, fallback: Transliterator | None = None) -> None:
+        if not isinstance(words, Mapping):
+            raise TypeError(must("words", "be a mapping of spellings to words", class_name(words)))
+        if fallback is not None and not isinstance(fallback, Transliterator):
+            raise TypeError(must("fallback", "be a transliterator or None", class_name(fallback)))
+        for spelling, word in words.items():
+            require(isinstance(word, str) and word != "", f"words[{spelling!r}]", "be a word", repr(word))
+            sound = LATIN_RUN.fullmatch(spelling) is not None and spelling == spelling.lower()
+            require(sound, "words", "have Latin letters in lower case as keys", repr(spelling))
+        self.words = dict(words)
+        self.fallback = fallback
+
+    def transliterate(self, words: Sequence[str]) -> list[str]:
+        """Give each word in the other script.
+
+        Args:
+            words: The words.
+
+        Returns:
+            As many words.
+        """
+        return convert_words(words, self._convert, LATIN_RUN)
+
+    def _convert(self, runs: list[str]) -> list[str]:
+        found = {run: self._find(run.lower()) for run in runs}
+        missing = [run for run, word in found.items() if word is None]
+        if self.fallback is not None:
+            found.update(zip(missing, self.fallback.transliterate(missing), strict=True))
+        return [found[run] or run for run in runs]
+
+    def _find(self, run: str) -> str | None:
+        return self.words.get(run) or self.words.get(squeeze(run, 1))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"words": self.words, "fallback": self.fallback}
+
+    def __repr__(self) -> str:
+        return f"DictionaryTransliterator({len(self.words)} words, fallback={self.fallback!r})"
+
+
+class SchemeTransliterator(Configurable):
+    """Convert a transliteration scheme (ITRANS, IAST, Harvard-Kyoto...) by the package indic-transliteration.
+
+    Schemes are exact and reversible: every letter counts, case included. Social media keeps to none, so the result is
+    wrong Devanagari for it: ``"kya hai"`` becomes क्य है for क्या है, ``kaam`` काम् for काम. Use it for text that was
+    written by a scheme; for others there is `CharacterTransliterator`.
+
+    Args:
+        scheme: The scheme that the words are in, as the package names it: ``"itrans"``, ``"iast"``, ``"hk"``...
+        target: The scheme or script to convert to.
+
+    Raises:
+        ImportError: indic-transliteration is not installed.
+        ValueError: A scheme that the package does not have.
+
+    Example:
+        >>> SchemeTransliterator("itrans").transliterate(["kyA", "kya"])  # doctest: +SKIP
+        ['क्या', 'क्य']
+
+    Deviations: the package also converts digits and full stops (to १ and ।); here they stay as they are, as for every
+    transliterator.
+    """
+
+    def __init__(self, scheme: str = "itrans", *, target: str = "devanagari") -> None:
+        schemes = _sanscript().SCHEMES
+        check_choice("scheme", scheme, sorted(schemes))
+        check_choice("target", target, sorted(schemes))
+        self.scheme = scheme
+        self.target = target
+
+    def transliterate(self, words: Sequence[str]) -> list[str]:
+        """Give each word in the target scheme.
+
+        Args:
+            words: The words.
+
+        Returns:
+            As many words.
+        """
+        convert = _sanscript().transliterate
+        return convert_words(words, lambda runs: [convert(run, self.scheme, self.target) for run in runs], LATIN_CORE)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"scheme": self.scheme, "target": self.target}
+
+    def __repr__(self) -> str:
+        return repr_call(self, **self.get_config())
+
+
+def transliterate_sentences(
+    transliterator: Transliterator,
+    sentences: Sequence[Sequence[str]],
+    languages: Sequence[Sequence[str | None]],
+    *,
+    only: Collection[str],
+) -> list[list[str]]:
+    """Transliterate the words of some languages in code-switched sentences; others stay as they are.
+
+    Args:
+        transliterator: By what; it is called once, for all sentences.
+        sentences: Lists of words.
+        languages: The language of each word, as the corpus names it.
+        only: The languages to transliterate.
+
+    Returns:
+        Sentences of the same lengths.
+
+    Raises:
+        ValueError: Numbers of sentences or of words that differ.
+        TypeError: A string for `only`: its letters would count as languages.
+
+    Example:
+        >>> dictionary = DictionaryTransliterator({"the": "थे", "kahan": "कहाँ"})
+        >>> transliterate_sentences(dictionary, [["kahan", "the", "the"]], [["hi", "hi", "en"]], only={"hi"})
+        [['कहाँ', 'थे', 'the']]
+
+    Deviations: Winata 2021 does not say whether English words were transliterated too.
+    """
+    if isinstance(only, str):
+        raise TypeError(must("only", "be a collection of languages", f"the string {only!r}"))
+    require(len(languages) == len(sentences), "languages", f"be of {len(sentences)} sentences", len(languages))
+    for row, (words, names) in enumerate(zip(sentences, languages, strict=True)):
+        require(len(names) == len(words), f"languages[{row}]", f"be as many as the words, {len(words)}", len(names))
+    wanted = {
+        (row, column): word
+        for row, words in enumerate(sentences)
+        for column, word in enumerate(words)
+        if languages[row][column] in only
+    }
+    converted = dict(zip(wanted, transliterator.transliterate(list(wanted.values())), strict=True))
+    return [
+        [converted.get((row, column), word) for column, word in enumerate(words)] for row, words in enumerate(sentences)
+    ]
+
+
+def convert_words(
+    words: Sequence[str], convert: Callable[[list[str]], list[str]], pattern: re.Pattern[str]
+) -> list[str]:
+    """Replace what `pattern` finds in each word, and leave alone what is no word.
+
+    Words with a digit, ``@`` or an apostrophe between letters (``women's``) stay too: Hindi in Roman letters has none.
+
+    Args:
+        words: The words.
+        convert: From different runs of letters to as many replacements; called once.
+        pattern: What a run of letters is.
+
+    Returns:
+        As many words.
+
+    Raises:
+        TypeError: A string instead of a list of words.
+    """
+    if isinstance(words, str):
+        raise TypeError(must("words", "be a sequence of words", f"the string {words!r}"))
+    found = {word: [] if _stays(word) else pattern.findall(word) for word in words}
+    runs = list(dict.fromkeys(run for parts in found.values() for run in parts))
+    replaced = dict(zip(runs, convert(runs), strict=True))
+    return [pattern.sub(lambda run: replaced[run[0]], word) if found[word] else word for word in words]
+
+
+def squeeze(word: str, count: int) -> str:
+    """Cut what stands three times or more in a row down to `count`: ``haaaan`` to ``haan``."""
+    return re.sub(r"(.)\1{2,}", lambda run: run[1] * count, word)
+
+
+def _stays(word: str) -> bool:
+    return bool(_NOT_A_WORD.search(word)) or _find_special(word) in (USER, URL, EMOJI)
+
+
+def _sanscript() -> Any:
+    return import_optional(
+        "indic_transliteration.sanscript", pip="indic-transliteration", feature="SchemeTransliterator"
+    )

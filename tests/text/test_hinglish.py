@@ -1,0 +1,72 @@
+"""The hand-made dictionary, and the hand-made answers for words of real tweets."""
+
+import importlib.util
+import re
+import sys
+import unicodedata
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from polyembed.text import HINGLISH_WORDS, DictionaryTransliterator, fold_devanagari
+from polyembed.text.hinglish import _WORDS
+from polyembed.text.romanize import is_devanagari
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("transliteration", ROOT / "benchmarks" / "transliteration.py")
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        yield module
+    finally:
+        del sys.modules[spec.name]
+
+
+def test_dictionary_is_sound() -> None:
+    lines = [line.split() for line in _WORDS.strip().splitlines()]
+    spellings = [spelling for _, *spellings in lines for spelling in spellings]
+    assert len(spellings) == len(set(spellings)) == len(HINGLISH_WORDS) > 700
+    assert len({word for word, *_ in lines}) == len(lines)
+    for spelling, word in HINGLISH_WORDS.items():
+        assert re.fullmatch("[a-z]+", spelling), spelling
+        assert is_devanagari(word), word
+        assert unicodedata.normalize("NFC", word) == word
+
+
+def test_answers_are_sound(benchmark: ModuleType) -> None:
+    answers = benchmark.read_answers()
+    assert len(answers) == len({answer.word for answer in answers}) == 300
+    for answer in answers:
+        assert re.fullmatch("[a-z]+", answer.word)
+        assert answer.draws > 0
+        assert answer.language in ("hi", "en", "name", "-")
+        assert bool(answer.spellings) == (answer.language != "-")
+        assert all(is_devanagari(spelling) for spelling in answer.spellings), answer
+        assert len(set(map(fold_devanagari, answer.spellings))) == len(answer.spellings)
+    assert sum(answer.language == "hi" for answer in answers) > 200
+
+
+def test_answers_are_those_of_the_draw(benchmark: ModuleType, data_folder: Path) -> None:
+    drawn = benchmark.draw(data_folder / "code_switched" / "hinglish_ner" / "annotatedData.csv")
+    assert drawn == {answer.word: answer.draws for answer in benchmark.read_answers()}
+
+
+def test_the_dictionary_is_right_where_it_answers(benchmark: ModuleType) -> None:
+    dictionary = DictionaryTransliterator(HINGLISH_WORDS)
+    answers = [answer for answer in benchmark.read_answers() if answer.word in HINGLISH_WORDS]
+    assert len(answers) > 130
+    tests = [(answer.word, answer.spellings, 1) for answer in answers]
+    assert benchmark.error_rates(dictionary, tests) == (0.0, 1.0)
+
+
+def test_error_rates_count_draws(benchmark: ModuleType) -> None:
+    dictionary = DictionaryTransliterator({"hai": "है"})
+    rate, right = benchmark.error_rates(dictionary, [("hai", ["है"], 3), ("ka", ["का"], 1)])
+    assert (rate, right) == (2 / 8, 3 / 4)

@@ -1,0 +1,219 @@
+"""Dictionary look-up, scheme conversion, sentences with languages, and what stays as it is."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from polyembed._pretrained import _Reader, _Writer
+from polyembed.text import (
+    HINGLISH_WORDS,
+    DictionaryTransliterator,
+    SchemeTransliterator,
+    Transliterator,
+    transliterate_sentences,
+)
+from polyembed.text.transliterate import squeeze
+
+
+class Upper:
+    """A transliterator that shouts, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def transliterate(self, words: Sequence[str]) -> list[str]:
+        self.asked.append(list(words))
+        return [word.upper() for word in words]
+
+
+dictionary = DictionaryTransliterator(HINGLISH_WORDS)
+
+UNCHANGED = [
+    "",
+    "2017",
+    "!!!",
+    "...",
+    ":)",
+    "₹",
+    "@kya",
+    "@modi_ji",
+    "#kya",
+    "#notebandi",
+    "http://hai.in/kya",
+    "www.hai.in",
+    "<USR>",
+    "<URL>",
+    "<EMOJI>",
+    "😂",
+    "है",
+    "क्या!",
+    "кто",
+    "hai2",
+    "2hai",
+    "100%",
+    "a@hai.in",
+    "hai'ka",
+    "ka’hai",
+]
+
+
+@pytest.mark.parametrize("word", UNCHANGED)
+def test_what_is_no_word_stays(word: str) -> None:
+    assert dictionary.transliterate([word]) == [word]
+    assert DictionaryTransliterator({}, fallback=Upper()).transliterate([word]) == [word]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("hai", "है"),
+        ("HAI", "है"),
+        ("Nahi", "नहीं"),
+        ("hai.", "है."),
+        ("(kya???)", "(क्या???)"),
+        ("kya-kya", "क्या-क्या"),
+        ("hai😂", "है😂"),
+        ("'hai'", "'है'"),
+        ("haiiii", "है"),
+        ("bahuuuuut", "बहुत"),
+        ("song", "song"),
+        ("song,hai", "song,है"),
+    ],
+)
+def test_dictionary(word: str, expected: str) -> None:
+    assert dictionary.transliterate([word]) == [expected]
+
+
+def test_a_word_as_it_is_comes_first() -> None:
+    words = DictionaryTransliterator({"haaa": "हाऽ", "ha": "हा"})
+    assert words.transliterate(["haaa", "haaaa", "haa"]) == ["हाऽ", "हा", "haa"]
+
+
+def test_fallback_is_asked_once_for_each_unknown_word() -> None:
+    upper = Upper()
+    words = DictionaryTransliterator({"hai": "है"}, fallback=upper)
+    assert words.transliterate(["good", "hai", "so-good", "good", "@so"]) == ["GOOD", "है", "SO-GOOD", "GOOD", "@so"]
+    assert upper.asked == [["good", "so"]]
+
+
+parts = st.sampled_from([*"@#<>1'’.-!?aÉß", "hai", "kya", "है", "http://", "www.", "😂", " "])
+
+
+@given(st.lists(st.one_of(st.text(max_size=5), st.lists(parts, max_size=4).map("".join))))
+def test_every_word_has_its_place(words: list[str]) -> None:
+    found = DictionaryTransliterator({"hai": "है"}, fallback=Upper()).transliterate(words)
+    assert len(found) == len(words)
+    for old, new in zip(words, found, strict=True):
+        assert bool(new) == bool(old)
+        assert new == old or any(letter.isalpha() for letter in old)
+        assert [c for c in new if not c.isalpha() and c != "ै"] == [c for c in old if not c.isalpha() and c != "ै"]
+
+
+def test_no_words() -> None:
+    assert dictionary.transliterate([]) == []
+
+
+def test_both_are_transliterators() -> None:
+    assert isinstance(dictionary, Transliterator)
+    assert isinstance(Upper(), Transliterator)
+    assert not isinstance(HINGLISH_WORDS, Transliterator)
+
+
+def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
+    nested = DictionaryTransliterator({"kya": "क्या"}, fallback=DictionaryTransliterator({"hai": "है"}))
+    again = _Reader(tmp_path).read(_Writer(tmp_path, copy_vectors=False).encode(nested, "dictionary"))
+    assert again.transliterate(["kya", "hai", "ji"]) == ["क्या", "है", "ji"]
+    assert (
+        repr(again)
+        == repr(nested)
+        == "DictionaryTransliterator(1 words, fallback=DictionaryTransliterator(1 words, fallback=None))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "error", "text"),
+    [
+        (["hai"], {}, TypeError, r"^words must be a mapping of spellings to words, got list$"),
+        ({}, {"fallback": str}, TypeError, r"^fallback must be a transliterator or None, got type$"),
+        ({"Hai": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got 'Hai'$"),
+        ({"kya hai": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got 'kya hai'$"),
+        ({"": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got ''$"),
+        ({"hai": ""}, {}, ValueError, r"^words\['hai'\] must be a word, got ''$"),
+    ],
+)
+def test_dictionary_errors(words: dict, options: dict, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        DictionaryTransliterator(words, **options)
+
+
+def test_a_string_is_no_list_of_words() -> None:
+    with pytest.raises(TypeError, match=r"^words must be a sequence of words, got the string 'hai'$"):
+        dictionary.transliterate("hai")
+
+
+def test_only_words_of_the_language() -> None:
+    upper = Upper()
+    sentences = [["the", "party", "the"], [], ["the"]]
+    languages = [["hi", "en", None], [], ["en"]]
+    assert transliterate_sentences(upper, sentences, languages, only={"hi"}) == [["THE", "party", "the"], [], ["the"]]
+    assert upper.asked == [["the"]]
+    assert transliterate_sentences(upper, sentences, languages, only=("hi", "en", None))[0] == ["THE", "PARTY", "THE"]
+    assert sentences == [["the", "party", "the"], [], ["the"]]
+
+
+def test_sentence_errors() -> None:
+    with pytest.raises(TypeError, match=r"^only must be a collection of languages, got the string 'hi'$"):
+        transliterate_sentences(dictionary, [["hai"]], [["hi"]], only="hi")
+    with pytest.raises(ValueError, match=r"^languages must be of 1 sentences, got 2$"):
+        transliterate_sentences(dictionary, [["hai"]], [["hi"], []], only={"hi"})
+    with pytest.raises(ValueError, match=r"^languages\[1\] must be as many as the words, 2, got 1$"):
+        transliterate_sentences(dictionary, [[], ["hai", "na"]], [[], ["hi"]], only={"hi"})
+
+
+@pytest.mark.parametrize(
+    ("word", "count", "expected"),
+    [("haaan", 2, "haan"), ("haan", 1, "haan"), ("yaaaarrrr", 1, "yar"), ("accha", 1, "accha"), ("", 2, "")],
+)
+def test_squeeze(word: str, count: int, expected: str) -> None:
+    assert squeeze(word, count) == expected
+
+
+class TestSchemes:
+    @pytest.fixture(autouse=True)
+    def _package(self) -> None:
+        pytest.importorskip("indic_transliteration")
+
+    @pytest.mark.parametrize("word", [word for word in UNCHANGED if word not in ("hai'ka", "ka’hai")])
+    def test_what_is_no_word_stays(self, word: str) -> None:
+        assert SchemeTransliterator().transliterate([word]) == [word]
+
+    def test_schemes(self) -> None:
+        assert SchemeTransliterator("itrans").transliterate(["kyA", "R^iShi", "hai."]) == ["क्या", "ऋषि", "है."]
+        assert SchemeTransliterator("iast").transliterate(["kyā", "ṛṣi"]) == ["क्या", "ऋषि"]
+        assert SchemeTransliterator("hk", target="iast").transliterate(["kRSNa"]) == ["kṛṣṇa"]
+
+    def test_social_media_keep_to_no_scheme(self) -> None:
+        words, right = ["kya", "hai", "kaam", "nahi", "mujhe"], ["क्या", "है", "काम", "नहीं", "मुझे"]
+        wrong = SchemeTransliterator("itrans").transliterate(words)
+        assert wrong == ["क्य", "है", "काम्", "नहि", "मुझे"]
+        assert dictionary.transliterate(words[:2] + words[3:]) == right[:2] + right[3:]
+
+    def test_is_a_value(self) -> None:
+        scheme = SchemeTransliterator("hk", target="telugu")
+        assert scheme.get_config() == {"scheme": "hk", "target": "telugu"}
+        assert repr(scheme) == "SchemeTransliterator(scheme='hk', target='telugu')"
+
+    def test_errors(self) -> None:
+        with pytest.raises(ValueError, match=r"^scheme must be one of .*'itrans'.*, got 'hinglish'$"):
+            SchemeTransliterator("hinglish")
+        with pytest.raises(ValueError, match=r"^target must be one of .*'devanagari'.*, got 'hindi'$"):
+            SchemeTransliterator(target="hindi")
+
+
+def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "indic_transliteration.sanscript", None)
+    rule = r"^SchemeTransliterator must find the package .*pip install indic-transliteration$"
+    with pytest.raises(ImportError, match=rule):
+        SchemeTransliterator()
