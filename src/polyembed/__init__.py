@@ -31,7 +31,8 @@ from polyembed.text import (
     train_transliterator,
 )
 from polyembed.training import fit, fit_ensemble
-from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors
+from polyembed.transfer import align, bli
+from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 __all__ = [
     "CRF",
@@ -47,6 +48,7 @@ __all__ = [
     "DictionaryTransliterator",
     "FastTextVectors",
     "HierarchicalMetaEmbedding",
+    "JoinedVectors",
     "LSTMSequenceEncoder",
     "Lexicon",
     "LinearCombiner",
@@ -66,7 +68,9 @@ __all__ = [
     "UniqueWords",
     "VotingEnsemble",
     "__version__",
+    "align",
     "bake",
+    "bli",
     "fit",
     "fit_ensemble",
     "functional",

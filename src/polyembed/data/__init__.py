@@ -1,8 +1,9 @@
-"""Readers of public formats of tagged text, and the bundled sample."""
+"""Readers of public formats of tagged text and of dictionaries, and the bundled sample."""
 
 from polyembed.data.conll import read_conll
 from polyembed.data.conllu import read_conllu
 from polyembed.data.csvfile import read_csv
+from polyembed.data.dictionary import read_dictionary
 from polyembed.data.formats import read_tagged
 from polyembed.data.inline import read_inline
 from polyembed.data.lince import LINCE_TASKS, read_lince, write_lince_predictions
@@ -19,6 +20,7 @@ __all__ = [
     "read_conll",
     "read_conllu",
     "read_csv",
+    "read_dictionary",
     "read_inline",
     "read_lince",
     "read_sentimix",

@@ -1,5 +1,16 @@
 """Pure mathematics: tensors in, tensors out; no state, no files."""
 
+from polyembed.functional.alignment import (
+    Nearest,
+    csls,
+    length_normalize,
+    mean_center,
+    mutual_csls,
+    nearest_cosine,
+    nearest_csls,
+    neighborhood_similarity,
+    procrustes,
+)
 from polyembed.functional.crf import (
     BestPaths,
     entropy,
@@ -16,17 +27,26 @@ from polyembed.functional.voting import agreement, entity_vote, majority_vote, v
 
 __all__ = [
     "BestPaths",
+    "Nearest",
     "agreement",
+    "csls",
     "entity_vote",
     "entropy",
+    "length_normalize",
     "log_partition",
     "majority_vote",
     "marginals",
     "masked_max",
     "masked_mean",
+    "mean_center",
+    "mutual_csls",
     "n_best",
+    "nearest_cosine",
+    "nearest_csls",
+    "neighborhood_similarity",
     "pair_marginals",
     "path_score",
+    "procrustes",
     "sample",
     "viterbi",
     "vote_entropy",

@@ -59,6 +59,7 @@ class TextVectors(FileSource):
         self._num_rows, self._dim = self._read_first_line()
         self._found: dict[str, Rows | None] = {}
         self._checked = False
+        self._words: frozenset[str] | None = None  # all of them, from the first question on whether one is there
 
     @property
     def dim(self) -> int:
@@ -69,6 +70,11 @@ class TextVectors(FileSource):
     def words(self) -> list[str]:
         """The words of the file in its order, repetitions left out; each use reads the file."""
         return list(dict.fromkeys(line.word for line in self._lines()))
+
+    def __contains__(self, word: object) -> bool:
+        if self._words is None:
+            self._words = frozenset(line.word for line in self._lines())
+        return word in self._words
 
     def files(self) -> dict[str, Path]:
         """Name the file on disk.

@@ -1,0 +1,44 @@
+"""Bilingual dictionaries: one pair of words a line."""
+
+import os
+
+from polyembed.data.lines import BLANKS, malformed, read_lines
+
+
+def read_dictionary(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[tuple[str, str]]:
+    r"""Read pairs of words in the format of the MUSE dictionaries.
+
+    A line holds a source word and a target word, with blanks or a tab between them. A word with several translations
+    has several lines. Where there is a tab, it alone separates, and what stands on either side may hold blanks.
+
+    Args:
+        path: The file.
+        encoding: How the file is encoded.
+
+    Returns:
+        The pairs in the order of the file, repetitions included.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not in this encoding, holds no pair, or a line is no pair of words.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "es-en.txt"
+        >>> _ = path.write_text("perro dog\nperro hound\n")
+        >>> read_dictionary(path)
+        [('perro', 'dog'), ('perro', 'hound')]
+    """
+    pairs = []
+    for line in read_lines(path, encoding=encoding):
+        text = line.text.strip(BLANKS)
+        if not text:
+            continue
+        words = [word.strip(BLANKS) for word in text.split("\t")] if "\t" in text else text.split(" ")
+        words = [word for word in words if word]
+        if len(words) != 2:
+            raise malformed(path, line.number, "hold a source word and a target word", repr(line.text))
+        pairs.append((words[0], words[1]))
+    if not pairs:
+        raise malformed(path, 1, "hold a pair of words", "an empty file")
+    return pairs

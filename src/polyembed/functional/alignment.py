@@ -1,0 +1,328 @@
+"""Two spaces of vectors: the rotation that lays one over the other, and nearest neighbours across them.
+
+Similarities of all rows with all rows do not fit into memory for vocabularies of 200,000 words, so the searches go
+through blocks of them. Nothing here looks at words: rows are matched by position, neighbours are named by row.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyembed._checks import check_dim, check_last_dim, check_positive, require
+
+CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
+DEVICE_BLOCK = 64 << 20  # the same where memory is fast and starting a kernel is slow
+GROUP = 16  # scores a group: larger ones leave more candidates, smaller ones more maxima to select from
+
+
+class Nearest(NamedTuple):
+    """The best keys of each query, the best first.
+
+    Args:
+        scores: Their scores, ``(query, k)``.
+        ids: Their rows, ``(query, k)``.
+    """
+
+    scores: Float[Tensor, "query k"]
+    ids: Int[Tensor, "query k"]
+
+
+def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+    """Scale vectors to length 1: ``x / |x|``; a zero vector stays zero.
+
+    Args:
+        x: Vectors, ``(*batch, dim)``.
+
+    Returns:
+        Unit vectors.
+
+    Example:
+        >>> length_normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    # Scaled by the largest number first, so that no square overflows or vanishes.
+    largest = wide.abs().amax(-1, keepdim=True)
+    scaled = wide / torch.where(largest > 0, largest, 1.0)
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return (scaled / torch.where(length > 0, length, 1.0)).to(x.dtype)
+
+
+def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
+    """Move the mean of all vectors to the origin: ``x - mean(x)``.
+
+    Args:
+        x: Vectors, ``(n, dim)``.
+
+    Returns:
+        Vectors whose mean is zero.
+
+    Example:
+        >>> mean_center(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+        tensor([[-1., -2.],
+                [ 1.,  2.]])
+    """
+    check_dim("x", x, 2, "n, dim")
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return (x - x.sum(0, dtype=wide) / max(1, len(x))).to(x.dtype)
+
+
+def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Tensor, "dim dim"]:
+    """Find the orthogonal matrix that takes `x` closest to `y`: ``W = argmin |x W - y|^2 = U V'``.
+
+    ``U S V'`` is the singular value decomposition of ``x' y`` (Schönemann 1966; Lample 2018, equation 2, which has
+    columns for our rows), computed in float64.
+
+    Args:
+        x: Vectors, ``(n, dim)``.
+        y: Where they shall go, row by row, ``(n, dim)``.
+
+    Returns:
+        ``W`` with ``x @ W`` near `y`, ``(dim, dim)``, in the dtype of `x`. Fewer pairs than dimensions leave part
+        of it open: it is some solution then, and with no pair at all some orthogonal matrix.
+
+    Raises:
+        ValueError: Other shapes.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> x @ procrustes(x, torch.tensor([[0.0, 1.0], [-2.0, 0.0]]))
+        tensor([[ 0.,  1.],
+                [-2.,  0.]])
+    """
+    check_dim("x", x, 2, "n, dim")
+    require(y.shape == x.shape, "y", f"have the shape of x, {tuple(x.shape)}", tuple(y.shape))
+    u, _, vh = torch.linalg.svd(x.double().mT @ y.double())
+    weight: Tensor = (u @ vh).to(x.dtype)
+    return weight
+
+
+def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> Float[Tensor, "n m"]:
+    """Score all pairs by cross-domain similarity local scaling (Lample 2018, equation 3).
+
+    ``csls(x_i, y_j) = 2 cos(x_i, y_j) - r(x_i) - r(y_j)``, where ``r(x_i)`` is the mean cosine of ``x_i`` with its `k`
+    nearest rows of `y`, and ``r(y_j)`` that of ``y_j`` with its `k` nearest of `x`: what is near to everything (a
+    hub) is nobody's neighbour.
+
+    All pairs are held in memory. `nearest_csls` searches large spaces.
+
+    Args:
+        x: Vectors of any length, ``(n, dim)``.
+        y: Vectors, ``(m, dim)``.
+        k: The size of a neighbourhood; all rows where there are fewer.
+
+    Returns:
+        Scores between -4 and 4, ``(n, m)``.
+
+    Raises:
+        ValueError: Other shapes, or `k` below 1.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> csls(x, x, k=1)
+        tensor([[ 0., -2.],
+                [-2.,  0.]])
+    """
+    _check(x, y, k=k)
+    similarity = _unit(x) @ _unit(y).mT
+    near_x, near_y = _mean_of_top(similarity, k), _mean_of_top(similarity.mT, k)
+    return (2 * similarity - near_x[:, None] - near_y).to(x.dtype)
+
+
+def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> Float[Tensor, " n"]:
+    """Average each vector's cosine with its nearest of the other space: ``r(x_i)`` of `csls`, in blocks.
+
+    Args:
+        x: Vectors of any length, ``(n, dim)``.
+        y: Vectors, ``(m, dim)``.
+        k: The size of a neighbourhood; all rows where there are fewer.
+
+    Returns:
+        ``(n)``; zeros where `y` is empty. No gradient.
+
+    Raises:
+        ValueError: Other shapes, or `k` below 1.
+
+    Example:
+        >>> y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+        >>> neighborhood_similarity(torch.tensor([[2.0, 0.0]]), y, k=2)
+        tensor([0.5000])
+    """
+    _check(x, y, k=k)
+    with torch.no_grad():
+        return _neighborhood(_unit(x), _unit(y), k).to(x.dtype)
+
+
+def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"], k: int = 1) -> Nearest:
+    """Find the `k` keys with the largest cosine to each query.
+
+    Beside copies of the vectors, memory holds one block of similarities, whatever the number of rows. Of equal
+    scores any may come first.
+
+    Args:
+        queries: Vectors of any length, ``(n, dim)``.
+        keys: Vectors, ``(m, dim)``.
+        k: How many; all keys where there are fewer.
+
+    Returns:
+        Cosines and rows of the keys, the best first. No gradient.
+
+    Raises:
+        ValueError: Other shapes, or `k` below 1.
+
+    Example:
+        >>> keys = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+        >>> nearest_cosine(torch.tensor([[2.0, 3.0]]), keys).ids
+        tensor([[1]])
+    """
+    _check(queries, keys, k=k)
+    with torch.no_grad():
+        found = _search(_unit(queries), _unit(keys), k)
+        return Nearest(found.scores.to(queries.dtype), found.ids)
+
+
+def nearest_csls(
+    queries: Float[Tensor, "n dim"],
+    keys: Float[Tensor, "m dim"],
+    k: int = 1,
+    *,
+    neighborhood: int = 10,
+    space: Float[Tensor, "s dim"] | None = None,
+) -> Nearest:
+    """Find the `k` keys with the largest `csls` to each query, in blocks.
+
+    Args:
+        queries: Vectors of any length, ``(n, dim)``.
+        keys: Vectors, ``(m, dim)``.
+        k: How many; all keys where there are fewer.
+        neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
+        space: The whole space of which the queries are a part, in which the keys have their neighbourhoods,
+            ``(s, dim)``; the queries themselves if None.
+
+    Returns:
+        Scores of `csls` and rows of the keys, the best first. No gradient.
+
+    Raises:
+        ValueError: Other shapes, or a count below 1.
+
+    Example:
+        >>> queries = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
+        >>> keys = torch.tensor([[0.9, 0.3], [0.5, 0.9]])  # the first is near to both
+        >>> nearest_cosine(queries, keys).ids.flatten(), nearest_csls(queries, keys, neighborhood=2).ids.flatten()
+        (tensor([0, 0]), tensor([0, 1]))
+    """
+    _check(queries, keys, k=k, neighborhood=neighborhood)
+    if space is not None:
+        _check(space, keys)
+    with torch.no_grad():
+        x, y = _unit(queries), _unit(keys)
+        hubness = _neighborhood(y, x if space is None else _unit(space), neighborhood)
+        found = _search(x, y, k, hubness=hubness)
+        scores = found.scores - _neighborhood(x, y, neighborhood)[:, None]
+        return Nearest(scores.to(queries.dtype), found.ids)
+
+
+def mutual_csls(
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, neighborhood: int = 10
+) -> Int[Tensor, "pair 2"]:
+    """Pair the rows that are each other's nearest by `csls` (Lample 2018, section 2.3), in blocks.
+
+    Args:
+        x: Vectors of any length, ``(n, dim)``.
+        y: Vectors, ``(m, dim)``.
+        neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
+
+    Returns:
+        Rows of `x` and of `y`, ``(pair, 2)``; each row at most once, in the order of `x`.
+
+    Raises:
+        ValueError: Other shapes, or `neighborhood` below 1.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.1], [0.1, 1.0], [0.9, 0.0]])
+        >>> mutual_csls(x, torch.tensor([[0.0, 2.0], [2.0, 0.0]]), neighborhood=1)
+        tensor([[1, 0],
+                [2, 1]])
+    """
+    _check(x, y, neighborhood=neighborhood)
+    if not len(x) or not len(y):
+        return torch.zeros((0, 2), dtype=torch.int64, device=x.device)
+    with torch.no_grad():
+        a, b = _unit(x), _unit(y)
+        forth = _search(a, b, 1, hubness=_neighborhood(b, a, neighborhood)).ids[:, 0]
+        back = _search(b, a, 1, hubness=_neighborhood(a, b, neighborhood)).ids[:, 0]
+        rows = torch.arange(len(x), device=x.device)
+        mutual = back[forth] == rows
+        return torch.stack([rows[mutual], forth[mutual]], 1)
+
+
+def _check(x: Tensor, y: Tensor, **counts: int) -> None:
+    check_dim("the first argument", x, 2, "n, dim")
+    check_dim("the second argument", y, 2, "m, dim")
+    check_last_dim("the second argument", y, x.shape[-1])
+    check_positive(**counts)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Scale to length 1 in at least float32."""
+    return length_normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
+
+
+def _mean_of_top(similarity: Tensor, k: int) -> Tensor:
+    """Average the `k` largest of each row, ``(n)``; 0 of an empty row."""
+    k = min(k, similarity.shape[1])
+    return similarity.topk(k, 1).values.sum(1) / max(1, k)
+
+
+def _neighborhood(x: Tensor, y: Tensor, k: int) -> Tensor:
+    """Average the `k` largest cosines of unit vectors, block by block."""
+    return _search(x, y, k).scores.sum(1) / max(1, min(k, len(y)))
+
+
+def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = None) -> Nearest:
+    """Find the `k` largest of ``q . key``, or of ``2 q . key - hubness[key]``, block by block."""
+    k = min(k, len(keys))
+    scores, ids = queries.new_empty(len(queries), k), queries.new_empty((len(queries), k), dtype=torch.int64)
+    if k == 0:
+        return Nearest(scores, ids)
+    if hubness is not None:  # as one more dimension: a matrix product costs no more, another pass over a block would
+        queries = torch.cat([queries, queries.new_ones(len(queries), 1)], 1)
+        keys = torch.cat([2 * keys, -hubness[:, None]], 1)
+    for start, block in _blocks(queries, len(keys)):
+        torch.mm(queries[start : start + len(block)], keys.mT, out=block)
+        scores[start : start + len(block)], ids[start : start + len(block)] = _top(block, k)
+    return Nearest(scores, ids)
+
+
+def _blocks(queries: Tensor, num_keys: int) -> Iterator[tuple[int, Tensor]]:
+    """Yield the first query of each block and the memory for its scores, which is always the same."""
+    size = CPU_BLOCK if queries.device.type == "cpu" else DEVICE_BLOCK
+    length = min(len(queries), max(1, size // num_keys))
+    memory = queries.new_empty(length, num_keys)
+    for start in range(0, len(queries), length):
+        yield start, memory[: len(queries) - start]
+
+
+def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Find the `k` largest of each row as `torch.topk` does, in less time where rows are long.
+
+    The rows are cut into groups; the `k` largest lie in the `k` groups with the largest maxima, and a maximum costs a
+    fraction of a selection.
+    """
+    num_groups = scores.shape[1] // GROUP
+    if k > num_groups:
+        top = scores.topk(k, 1)
+        return top.values, top.indices
+    whole = GROUP * num_groups
+    # group g holds the places g, g + num_groups, ...
+    groups = torch.unflatten(scores[:, :whole], 1, (GROUP, num_groups))
+    best = groups.amax(1).topk(k, 1, sorted=False).indices
+    candidates = groups.gather(2, best[:, None].expand(-1, GROUP, -1)).flatten(1)
+    values, place = torch.cat([candidates, scores[:, whole:]], 1).topk(k, 1)
+    inside = place < GROUP * k
+    step, group = place // k, best.gather(1, place % k)
+    return values, torch.where(inside, step * num_groups + group, place - GROUP * k + whole)

@@ -1,0 +1,247 @@
+"""A rotation between two spaces without a known pair of words: by a discriminator that fails to tell them apart."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypedDict
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from polyembed._checks import check_dim, check_last_dim, check_positive, check_probability, must, require
+from polyembed.functional.alignment import length_normalize, mutual_csls, procrustes
+
+CRITERION_WORDS = 10_000  # the most frequent words, by whose neighbours a mapping is judged
+SLOPE = 0.2  # of the discriminator's leaky rectifiers
+
+
+class AdversarialOptions(TypedDict, total=False):
+    """The arguments of `adversarial_mapping` beside the two spaces.
+
+    Attributes:
+        restarts: As there, and so on.
+        num_epochs: See there.
+        epoch_size: See there.
+        batch_size: See there.
+        discriminator_steps: See there.
+        hidden_size: See there.
+        most_frequent: See there.
+        dropout: See there.
+        smoothing: See there.
+        learning_rate: See there.
+        decay: See there.
+        beta: See there.
+        seed: See there.
+        progress: See there.
+    """
+
+    restarts: int
+    num_epochs: int
+    epoch_size: int
+    batch_size: int
+    discriminator_steps: int
+    hidden_size: int
+    most_frequent: int
+    dropout: float
+    smoothing: float
+    learning_rate: float
+    decay: float
+    beta: float
+    seed: int
+    progress: bool | None
+
+
+class AdversarialMapping(NamedTuple):
+    """What `adversarial_mapping` found.
+
+    Attributes:
+        weight: The best orthogonal matrix, ``(dim, dim)``.
+        criteria: The `mapping_criterion` after each epoch, one list a restart.
+    """
+
+    weight: Float[Tensor, "dim dim"]
+    criteria: list[list[float]]
+
+
+def mapping_criterion(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, neighborhood: int = 10) -> float:
+    """Judge how well two spaces lie on one another: the mean cosine of rows that are mutually nearest by CSLS.
+
+    It needs no pair of words, and rises and falls with the precision of a mapping (Lample 2018, section 2.4).
+
+    Args:
+        x: The mapped space, ``(n, dim)``, the most frequent word first; the first 10,000 rows count.
+        y: The other space, ``(m, dim)``, likewise.
+        neighborhood: The ``k`` of `csls`.
+
+    Returns:
+        At most 1; 0 where no rows are mutual neighbours.
+
+    Example:
+        >>> round(mapping_criterion(torch.eye(5), 2 * torch.eye(5), neighborhood=2), 4)
+        1.0
+
+    Deviations: the paper averages over the nearest target word of each source word, mutual or not.
+    """
+    x, y = x[:CRITERION_WORDS], y[:CRITERION_WORDS]
+    pairs = mutual_csls(x, y, neighborhood=neighborhood)
+    cosines = (length_normalize(x[pairs[:, 0]]) * length_normalize(y[pairs[:, 1]])).sum(1)
+    return float(cosines.mean()) if len(pairs) else 0.0
+
+
+def adversarial_mapping(
+    x: Float[Tensor, "n dim"],
+    y: Float[Tensor, "m dim"],
+    *,
+    restarts: int = 1,
+    num_epochs: int = 5,
+    epoch_size: int = 1_000_000,
+    batch_size: int = 32,
+    discriminator_steps: int = 5,
+    hidden_size: int = 2048,
+    most_frequent: int = 75_000,
+    dropout: float = 0.1,
+    smoothing: float = 0.1,
+    learning_rate: float = 0.1,
+    decay: float = 0.98,
+    beta: float = 0.001,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> AdversarialMapping:
+    """Learn a rotation by which a discriminator cannot tell `x` from `y` (Lample 2018, section 2.1).
+
+    The discriminator ``D`` (two hidden layers, leaky rectifiers) minimises the cross-entropy of telling ``x W`` from
+    ``y`` with labels smoothed by ``s``; ``W``, from the identity on, minimises that of the wrong answers. After each
+    step ``W <- (1 + beta) W - beta W W' W`` keeps it near the orthogonal matrices (their equation 7); what is returned
+    is the nearest orthogonal one. Both learn by plain SGD, whose rate falls by `decay` each epoch, and by half where
+    the criterion has been below its best for two epochs. The epoch with the best `mapping_criterion` wins, over all
+    restarts.
+
+    It works or it does not: the criterion tells which without a dictionary. Restart where it stays low.
+
+    Args:
+        x: Source vectors, ``(n, dim)``, the most frequent word first, as they are in their file: the learning rate is
+            made for numbers around 1.
+        y: Target vectors, ``(m, dim)``.
+        restarts: Runs, with the seeds ``seed``, ``seed + 1``, ...
+        num_epochs: Epochs a run.
+        epoch_size: Steps of the mapping an epoch, times `batch_size`.
+        batch_size: Vectors of either language in a step.
+        discriminator_steps: Steps of the discriminator before each of the mapping.
+        hidden_size: Of the discriminator's layers.
+        most_frequent: How many of the most frequent words the steps draw from; all where there are fewer.
+        dropout: Of the discriminator's input.
+        smoothing: ``s``: the labels are ``1 - s`` and ``s``.
+        learning_rate: Of both, at the start.
+        decay: Of the learning rate, an epoch.
+        beta: Of the step back to the orthogonal matrices.
+        seed: Of the discriminator's weights, of what is drawn and of what is dropped.
+        progress: Whether to show a bar; where there is a terminal if None.
+
+    Returns:
+        The best matrix, float32, and the criteria of all epochs.
+
+    Raises:
+        ValueError: Other shapes, an option out of range, or a run that gave NaN (its learning rate is too high).
+
+    Deviations: the defaults are MUSE's. MUSE judges an epoch by all nearest neighbours, this by mutual ones.
+    """
+    check_dim("x", x, 2, "n, dim")
+    check_dim("y", y, 2, "m, dim")
+    check_last_dim("y", y, x.shape[1])
+    require(len(x) > 0 and len(y) > 0, "x and y", "hold a vector each", f"{len(x)} and {len(y)}")
+    check_positive(restarts=restarts, num_epochs=num_epochs, epoch_size=epoch_size, batch_size=batch_size)
+    check_positive(discriminator_steps=discriminator_steps, hidden_size=hidden_size, most_frequent=most_frequent)
+    check_probability(dropout=dropout, smoothing=smoothing)
+    require(learning_rate > 0, "learning_rate", "be positive", learning_rate)
+    require(0 < decay <= 1, "decay", "lie in (0, 1]", decay)
+    x, y = x.detach().float(), y.detach().float()
+    best, best_score, criteria = torch.eye(x.shape[1], device=x.device), float("-inf"), []
+    steps = max(1, epoch_size // batch_size)
+    for restart in range(restarts):
+        game = _Game(x[:most_frequent], y[:most_frequent], hidden_size, dropout, smoothing, beta, seed + restart)
+        scores: list[float] = []
+        rate, worse = learning_rate, 0
+        for epoch in range(num_epochs):
+            for _ in _bar(steps, f"restart {restart + 1}, epoch {epoch + 1}", progress):
+                for _ in range(discriminator_steps):
+                    game.teach_discriminator(batch_size, rate)
+                game.teach_mapping(batch_size, rate)
+            weight = game.orthogonal()
+            score = mapping_criterion(x @ weight, y)
+            worse = worse + 1 if scores and score < max(scores) else 0
+            scores.append(score)
+            if score > best_score:
+                best, best_score = weight, score
+            rate *= decay * (0.5 if worse >= 2 else 1.0)
+        criteria.append(scores)
+    return AdversarialMapping(best, criteria)
+
+
+class _Game:
+    """A mapping and a discriminator that learn against one another, on random numbers of their own."""
+
+    def __init__(
+        self, x: Tensor, y: Tensor, hidden_size: int, dropout: float, smoothing: float, beta: float, seed: int
+    ) -> None:
+        self.x, self.y = x, y
+        self.dropout, self.smoothing, self.beta = dropout, smoothing, beta
+        self.generator = torch.Generator(x.device).manual_seed(seed)
+        dim = x.shape[1]
+        self.weight = torch.eye(dim, device=x.device).requires_grad_()
+        sizes = (dim, hidden_size, hidden_size, 1)
+        self.layers = [self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)]
+
+    def teach_discriminator(self, batch_size: int, rate: float) -> None:
+        """Take a step towards telling the languages apart."""
+        with torch.no_grad():
+            vectors = self._draw(batch_size, self.weight)
+        self._step(self._loss(vectors, batch_size, fooled=False), self.layers, rate)
+
+    def teach_mapping(self, batch_size: int, rate: float) -> None:
+        """Take a step towards the wrong answers, and one back to the orthogonal matrices."""
+        self._step(self._loss(self._draw(batch_size, self.weight), batch_size, fooled=True), [self.weight], rate)
+        with torch.no_grad():
+            w = self.weight
+            w.copy_((1 + self.beta) * w - self.beta * (w @ w.mT) @ w)
+
+    def orthogonal(self) -> Tensor:
+        """Give the orthogonal matrix nearest to the mapping."""
+        weight = self.weight.detach()
+        if not bool(weight.isfinite().all()):
+            raise ValueError(must("learning_rate", "be so low that the mapping stays finite", "NaN or an infinity"))
+        return procrustes(torch.eye(len(weight), device=weight.device), weight)
+
+    def _draw(self, count: int, weight: Tensor) -> Tensor:
+        """Draw vectors of both languages, the source's mapped, ``(2 * count, dim)``."""
+        source, target = (
+            rows[torch.randint(len(rows), (count,), generator=self.generator, device=rows.device)]
+            for rows in (self.x, self.y)
+        )
+        return torch.cat([source @ weight, target])
+
+    def _loss(self, vectors: Tensor, batch_size: int, *, fooled: bool) -> Tensor:
+        kept = torch.rand(vectors.shape, generator=self.generator, device=vectors.device) >= self.dropout
+        hidden = vectors * kept / (1 - self.dropout)
+        for layer in self.layers[:-1]:
+            hidden = F.leaky_relu(F.linear(hidden, layer[:, :-1], layer[:, -1]), SLOPE)
+        logits = F.linear(hidden, self.layers[-1][:, :-1], self.layers[-1][:, -1])[:, 0]
+        labels = torch.full_like(logits, self.smoothing)
+        labels[:batch_size] = 1 - self.smoothing
+        return F.binary_cross_entropy_with_logits(logits, 1 - labels if fooled else labels)
+
+    def _step(self, loss: Tensor, parameters: list[Tensor], rate: float) -> None:
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(rate * gradient)
+
+    def _uniform(self, rows: int, columns: int, bound: float) -> Tensor:
+        numbers = torch.rand(rows, columns, generator=self.generator, device=self.x.device)
+        return ((2 * numbers - 1) * bound).requires_grad_()
+
+
+def _bar(steps: int, description: str, progress: bool | None) -> Iterator[int]:
+    from tqdm import tqdm
+
+    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    yield from tqdm(range(steps), desc=description, leave=False, disable=disable)

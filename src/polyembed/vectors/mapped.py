@@ -1,0 +1,200 @@
+"""Word vectors turned into another space."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from polyembed._checks import check_last_dim, class_name, must, require
+from polyembed._pretrained import PretrainedModule, VectorFiles, repr_call
+from polyembed.vectors.protocol import Rows, WordVectors
+
+TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32, well below what a missed step leaves
+
+
+class OrthogonalMapping(PretrainedModule):
+    """A rotation from one space of word vectors to another: ``x -> x W`` with ``W' W = 1`` (Winata 2021, 2.1.2).
+
+    Lengths and angles inside the space stay as they are. `polyembed.align` finds one. ``mapping(vectors)`` turns a
+    whole source of vectors, words met later included; `transform` turns tensors; `inverse` leads back.
+
+    Args:
+        weight: ``W``, orthogonal, ``(dim, dim)``.
+        report: How it was found, if that shall be kept with it.
+
+    Raises:
+        ValueError: A matrix that is not square, or not orthogonal.
+
+    Example:
+        >>> mapping = OrthogonalMapping(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
+        >>> mapping.transform(torch.tensor([[2.0, 3.0]]))
+        tensor([[-3.,  2.]])
+        >>> mapping.inverse().transform(torch.tensor([[-3.0, 2.0]]))
+        tensor([[2., 3.]])
+
+    Deviations: MUSE writes the turned vectors to a file; here they are computed as they are asked for, so that a
+    fastText model can spell unseen words in the other space too.
+    """
+
+    def __init__(self, weight: Float[Tensor, "dim dim"], *, report: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        square = weight.dim() == 2 and weight.shape[0] == weight.shape[1]
+        require(square, "weight", "be a square matrix", f"shape {tuple(weight.shape)}")
+        weight = weight.detach().to("cpu", torch.float64)
+        error = float((weight.mT @ weight - torch.eye(len(weight))).abs().max()) if len(weight) else 0.0
+        require(error < TOLERANCE, "weight", "be orthogonal", f"W'W that differs from 1 by {error:.2g}")
+        self.weight = nn.Parameter(weight.float(), requires_grad=False)
+        self.report = dict(report or {})
+
+    @property
+    def dim(self) -> int:
+        """The length of the vectors of both spaces."""
+        return len(self.weight)
+
+    def forward(self, vectors: WordVectors) -> "MappedVectors":
+        """Turn a source of word vectors.
+
+        Args:
+            vectors: Vectors of the space that the mapping starts from.
+
+        Returns:
+            The same words in the other space.
+
+        Raises:
+            ValueError: Vectors of another length.
+        """
+        return MappedVectors(vectors, self)
+
+    def transform(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
+        """Turn vectors: ``x W``.
+
+        Args:
+            x: Vectors, ``(*batch, dim)``, on the mapping's device.
+
+        Returns:
+            The turned vectors in the dtype of `x`.
+        """
+        check_last_dim("x", x, self.dim)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return (x.to(wide) @ self.weight.to(wide)).to(x.dtype)
+
+    def inverse(self) -> "OrthogonalMapping":
+        """Give the mapping back: ``x -> x W'``.
+
+        Returns:
+            The other direction, with the same report.
+        """
+        return OrthogonalMapping(self.weight.mT, report=self.report)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what rebuilds the mapping but its numbers."""
+        return {"dim": self.dim, "report": self.report}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build a mapping whose numbers are still to be loaded."""
+        mapping = cls.__new__(cls)
+        nn.Module.__init__(mapping)
+        mapping.weight = nn.Parameter(torch.empty(config["dim"], config["dim"]), requires_grad=False)
+        mapping.report = dict(config["report"])
+        return mapping
+
+    def __repr__(self) -> str:
+        return f"{class_name(self)}(dim={self.dim}, report={self.report})"
+
+
+class MappedVectors(VectorFiles):
+    """A source of word vectors in the space that a mapping leads to: ``vector(w) = source(w) W``.
+
+    Args:
+        source: The vectors.
+        mapping: Where they go.
+
+    Raises:
+        ValueError: The mapping is for vectors of another length.
+
+    Example:
+        >>> class Ones:
+        ...     dim = 2
+        ...     def vectors(self, words): return np.ones((len(words), 2), np.float32)
+        >>> mapping = OrthogonalMapping(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
+        >>> MappedVectors(Ones(), mapping).vectors(["me"]).tolist()
+        [[-1.0, 1.0]]
+
+    Deviations: none.
+    """
+
+    def __init__(self, source: WordVectors, mapping: OrthogonalMapping) -> None:
+        if not (hasattr(source, "vectors") and hasattr(source, "dim")):
+            raise TypeError(must("vectors", "have dim and vectors(words)", class_name(source)))
+        require(source.dim == mapping.dim, "vectors.dim", f"be the mapping's {mapping.dim}", source.dim)
+        self.source, self.mapping = source, mapping
+
+    @property
+    def dim(self) -> int:
+        """The length of a vector."""
+        return self.source.dim
+
+    @property
+    def words(self) -> list[str]:
+        """The source's words."""
+        return list(getattr(self.source, "words", ()))
+
+    def __contains__(self, word: object) -> bool:
+        if hasattr(self.source, "__contains__"):
+            return word in self.source
+        return isinstance(word, str) and bool(np.any(self.source.vectors([word])))
+
+    def vectors(self, words: Sequence[str]) -> Rows:
+        """Look up, or spell, the vectors of `words`, and turn them.
+
+        Args:
+            words: The words, repetitions allowed.
+
+        Returns:
+            Float32 rows in the order of `words`, ``(len(words), dim)``.
+        """
+        rows = np.asarray(self.source.vectors(words), np.float32)
+        turned: Rows = rows @ self.mapping.weight.detach().cpu().numpy()
+        return turned
+
+    def files(self) -> Mapping[str, Path]:
+        """Name the source's files on disk.
+
+        Returns:
+            Constructor argument of the source to file.
+        """
+        return self.source.files() if isinstance(self.source, VectorFiles) else {}
+
+    def write_files(self, folder: Path) -> dict[str, str]:
+        """Write the mapping's matrix; the source writes its own files."""
+        from safetensors.torch import save_file
+
+        name = f"mapping-{sum(1 for _ in folder.glob('mapping-*'))}.safetensors"
+        save_file({"weight": self.mapping.weight.detach().cpu().contiguous()}, folder / name)
+        return {"mapping_file": name}
+
+    def get_config(self) -> dict[str, Any]:
+        """Give the source, and how the mapping was found."""
+        return {"source": self.source, "report": self.mapping.report}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Open the mapping's file and put it on the source."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        path = config["mapping_file"]
+        try:
+            weight = load_file(path)["weight"]
+        except (SafetensorError, KeyError) as error:
+            raise ValueError(must(str(path), "be an intact safetensors file with a weight", error)) from error
+        with torch.device("cpu"):
+            return cls(config["source"], OrthogonalMapping(weight, report=config["report"]))
+
+    def __repr__(self) -> str:
+        return repr_call(self, source=self.source, mapping=self.mapping)
