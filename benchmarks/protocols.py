@@ -4,7 +4,8 @@
     python benchmarks/protocols.py --protocol joint
 
 - ``zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). Static vectors: the source
-  language's alone; each language's own, in spaces that know nothing of each other; one space over both texts.
+  language's alone; each language's own, in spaces that know nothing of each other, and the same spaces aligned (MUSE,
+  from the words that both hold, five refinements); one space trained over both texts.
 - ``joint``: the same languages and systems, scenarios A and B.
 - ``sagt``, ``hinglish``: code-switched part-of-speech tags and entities (Winata 2021): either language's vectors alone,
   and self-attention over both.
@@ -20,7 +21,6 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
 from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
 
@@ -28,7 +28,7 @@ import polyembed as pe
 from polyembed.analysis import bio_confusion, significance_table
 from polyembed.tables import Table
 from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, zero_shot
-from polyembed.vectors import FastTextVectors
+from polyembed.vectors import FastTextVectors, JoinedVectors
 
 
 class TextVectors(Vectors):
@@ -46,22 +46,6 @@ class TextVectors(Vectors):
     def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
         """Give fastText vectors of the languages' text together."""
         return train_vectors(self.folder / f"{'-'.join(languages)}.{dim}.bin", dim, lambda: self.corpus(languages))
-
-
-class FirstThatKnows:
-    """One source a language: a word has the vector of the first that has it in its vocabulary, else the first's."""
-
-    def __init__(self, *sources: FastTextVectors) -> None:
-        self.sources = sources
-        self.dim = sources[0].dim
-
-    def vectors(self, words: Sequence[str]) -> np.ndarray:
-        """Look the words up."""
-        rows = self.sources[0].vectors(words)
-        for source in reversed(self.sources[1:]):
-            places = [i for i, word in enumerate(words) if word in source and word not in self.sources[0]]
-            rows[places] = source.vectors([words[i] for i in places])
-        return rows
 
 
 def train_vectors(path: Path, dim: int, corpus: Callable[[], list[list[str]]]) -> FastTextVectors:
@@ -116,10 +100,12 @@ def cross_lingual(source: Corpus, target: Corpus, arguments: argparse.Namespace)
         lambda: [*own["es"].corpus(("es",)), *own["nl"].corpus(("nl",))],
     )
     ours, theirs = (es, nl) if source.language == "es" else (nl, es)
+    mapping = pe.align(theirs, ours, dictionary="identical", max_words=arguments.align_words)
     corpora = (source, target)
     return {
         "source language": static(ours, corpora),
-        "two spaces": static(FirstThatKnows(ours, theirs), corpora),
+        "two spaces": static(JoinedVectors([ours, theirs]), corpora),
+        "MUSE": static(JoinedVectors([ours, mapping(theirs)]), corpora),
         "one space": static(both, corpora),
     }
 
@@ -184,6 +170,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="instead of 6 (zero_shot, joint, hinglish) and 15 (sagt)")
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text; 0: all of them")
+    parser.add_argument("--align-words", type=int, default=20_000, help="of each language, to align by")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "protocols")
     arguments = parser.parse_args()
     if not DATA.is_dir():

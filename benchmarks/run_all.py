@@ -14,6 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = {
+    "alignment.py": ["--device", "{device}"],
     "crf.py": ["--runs", "{runs}", "--device", "{device}"],
     "embedding_speed.py": ["--device", "{device}"],
     "ensemble_speed.py": ["--device", "{device}"],

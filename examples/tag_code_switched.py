@@ -1,4 +1,4 @@
-r"""Tag code-switched text with FastText, meta-embeddings (MME) and hierarchical meta-embeddings (HME).
+r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierarchical meta-embeddings (HME).
 
     python examples/tag_code_switched.py                                     # the bundled Spanish-English sample
     python examples/tag_code_switched.py --pair hi-en --tag entities
@@ -8,7 +8,8 @@ r"""Tag code-switched text with FastText, meta-embeddings (MME) and hierarchical
 
 The matrix language (ML) comes first, the embedded language (EL) second. Without vectors or text of your own,
 fastText and byte-pair embeddings are trained on the training sentences' words of each language: enough to see
-everything run, no more. The result is the table of Winata 2021's table 4 for these systems, the best tagger in
+everything run, no more. The MUSE systems lay one language's space over the other's: by the words that both vocabularies
+hold, or as ``--align`` says. The result is the table of Winata 2021's table 4 for these systems, the best tagger in
 ``--out``/tagger, and a picture of which language each word's attention leans on.
 """
 
@@ -25,10 +26,10 @@ from typing import Any
 import torch
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, load_sample, read_tagged
+from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
 from polyembed.tables import Table
 from polyembed.training import fit
-from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors
+from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
 
@@ -91,8 +92,32 @@ def get_vectors(
     return words, pieces, languages
 
 
+def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[str, JoinedVectors]:
+    """Give the two joint spaces of MUSE: a word that both languages have keeps the vector that was not turned."""
+    ml, el = words[:2]
+    if ml.dim != el.dim:
+        print(f"No MUSE: vectors of {ml.dim} and {el.dim} numbers")
+        return {}
+    if how == "adversarial":
+        mapping = pe.align(ml, el, **recipe)
+    else:
+        dictionary = how if how in ("identical", "similarity") else read_dictionary(how)
+        mapping = pe.align(ml, el, dictionary=dictionary, refine=recipe["refine"])
+    found = {key: value for key, value in mapping.report.items() if key not in ("criteria", "restarts")}
+    print(f"aligned: {found}, criterion {max(mapping.report['criteria']):.3f}")
+    return {
+        "MUSE (ML -> EL)": JoinedVectors([el, mapping(ml)]),
+        "MUSE (EL -> ML)": JoinedVectors([ml, mapping.inverse()(el)]),
+    }
+
+
 def build_embedders(
-    words: Sequence[Any], pieces: Sequence[BPEmbVectors], lexicon: pe.Lexicon, size: int, characters: int
+    words: Sequence[Any],
+    joined: dict[str, JoinedVectors],
+    pieces: Sequence[BPEmbVectors],
+    lexicon: pe.Lexicon,
+    size: int,
+    characters: int,
 ) -> dict[str, torch.nn.Module]:
     """Compose the systems of Winata 2021's table 4 that rest on word vectors."""
 
@@ -104,6 +129,7 @@ def build_embedders(
     return {
         "FastText (ML)": sources()[0],
         "FastText (EL)": sources()[1],
+        **{name: pe.SourceEmbedding(source, lexicon) for name, source in joined.items()},
         "Concat": pe.MetaEmbedding.concat(sources()),
         "Linear": pe.MetaEmbedding.linear(sources(), embedding_dim=size),
         "Attention (MME)": pe.MetaEmbedding.self_attention(sources(), embedding_dim=size),
@@ -170,6 +196,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--vectors", nargs="+", type=Path, help="one file a language: .bin, .vec or GloVe text")
     parser.add_argument("--text", nargs="+", type=Path, help="one file of raw text a language, to train vectors on")
     parser.add_argument("--published", choices=RECIPES["winata2021"]["vectors"], help="download the paper's vectors")
+    parser.add_argument(
+        "--align", default="identical", help="of MUSE: identical, similarity, adversarial, or a dictionary's file"
+    )
     parser.add_argument("--recipe", choices=RECIPES, default="small")
     parser.add_argument("--systems", nargs="+", help="a choice of the table's rows")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
@@ -201,7 +230,10 @@ def main() -> None:
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
         torch.manual_seed(arguments.seed)
         size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
-        embedders = build_embedders(words, pieces, lexicon, size, characters)
+        joined = {}
+        if any("MUSE" in name for name in arguments.systems or ["MUSE"]):
+            joined = join_spaces(words, arguments.align, recipe["align"])
+        embedders = build_embedders(words, joined, pieces, lexicon, size, characters)
         rows, taggers = [], {}
         for name in arguments.systems or embedders:
             embedder = pe.UniqueWords(embedders[name])

@@ -1,0 +1,113 @@
+"""How fast are the searches of an alignment, and what memory do they take?
+
+    python benchmarks/alignment.py [--device cuda] [--words 50000] [--runs 5]
+    python benchmarks/alignment.py --memory 200000         # two whole vocabularies, searched once: minutes
+
+Random vectors: the work does not depend on the numbers. CSLS needs three products of all words with all words (either
+language's neighbourhoods, then the search), so its unit is the time of three such products alone, in the same blocks,
+in turns with it. Memory is what one search holds at most above the vectors themselves, in a process of its own.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from polyembed.functional import length_normalize, mutual_csls, nearest_csls, procrustes
+from polyembed.functional.alignment import CPU_BLOCK, DEVICE_BLOCK
+from polyembed.tables import Table
+
+DIM = 300
+PAIRS = 5000
+
+
+def vectors(words: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(words, DIM, device=device), torch.randn(words, DIM, device=device)
+
+
+def bare_products(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Multiply all rows with all rows three times, in the blocks that the search takes."""
+    length = max(1, (CPU_BLOCK if x.device.type == "cpu" else DEVICE_BLOCK) // len(y))
+    block = x.new_empty(length, len(y))
+    for _ in range(3):
+        for start in range(0, len(x), length):
+            part = x[start : start + length]
+            torch.mm(part, y.mT, out=block[: len(part)])
+
+
+def seconds(call: Callable[[], object], device: torch.device) -> float:
+    start = time.perf_counter()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def in_turns(calls: dict[str, Callable[[], object]], runs: int, device: torch.device) -> dict[str, list[float]]:
+    """Time the calls one after the other, so many times over."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(runs):
+        for name, call in calls.items():
+            times[name].append(seconds(call, device))
+    return times
+
+
+def peak(words: int, device: str) -> tuple[float, float]:
+    """Give the MB held above the vectors at the worst moment of a search, and its seconds."""
+    place = torch.device(device)
+    x, y = vectors(words, place)
+    procrustes(x[:PAIRS], y[:PAIRS])  # what is loaded on first use
+    nearest_csls(x[:100], y[:100])
+    if place.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(place)
+        before = torch.cuda.memory_allocated(place)
+        spent = seconds(lambda: nearest_csls(x, y), place)
+        return (torch.cuda.max_memory_allocated(place) - before) / 1e6, spent
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    spent = seconds(lambda: nearest_csls(x, y), place)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3, spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--words", type=int, default=50_000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--memory", type=int, metavar="WORDS", help="measure memory only, at so many words")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        words = arguments.memory or arguments.words
+        megabytes, spent = pool.apply(peak, (words, arguments.device))
+        print(f"CSLS, {words:,} x {words:,} words: {megabytes:.0f} MB above the vectors, {spent:.0f} s", flush=True)
+    if arguments.memory:
+        return
+    x, y = (length_normalize(rows) for rows in vectors(arguments.words, device))
+    found, (sample, _) = nearest_csls(x[:50], y, space=x), (x[:50], y)
+    similarity = sample @ y.mT  # the same numbers, before anything is timed
+    near_y = torch.cat([(part @ x.mT).topk(10, 1).values.mean(1) for part in y.split(1000)])
+    expected = 2 * similarity - similarity.topk(10, 1).values.mean(1)[:, None] - near_y
+    torch.testing.assert_close(found.scores[:, 0], expected.amax(1), rtol=0, atol=1e-5)
+    calls: dict[str, Callable[[], object]] = {
+        "three bare products": lambda: bare_products(x, y),
+        "nearest_csls": lambda: nearest_csls(x, y),
+        "mutual_csls": lambda: mutual_csls(x, y),
+        f"procrustes, {PAIRS:,} pairs": lambda: procrustes(x[:PAIRS], y[:PAIRS]),
+    }
+    times = in_turns(calls, arguments.runs, device)
+    unit = times["three bare products"]
+    rows = []
+    for name, found_times in times.items():
+        ratio = statistics.median(time / base for time, base in zip(found_times, unit, strict=True))
+        rows.append((name, statistics.median(found_times), min(found_times), max(found_times), ratio))
+    columns = (f"{arguments.words:,} x {arguments.words:,} words, {DIM}-d", "median s", "min", "max", "ratio")
+    print(Table(columns, rows, digits=3).to_markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The examples that `make demo` does not run, on small files made here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import polyembed as pe
+from polyembed.vectors import OrthogonalMapping, TextVectors
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(name: str, *arguments: object) -> str:
+    command = [sys.executable, ROOT / "examples" / name, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture
+def two_languages(tmp_path: Path) -> Path:
+    """Write two spaces that are one another turned, and dictionaries of them; ten strings are words of both."""
+    generator = torch.Generator().manual_seed(0)
+    es = torch.randn(400, 7, generator=generator) * torch.linspace(0.5, 2, 7)
+    turn = torch.linalg.qr(torch.randn(7, 7, generator=generator)).Q
+    en = es @ turn + 0.05 * torch.randn(400, 7, generator=generator)
+    names = {"es": [f"e{i}" for i in range(400)], "en": [f"n{i}" for i in range(400)]}
+    names["en"][:10] = names["es"][:10]
+    for language, rows in (("es", es), ("en", en)):
+        lines = [f"{word} {' '.join(map(str, row))}" for word, row in zip(names[language], rows.tolist(), strict=True)]
+        (tmp_path / f"{language}.vec").write_text("\n".join(["400 7", *lines]))
+    pairs = [f"{one} {other}" for one, other in zip(names["es"], names["en"], strict=True)]
+    (tmp_path / "train.txt").write_text("\n".join([*pairs[:50], "e1 nobody"]))
+    (tmp_path / "test.txt").write_text("\n".join(pairs[50:]))
+    torch.save(turn, tmp_path / "turn.pt")
+    return tmp_path
+
+
+@pytest.mark.parametrize("how", [["--train", "train.txt"], ["--method", "identical"]])
+def test_align_embeddings(two_languages: Path, how: list[str]) -> None:
+    folder = two_languages
+    files = [folder / "es.vec", folder / "en.vec", *(folder / part if part.endswith(".txt") else part for part in how)]
+    printed = run("align_embeddings.py", *files, "--test", folder / "test.txt", "--out", folder / "out")
+    assert "350" in printed
+    assert "num_dropped: 1" in printed or "--train" not in how
+    mapping = OrthogonalMapping.from_pretrained(folder / "out" / "mapping")
+    torch.testing.assert_close(mapping.weight.detach(), torch.load(folder / "turn.pt"), rtol=0, atol=0.05)
+    test = [tuple(line.split()) for line in (folder / "test.txt").read_text().splitlines()]
+    es, en = TextVectors(folder / "es.vec"), TextVectors(folder / "en.vec")
+    assert pe.bli(mapping(es), en, test).csls[1] > 0.9
+    assert (folder / "out" / "pairs.png").stat().st_size > 10_000
