@@ -25,7 +25,7 @@ DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 WEIGHTS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8)
 FOLDS = 5
 # small spaces: a smaller discriminator and shorter epochs than MUSE's, everything else as there
-ADVERSARIAL = {"hidden_size": 256, "epoch_size": 96_000, "num_epochs": 12}
+ADVERSARIAL = {"hidden_size": 256, "epoch_size": 96_000, "num_epochs": 6}
 
 Pairs = list[tuple[str, str]]
 

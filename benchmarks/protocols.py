@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=2000, help="to train on, of each language")
     parser.add_argument("--dev", type=int, default=300, help="development sentences of each language")
     parser.add_argument("--test", type=int, help="test sentences of each language; all if missing")
-    parser.add_argument("--epochs", type=int, help="instead of 6 (zero_shot, joint, hinglish) and 15 (sagt)")
+    parser.add_argument("--epochs", type=int, help="instead of 20 (zero_shot, joint), 40 (sagt) and 16 (hinglish)")
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text; 0: all of them")
     parser.add_argument("--align-words", type=int, default=20_000, help="of each language, to align by")
@@ -180,12 +180,12 @@ def main() -> None:
     for name in arguments.protocol:
         if name in ("sagt", "hinglish"):
             corpus = load(name, name, arguments)
-            options = training(arguments.epochs or (15 if name == "sagt" else 6), name)
+            options = training(arguments.epochs or (40 if name == "sagt" else 16), name)
             metric = TASKS[name].metric
             result = code_switched(mixed(name, corpus, arguments), [corpus], metric=metric, **common, **options)
             report(f"{name}: train and test on code-switched text", result, "MME")
             continue
-        options = training(arguments.epochs or 6, "es")
+        options = training(arguments.epochs or 20, "es")
         es, nl = (load(language, language, arguments) for language in ("es", "nl"))
         if name == "joint":
             systems = cross_lingual(es, nl, arguments)
