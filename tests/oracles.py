@@ -186,3 +186,63 @@ def self_attention(xs: Matrix, weight: Matrix, bias: Vector, num_heads: int) -> 
 
 def feed_forward(x: Vector, inner: Matrix, inner_bias: Vector, outer: Matrix, outer_bias: Vector) -> Vector:
     return matvec(outer, [max(0.0, value) for value in matvec(inner, x, inner_bias)], outer_bias)
+
+
+# Two spaces of vectors laid over one another: Lample et al. 2018.
+
+
+def cosine(a: Vector, b: Vector) -> float:
+    """0 for a zero vector."""
+    length = math.sqrt(dot(a, a)) * math.sqrt(dot(b, b))
+    return dot(a, b) / length if length else 0.0
+
+
+def neighbourhood(similarities: Vector, k: int) -> float:
+    """The mean of the `k` largest: their r. 0 of none."""
+    best = sorted(similarities, reverse=True)[:k]
+    return sum(best) / len(best) if best else 0.0
+
+
+def csls(xs: Matrix, ys: Matrix, k: int) -> Matrix:
+    """Equation 3."""
+    near_xs = [neighbourhood([cosine(x, y) for y in ys], k) for x in xs]
+    near_ys = [neighbourhood([cosine(x, y) for x in xs], k) for y in ys]
+    return [
+        [2 * cosine(x, y) - rx - ry for y, ry in zip(ys, near_ys, strict=True)]
+        for x, rx in zip(xs, near_xs, strict=True)
+    ]
+
+
+def mutual_pairs(scores: Matrix) -> list[tuple[int, int]]:
+    """Rows and columns that are each other's largest; no ties expected."""
+    columns = [list(column) for column in zip(*scores, strict=True)]
+    best = [row.index(max(row)) for row in scores]
+    back = [column.index(max(column)) for column in columns]
+    return [(i, j) for i, j in enumerate(best) if back[j] == i]
+
+
+def squared_distance(xs: Matrix, ys: Matrix, weight: Matrix) -> float:
+    """What Procrustes makes small: |X W - Y|^2."""
+    turned = [[dot(x, list(column)) for column in zip(*weight, strict=True)] for x in xs]
+    return sum((a - b) ** 2 for row, y in zip(turned, ys, strict=True) for a, b in zip(row, y, strict=True))
+
+
+def small_turn(dim: int, i: int, j: int, angle: float) -> Matrix:
+    """A rotation in the plane of two axes."""
+    turn = [[float(row == column) for column in range(dim)] for row in range(dim)]
+    turn[i][i] = turn[j][j] = math.cos(angle)
+    turn[i][j], turn[j][i] = -math.sin(angle), math.sin(angle)
+    return turn
+
+
+def precision_at(scores: dict[str, dict[str, float]], dictionary: Sequence[tuple[str, str]], k: int) -> float:
+    """The share of source words with one of their translations among the `k` best; unknown words do not count."""
+    answers: dict[str, set[str]] = {}
+    for word, translation in dictionary:
+        if word in scores and translation in scores[word]:
+            answers.setdefault(word, set()).add(translation)
+    hits = 0
+    for word, right in answers.items():
+        ranked = sorted(scores[word], key=lambda other, row=scores[word]: row[other], reverse=True)  # type: ignore[misc]
+        hits += bool(right & set(ranked[:k]))
+    return hits / len(answers)

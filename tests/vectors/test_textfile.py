@@ -189,3 +189,23 @@ def test_copies_are_rebuilt_from_the_file(write, monkeypatch):
     assert vectors.files() == {"path": path}
     assert vectors.get_config() == {"header": False, "dim": 1}
     assert repr(vectors) == f"TextVectors(path={str(path)!r}, header=False, dim=1)"
+
+
+def test_a_word_of_the_file_is_in_the_vectors(write):
+    path = write("3 1\nhola 1\n. . . 2\nhola 3\n")
+    vectors = TextVectors(path)
+    assert [word in vectors for word in ("hola", ". . .", ".", "", "adiós")] == [True, True, False, False, False]
+    assert [word in vectors for word in (1, None, b"hola", ["hola"])] == [False] * 4
+    path.unlink()
+    assert "hola" in vectors, "the file is read once"
+    assert "adiós" not in vectors
+    assert vectors._found == {}
+
+
+def test_a_zero_vector_is_a_word_too(write):
+    assert "hola" in TextVectors(write("hola 0 0\nhello 1 2\n"))
+
+
+def test_a_broken_file_says_so_when_asked_for_a_word(write):
+    with pytest.raises(ValueError, match="line 2, must hold a word and 2 numbers, got 'hello 3'"):
+        assert "hola" in TextVectors(write("hola 1 2\nhello 3\n"))

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_last_dim, check_positive, require
+from polyembed._checks import check_dim, check_last_dim, check_positive, must, require
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
 DEVICE_BLOCK = 64 << 20  # the same where memory is fast and starting a kernel is slow
@@ -39,11 +39,17 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
     Returns:
         Unit vectors.
 
+    Raises:
+        TypeError: Integers.
+
     Example:
         >>> length_normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
+    _check_float(x=x)
+    if not x.shape[-1]:
+        return x
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     # Scaled by the largest number first, so that no square overflows or vanishes.
     largest = wide.abs().amax(-1, keepdim=True)
@@ -61,12 +67,17 @@ def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
     Returns:
         Vectors whose mean is zero.
 
+    Raises:
+        ValueError: Another shape.
+        TypeError: Integers.
+
     Example:
         >>> mean_center(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
         tensor([[-1., -2.],
                 [ 1.,  2.]])
     """
     check_dim("x", x, 2, "n, dim")
+    _check_float(x=x)
     wide = torch.promote_types(x.dtype, torch.float32)
     return (x - x.sum(0, dtype=wide) / max(1, len(x))).to(x.dtype)
 
@@ -86,7 +97,8 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
         of it open: it is some solution then, and with no pair at all some orthogonal matrix.
 
     Raises:
-        ValueError: Other shapes.
+        ValueError: Other shapes; NaN or an infinity.
+        TypeError: Integers.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
@@ -96,7 +108,10 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
     """
     check_dim("x", x, 2, "n, dim")
     require(y.shape == x.shape, "y", f"have the shape of x, {tuple(x.shape)}", tuple(y.shape))
-    u, _, vh = torch.linalg.svd(x.double().mT @ y.double())
+    _check_float(x=x, y=y)
+    product = x.double().mT @ y.double()
+    require(bool(product.isfinite().all()), "x and y", "be finite", "NaN or an infinity")
+    u, _, vh = torch.linalg.svd(product)
     weight: Tensor = (u @ vh).to(x.dtype)
     return weight
 
@@ -120,6 +135,7 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
 
     Raises:
         ValueError: Other shapes, or `k` below 1.
+        TypeError: Integers, or two dtypes.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -128,7 +144,8 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
                 [-2.,  0.]])
     """
     _check(x, y, k=k)
-    similarity = _unit(x) @ _unit(y).mT
+    with torch.autocast(x.device.type, enabled=False):
+        similarity = _unit(x) @ _unit(y).mT
     near_x, near_y = _mean_of_top(similarity, k), _mean_of_top(similarity.mT, k)
     return (2 * similarity - near_x[:, None] - near_y).to(x.dtype)
 
@@ -146,6 +163,7 @@ def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"]
 
     Raises:
         ValueError: Other shapes, or `k` below 1.
+        TypeError: Integers, or two dtypes.
 
     Example:
         >>> y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
@@ -161,7 +179,7 @@ def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"]
     """Find the `k` keys with the largest cosine to each query.
 
     Beside copies of the vectors, memory holds one block of similarities, whatever the number of rows. Of equal
-    scores any may come first.
+    scores any may come first; NaN comes before all numbers, as in `torch.topk`.
 
     Args:
         queries: Vectors of any length, ``(n, dim)``.
@@ -173,6 +191,7 @@ def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"]
 
     Raises:
         ValueError: Other shapes, or `k` below 1.
+        TypeError: Integers, or two dtypes.
 
     Example:
         >>> keys = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
@@ -208,6 +227,7 @@ def nearest_csls(
 
     Raises:
         ValueError: Other shapes, or a count below 1.
+        TypeError: Integers, or two dtypes.
 
     Example:
         >>> queries = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
@@ -241,6 +261,7 @@ def mutual_csls(
 
     Raises:
         ValueError: Other shapes, or `neighborhood` below 1.
+        TypeError: Integers, or two dtypes.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.1], [0.1, 1.0], [0.9, 0.0]])
@@ -265,6 +286,15 @@ def _check(x: Tensor, y: Tensor, **counts: int) -> None:
     check_dim("the second argument", y, 2, "m, dim")
     check_last_dim("the second argument", y, x.shape[-1])
     check_positive(**counts)
+    _check_float(**{"the first argument": x, "the second argument": y})
+    if x.dtype != y.dtype:
+        raise TypeError(must("the second argument", f"be {x.dtype} as the first", y.dtype))
+
+
+def _check_float(**tensors: Tensor) -> None:
+    for name, x in tensors.items():
+        if not x.is_floating_point():
+            raise TypeError(must(name, "be floating point", x.dtype))
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -301,7 +331,7 @@ def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = N
 def _blocks(queries: Tensor, num_keys: int) -> Iterator[tuple[int, Tensor]]:
     """Yield the first query of each block and the memory for its scores, which is always the same."""
     size = CPU_BLOCK if queries.device.type == "cpu" else DEVICE_BLOCK
-    length = min(len(queries), max(1, size // num_keys))
+    length = max(1, min(len(queries), size // num_keys))
     memory = queries.new_empty(length, num_keys)
     for start in range(0, len(queries), length):
         yield start, memory[: len(queries) - start]

@@ -1,6 +1,6 @@
 """The words of a source and their vectors, checked, as tensors."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -47,10 +47,13 @@ def read_space(
         raise TypeError(must(name, "have dim and vectors(words)", class_name(vectors)))
     if isinstance(words, str):
         raise TypeError(must(f"{name}_words", "be words", f"the string {words!r}"))
-    if words is None:
-        words = getattr(vectors, "words", None)
-        require(bool(words), f"{name}_words", f"be given where {name} lists no words", class_name(vectors))
-    chosen = list(islice(dict.fromkeys(words or ()), max_words))
+    own = getattr(vectors, "words", ()) if words is None else words
+    chosen = list(islice(dict.fromkeys(own), max_words))
+    rule = f"be given where {name} lists no words" if words is None else "hold a word"
+    require(len(chosen) > 0, f"{name}_words", rule, class_name(vectors) if words is None else "none")
+    for word in chosen:
+        if not isinstance(word, str):
+            raise TypeError(must(f"{name}_words", "be strings", repr(word)))
     rows = np.asarray(vectors.vectors(chosen), np.float32)
     require(rows.shape == (len(chosen), vectors.dim), f"{name}.vectors", "give one row a word", f"shape {rows.shape}")
     for row in np.flatnonzero(~np.isfinite(rows).all(1)):
@@ -62,30 +65,44 @@ def read_space(
     return Space(kept, torch.from_numpy(rows[there]).to(device), ids, len(chosen) - len(kept))
 
 
-def pair_ids(pairs: Sequence[tuple[str, str]], source: Space, target: Space) -> list[tuple[int, int]]:
-    """Give the rows of each pair of words that both spaces have, repetitions left out.
+def distinct_pairs(dictionary: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Check the pairs of a dictionary and leave repetitions out.
 
     Args:
-        pairs: Source word, target word.
+        dictionary: Source word, target word.
+
+    Returns:
+        The pairs, each once.
+    """
+    if isinstance(dictionary, str | Mapping) or not isinstance(dictionary, Iterable):
+        got = f"the string {dictionary!r}" if isinstance(dictionary, str) else class_name(dictionary)
+        raise TypeError(must("dictionary", "be pairs of words", got))
+    found: dict[tuple[str, str], None] = {}
+    for i, pair in enumerate(dictionary):
+        words = tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else ()
+        if len(words) != 2 or not all(isinstance(word, str) for word in words):
+            raise TypeError(must(f"dictionary[{i}]", "be a source word and a target word", repr(pair)))
+        found[words] = None
+    return list(found)
+
+
+def pair_ids(pairs: Sequence[tuple[str, str]], source: Space, target: Space) -> list[tuple[int, int]]:
+    """Give the rows of each pair of words that both spaces have.
+
+    Args:
+        pairs: Source word, target word, each pair once.
         source: The source's space.
         target: The target's space.
 
     Returns:
         Row of the source, row of the target.
     """
-    if isinstance(pairs, str):
-        raise TypeError(must("dictionary", "be pairs of words", f"the string {pairs!r}"))
-    found: dict[tuple[int, int], None] = {}
-    for i, pair in enumerate(pairs):
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(word, str) for word in pair):
-            raise TypeError(must(f"dictionary[{i}]", "be a source word and a target word", repr(pair)))
-        one, other = source.ids.get(pair[0]), target.ids.get(pair[1])
-        if one is not None and other is not None:
-            found[one, other] = None
-    return list(found)
+    ids = ((source.ids.get(one), target.ids.get(other)) for one, other in pairs)
+    return [(one, other) for one, other in ids if one is not None and other is not None]
 
 
 def none_known(num_pairs: int) -> ValueError:
     """Word the error for a dictionary of which nothing is left."""
     rule = "hold a pair of words that both vocabularies have"
-    return ValueError(must("dictionary", rule, f"{num_pairs} pairs, all with an unknown word"))
+    got = f"{num_pairs} pairs, all with an unknown word" if num_pairs else "no pair"
+    return ValueError(must("dictionary", rule, got))

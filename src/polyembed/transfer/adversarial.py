@@ -82,7 +82,7 @@ def mapping_criterion(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, n
 
     Deviations: the paper averages over the nearest target word of each source word, mutual or not.
     """
-    x, y = x[:CRITERION_WORDS], y[:CRITERION_WORDS]
+    x, y = x[:CRITERION_WORDS].detach(), y[:CRITERION_WORDS].detach()
     pairs = mutual_csls(x, y, neighborhood=neighborhood)
     cosines = (length_normalize(x[pairs[:, 0]]) * length_normalize(y[pairs[:, 1]])).sum(1)
     return float(cosines.mean()) if len(pairs) else 0.0
@@ -141,7 +141,8 @@ def adversarial_mapping(
         The best matrix, float32, and the criteria of all epochs.
 
     Raises:
-        ValueError: Other shapes, an option out of range, or a run that gave NaN (its learning rate is too high).
+        ValueError: Other shapes, an option out of range, NaN in the vectors, or a run that gave NaN (its learning
+            rate is too high).
 
     Deviations: the defaults are MUSE's. MUSE judges an epoch by all nearest neighbours, this by mutual ones.
     """
@@ -154,6 +155,9 @@ def adversarial_mapping(
     check_probability(dropout=dropout, smoothing=smoothing)
     require(learning_rate > 0, "learning_rate", "be positive", learning_rate)
     require(0 < decay <= 1, "decay", "lie in (0, 1]", decay)
+    require(beta >= 0, "beta", "be 0 or more", beta)
+    for name, rows in (("x", x), ("y", y)):
+        require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")
     x, y = x.detach().float(), y.detach().float()
     best, best_score, criteria = torch.eye(x.shape[1], device=x.device), float("-inf"), []
     steps = max(1, epoch_size // batch_size)
@@ -195,11 +199,15 @@ class _Game:
         """Take a step towards telling the languages apart."""
         with torch.no_grad():
             vectors = self._draw(batch_size, self.weight)
-        self._step(self._loss(vectors, batch_size, fooled=False), self.layers, rate)
+        with torch.enable_grad():
+            loss = self._loss(vectors, batch_size, fooled=False)
+        self._step(loss, self.layers, rate)
 
     def teach_mapping(self, batch_size: int, rate: float) -> None:
         """Take a step towards the wrong answers, and one back to the orthogonal matrices."""
-        self._step(self._loss(self._draw(batch_size, self.weight), batch_size, fooled=True), [self.weight], rate)
+        with torch.enable_grad():
+            loss = self._loss(self._draw(batch_size, self.weight), batch_size, fooled=True)
+        self._step(loss, [self.weight], rate)
         with torch.no_grad():
             w = self.weight
             w.copy_((1 + self.beta) * w - self.beta * (w @ w.mT) @ w)

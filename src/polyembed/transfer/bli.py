@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from polyembed._checks import check_positive, require
+from polyembed._checks import check_positive, must, require
 from polyembed.functional.alignment import Nearest, nearest_cosine, nearest_csls
 from polyembed.tables import Table
 from polyembed.text.error_rate import edit_distance
-from polyembed.transfer._spaces import Space, none_known, pair_ids, read_space
+from polyembed.transfer._spaces import Space, distinct_pairs, none_known, pair_ids, read_space
 from polyembed.vectors.protocol import WordVectors
 
 CANDIDATES = 20  # nearest words, among which the spelling may choose
@@ -93,7 +93,7 @@ def bli(
 
     Raises:
         ValueError: Vectors of other lengths or with NaN, or no pair that both vocabularies hold.
-        TypeError: A dictionary that is no pairs of words.
+        TypeError: A dictionary that is no pairs of words, or ranks that are no sequence.
 
     Example:
         >>> class Vectors:
@@ -106,6 +106,9 @@ def bli(
 
     Deviations: none.
     """
+    if not isinstance(ks, Iterable):
+        raise TypeError(must("ks", "be ranks", repr(ks)))
+    ks, given = tuple(ks), distinct_pairs(dictionary)
     check_positive(**{f"ks[{i}]": k for i, k in enumerate(ks)}, neighborhood=neighborhood, max_words=max_words)
     require(len(ks) > 0, "ks", "hold a rank", "none")
     require(spelling >= 0, "spelling", "be 0 or more", spelling)
@@ -113,8 +116,7 @@ def bli(
     other = read_space("target", target, target_words, max_words, device)
     dims = (one.rows.shape[1], other.rows.shape[1])
     require(dims[0] == dims[1], "source and target", "have vectors of one length", f"{dims[0]} and {dims[1]}")
-    ids = pair_ids(dictionary, one, other)
-    given = set(map(tuple, dictionary))
+    ids = pair_ids(given, one, other)
     if not ids:
         raise none_known(len(given))
     answers: dict[int, set[int]] = {}
@@ -127,7 +129,7 @@ def bli(
         nearest_csls(queries, other.rows, depth, neighborhood=neighborhood, space=one.rows),
     )
     cosine, by_csls = (_precision(_ranked(nearest, answers, one, other, spelling), answers, ks) for nearest in found)
-    num_words = len({pair[0] for pair in dictionary})
+    num_words = len({word for word, _ in given})
     return BLIResult(cosine, by_csls, len(answers), num_words, len(given) - len(ids))
 
 

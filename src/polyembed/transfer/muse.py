@@ -1,15 +1,16 @@
 """Lay one space of word vectors over another: from a dictionary, from equal strings, or from nothing."""
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any, Literal, Unpack
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_positive, must, require
+from polyembed._checks import check_choice, check_dim, check_positive, must, require
 from polyembed.functional.alignment import length_normalize, mean_center, mutual_csls, procrustes
-from polyembed.transfer._spaces import Space, none_known, pair_ids, read_space
+from polyembed.transfer._spaces import Space, distinct_pairs, none_known, pair_ids, read_space
 from polyembed.transfer.adversarial import AdversarialOptions, adversarial_mapping, mapping_criterion
 from polyembed.vectors.mapped import OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
@@ -69,8 +70,8 @@ def align(
 
     Raises:
         ValueError: Vectors of other lengths or with NaN, no words, no pair that both vocabularies hold, an unknown
-            step or option.
-        TypeError: A dictionary that is no pairs of words; adversarial options beside a dictionary.
+            step.
+        TypeError: A dictionary that is no pairs of words; an unknown option; adversarial options beside a dictionary.
 
     Example:
         >>> class Vectors:
@@ -90,13 +91,21 @@ def align(
     refinements, without its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
-    require(isinstance(refine, int) and refine >= 0, "refine", "be a number of refinements", repr(refine))
+    require(isinstance(refine, Integral) and refine >= 0, "refine", "be a number of refinements", repr(refine))
+    if isinstance(normalize, str):
+        raise TypeError(must("normalize", "be a sequence of steps", repr(normalize)))
+    normalize = tuple(normalize)
     for step in normalize:
         check_choice("normalize", step, STEPS)
+    unknown = sorted(set(adversarial) - set(AdversarialOptions.__annotations__))
+    if unknown:
+        raise TypeError(must("options", "be those of align or of adversarial_mapping", unknown))
     if dictionary is not None and adversarial:
         raise TypeError(must("adversarial options", "come without a dictionary", sorted(adversarial)))
     if isinstance(dictionary, str):
         check_choice("dictionary", dictionary, ("identical", "similarity"))
+    elif dictionary is not None:
+        dictionary = distinct_pairs(dictionary)
     one = read_space("source", source, source_words, max_words, device)
     other = read_space("target", target, target_words, max_words, device)
     dims = (one.rows.shape[1], other.rows.shape[1])
@@ -117,7 +126,7 @@ def align(
 
 
 def similarity_pairs(
-    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, num_words: int = SIMILARITY_WORDS, neighborhood: int = 10
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m other"], *, num_words: int = SIMILARITY_WORDS, neighborhood: int = 10
 ) -> Int[Tensor, "pair 2"]:
     """Pair words by how their similarities to their own language's words are distributed (Artetxe 2018, section 3.2).
 
@@ -126,7 +135,7 @@ def similarity_pairs(
 
     Args:
         x: Vectors, ``(n, dim)``, the most frequent word first.
-        y: Vectors, ``(m, dim)``, likewise.
+        y: Vectors of any length, ``(m, other)``, likewise.
         num_words: How many words of either language are compared.
         neighborhood: The ``k`` of `csls`.
 
@@ -134,19 +143,23 @@ def similarity_pairs(
         Rows of `x` and of `y`, ``(pair, 2)``. Most are wrong; there are enough right ones to refine from.
 
     Raises:
-        ValueError: Other shapes.
+        ValueError: Other shapes; NaN or an infinity.
 
     Deviations: none.
     """
-    check_positive(num_words=num_words)
+    check_dim("x", x, 2, "n, dim")
+    check_dim("y", y, 2, "m, other")
+    check_positive(num_words=num_words, neighborhood=neighborhood)
     count = min(num_words, len(x), len(y))
+    for name, rows in (("x", x[:count]), ("y", y[:count])):
+        require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")
     one, other = _sorted_similarities(x[:count]), _sorted_similarities(y[:count])
     return mutual_csls(one, other, neighborhood=neighborhood)
 
 
 def _sorted_similarities(x: Tensor) -> Tensor:
     u, s, _ = torch.linalg.svd(x.double(), full_matrices=False)
-    profile = ((u * s) @ u.mT).sort(1).values
+    profile = ((u * s) @ u.mT).sort(1).values.to(torch.promote_types(x.dtype, torch.float32))
     return _normalize(profile, ("length", "center", "length"))
 
 
@@ -162,13 +175,12 @@ def _pairs(
     """Give the rows of the pairs to begin with, and how many pairs were left out."""
     if dictionary == "similarity":
         return similarity_pairs(x, y, neighborhood=neighborhood), 0
-    if dictionary == "identical":
+    if isinstance(dictionary, str):
         dictionary = [(word, word) for word in one.words if word in other.ids]
-    given = list(dict.fromkeys(map(tuple, dictionary))) if not isinstance(dictionary, str) else []
-    ids = pair_ids(given, one, other)  # type: ignore[arg-type]
+    ids = pair_ids(dictionary, one, other)
     if not ids:
-        raise none_known(len(given))
-    return torch.tensor(ids, device=x.device), len(given) - len(ids)
+        raise none_known(len(dictionary))
+    return torch.tensor(ids, device=x.device), len(dictionary) - len(ids)
 
 
 def _refine(x: Tensor, y: Tensor, weight: Tensor, refine: int, neighborhood: int) -> tuple[Tensor, list[float]]:

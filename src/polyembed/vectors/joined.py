@@ -1,12 +1,12 @@
 """Several sources of word vectors as one: the first that knows a word gives its vector."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from polyembed._checks import require
+from polyembed._checks import class_name, must, require
 from polyembed._pretrained import VectorFiles, repr_call
 from polyembed.vectors.protocol import Rows, WordVectors
 
@@ -24,6 +24,7 @@ class JoinedVectors(VectorFiles):
 
     Raises:
         ValueError: No source, or vectors of different lengths.
+        TypeError: Something else than sources.
 
     Example:
         >>> class Length:
@@ -37,8 +38,13 @@ class JoinedVectors(VectorFiles):
     """
 
     def __init__(self, sources: Sequence[WordVectors]) -> None:
+        if not isinstance(sources, Iterable):
+            raise TypeError(must("sources", "be a sequence of sources", class_name(sources)))
         self.sources = tuple(sources)
         require(len(self.sources) > 0, "sources", "hold at least one source", "none")
+        for i, source in enumerate(self.sources):
+            if not (hasattr(source, "vectors") and hasattr(source, "dim")):
+                raise TypeError(must(f"sources[{i}]", "have dim and vectors(words)", class_name(source)))
         dims = [source.dim for source in self.sources]
         require(len(set(dims)) == 1, "sources", "have vectors of one length", dims)
 
@@ -65,11 +71,14 @@ class JoinedVectors(VectorFiles):
             Float32 rows in the order of `words`, ``(len(words), dim)``.
         """
         out = np.zeros((len(words), self.dim), np.float32)
+        if not len(words):
+            return out
         known = np.array([_known(source, words) for source in self.sources], bool).reshape(len(self.sources), -1)
         first = np.where(known.any(0), known.argmax(0), -1)
         for i, source in enumerate(self.sources):
             places = np.flatnonzero((first == i) | ((first == -1) & ~out.any(1)))
-            out[places] = source.vectors([words[place] for place in places.tolist()])
+            if len(places):
+                out[places] = source.vectors([words[place] for place in places.tolist()])
         return out
 
     def files(self) -> Mapping[str, Path]:

@@ -44,10 +44,10 @@ class OrthogonalMapping(PretrainedModule):
         super().__init__()
         square = weight.dim() == 2 and weight.shape[0] == weight.shape[1]
         require(square, "weight", "be a square matrix", f"shape {tuple(weight.shape)}")
-        weight = weight.detach().to("cpu", torch.float64)
-        error = float((weight.mT @ weight - torch.eye(len(weight))).abs().max()) if len(weight) else 0.0
-        require(error < TOLERANCE, "weight", "be orthogonal", f"W'W that differs from 1 by {error:.2g}")
-        self.weight = nn.Parameter(weight.float(), requires_grad=False)
+        _check_orthogonal(weight)
+        # Row by row in memory, as a loaded one is: other layouts are multiplied with other rounding.
+        weight = weight.detach().to("cpu", torch.float32).clone(memory_format=torch.contiguous_format)
+        self.weight = nn.Parameter(weight, requires_grad=False)
         self.report = dict(report or {})
 
     @property
@@ -77,8 +77,14 @@ class OrthogonalMapping(PretrainedModule):
 
         Returns:
             The turned vectors in the dtype of `x`.
+
+        Raises:
+            ValueError: Vectors of another length.
+            TypeError: Integers.
         """
         check_last_dim("x", x, self.dim)
+        if not x.is_floating_point():
+            raise TypeError(must("x", "be floating point", x.dtype))
         wide = torch.promote_types(x.dtype, torch.float32)
         return (x.to(wide) @ self.weight.to(wide)).to(x.dtype)
 
@@ -103,8 +109,25 @@ class OrthogonalMapping(PretrainedModule):
         mapping.report = dict(config["report"])
         return mapping
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        weight = state_dict.get(f"{prefix}weight")
+        if isinstance(weight, Tensor) and weight.shape == self.weight.shape and not weight.is_meta:
+            try:
+                _check_orthogonal(weight)
+            except ValueError as error:
+                args[-1].append(str(error))  # torch's list of errors, which it raises together
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     def __repr__(self) -> str:
         return f"{class_name(self)}(dim={self.dim}, report={self.report})"
+
+
+def _check_orthogonal(weight: Tensor) -> None:
+    """Require ``W' W = 1`` but for the rounding of the dtype."""
+    tolerance = max(TOLERANCE, torch.finfo(weight.dtype).eps) if weight.is_floating_point() else TOLERANCE
+    weight = weight.detach().to("cpu", torch.float64)
+    error = float((weight.mT @ weight - torch.eye(len(weight), device="cpu")).abs().max()) if len(weight) else 0.0
+    require(error < tolerance, "weight", "be orthogonal", f"W'W that differs from 1 by {error:.2g}")
 
 
 class MappedVectors(VectorFiles):
@@ -116,6 +139,7 @@ class MappedVectors(VectorFiles):
 
     Raises:
         ValueError: The mapping is for vectors of another length.
+        TypeError: No source of vectors, or no mapping.
 
     Example:
         >>> class Ones:
@@ -131,6 +155,8 @@ class MappedVectors(VectorFiles):
     def __init__(self, source: WordVectors, mapping: OrthogonalMapping) -> None:
         if not (hasattr(source, "vectors") and hasattr(source, "dim")):
             raise TypeError(must("vectors", "have dim and vectors(words)", class_name(source)))
+        if not isinstance(mapping, OrthogonalMapping):
+            raise TypeError(must("mapping", "be an OrthogonalMapping", class_name(mapping)))
         require(source.dim == mapping.dim, "vectors.dim", f"be the mapping's {mapping.dim}", source.dim)
         self.source, self.mapping = source, mapping
 
@@ -158,8 +184,10 @@ class MappedVectors(VectorFiles):
         Returns:
             Float32 rows in the order of `words`, ``(len(words), dim)``.
         """
+        if not len(words):
+            return np.zeros((0, self.dim), np.float32)
         rows = np.asarray(self.source.vectors(words), np.float32)
-        turned: Rows = rows @ self.mapping.weight.detach().cpu().numpy()
+        turned: Rows = rows @ self.mapping.weight.detach().to("cpu", torch.float32).numpy()
         return turned
 
     def files(self) -> Mapping[str, Path]:
@@ -193,8 +221,12 @@ class MappedVectors(VectorFiles):
             weight = load_file(path)["weight"]
         except (SafetensorError, KeyError) as error:
             raise ValueError(must(str(path), "be an intact safetensors file with a weight", error)) from error
-        with torch.device("cpu"):
-            return cls(config["source"], OrthogonalMapping(weight, report=config["report"]))
+        try:
+            with torch.device("cpu"):
+                mapping = OrthogonalMapping(weight, report=config["report"])
+        except ValueError as error:
+            raise ValueError(must(str(path), "hold a mapping", error)) from error
+        return cls(config["source"], mapping)
 
     def __repr__(self) -> str:
         return repr_call(self, source=self.source, mapping=self.mapping)

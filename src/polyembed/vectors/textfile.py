@@ -72,6 +72,8 @@ class TextVectors(FileSource):
         return list(dict.fromkeys(line.word for line in self._lines()))
 
     def __contains__(self, word: object) -> bool:
+        if not isinstance(word, str):
+            return False
         if self._words is None:
             self._words = frozenset(line.word for line in self._lines())
         return word in self._words

@@ -1,0 +1,262 @@
+"""The mapping learnt from nothing: a planted rotation is found, not by luck; and the criterion that judges it."""
+
+import inspect
+import math
+
+import oracles
+import pytest
+import torch
+from toys import own_words
+
+from polyembed.functional import nearest_cosine
+from polyembed.transfer import adversarial, adversarial_mapping, mapping_criterion
+from polyembed.transfer.adversarial import AdversarialOptions
+
+QUICK = {"num_epochs": 4, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32, "beta": 0.01}
+TINY = {"num_epochs": 2, "epoch_size": 64, "hidden_size": 7}
+
+
+def planted(seed: int, n: int = 300, dim: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    """Skewed vectors with another spread in each dimension, and the same turned by up to 1.2 (69 degrees)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.empty(n, dim).exponential_(1, generator=generator) * torch.linspace(1.5, 0.5, dim)
+    skew = torch.randn(dim, dim, generator=generator).double()
+    skew = skew - skew.mT
+    turn = torch.linalg.matrix_exp(skew * 1.2 / torch.linalg.matrix_norm(skew, 2)).float()
+    return x, x @ turn
+
+
+def found(x: torch.Tensor, y: torch.Tensor) -> float:
+    return (nearest_cosine(x, y).ids[:, 0] == torch.arange(len(x))).double().mean().item()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_planted_rotation_is_found_from_nothing(seed: int) -> None:
+    x, y = planted(seed)
+    mapping = adversarial_mapping(x, y[torch.randperm(len(y))], **QUICK, seed=seed)
+    assert found(x, y) < 0.02, "the identity, from which it starts, is no solution"
+    assert found(x @ mapping.weight, y) > 0.95
+    assert len(mapping.criteria) == 1
+    assert len(mapping.criteria[0]) == 4
+    assert max(mapping.criteria[0]) > 0.998 > mapping_criterion(x, y)
+    weight = mapping.weight.double()
+    torch.testing.assert_close(weight.mT @ weight, torch.eye(5, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_the_discriminator_leads_the_way() -> None:
+    """A mapping that rewards the discriminator's success runs away from the solution."""
+
+    class Wrong(adversarial._Game):
+        def _loss(self, vectors: torch.Tensor, batch_size: int, *, fooled: bool) -> torch.Tensor:
+            return super()._loss(vectors, batch_size, fooled=False)
+
+    x, y = planted(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adversarial, "_Game", Wrong)
+        mapping = adversarial_mapping(x, y, **QUICK)
+    assert found(x @ mapping.weight, y) < 0.5
+
+
+def test_a_seed_settles_everything_and_restarts_are_its_successors() -> None:
+    x, y = planted(0, n=31)
+    before = torch.get_rng_state()
+    one = adversarial_mapping(x, y, **TINY, seed=3)
+    torch.rand(5)
+    again = adversarial_mapping(x, y, **TINY, seed=3)
+    assert torch.equal(one.weight, again.weight)
+    assert one.criteria == again.criteria
+    other = adversarial_mapping(x, y, **TINY, seed=4)
+    assert not torch.equal(one.weight, other.weight)
+    both = adversarial_mapping(x, y, **TINY, seed=3, restarts=2)
+    assert both.criteria == [*one.criteria, *other.criteria]
+    better = one if max(one.criteria[0]) > max(other.criteria[0]) else other
+    assert torch.equal(both.weight, better.weight)
+    torch.set_rng_state(before)
+    adversarial_mapping(x, y, **TINY)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_best_epoch_is_returned() -> None:
+    x, y = planted(1, n=31)
+    mapping = adversarial_mapping(x, y, **{**TINY, "num_epochs": 5}, learning_rate=1.0, restarts=2)
+    scores = [score for run in mapping.criteria for score in run]
+    assert mapping_criterion(x @ mapping.weight, y) == max(scores)
+    assert max(scores) != scores[-1], "else the last would do"
+
+
+def test_the_rate_falls_and_halves_where_the_criterion_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    class Recorded(adversarial._Game):
+        def teach_mapping(self, batch_size: int, rate: float) -> None:
+            rates.append(rate)
+            super().teach_mapping(batch_size, rate)
+
+    scores = iter([0.5, 0.4, 0.3, 0.6, 0.2])
+    monkeypatch.setattr(adversarial, "_Game", Recorded)
+    monkeypatch.setattr(adversarial, "mapping_criterion", lambda *_: next(scores))
+    x, y = planted(0, n=7)
+    adversarial_mapping(x, y, num_epochs=5, epoch_size=1, hidden_size=3, learning_rate=1.0, decay=0.5)
+    assert rates == [1, 0.5, 0.25, 0.0625, 0.03125]
+
+
+def test_only_the_most_frequent_words_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = planted(0, n=31)
+    few = adversarial_mapping(x, y, **TINY, most_frequent=7)
+    spoilt = torch.cat([x[:7], 100 * x[7:]]), torch.cat([y[:7], -y[7:]])
+    assert torch.equal(
+        adversarial_mapping(*spoilt, **{**TINY, "num_epochs": 1}, most_frequent=7).weight,
+        adversarial_mapping(x, y, **{**TINY, "num_epochs": 1}, most_frequent=7).weight,
+    )
+    assert not torch.equal(few.weight, adversarial_mapping(x, y, **TINY).weight)
+    whole = adversarial_mapping(x, y, **TINY, most_frequent=31)
+    assert torch.equal(adversarial_mapping(x, y, **TINY, most_frequent=75_000).weight, whole.weight)
+
+
+def test_spaces_of_different_sizes_and_of_one_word() -> None:
+    x, y = planted(0, n=31)
+    assert adversarial_mapping(x, y[:3], **TINY).weight.shape == (5, 5)
+    assert adversarial_mapping(x[:1], y[:1], **TINY).weight.isfinite().all()
+
+
+def test_a_step_is_that_of_the_paper() -> None:
+    """Two steps by hand: SGD on either loss with smoothed labels, and the step to the orthogonal matrices."""
+    x, y = planted(0, n=1, dim=2)
+    game = adversarial._Game(x, y, 3, 0.0, 0.2, 0.01, seed=0)
+
+    def loss(layers: list[torch.Tensor], weight: torch.Tensor, labels: tuple[float, float]) -> torch.Tensor:
+        total = torch.zeros(())
+        for vector, label in ((x[0] @ weight, labels[0]), (y[0], labels[1])):
+            hidden = vector
+            for i, layer in enumerate(layers):
+                hidden = layer[:, :-1] @ hidden + layer[:, -1]
+                if i < 2:
+                    hidden = torch.where(hidden > 0, hidden, 0.2 * hidden)
+            p = torch.sigmoid(hidden[0])
+            total = total - label * p.log() - (1 - label) * (1 - p).log()
+        return total / 2
+
+    layers = [layer.detach().clone().requires_grad_() for layer in game.layers]
+    gradients = torch.autograd.grad(loss(layers, torch.eye(2), (0.8, 0.2)), layers)
+    game.teach_discriminator(1, 0.5)
+    for layer, old, gradient in zip(game.layers, layers, gradients, strict=True):
+        assert gradient.any()
+        torch.testing.assert_close(layer, old - 0.5 * gradient)
+    weight = torch.eye(2, requires_grad=True)
+    (gradient,) = torch.autograd.grad(loss(game.layers, weight, (0.2, 0.8)), [weight])
+    moved = (weight - 0.5 * gradient).detach()
+    game.teach_mapping(1, 0.5)
+    torch.testing.assert_close(game.weight, 1.01 * moved - 0.01 * moved @ moved.mT @ moved)
+
+
+def test_dropout_is_of_the_input_and_keeps_its_mean() -> None:
+    x, y = planted(0, n=1)
+    game = adversarial._Game(x, y, 3, 0.5, 0.1, 0.01, seed=0)
+    seen: list[torch.Tensor] = []
+    with pytest.MonkeyPatch.context() as patch:
+        plain = torch.nn.functional.linear
+        patch.setattr(adversarial.F, "linear", lambda *args: (seen.append(args[0].detach()), plain(*args))[1])
+        for _ in range(200):
+            game._loss(torch.ones(2, 5), 1, fooled=False)
+    inputs = torch.cat(seen[::3])
+    assert set(inputs.unique().tolist()) == {0.0, 2.0}
+    assert 0.9 < inputs.mean() < 1.1
+    assert all((hidden != 0).all() for hidden in seen[1::3])
+
+
+def test_gradients_off_outside_do_no_harm() -> None:
+    x, y = planted(0, n=7)
+    expected = adversarial_mapping(x, y, **TINY).weight
+    with torch.no_grad():
+        assert torch.equal(adversarial_mapping(x, y, **TINY).weight, expected)
+    ours = adversarial_mapping(x.clone().requires_grad_(), y, **TINY).weight
+    assert torch.equal(ours, expected)
+    assert not ours.requires_grad
+
+
+def test_inputs_and_threads_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = planted(0, n=7)
+    before = x.clone(), y.clone(), torch.get_num_threads()
+    adversarial_mapping(x, y, **TINY)
+    assert torch.equal(x, before[0])
+    assert torch.equal(y, before[1])
+    assert torch.get_num_threads() == before[2]
+    adversarial_mapping(x, y, **TINY, progress=False)
+    assert capsys.readouterr() == ("", "")
+    adversarial_mapping(x, y, **TINY, progress=True)
+    assert "restart 1, epoch 2" in capsys.readouterr().err
+
+
+def test_the_options_are_the_arguments() -> None:
+    arguments = inspect.signature(adversarial_mapping).parameters
+    assert [*AdversarialOptions.__annotations__] == [*arguments][2:]
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"restarts": 0}, "restarts must be a positive integer, got 0"),
+        ({"num_epochs": 0}, "num_epochs must be a positive integer, got 0"),
+        ({"epoch_size": 1.5}, "epoch_size must be a positive integer, got 1.5"),
+        ({"batch_size": -1}, "batch_size must be a positive integer, got -1"),
+        ({"discriminator_steps": 0}, "discriminator_steps must be a positive integer, got 0"),
+        ({"hidden_size": 0}, "hidden_size must be a positive integer, got 0"),
+        ({"most_frequent": 0}, "most_frequent must be a positive integer, got 0"),
+        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"smoothing": -0.1}, r"smoothing must lie in \[0, 1\), got -0.1"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
+        ({"learning_rate": math.nan}, "learning_rate must be positive, got nan"),
+        ({"decay": 1.1}, r"decay must lie in \(0, 1\], got 1.1"),
+        ({"beta": -1.0}, "beta must be 0 or more, got -1.0"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
+    x, y = planted(0, n=7)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        adversarial_mapping(x, y, **options)
+
+
+@own_words
+def test_bad_vectors_are_refused() -> None:
+    x, y = planted(0, n=7)
+    with pytest.raises(ValueError, match=r"^x must have the axes \(n, dim\), got shape \(5,\)$"):
+        adversarial_mapping(x[0], y, **TINY)
+    with pytest.raises(ValueError, match=r"^y must have a last axis of size 5, got shape \(7, 4\)$"):
+        adversarial_mapping(x, y[:, :4], **TINY)
+    with pytest.raises(ValueError, match=r"^x and y must hold a vector each, got 0 and 7$"):
+        adversarial_mapping(x[:0], y, **TINY)
+    with pytest.raises(ValueError, match=r"^y must be finite, got NaN or an infinity$"):
+        adversarial_mapping(x, y / 0, **TINY)
+
+
+def test_a_rate_that_is_too_high_is_named() -> None:
+    x, y = planted(0, n=7)
+    message = "^learning_rate must be so low that the mapping stays finite, got NaN or an infinity$"
+    with pytest.raises(ValueError, match=message):
+        adversarial_mapping(x, y, **{**TINY, "epoch_size": 32 * 100}, learning_rate=1e6)
+
+
+# The criterion.
+
+
+def test_the_criterion_is_the_mean_cosine_of_mutual_neighbours() -> None:
+    x, y = torch.randn(23, 5).double(), torch.randn(31, 5).double()
+    pairs = oracles.mutual_pairs(oracles.csls(x.tolist(), y.tolist(), 3))
+    expected = [oracles.cosine(x[i].tolist(), y[j].tolist()) for i, j in pairs]
+    assert 1 < len(pairs) < 23
+    assert mapping_criterion(x, y, neighborhood=3) == pytest.approx(sum(expected) / len(expected), abs=1e-12)
+
+
+def test_only_the_most_frequent_words_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = torch.randn(23, 5), torch.randn(31, 5)
+    whole = mapping_criterion(x, y)
+    monkeypatch.setattr(adversarial, "CRITERION_WORDS", 11)
+    assert mapping_criterion(x, y) == mapping_criterion(x[:11], y[:11]) != whole
+
+
+def test_the_criterion_of_nothing_and_of_what_has_a_gradient() -> None:
+    assert mapping_criterion(torch.ones(0, 3), torch.ones(2, 3)) == 0.0
+    assert mapping_criterion(torch.zeros(2, 3), torch.ones(2, 3)) == 0.0
+    x = torch.randn(3, 5, requires_grad=True)
+    assert mapping_criterion(x, x) == pytest.approx(1.0)
