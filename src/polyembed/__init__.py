@@ -31,6 +31,7 @@ from polyembed.text import (
     train_transliterator,
 )
 from polyembed.training import fit, fit_ensemble
+from polyembed.transfer import RepresentationTransformationNetwork, metaxl_step, transformed_output
 from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "PieceSpelling",
     "PieceTransformer",
     "Pieces",
+    "RepresentationTransformationNetwork",
     "SchemeTransliterator",
     "SequenceTagger",
     "SoftmaxDecoder",
@@ -70,5 +72,7 @@ __all__ = [
     "fit",
     "fit_ensemble",
     "functional",
+    "metaxl_step",
     "train_transliterator",
+    "transformed_output",
 ]

@@ -1,0 +1,6 @@
+"""What was learned in one language, carried over to another."""
+
+from polyembed.transfer.metaxl import MetaXLStep, metaxl_step
+from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
+
+__all__ = ["MetaXLStep", "RepresentationTransformationNetwork", "metaxl_step", "transformed_output"]
