@@ -30,7 +30,7 @@ from polyembed.text import (
     SchemeTransliterator,
     train_transliterator,
 )
-from polyembed.training import fit, fit_ensemble
+from polyembed.training import MetaXLTrainer, fit, fit_ensemble
 from polyembed.transfer import RepresentationTransformationNetwork, metaxl_step, transformed_output
 from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors
 
@@ -52,6 +52,7 @@ __all__ = [
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
+    "MetaXLTrainer",
     "Normalizer",
     "PieceMean",
     "PieceSpelling",

@@ -316,6 +316,27 @@ def test_fused_attention(method: str) -> None:
         assert error(solve(*high, method=method, math=False).meta_grads, expected.meta_grads) < 1e-6
 
 
+def test_a_parameter_of_both_parts_leaves_other_attention_alone() -> None:
+    """Such as a CRF's scores, used as they are and in a sum: the attention below does not depend on them."""
+    x = torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    theta = {name: torch.randn(4, dtype=torch.float64, requires_grad=True) for name in ("below", "both")}
+    phi = {"scale": torch.randn(4, dtype=torch.float64, requires_grad=True)}
+
+    def source(theta: Any, phi: Any) -> Tensor:
+        h = x * theta["below"]
+        z = phi["scale"] * F.scaled_dot_product_attention(h, h, h)
+        return (z * theta["both"]).sin().sum() + (phi["scale"] * theta["both"].exp()).sum()
+
+    def target(theta: Any) -> Tensor:
+        return (theta["below"] * theta["both"]).square().sum()
+
+    found = hypergradient(source, target, theta, phi, inner_lr=0.3)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = hypergradient(source, target, theta, phi, inner_lr=0.3, method="reverse_over_reverse")
+    torch.testing.assert_close(found.meta_grads, expected.meta_grads, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found.source_grads, expected.source_grads, rtol=1e-9, atol=1e-12)
+
+
 class Plain(torch.autograd.Function):
     """A square without forward derivatives, and without second ones."""
 

@@ -157,7 +157,10 @@ def cut(loss: Tensor, phi: Iterable[Tensor], places: dict[Edge, Place]) -> Cut:
     below = [{id(leaf_of(node)) for node in _reachable([rim])} - {id(None)} for rim, _ in crossing]
     twice = tied & set().union(*below)
     everything = {id(leaf_of(node)) for node in order} - {id(None)}
-    upper = [*above, *(lower if twice else ())]  # a leaf of both parts takes the lower one along
+    upper = set(above)  # a leaf of both parts takes along what lies between it and the cut
+    for node in order:
+        if node in lower and any(id(leaf_of(child)) in twice or child in upper for child, _ in _children(node)):
+            upper.add(node)
     fused = next((node.name() for node in upper if FUSED_ATTENTION.search(node.name())), None)
     edges = [GradientEdge(node, nr) for node, nr in crossing]
     return Cut(edges, [places[edge] for edge in crossing], tied, below, everything, fused)

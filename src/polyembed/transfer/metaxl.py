@@ -119,7 +119,7 @@ def metaxl_step(
     moves the model in a second pass, with the transform that has just been updated.
     """
     check_choice("method", method, METHODS)
-    _check_modules(model, transform)
+    check_modules(model, transform)
     require(len(source) > 0, "source", "hold at least one batch", "none")
     require(len(target) > 0, "target", "hold at least one batch", "none")
     named = [languages] * len(source) if languages is None or isinstance(languages, str) else list(languages)
@@ -140,7 +140,7 @@ def metaxl_step(
     }
     leaves, meta_leaves = Leaves("params", theta), Leaves("meta_params", phi)
     rates = rates_of({name: lrs[id(p)] for name, p in theta.items()} if inner_lr is None else inner_lr, leaves)
-    averager = _Averager({**theta, **phi})
+    averager = Averager({**theta, **phi})
 
     def evaluate(batch: Any) -> Tensor:
         device = next(iter(theta.values())).device.type
@@ -180,11 +180,11 @@ def metaxl_step(
     def observe(grads: Mapping[str, Tensor], slopes: Mapping[str, Tensor]) -> None:
         both = [name for name in grads if name in slopes]
         dots = [torch.dot(grads[name].flatten().float(), slopes[name].flatten().float()) for name in both]
-        size = _norm(grads.values()) * _norm(slopes.values())
+        size = norm_of(grads.values()) * norm_of(slopes.values())
         cosines.append(float(torch.stack([dot.cpu() for dot in dots]).sum()) / size if dots and size else 0.0)
 
     when = "" if step is None else f" (step {step})"
-    with averager.together(), _at(when):
+    with averager.together(), at_step(when):
         found = solve(
             Problem(terms, targets, lambda values: holding(model, values), averager.average, idle, observe),
             leaves,
@@ -197,10 +197,10 @@ def metaxl_step(
             ("the gradient of source_loss", found.source_grads),
             ("the meta-gradient", found.meta_grads),
         ):
-            norms.append(_norm(grads.values()))
+            norms.append(norm_of(grads.values()))
             require(math.isfinite(norms[-1]), name, "be finite", norms[-1])
-    _descend(optimizer, theta, found.source_grads, norms[0], max_norm)
-    _descend(meta_optimizer, phi, found.meta_grads, norms[1], meta_max_norm)
+    descend(optimizer, theta, found.source_grads, norms[0], max_norm)
+    descend(meta_optimizer, phi, found.meta_grads, norms[1], meta_max_norm)
     return MetaXLStep(float(found.source_loss), float(found.target_loss), *norms, *cosines)
 
 
@@ -231,7 +231,7 @@ def _under(prefix: str, values: Params) -> dict[str, Tensor]:
     return {name.removeprefix(f"{prefix}."): value for name, value in values.items() if name.startswith(f"{prefix}.")}
 
 
-def _check_modules(model: nn.Module, transform: Any) -> None:
+def check_modules(model: nn.Module, transform: Any) -> None:
     """Refuse what hides gradients or hooks."""
     for name, module in (("model", model), *(("transform", one) for one in listed(transform))):
         if not isinstance(module, nn.Module):
@@ -245,7 +245,7 @@ def _check_modules(model: nn.Module, transform: Any) -> None:
                 raise ValueError(must(name, "not be compiled (it would skip the hooks)", class_name(part)))
 
 
-def _norm(tensors: Any) -> float:
+def norm_of(tensors: Any) -> float:
     """The norm of all, in at least float32."""
     norms = [
         torch.linalg.vector_norm(tensor.detach(), dtype=torch.promote_types(tensor.dtype, torch.float32))
@@ -254,7 +254,7 @@ def _norm(tensors: Any) -> float:
     return float(torch.stack([norm.double() for norm in norms]).norm()) if norms else 0.0
 
 
-def _descend(optimizer: Optimizer, parameters: Params, grads: Params, norm: float, max_norm: float | None) -> None:
+def descend(optimizer: Optimizer, parameters: Params, grads: Params, norm: float, max_norm: float | None) -> None:
     """Let an optimiser step along gradients, and leave none behind."""
     scale = 1.0 if max_norm is None or norm <= max_norm else max_norm / norm
     optimizer.zero_grad(set_to_none=True)
@@ -265,7 +265,7 @@ def _descend(optimizer: Optimizer, parameters: Params, grads: Params, norm: floa
 
 
 @contextmanager
-def _at(when: str) -> Iterator[None]:
+def at_step(when: str) -> Iterator[None]:
     """Add the number of the step to an error."""
     try:
         yield
@@ -273,16 +273,15 @@ def _at(when: str) -> Iterator[None]:
         raise ValueError(f"{error}{when}") from error
 
 
-class _Averager:
+class Averager:
     """Averages what processes found; where one fails, all do.
 
     Every exchange begins with a sum of failures. A process that fails joins the next one, and that one alone.
     """
 
-    EXCHANGES = 5
-
-    def __init__(self, known: Params) -> None:
+    def __init__(self, known: Params, *, exchanges: int = 5) -> None:
         self.known = dict(known)
+        self.planned = exchanges
         self.device = next(iter(known.values())).device
         self.alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
         self.alone = self.alone or torch.distributed.get_world_size() == 1
@@ -313,8 +312,8 @@ class _Averager:
         try:
             yield
         except Exception:
-            if not self.alone and self.exchanges < self.EXCHANGES:
-                self.exchanges = self.EXCHANGES
+            if not self.alone and self.exchanges < self.planned:
+                self.exchanges = self.planned
                 self._agree(1, raising=False)
             raise
 
@@ -322,5 +321,5 @@ class _Averager:
         failures = torch.tensor([float(failed)], device=self.device)
         torch.distributed.all_reduce(failures)
         if raising and failures.item():
-            self.exchanges = self.EXCHANGES  # nobody waits for this one either
+            self.exchanges = self.planned  # nobody waits for this one either
             raise RuntimeError(must("metaxl_step", "succeed in every process", f"{failures.item():.0f} that failed"))
