@@ -101,6 +101,23 @@ def reorder(modules: nn.ModuleList, order: Sequence[int]) -> nn.ModuleList:
     return nn.ModuleList(modules[j] for j in order)
 
 
+def rtn(name: str, hidden: int, bottleneck: int, **options: Any) -> Case:
+    wrong = (
+        (
+            lambda batch: {"h": batch["h"][..., :-1]},
+            ValueError,
+            rf"^h must have a last axis of size {hidden}, got shape \(13, 4, {hidden - 1}\)$",
+        ),
+    )
+    return Case(
+        name,
+        lambda: pe.RepresentationTransformationNetwork(hidden, bottleneck, **options),
+        lambda rows, width: {"h": torch.randn(rows, width, hidden, dtype=torch.float64)},
+        wordwise=True,
+        wrong=wrong,
+    )
+
+
 def permute_attention(combiner: pe.AttentionCombiner, batch: Batch, order: Sequence[int]) -> Batch:
     combiner.projections = reorder(combiner.projections, order)
     combiner.in_dims = tuple(combiner.in_dims[j] for j in order)
@@ -402,4 +419,6 @@ CASES: list[Case] = [
         ensemble(tagger(), vote="entity"),
         **{COMPILE: "entities are found on the host"},
     )[-1],
+    rtn("RepresentationTransformationNetwork", 5, 3),
+    rtn("RepresentationTransformationNetwork.equation", 5, 3, residual=False, detach_input=False),
 ]

@@ -30,8 +30,8 @@ from polyembed.text import (
     SchemeTransliterator,
     train_transliterator,
 )
-from polyembed.training import fit, fit_ensemble
-from polyembed.transfer import align, bli
+from polyembed.training import MetaXLTrainer, fit, fit_ensemble
+from polyembed.transfer import RepresentationTransformationNetwork, align, bli, metaxl_step, transformed_output
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 __all__ = [
@@ -53,11 +53,13 @@ __all__ = [
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
+    "MetaXLTrainer",
     "Normalizer",
     "PieceMean",
     "PieceSpelling",
     "PieceTransformer",
     "Pieces",
+    "RepresentationTransformationNetwork",
     "SchemeTransliterator",
     "SequenceTagger",
     "SoftmaxDecoder",
@@ -74,5 +76,7 @@ __all__ = [
     "fit",
     "fit_ensemble",
     "functional",
+    "metaxl_step",
     "train_transliterator",
+    "transformed_output",
 ]

@@ -1,6 +1,16 @@
-"""Looking at results: whether differences are sure, and which labels are taken for which."""
+"""Looking at results: whether differences are sure, which labels are taken for which, where languages lie."""
 
 from polyembed.analysis.confusion import bio_confusion, plot_confusion
+from polyembed.analysis.representations import (
+    CloudDistances,
+    Correlation,
+    cloud_distances,
+    gain_correlation,
+    parallel_cosine,
+    plot_clouds,
+    project,
+    representations,
+)
 from polyembed.analysis.significance import (
     BootstrapSignificance,
     Significance,
@@ -13,11 +23,19 @@ from polyembed.analysis.significance import (
 
 __all__ = [
     "BootstrapSignificance",
+    "CloudDistances",
+    "Correlation",
     "Significance",
     "approximate_randomization",
     "bio_confusion",
+    "cloud_distances",
+    "gain_correlation",
     "paired_bootstrap",
+    "parallel_cosine",
+    "plot_clouds",
     "plot_confusion",
+    "project",
+    "representations",
     "sentence_counts",
     "sign_test",
     "significance_table",

@@ -11,6 +11,7 @@ from polyembed.functional.alignment import (
     neighborhood_similarity,
     procrustes,
 )
+from polyembed.functional.bilevel import Hypergradient, hypergradient
 from polyembed.functional.crf import (
     BestPaths,
     entropy,
@@ -22,16 +23,20 @@ from polyembed.functional.crf import (
     sample,
     viterbi,
 )
+from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
 from polyembed.functional.masking import masked_max, masked_mean
 from polyembed.functional.voting import agreement, entity_vote, majority_vote, vote_entropy
 
 __all__ = [
     "BestPaths",
+    "Hypergradient",
     "Nearest",
     "agreement",
     "csls",
     "entity_vote",
     "entropy",
+    "hausdorff_distance",
+    "hypergradient",
     "length_normalize",
     "log_partition",
     "majority_vote",
@@ -39,6 +44,8 @@ __all__ = [
     "masked_max",
     "masked_mean",
     "mean_center",
+    "mean_cosine",
+    "modified_hausdorff_distance",
     "mutual_csls",
     "n_best",
     "nearest_cosine",

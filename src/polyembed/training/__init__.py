@@ -2,6 +2,7 @@
 
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import Epoch, FitResult, fit
+from polyembed.training.metaxl import MetaXLTrainer, TrainerStep
 from polyembed.training.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.training.runs import Build, Corpus, Run, TrainingOptions
 
@@ -11,8 +12,10 @@ __all__ = [
     "EnsembleResult",
     "Epoch",
     "FitResult",
+    "MetaXLTrainer",
     "ProtocolResult",
     "Run",
+    "TrainerStep",
     "TrainingOptions",
     "code_switched",
     "fit",

@@ -1,0 +1,197 @@
+"""What does a step of MetaXL cost beside a step of joint training? Time and peak memory, in one run.
+
+    python benchmarks/metaxl_step.py [--device cuda] [--shapes 8x64 16x200] [--places 12 6 0] [--runs 5]
+
+An encoder of XLM-R's shape: 12 layers, hidden 256 on a CPU and 768 on a GPU, GELU, post-norm, dropout 0.1, tokens
+tagged with 7 labels; the vocabulary is small, since a table's rows cost all methods alike. The network that transforms
+stands after layer 12, 6 or 0 (the embeddings). Each variant finds all gradients of a step on a source and a target
+batch; optimisers are left out. The unit is a step of joint training on both batches, with the transform in it.
+
+"authors" is the algorithm of the authors' code, restated: the inner loss has the target batch too, its gradient is
+taken with a graph, the target loss after the look-ahead is differentiated through it; then the model's gradient is
+computed again, in passes of its own, with the transform that has been updated. "authors, once" leaves the second out.
+
+Times are medians of calls in turns. Peak memory is that of one call in a process of its own, above what it held
+before, parameters not counted: on a CPU the resident set's, with an allocator that gives back what is free.
+"""
+
+import argparse
+import gc
+import multiprocessing
+import os
+import re
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import polyembed as pe
+from polyembed.functional import hypergradient
+from polyembed.tables import Table
+
+LAYERS, LABELS, VOCABULARY, RATE = 12, 7, 5003, 3e-5
+UNIT = "joint training"
+
+
+class Layer(nn.Module):
+    """A layer of XLM-R: attention and a feed-forward network, each with dropout, a residual and a norm."""
+
+    def __init__(self, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(hidden, hidden) for _ in range(4))
+        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+        self.first, self.second = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+        self.heads, self.dropout = hidden // 64, dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Encode words."""
+        parts = (part(x).unflatten(-1, (self.heads, 64)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        mixed = F.scaled_dot_product_attention(*parts, dropout_p=self.dropout).transpose(1, 2).flatten(2)
+        x = self.first(x + F.dropout(self.out(mixed), self.dropout))
+        return self.second(x + F.dropout(self.down(F.gelu(self.up(x))), self.dropout))
+
+
+class Tagger(nn.Module):
+    """The encoder, and a label for each word."""
+
+    def __init__(self, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.embedding, self.norm = nn.Embedding(VOCABULARY, hidden), nn.LayerNorm(hidden)
+        self.layers = nn.ModuleList(Layer(hidden, dropout) for _ in range(LAYERS))
+        self.head = nn.Linear(hidden, LABELS)
+
+    def forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Compute the loss."""
+        h = self.norm(self.embedding(batch[0]))
+        for layer in self.layers:
+            h = layer(h)
+        return F.cross_entropy(self.head(h).flatten(0, 1).float(), batch[1].flatten())
+
+    def place(self, number: int) -> nn.Module:
+        """Give the module after which the network stands."""
+        return self.layers[number - 1] if number else self.norm
+
+
+def make_calls(shape: tuple[int, int], place: int, device: str, dropout: float) -> dict[str, Callable[[], object]]:
+    """Make every variant's call, on the same model and batches."""
+    torch.manual_seed(0)
+    hidden = 768 if device.startswith("cuda") else 256
+    model = Tagger(hidden, dropout).to(device)
+    rtn = pe.RepresentationTransformationNetwork(hidden, bottleneck=hidden // 2).to(device)
+    source, target = (
+        (torch.randint(VOCABULARY, shape, device=device), torch.randint(LABELS, shape, device=device)) for _ in range(2)
+    )
+    theta, phi = dict(model.named_parameters()), dict(rtn.named_parameters())
+
+    def source_loss(values: dict[str, Tensor], metas: dict[str, Tensor]) -> Tensor:
+        with pe.transformed_output(model.place(place), lambda h: functional_call(rtn, metas, (h,))):
+            return functional_call(model, values, (source,))
+
+    def target_loss(values: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, values, (target,))
+
+    def joint() -> object:
+        loss = source_loss(theta, phi) + target_loss(theta)
+        return torch.autograd.grad(loss, [*theta.values(), *phi.values()])
+
+    def authors_meta() -> tuple[Tensor, ...]:
+        with sdpa_kernel(SDPBackend.MATH):
+            inner = source_loss(theta, phi) + target_loss(theta)
+            grads = torch.autograd.grad(inner, list(theta.values()), create_graph=True)
+            ahead = {name: value - RATE * grad for (name, value), grad in zip(theta.items(), grads, strict=True)}
+            return torch.autograd.grad(target_loss(ahead), list(phi.values()))
+
+    def authors() -> object:
+        metas = authors_meta()
+        loss = source_loss(theta, phi) + target_loss(theta)
+        return metas, torch.autograd.grad(loss, list(theta.values()))
+
+    def ours(method: str) -> Callable[[], object]:
+        def call() -> object:
+            twice = place < LAYERS or method == "reverse_over_reverse"  # is attention differentiated twice?
+            with sdpa_kernel(SDPBackend.MATH) if twice else nullcontext():
+                return hypergradient(source_loss, target_loss, theta, phi, inner_lr=RATE, method=method)
+
+        return call
+
+    methods = ("forward_over_reverse", "finite_difference", "reverse_over_reverse")
+    return {
+        UNIT: joint,
+        **{method: ours(method) for method in methods},
+        "authors": authors,
+        "authors, once": authors_meta,
+    }
+
+
+def time_ms(calls: dict[str, Callable[[], object]], device: str, runs: int) -> dict[str, float]:
+    """Time the calls in turns, so that a noisy moment meets them all."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    gc.collect()
+    gc.freeze()  # what was imported is not searched again in the middle of a call
+    for _ in range(runs + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if device.startswith("cuda"):
+                torch.cuda.synchronize()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
+
+
+def peak_memory_mb(name: str, shape: tuple[int, int], place: int, device: str, dropout: float) -> float:
+    """Measure one call in a process of its own, after one on a small batch."""
+    make_calls((2, 3), place, device, dropout)[name]()
+    call = make_calls(shape, place, device, dropout)[name]
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
+    before = _resident_mb("VmRSS")
+    call()
+    return _resident_mb("VmHWM") - before
+
+
+def _resident_mb(field: str) -> float:
+    found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found.group(1)) / 1024 if found else float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--shapes", nargs="+", default=["8x64", "16x200"], help="sentences x words")
+    parser.add_argument("--places", nargs="+", type=int, default=[12, 6, 0])
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--runs", type=int, default=5)
+    arguments = parser.parse_args()
+    device, dropout = arguments.device, arguments.dropout
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors leave the process: its peak is theirs
+    rows: list[tuple[str | int | float | None, ...]] = []
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for shape in (tuple(map(int, text.split("x"))) for text in arguments.shapes):
+            for place in arguments.places:
+                calls = make_calls(shape, place, device, dropout)
+                ms = time_ms(calls, device, arguments.runs)
+                mb = {name: pool.apply(peak_memory_mb, (name, shape, place, device, dropout)) for name in calls}
+                size = " x ".join(map(str, shape))
+                for name in calls:
+                    of = (ms[name] / ms[UNIT], ms[name] / ms["authors"])
+                    of_mb = (mb[name] / mb[UNIT], mb[name] / mb["authors"])
+                    rows.append((size, place, name, ms[name], *of, mb[name], *of_mb))
+    where = torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
+    print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads, dropout {dropout}\n")
+    columns = ("sentences x words", "layer", "step", "ms", "of joint", "of authors", "MB", "of joint", "of authors")
+    print(Table(columns, rows, digits=2).to_markdown())
+
+
+if __name__ == "__main__":
+    main()

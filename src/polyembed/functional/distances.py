@@ -1,0 +1,163 @@
+"""How far two clouds of representations are from each other, by cosine (Xia 2021, section 4.5)."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from polyembed._checks import check_last_dim, check_mask, check_positive, must, require
+
+
+def hausdorff_distance(
+    source: Float[Tensor, "*batch m dim"],
+    target: Float[Tensor, "*other n dim"],
+    source_mask: Bool[Tensor, "*batch m"] | None = None,
+    target_mask: Bool[Tensor, "*other n"] | None = None,
+    *,
+    chunk: int = 1024,
+) -> Float[Tensor, ""]:
+    """Measure the farthest any point is from the other set's nearest (Xia 2021, equations 5 and 6).
+
+    ``max(max_s min_t d(s, t), max_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``. All leading axes are flattened:
+    each set is the valid points of its tensor. The distance matrix is made `chunk` rows and columns at a time, so
+    memory does not grow with its size. A vector of zeros is at distance 1 from all.
+
+    Args:
+        source: Points ``s``, one or more axes before the last.
+        target: Points ``t``.
+        source_mask: True = valid.
+        target_mask: True = valid.
+        chunk: How many points of either set at a time.
+
+    Returns:
+        Between 0 and 2, in at least float32; 0 where either set is empty.
+
+    Raises:
+        ValueError: Points of different sizes, or masks of other shapes.
+        TypeError: Points that are no floats, or masks that are not bool.
+
+    Example:
+        >>> source, target = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
+        >>> hausdorff_distance(source, target)
+        tensor(1.)
+    """
+    rows, columns = _nearest(source, target, source_mask, target_mask, chunk)
+    return torch.maximum(_worst(rows), _worst(columns))
+
+
+def modified_hausdorff_distance(
+    source: Float[Tensor, "*batch m dim"],
+    target: Float[Tensor, "*other n dim"],
+    source_mask: Bool[Tensor, "*batch m"] | None = None,
+    target_mask: Bool[Tensor, "*other n"] | None = None,
+    *,
+    chunk: int = 1024,
+) -> Float[Tensor, ""]:
+    """Measure how far points are on average from the other set's nearest (Dubuisson and Jain 1994).
+
+    ``max(mean_s min_t d(s, t), mean_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``: one outlier does not decide.
+    See `hausdorff_distance`.
+
+    Args:
+        source: Points ``s``, one or more axes before the last.
+        target: Points ``t``.
+        source_mask: True = valid.
+        target_mask: True = valid.
+        chunk: How many points of either set at a time.
+
+    Returns:
+        Between 0 and 2, in at least float32; 0 where either set is empty.
+
+    Raises:
+        ValueError: Points of different sizes, or masks of other shapes.
+        TypeError: Points that are no floats, or masks that are not bool.
+
+    Example:
+        >>> source, target = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
+        >>> modified_hausdorff_distance(source, target)
+        tensor(0.5000)
+    """
+    rows, columns = _nearest(source, target, source_mask, target_mask, chunk)
+    return torch.maximum(_average(rows), _average(columns))
+
+
+def mean_cosine(
+    source: Float[Tensor, "*batch dim"], target: Float[Tensor, "*batch dim"], mask: Bool[Tensor, "*batch"] | None = None
+) -> Float[Tensor, ""]:
+    """Average the cosine of points and their partners, such as parallel sentences: ``mean_i cos(s_i, t_i)``.
+
+    Args:
+        source: Points ``s_i``.
+        target: Their partners ``t_i``.
+        mask: True = valid.
+
+    Returns:
+        Between -1 and 1, in at least float32; 0 where no pair is valid, and for a vector of zeros.
+
+    Raises:
+        ValueError: Points that do not pair, or a mask of another shape.
+        TypeError: Points that are no floats, or a mask that is not bool.
+
+    Example:
+        >>> mean_cosine(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0], [3.0, 0.0]]))
+        tensor(0.5000)
+    """
+    for name, x in (("source", source), ("target", target)):
+        _check_points(name, x, 1)
+    shape = tuple(source.shape)
+    require(shape == tuple(target.shape), "target", f"have the shape {shape} of source", tuple(target.shape))
+    check_mask(mask, source.shape[:-1])
+    one, other = _directions(source, mask), _directions(target, mask)
+    cosines = (one * other).sum(-1)
+    return cosines.sum() / max(1, len(cosines))
+
+
+def _nearest(
+    source: Tensor, target: Tensor, source_mask: Tensor | None, target_mask: Tensor | None, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """Give each point's distance to the other set's nearest point; nothing if either set is empty."""
+    check_positive(chunk=chunk)
+    for name, x in (("source", source), ("target", target)):
+        _check_points(name, x, 2)
+    check_last_dim("target", target, source.shape[-1])
+    check_mask(source_mask, source.shape[:-1], name="source_mask")
+    check_mask(target_mask, target.shape[:-1], name="target_mask")
+    ones, others = _directions(source, source_mask), _directions(target, target_mask)
+    if not len(ones) or not len(others):
+        return ones.new_zeros(0), ones.new_zeros(0)
+    rows = ones.new_full((len(ones),), float("-inf"))
+    columns = ones.new_full((len(others),), float("-inf"))
+    for here in _blocks(len(ones), chunk):
+        for there in _blocks(len(others), chunk):
+            cosines = ones[here] @ others[there].T
+            rows[here] = torch.maximum(rows[here], cosines.amax(1))
+            columns[there] = torch.maximum(columns[there], cosines.amax(0))
+    return 1.0 - rows.clamp(-1.0, 1.0), 1.0 - columns.clamp(-1.0, 1.0)
+
+
+def _check_points(name: str, x: Tensor, dims: int) -> None:
+    if not x.is_floating_point():
+        raise TypeError(must(name, "be a floating point tensor", x.dtype))
+    require(x.dim() >= dims, name, f"have at least {dims} axes", f"shape {tuple(x.shape)}")
+
+
+def _directions(x: Tensor, mask: Tensor | None) -> Tensor:
+    """List the valid points, scaled to length 1; zeros stay zeros."""
+    points = x.flatten(0, -2) if mask is None else x[mask]
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return F.normalize(points.to(wide), dim=-1, eps=torch.finfo(wide).tiny)
+
+
+def _blocks(size: int, chunk: int) -> Iterator[slice]:
+    for start in range(0, size, chunk):
+        yield slice(start, start + chunk)
+
+
+def _worst(distances: Tensor) -> Tensor:
+    return distances.amax() if len(distances) else distances.sum()
+
+
+def _average(distances: Tensor) -> Tensor:
+    return distances.sum() / max(1, len(distances))

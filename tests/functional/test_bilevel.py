@@ -1,0 +1,407 @@
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import polyembed as pe
+from polyembed.functional.bilevel import METHODS, Hypergradient, hypergradient
+
+EXACT = METHODS[:2]
+WORDS, TAGS, DIM = 7, 3, 10
+
+
+class Layer(nn.Module):
+    """Attention and a feed-forward network, after the norms."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.query_key_value, self.out = nn.Linear(DIM, 3 * DIM), nn.Linear(DIM, DIM)
+        self.up, self.down = nn.Linear(DIM, 13), nn.Linear(13, DIM)
+        self.norms = nn.ModuleList(nn.LayerNorm(DIM) for _ in range(2))
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.query_key_value(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(*parts, dropout_p=self.dropout if self.training else 0.0)
+        x = self.norms[0](x + F.dropout(self.out(mixed.transpose(1, 2).flatten(2)), self.dropout, self.training))
+        return self.norms[1](x + F.dropout(self.down(F.gelu(self.up(x))), self.dropout, self.training))
+
+
+class Model(nn.Module):
+    """A small Transformer tagger; `transform` is called on the hidden states after `place` layers."""
+
+    def __init__(self, *, place: int, head: str = "linear", shared: bool = False, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, DIM)
+        layer = Layer(dropout)
+        self.layers = nn.ModuleList(layer if shared else Layer(dropout) for _ in range(3))
+        self.head = pe.CRFDecoder(DIM, TAGS) if head == "crf" else pe.SoftmaxDecoder(DIM, TAGS)
+        self.unused = nn.Linear(2, 3)
+        self.place = place
+
+    def forward(self, batch: dict[str, Tensor], transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
+        h = self.embedding(batch["ids"])
+        for number, layer in enumerate(self.layers):
+            h = layer(transform(h) if number == self.place else h)
+        return self.head.loss(transform(h) if self.place == len(self.layers) else h, batch["tags"], batch["mask"])
+
+
+class Transform(nn.Module):
+    def __init__(self, residual: bool = True) -> None:
+        super().__init__()
+        self.down, self.up, self.residual = nn.Linear(DIM, 5), nn.Linear(5, DIM), residual
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.up(self.down(h).relu()) + (h if self.residual else 0)
+
+
+def batch(rows: int = 5) -> dict[str, Tensor]:
+    return {
+        "ids": torch.randint(11, (rows, WORDS)),
+        "tags": torch.randint(TAGS, (rows, WORDS)),
+        "mask": torch.rand(rows, WORDS) < 0.8,
+    }
+
+
+def problem(dtype: torch.dtype = torch.float64, residual: bool = True, **options: Any) -> tuple[Any, ...]:
+    """Both losses, and both mappings of parameters."""
+    torch.manual_seed(3)
+    model, transform = Model(**options).to(dtype).train(), Transform(residual).to(dtype)
+    source, target = batch(), batch(4)
+
+    def source_loss(theta: dict[str, Tensor], phi: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, theta, (source, lambda h: functional_call(transform, phi, (h,))))
+
+    def target_loss(theta: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, theta, (target,))
+
+    return source_loss, target_loss, dict(model.named_parameters()), dict(transform.named_parameters())
+
+
+def solve(*arguments: Any, method: str, inner_lr: Any = 0.3, math: bool = True) -> Hypergradient:
+    torch.manual_seed(7)
+    with sdpa_kernel(SDPBackend.MATH) if math else nullcontext():
+        return hypergradient(*arguments, inner_lr=inner_lr, method=method)
+
+
+def error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """The largest relative error of any parameter."""
+    assert found.keys() == expected.keys()
+    return max(float((found[name] - expected[name]).norm() / expected[name].norm()) for name in expected)
+
+
+@pytest.mark.parametrize("head", ["linear", "crf"])
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("shared", [False, True])
+def test_methods_agree(head: str, place: int, shared: bool) -> None:
+    arguments = problem(place=place, head=head, shared=shared)
+    expected = solve(*arguments, method="reverse_over_reverse")
+    after = torch.get_rng_state()
+    assert all(float(grad.norm()) > 1e-6 for grad in expected.meta_grads.values())
+    for method, tolerance in (("forward_over_reverse", 1e-9), ("finite_difference", 1e-8)):
+        found = solve(*arguments, method=method)
+        assert error(found.meta_grads, expected.meta_grads) < tolerance
+        assert error(found.source_grads, expected.source_grads) < 1e-12
+        torch.testing.assert_close(found.source_loss, expected.source_loss)
+        torch.testing.assert_close(found.target_loss, expected.target_loss)
+        assert torch.equal(torch.get_rng_state(), after)
+
+
+def numeric(loss: Callable[[Tensor], Tensor], x: Tensor, way: Tensor) -> float:
+    step = 1e-5
+    return float((loss(x + step * way) - loss(x - step * way)) / (2 * step))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("residual", [False, True])
+def test_differences_of_the_whole_look_ahead(method: str, residual: bool) -> None:
+    """The oracle of equation 4: the target loss after a step, as a function of phi, in numbers alone."""
+    source_loss, target_loss, theta, phi = problem(place=2, dropout=0.0, residual=residual)
+    found = solve(source_loss, target_loss, theta, phi, method=method, inner_lr=0.3)
+
+    def after(name: str) -> Callable[[Tensor], Tensor]:
+        def loss(value: Tensor) -> Tensor:
+            inner = source_loss(theta, {**phi, name: value})
+            slopes = torch.autograd.grad(inner, list(theta.values()), allow_unused=True)
+            pairs = zip(theta.items(), slopes, strict=True)
+            return target_loss({n: (p if g is None else p - 0.3 * g).detach() for (n, p), g in pairs})
+
+        return loss
+
+    for name, value in phi.items():
+        way = torch.randn_like(value)
+        expected = numeric(after(name), value.detach(), way)
+        assert float((found.meta_grads[name] * way).sum()) == pytest.approx(expected, rel=1e-5, abs=1e-10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rates_of_each_parameter(method: str) -> None:
+    arguments = problem(place=2)
+    names = list(arguments[2])
+    rates = {name: 0.01 * (1 + i) if i % 2 else torch.rand_like(arguments[2][name]) for i, name in enumerate(names)}
+    expected = solve(*arguments, method="reverse_over_reverse", inner_lr=rates)
+    assert error(solve(*arguments, method=method, inner_lr=rates).meta_grads, expected.meta_grads) < 1e-6
+    other = solve(*arguments, method=method, inner_lr=0.1)
+    assert error(other.meta_grads, expected.meta_grads) > 1e-2
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_inputs_and_gradients_stay_untouched(method: str) -> None:
+    arguments = problem(place=2)
+    before = [{name: p.detach().clone() for name, p in params.items()} for params in arguments[2:]]
+    solve(*arguments, method=method)
+    for old, new in zip(before, arguments[2:], strict=True):
+        for name, parameter in new.items():
+            assert torch.equal(old[name], parameter)
+            assert parameter.grad is None
+
+
+def test_constants_unused_and_tied_names() -> None:
+    source_loss, target_loss, theta, phi = problem(place=1)
+    theta["layers.0.up.weight"].requires_grad_(False)
+    theta["again"] = theta["layers.1.up.weight"]  # a second name of one tensor
+
+    def without(params: dict[str, Tensor]) -> dict[str, Tensor]:
+        assert params["again"] is params["layers.1.up.weight"]
+        return {name: p for name, p in params.items() if name != "again"}
+
+    arguments = (lambda t, p: source_loss(without(t), p)), (lambda t: target_loss(without(t))), theta, phi
+    expected = solve(*arguments, method=EXACT[1])
+    found = solve(*arguments, method=EXACT[0])
+    assert error(found.meta_grads, expected.meta_grads) < 1e-9
+    absent = {"layers.0.up.weight", "unused.weight", "unused.bias"}
+    assert theta.keys() - found.source_grads.keys() == absent
+    assert theta.keys() - expected.source_grads.keys() == absent
+    assert found.source_grads["again"] is found.source_grads["layers.1.up.weight"]
+
+
+def test_a_skip_past_the_transform_and_around_layers() -> None:
+    """Hidden states of several depths meet phi: what crosses the cut is then never above another crossing value."""
+    torch.manual_seed(0)
+    weights = {f"w{i}": torch.randn(DIM, DIM, dtype=torch.float64, requires_grad=True) for i in range(5)}
+    phi = {"p": torch.randn(DIM, DIM, dtype=torch.float64, requires_grad=True)}
+    x = torch.randn(4, DIM, dtype=torch.float64)
+
+    def source_loss(w: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
+        low = torch.tanh(x @ w["w0"])
+        high = torch.tanh(low @ w["w1"])
+        mixed = torch.tanh(high @ p["p"]) + low @ p["p"].T + torch.tanh(high @ w["w1"])
+        return (torch.tanh(mixed @ w["w2"]) @ w["w0"]).square().mean()
+
+    def target_loss(w: dict[str, Tensor]) -> Tensor:
+        return torch.tanh(torch.tanh(x @ w["w0"]) @ w["w1"] @ w["w2"] @ w["w3"]).square().sum()
+
+    expected = hypergradient(source_loss, target_loss, weights, phi, inner_lr=0.1, method=EXACT[1])
+    for method, tolerance in ((EXACT[0], 1e-9), (METHODS[2], 1e-7)):
+        found = hypergradient(source_loss, target_loss, weights, phi, inner_lr=0.1, method=method)
+        assert error(found.meta_grads, expected.meta_grads) < tolerance
+
+
+def test_differences_in_float32() -> None:
+    for place in (0, 1, 2, 3):
+        expected = solve(*problem(place=place, dropout=0.0), method=EXACT[1])
+        low = problem(torch.float32, place=place, dropout=0.0)
+        found = solve(*low, method="finite_difference")
+        meta = {name: grad.double() for name, grad in found.meta_grads.items()}
+        assert error(meta, expected.meta_grads) < 3e-4
+
+
+def test_no_graph_is_kept_below() -> None:
+    """Of the lower part, nothing that was saved for backward is alive while the target pass runs."""
+    source_loss, target_loss, theta, phi = problem(place=3, dropout=0.0)
+    alive: list[int] = []
+    saved: dict[int, int] = {}
+
+    class Held:
+        def __init__(self, tensor: Tensor) -> None:
+            self.tensor = tensor.detach()  # an output that holds its own node would be a cycle
+            saved[id(self)] = 1
+
+        def __del__(self) -> None:
+            saved.pop(id(self), None)
+
+    def counted(*arguments: Any) -> Tensor:
+        with torch.autograd.graph.saved_tensors_hooks(Held, lambda held: held.tensor):
+            return source_loss(*arguments)
+
+    def target(t: dict[str, Tensor]) -> Tensor:
+        alive.append(len(saved))
+        return target_loss(t)
+
+    counts = {}
+    for method in METHODS:
+        solve(counted, target, theta, phi, method=method)
+        counts[method] = alive.pop()
+    assert counts["forward_over_reverse"] == counts["finite_difference"] < counts["reverse_over_reverse"] / 3
+
+
+def tiny() -> tuple[Any, ...]:
+    """``L_s = sum(b * a^2)``, ``L_t = sum(a)``."""
+    theta, phi = (torch.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    return (lambda t, p: (p["b"] * t["a"] ** 2).sum()), (lambda t: t["a"].sum()), {"a": theta}, {"b": phi}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_bad_input(method: str) -> None:
+    source_loss, target_loss, theta, phi = tiny()
+
+    def call(source: Any = source_loss, target: Any = target_loss, t: Any = theta, p: Any = phi, lr: Any = 0.1) -> None:
+        hypergradient(source, target, t, p, inner_lr=lr, method=method)
+
+    frozen = {"a": torch.ones(2)}
+    with pytest.raises(ValueError, match=r"^params must hold a tensor that requires a gradient, got none among 1$"):
+        call(t=frozen)
+    with pytest.raises(
+        ValueError, match=r"^meta_params must hold a tensor that requires a gradient, got none among 0$"
+    ):
+        call(p={})
+    with pytest.raises(TypeError, match=r"^params\['a'\] must be a tensor, got float$"):
+        call(t={"a": 1.0})
+    rule = r"^meta_params must all reach source_loss, got no effect of 'c', 'd'$"
+    with pytest.raises(ValueError, match=rule):
+        call(p={**phi, "c": torch.ones(2, requires_grad=True), "d": torch.ones(2, requires_grad=True)})
+    with pytest.raises(ValueError, match=r"^meta_params must all reach source_loss, got no effect of 'b'$"):
+        call(source=lambda t, p: source_loss(t, phi))  # not those it is given
+    with pytest.raises(ValueError, match=r"^target_loss must be free of meta_params, got one that uses 'b'$"):
+        call(target=lambda t: target_loss(t) * phi["b"].sum())
+    rule = r"^target_loss must depend on params, got a loss that uses none of those it is given$"
+    with pytest.raises(ValueError, match=rule):
+        call(target=lambda t: target_loss(theta))
+    with pytest.raises(ValueError, match=r"^target_loss must depend on params, got a loss that uses none"):
+        call(target=lambda t: torch.ones(()))
+    with pytest.raises(ValueError, match=r"^source_loss must return a scalar, got shape \(2,\)$"):
+        call(source=lambda t, p: t["a"] * p["b"])
+    with pytest.raises(ValueError, match=r"^target_loss must return a scalar, got shape \(2,\)$"):
+        call(target=lambda t: t["a"])
+    with pytest.raises(ValueError, match=r"^source_loss must be finite, got nan$"):
+        call(source=lambda t, p: source_loss(t, p) * float("nan"))
+    with pytest.raises(ValueError, match=r"^target_loss must be finite, got inf$"):
+        call(target=lambda t: target_loss(t) * float("inf"))
+    with pytest.raises(TypeError, match=r"^source_loss must return a tensor, got float$"):
+        call(source=lambda t, p: 1.0)
+    with pytest.raises(ValueError, match=r"^inner_lr must have a rate for each parameter, got none for 'a'$"):
+        call(lr={"b": 1.0})
+    with pytest.raises(ValueError, match=r"^inner_lr must be a positive number, got 0.0$"):
+        call(lr=0.0)
+    with pytest.raises(ValueError, match=r"^source_loss must depend on params, got a loss that uses none"):
+        call(source=lambda t, p: p["b"].sum())
+
+
+def test_unknown_method() -> None:
+    with pytest.raises(ValueError, match=r"^method must be one of 'forward_over_reverse', .*, got 'magic'$"):
+        hypergradient(*tiny(), inner_lr=0.1, method="magic")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fused_attention(method: str) -> None:
+    """Above phi it is refused; below it serves (in reverse over reverse nothing is below)."""
+    low = problem(place=0, dropout=0.0)
+    rule = rf"^the attention of source_loss must have second derivatives where {method} differentiates twice \(call "
+    rule += r"this inside torch.nn.attention.sdpa_kernel\(SDPBackend.MATH\)(, or use meta_params after the last "
+    rule += r"attention)?\), got ScaledDotProductFlashAttentionForCpu"
+    with pytest.raises(ValueError, match=rule):
+        solve(*low, method=method, math=False)
+    high = problem(place=3, dropout=0.0)
+    if method == "reverse_over_reverse":
+        with pytest.raises(ValueError, match=rule):
+            solve(*high, method=method, math=False)
+    else:
+        expected = solve(*high, method=EXACT[1])
+        assert error(solve(*high, method=method, math=False).meta_grads, expected.meta_grads) < 1e-6
+
+
+def test_a_parameter_of_both_parts_leaves_other_attention_alone() -> None:
+    """Such as a CRF's scores, used as they are and in a sum: the attention below does not depend on them."""
+    x = torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    theta = {name: torch.randn(4, dtype=torch.float64, requires_grad=True) for name in ("below", "both")}
+    phi = {"scale": torch.randn(4, dtype=torch.float64, requires_grad=True)}
+
+    def source(theta: Any, phi: Any) -> Tensor:
+        h = x * theta["below"]
+        z = phi["scale"] * F.scaled_dot_product_attention(h, h, h)
+        return (z * theta["both"]).sin().sum() + (phi["scale"] * theta["both"].exp()).sum()
+
+    def target(theta: Any) -> Tensor:
+        return (theta["below"] * theta["both"]).square().sum()
+
+    found = hypergradient(source, target, theta, phi, inner_lr=0.3)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected = hypergradient(source, target, theta, phi, inner_lr=0.3, method="reverse_over_reverse")
+    torch.testing.assert_close(found.meta_grads, expected.meta_grads, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found.source_grads, expected.source_grads, rtol=1e-9, atol=1e-12)
+
+
+class Plain(torch.autograd.Function):
+    """A square without forward derivatives, and without second ones."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return 2 * ctx.saved_tensors[0] * grad
+
+
+def test_functions_without_the_derivatives() -> None:
+    _, target_loss, theta, phi = tiny()
+
+    def below(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
+        return (p["b"] * (Plain.apply(t["a"]) + 0.0)).sum()
+
+    exact = hypergradient(*tiny(), inner_lr=0.1).meta_grads["b"]
+    rule = r"^source_loss must have forward derivatives below meta_params \(method='finite_difference' needs none\)"
+    with pytest.raises(ValueError, match=rule):
+        hypergradient(below, target_loss, theta, phi, inner_lr=0.1)
+    found = hypergradient(below, target_loss, theta, phi, inner_lr=0.1, method="finite_difference").meta_grads["b"]
+    torch.testing.assert_close(found, exact, rtol=1e-3, atol=0.0)
+
+    def above(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
+        return Plain.apply(p["b"] * t["a"]).square().sum()
+
+    for method in METHODS[::2]:
+        with pytest.raises(ValueError, match=rf"^source_loss must have second derivatives where {method} differ"):
+            hypergradient(above, target_loss, theta, phi, inner_lr=0.1, method=method)
+
+
+def test_a_loss_that_changes_its_mind() -> None:
+    source_loss, target_loss, theta, phi = problem(place=3)
+    calls: list[int] = []
+
+    def moody(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
+        calls.append(1)
+        return source_loss({**t, "embedding.weight": t["embedding.weight"] * 1.0} if len(calls) == 1 else t, p)
+
+    with pytest.raises(RuntimeError, match=r"^source_loss must do the same operations whenever it is called, got"):
+        solve(moody, target_loss, theta, phi, method="forward_over_reverse")
+
+
+def test_differences_refuse_low_precision() -> None:
+    arguments = problem(torch.bfloat16, place=3)
+    with pytest.raises(ValueError, match=r"^params must hold float32 or float64 for finite differences, got torch.bf"):
+        solve(*arguments, method="finite_difference")
+
+
+@pytest.mark.parametrize("method", EXACT)
+def test_autocast_is_close(method: str) -> None:
+    source_loss, target_loss, theta, phi = problem(torch.float32, place=2, dropout=0.0)
+
+    def mixed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(*arguments: Any) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return loss(*arguments)
+
+        return call
+
+    expected = solve(source_loss, target_loss, theta, phi, method=method)
+    found = solve(mixed(source_loss), mixed(target_loss), theta, phi, method=method)
+    assert error(found.meta_grads, expected.meta_grads) < 0.1
+    assert next(iter(found.meta_grads.values())).dtype == torch.float32

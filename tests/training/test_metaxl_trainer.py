@@ -1,0 +1,612 @@
+import copy
+import math
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.checkpoint import checkpoint
+from toys import TAGS, toy_corpus, toy_lexicon
+
+from polyembed import (
+    MetaXLTrainer,
+    RepresentationTransformationNetwork,
+    SequenceTagger,
+    TransformerSequenceEncoder,
+    metaxl_step,
+    transformed_output,
+)
+from polyembed.metrics import accuracy
+from polyembed.training import TrainerStep
+
+HIDDEN = 7
+Row = dict[str, Any]
+
+
+class Classifier(nn.Module):
+    def __init__(self, dropout: float = 0.0, *, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.checkpointed = checkpointed
+        self.body = nn.Sequential(nn.Linear(5, HIDDEN), nn.Tanh(), nn.Dropout(dropout))
+        self.head = nn.Linear(HIDDEN, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(checkpoint(self.body, x, use_reentrant=False) if self.checkpointed else self.body(x))
+
+
+def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    return F.cross_entropy(model(batch["x"]), batch["label"])
+
+
+def make_rows(count: int, seed: int) -> list[Row]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 5, generator=generator, dtype=torch.float64)
+    return [{"x": x[i], "label": i % 3, "name": seed * 1000 + i} for i in range(count)]
+
+
+SOURCE, TARGET = make_rows(12, 1), make_rows(5, 2)
+
+
+def networks() -> nn.Module:
+    return RepresentationTransformationNetwork(HIDDEN, bottleneck=3).double()
+
+
+class Setting:
+    """A trainer over toys; what it collated and what it said."""
+
+    def __init__(
+        self, *, dropout: float = 0.0, checkpointed: bool = False, rtn: Any = networks, lr: float = 0.3, **options: Any
+    ) -> None:
+        torch.manual_seed(5)
+        self.model = Classifier(dropout, checkpointed=checkpointed).double()
+        self.rtn = rtn()
+        self.steps: list[TrainerStep] = []
+        self.batches: list[list[int]] = []
+        options = {"num_train_epochs": 2, "batch_size": 4, "max_grad_norm": None, "loss": loss, **options}
+        self.trainer = MetaXLTrainer(
+            self.model,
+            self.rtn,
+            self.model.body[1],
+            optimizer=SGD(self.model.parameters(), lr),
+            meta_optimizer=None if self.rtn is None else SGD(self.rtn.parameters(), 1.0),
+            **options,
+        )
+        self.before = self.state()
+
+    def collate(self, rows: list[Row]) -> dict[str, Tensor]:
+        self.batches.append([row["name"] for row in rows])
+        return torch.utils.data.default_collate(rows)
+
+    def train(self, source: Any = SOURCE, target: Any = TARGET, **options: Any) -> Any:
+        options = {"collate": self.collate, "on_step": self.steps.append, "progress": False, **options}
+        return self.trainer.train(source, target, **options)
+
+    def state(self) -> dict[str, Tensor]:
+        parts = nn.ModuleDict({"model": self.model, "rtn": self.rtn or nn.Identity()})
+        return {name: value.detach().clone() for name, value in parts.state_dict().items()}
+
+
+def assert_same(one: dict[str, Tensor], other: dict[str, Tensor], **tolerance: float) -> None:
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        if tolerance:
+            torch.testing.assert_close(one[name], value, **tolerance)
+        else:
+            assert torch.equal(one[name], value), name
+
+
+def rows_named(names: list[int]) -> dict[str, Tensor]:
+    found = {row["name"]: row for row in (*SOURCE, *TARGET)}
+    return torch.utils.data.default_collate([found[name] for name in names])
+
+
+def test_steps_are_those_of_algorithm_1() -> None:
+    setting, plain = Setting(target_weight=0.5), Setting()
+    setting.train()
+    optimizers = plain.trainer.optimizer, plain.trainer.meta_optimizer
+    for source, target, seen in zip(setting.batches[::2], setting.batches[1::2], setting.steps, strict=True):
+        step = metaxl_step(
+            plain.model, plain.rtn, plain.model.body[1], [rows_named(source)], [rows_named(target)],
+            optimizer=optimizers[0], meta_optimizer=optimizers[1], loss=loss, target_weight=0.5,
+        )  # fmt: skip
+        assert (seen.loss, seen.norm, seen.target_loss) == (step.source_loss, step.source_norm, step.target_loss)
+        assert (seen.meta_norm, seen.cosine) == (step.meta_norm, step.cosine)
+    assert_same(setting.state(), plain.state())
+    assert [(step.number, step.epoch) for step in setting.steps] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
+
+
+def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
+    setting = Setting(num_train_epochs=5)
+    setting.train()
+    source = [name for batch in setting.batches[::2] for name in batch]
+    target = [name for batch in setting.batches[1::2] for name in batch]
+    for rows, read in ((SOURCE, source), (TARGET, target)):
+        names = sorted(row["name"] for row in rows)
+        passes = [read[i : i + len(rows)] for i in range(0, len(read), len(rows))]
+        assert all(sorted(one) == names for one in passes)  # 15 batches of 4
+        assert passes[0] != passes[1]
+    assert all(len(batch) == 4 for batch in setting.batches)
+    pairs = Setting()
+    pairs.train(SOURCE, SOURCE)  # as many rows, and not in the same order
+    assert pairs.batches[::2] != pairs.batches[1::2]
+    same, other = Setting(num_train_epochs=5), Setting(num_train_epochs=5, seed=1)
+    same.train(), other.train()
+    assert same.batches == setting.batches
+    assert other.batches != setting.batches
+
+
+def test_a_batch_goes_on_with_the_next_pass() -> None:
+    setting = Setting(num_train_epochs=3, method="target_only")
+    setting.train(None)
+    assert [step.epoch for step in setting.steps] == [1, 1, 2, 2, 3, 3]
+    read = [name for batch in setting.batches for name in batch]
+    assert set(Counter(read[:5]).values()) == set(Counter(read[5:10]).values()) == {1}
+
+
+def only(state: dict[str, Tensor], part: str) -> dict[str, Tensor]:
+    return {name: value for name, value in state.items() if name.startswith(part)}
+
+
+@pytest.mark.parametrize("transformed", [False, True])
+def test_joint_training_is_the_plain_loop(transformed: bool) -> None:
+    """Of ``L_s + L_t``; source batches through the network, or not; over the batches of MetaXL."""
+    setting, plain, metaxl = Setting(method="joint_rtn" if transformed else "joint"), Setting(), Setting()
+    setting.train(), metaxl.train()
+    assert setting.batches == metaxl.batches
+    modules = nn.ModuleList([plain.model, plain.rtn])
+    for source, target, step in zip(setting.batches[::2], setting.batches[1::2], setting.steps, strict=True):
+        modules.zero_grad()
+        with transformed_output(plain.model.body[1], plain.rtn if transformed else nn.Identity()):
+            value = loss(plain.model, rows_named(source))
+        value = value + loss(plain.model, rows_named(target))
+        value.backward()
+        norms = [
+            None if module is None else math.sqrt(sum(float(p.grad.square().sum()) for p in module.parameters()))
+            for module in (plain.model, plain.rtn if transformed else None)
+        ]
+        assert (step.loss, step.norm, step.meta_norm) == (pytest.approx(value.item()), *map(pytest.approx, norms))
+        plain.trainer.optimizer.step()
+        plain.trainer.meta_optimizer.step()
+    assert_same(setting.state(), plain.state(), rtol=1e-9, atol=1e-12)
+    moved = setting.state()["rtn.up.weight"] - setting.before["rtn.up.weight"]
+    assert bool(moved.norm() > 1e-3) is transformed
+    assert setting.steps[0].target_loss is setting.steps[0].cosine is None
+
+
+def test_target_only() -> None:
+    setting = Setting(method="target_only", rtn=lambda: None)
+    setting.train(None)
+    assert {name // 1000 for batch in setting.batches for name in batch} == {2}
+    assert len(setting.steps) == 2 * math.ceil(5 / 4)
+    assert setting.steps[-1].loss < setting.steps[0].loss
+
+
+@pytest.mark.parametrize("method", ["metaxl", "joint", "joint_rtn", "target_only"])
+def test_accumulation_is_exact(method: str) -> None:
+    whole = Setting(method=method, batch_size=6, max_grad_norm=0.5, meta_max_grad_norm=1e-4)
+    parts = Setting(
+        method=method, batch_size=2, gradient_accumulation_steps=3, max_grad_norm=0.5, meta_max_grad_norm=1e-4
+    )
+    whole.train(), parts.train()
+    assert len(whole.steps) == len(parts.steps)
+    assert_same(parts.state(), whole.state(), rtol=1e-9, atol=1e-12)
+    assert max(step.norm for step in whole.steps) > 0.5
+    assert whole.state()["model.head.weight"].sub(whole.before["model.head.weight"]).norm() <= 0.3 * 0.5 * len(
+        whole.steps
+    )
+
+
+@pytest.mark.parametrize("method", ["metaxl", "joint_rtn"])
+def test_gradient_checkpointing_changes_nothing(method: str) -> None:
+    plain, checkpointed = (Setting(method=method, dropout=0.5, checkpointed=flag) for flag in (False, True))
+    plain.train(), checkpointed.train()
+    assert_same(checkpointed.state(), plain.state(), rtol=1e-9, atol=1e-12)
+
+
+def test_languages_have_networks_of_their_own() -> None:
+    def two() -> nn.Module:
+        return nn.ModuleDict({"en": networks(), "es": networks()})
+
+    seen: dict[str, list[int]] = {"en": [], "es": []}
+    setting = Setting(rtn=two)
+    for language, network in setting.rtn.items():
+        network.register_forward_hook(lambda *_, language=language: seen[language].append(setting.batches[-1][0]))
+    more = make_rows(7, 3)
+    setting.train({"en": SOURCE, "es": more})
+    assert len(setting.steps) == 6  # the largest source set is one pass
+    assert [{name // 1000 for name in batch} for batch in setting.batches[:3]] == [{1}, {3}, {2}]
+    for language in ("en", "es"):
+        assert seen[language]
+        name = f"rtn.{language}.up.weight"
+        assert not torch.equal(setting.state()[name], setting.before[name])
+    rule = r"^source must be a mapping whose languages are among 'en', 'es', got "
+    with pytest.raises(ValueError, match=rule + r"'fr'$"):
+        setting.train({"en": SOURCE, "fr": more})
+    with pytest.raises(ValueError, match=rule + r"list$"):
+        setting.train(SOURCE)
+    shared = Setting()
+    shared.train({"en": SOURCE, "es": more})
+    assert len(shared.batches) == 18
+    joint = Setting(rtn=two, method="joint_rtn", num_train_epochs=1)
+    joint.train({"en": SOURCE, "es": more})
+    assert joint.batches == setting.batches[: len(joint.batches)]
+
+
+def test_keeps_the_best_epoch() -> None:
+    scores = iter([0.1, 0.7, 0.7, 0.2])
+    states: list[dict[str, Tensor]] = []
+    setting = Setting(num_train_epochs=4, dropout=0.5)
+
+    def evaluate(model: nn.Module) -> float:
+        assert model is setting.model
+        assert not model.training
+        assert not torch.is_grad_enabled()
+        assert not model.body[1]._forward_hooks
+        states.append(setting.state())
+        torch.rand(3)
+        return next(scores)
+
+    state = torch.get_rng_state()
+    result = setting.train(evaluate=evaluate)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert result.best is result.history[1]
+    assert [epoch.score for epoch in result.history] == [0.1, 0.7, 0.7, 0.2]
+    assert result.history[0].loss == pytest.approx(sum(step.loss for step in setting.steps[:3]) / 3)
+    assert_same(setting.state(), states[1])
+    with pytest.raises(AssertionError):
+        assert_same(setting.state(), states[3])
+
+
+def test_without_a_score_the_last_epoch_counts() -> None:
+    result = Setting().train()
+    assert result.best.number == 2
+    assert math.isnan(result.best.score)
+
+
+def test_back_off_starts_from_the_best_epoch() -> None:
+    scores, seen = iter([0.9, 0.1, 0.3, 0.2]), []
+    setting = Setting(backoff_epochs=2)
+
+    def collate(rows: list[Row]) -> Any:
+        seen.append(setting.state())
+        return setting.collate(rows)
+
+    states: list[dict[str, Tensor]] = []
+
+    def evaluate(model: nn.Module) -> float:
+        states.append(setting.state())
+        return next(scores)
+
+    result = setting.train(collate=collate, evaluate=evaluate)
+    assert [epoch.number for epoch in result.history] == [1, 2, 3, 4]
+    assert [step.cosine is None for step in setting.steps] == [False] * 6 + [True] * 6
+    assert_same(seen[12], states[0])  # the first joint batch
+    assert setting.batches[12:] == setting.batches[:12]
+    assert_same(only(states[3], "rtn"), only(states[0], "rtn"))
+    assert not torch.equal(states[3]["model.head.weight"], states[0]["model.head.weight"])
+
+
+def test_schedules_know_the_number_of_steps() -> None:
+    counts: list[int] = []
+
+    def linear(optimizer: Any, steps: int) -> LambdaLR:
+        counts.append(steps)
+        return LambdaLR(optimizer, lambda step: 1.0 - step / steps)
+
+    setting = Setting(scheduler=linear, meta_scheduler=linear, backoff_epochs=1)
+    lrs: list[float] = []
+    setting.train(on_step=lambda step: lrs.append(setting.trainer.optimizer.param_groups[0]["lr"]))
+    assert counts == [9, 9]
+    assert lrs == pytest.approx([0.3 * (1 - step / 9) for step in range(1, 10)])
+    assert setting.trainer.meta_optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
+
+
+def test_autocast() -> None:
+    seen: list[bool] = []
+
+    def watch(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return loss(model, {**batch, "x": batch["x"].to(next(model.parameters()).dtype)})
+
+    for method in ("metaxl", "joint_rtn"):
+        low, high = (Setting(method=method, amp_dtype=dtype, loss=watch) for dtype in (torch.bfloat16, None))
+        for setting in (low, high):
+            setting.model.float(), setting.rtn.float()
+            setting.train()
+        assert set(seen[: len(seen) // 2]) == {True}
+        assert set(seen[len(seen) // 2 :]) == {False}
+        assert low.steps[-1].loss == pytest.approx(high.steps[-1].loss, rel=0.05)
+        seen.clear()
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = {paths!r}
+from test_metaxl_trainer import resumable
+
+def on_step(step):
+    if step.number == {step}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+resumable({method!r}, sys.argv[1], on_step)
+"""
+
+
+def resumable(method: str, folder: Any, on_step: Any = None) -> Any:
+    """Everything that a run carries on: dropout, momentum, schedules, the back-off; an evaluation that draws."""
+
+    def schedule(optimizer: Any, steps: int) -> LambdaLR:
+        return LambdaLR(optimizer, lambda step: 1.0 - step / steps)
+
+    setting = Setting(
+        method=method, dropout=0.5, num_train_epochs=3, backoff_epochs=2, scheduler=schedule, meta_scheduler=schedule
+    )
+    trainer = setting.trainer
+    trainer.optimizer = torch.optim.AdamW(setting.model.parameters(), 0.02)
+    if trainer.meta_optimizer is not None:
+        trainer.meta_optimizer = torch.optim.Adam(setting.rtn.parameters(), 0.01)
+
+    def evaluate(model: nn.Module) -> float:
+        return float(torch.rand(())) - float(loss(model, rows_named([row["name"] for row in TARGET])))
+
+    options = {"on_step": on_step} if on_step else {}
+    return setting, setting.train(checkpoint=folder, evaluate=evaluate, **options)
+
+
+@pytest.mark.parametrize(("method", "step"), [("metaxl", 10), ("joint_rtn", 5)])
+def test_a_killed_run_reaches_the_same_numbers(method: str, step: int, tmp_path: Path) -> None:
+    here = Path(__file__).resolve().parent
+    paths = [str(here), str(here.parent), str(here.parents[1] / "src")]
+    program = KILLED.format(paths=paths, method=method, step=step)
+    process = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        whole, expected = resumable(method, None)
+        again, found = resumable(method, tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    assert 0 < len(again.steps) < len(whole.steps)
+    assert again.steps == whole.steps[-len(again.steps) :]
+    assert [epoch[:3] for epoch in found.history] == [epoch[:3] for epoch in expected.history]
+    assert found.best[:3] == expected.best[:3]
+    assert_same(again.state(), whole.state())
+    finished, result = resumable(method, tmp_path)
+    assert finished.steps == []
+    assert result == found
+    assert_same(finished.state(), whole.state())
+
+
+def test_more_epochs_may_follow(tmp_path: Path) -> None:
+    short, long = Setting(dropout=0.5), Setting(dropout=0.5, num_train_epochs=4)
+    short.train(checkpoint=tmp_path)
+    again = Setting(dropout=0.5, num_train_epochs=4)
+    again.train(checkpoint=tmp_path)
+    long.train()
+    assert_same(again.state(), long.state())
+    assert not list(tmp_path.glob("*.draft"))
+
+
+def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
+    Setting().train(checkpoint=tmp_path)
+    rule = r"checkpoint.pt must come from this run \(remove it to start anew\), got other "
+    with pytest.raises(ValueError, match=rule + "seed$"):
+        Setting(seed=1).train(checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=rule + "rows$"):
+        Setting().train(SOURCE[:-1], checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=rule + "method"):
+        Setting(method="joint_rtn").train(checkpoint=tmp_path)
+    (tmp_path / "checkpoint.pt").write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"checkpoint.pt must be a whole checkpoint, got "):
+        Setting().train(checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("method", ["metaxl", "joint", "joint_rtn", "target_only"])
+def test_a_bad_loss_stops_and_changes_nothing(method: str) -> None:
+    calls: list[int] = []
+
+    def bad(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        calls.append(1)
+        value = loss(model, batch)
+        return value * math.nan if spoiled else value
+
+    spoiled = False
+    setting = Setting(method=method, loss=bad)
+    before: dict[str, Tensor] = {}
+
+    def spoil(step: TrainerStep) -> None:
+        nonlocal spoiled
+        spoiled = step.number == 2
+        before.update(setting.state())
+
+    with pytest.raises(ValueError, match=r"^(source_)?loss must be finite, got nan \(step 3\)$"):
+        setting.train(on_step=spoil)
+    assert_same(setting.state(), before)
+    assert all(p.grad is None for p in setting.model.parameters())
+
+
+def test_bad_input() -> None:
+    with pytest.raises(
+        ValueError, match=r"^method must be one of 'metaxl', 'joint', 'joint_rtn', 'target_only', got 'j"
+    ):
+        Setting(method="jt")
+    with pytest.raises(ValueError, match=r"^hypergradient must be one of 'forward_over_reverse', .* got 'magic'$"):
+        Setting(hypergradient="magic")
+    with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
+        Setting(batch_size=0)
+    with pytest.raises(ValueError, match=r"^backoff_epochs must be 0 or more, got -1$"):
+        Setting(backoff_epochs=-1)
+    with pytest.raises(ValueError, match=r"^target_weight must be 0 or more, got -0.5$"):
+        Setting(target_weight=-0.5)
+    with pytest.raises(ValueError, match=r"^amp_dtype must be torch.bfloat16 \(.*\), got torch.float16$"):
+        Setting(amp_dtype=torch.float16)
+    with pytest.raises(TypeError, match=r"^rtn must be a module, or several, for method 'metaxl', got None$"):
+        Setting(rtn=lambda: None)
+    with pytest.raises(ValueError, match=r"^model must hold one transformers encoder"):
+        MetaXLTrainer(Classifier(), networks())
+    frozen = Classifier().requires_grad_(False)
+    with pytest.raises(ValueError, match=r"^model must have a parameter that requires a gradient, got none$"):
+        MetaXLTrainer(frozen, networks(), frozen.head)
+    model = Classifier()
+    with pytest.raises(ValueError, match=r"^rtn must have a parameter that requires a gradient, got none$"):
+        MetaXLTrainer(model, networks().requires_grad_(False), model.head)
+    with pytest.raises(ValueError, match=r"^optimizer must hold parameters of the model, got none$"):
+        MetaXLTrainer(model, networks(), model.head, optimizer=SGD(networks().parameters()))
+    with pytest.raises(ValueError, match=r"^meta_optimizer must hold parameters of rtn, got none$"):
+        MetaXLTrainer(model, networks(), model.head, meta_optimizer=SGD(model.parameters()))
+    with pytest.raises(ValueError, match=r"^target must hold at least one row, got none$"):
+        Setting().train(target=[])
+    with pytest.raises(ValueError, match=r"^source must hold at least one row, got none$"):
+        Setting().train(source=[])
+    with pytest.raises(ValueError, match=r"^source\['es'\] must hold at least one row, got none$"):
+        Setting().train(source={"es": []})
+    for nothing in (None, {}):
+        with pytest.raises(ValueError, match=r"^source must hold data of at least one language, got none$"):
+            Setting(method="joint").train(source=nothing)
+    with pytest.raises(ValueError, match=r"^evaluate must give a finite score, got nan in epoch 1$"):
+        Setting().train(evaluate=lambda model: math.nan)
+
+
+def test_labels_that_differ() -> None:
+    def rows(*labels: Any, key: str = "labels") -> list[Row]:
+        return [{"x": torch.zeros(5, dtype=torch.float64), key: label} for label in labels]
+
+    rule = r"^the labels of target must be the sources', or the other way round, got only the target has {}, not {}$"
+    with pytest.raises(ValueError, match=rule.format("'PER'", "'B-PER'")):
+        Setting().train(rows(["B-PER", "O"], ["O"], key="tags"), rows(["PER", "O"], key="tags"))
+    with pytest.raises(ValueError, match=rule.format("2", "0")):
+        Setting().train(rows(torch.tensor([0, 1, -100])), rows(torch.tensor([1, 2])))
+
+    class Sentence:
+        def __init__(self, *tags: str) -> None:
+            self.tags = tags
+
+    with pytest.raises(ValueError, match=rule.format("'X'", "'NOUN'")):
+        Setting().train([Sentence("NOUN", "VERB")], [Sentence("X", "VERB")])
+    Setting().train(SOURCE, [row for row in TARGET if row["label"] != 2])  # a small target set may lack some
+    Setting().train([row for row in SOURCE if row["label"] != 2], TARGET)
+
+
+def test_refuses_wrapped_models() -> None:
+    class DistributedDataParallel(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    model = Classifier()
+    for method in ("metaxl", "joint"):
+        with pytest.raises(TypeError, match=r"^model must not be wrapped for several processes"):
+            MetaXLTrainer(DistributedDataParallel(model), networks(), model.head, method=method)
+    compiled = Classifier()
+    compiled.compile(backend="aot_eager")
+    with pytest.raises(ValueError, match=r"^model must not be compiled"):
+        MetaXLTrainer(compiled, networks(), compiled.head)
+
+
+def test_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    Setting(num_train_epochs=1).train(progress=True)
+    assert "epoch 1" in capsys.readouterr().err
+    Setting(num_train_epochs=1).train(progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_layers_by_number() -> None:
+    """A transformers model, its own loss, two layers; rows as a tokenizer gives them."""
+    from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
+
+    config = XLMRobertaConfig(
+        vocab_size=31, hidden_size=12, num_hidden_layers=2, num_attention_heads=2, intermediate_size=17, num_labels=3
+    )
+    model = XLMRobertaForSequenceClassification(config)
+    rtn = [RepresentationTransformationNetwork(12, bottleneck=5) for _ in range(2)]
+    rows = [{"input_ids": torch.randint(5, 31, (6,)), "labels": i % 3} for i in range(8)]
+    trainer = MetaXLTrainer(model, rtn, [0, 2], num_train_epochs=1, batch_size=4)
+    assert trainer.layers == [model.roberta.embeddings, model.roberta.encoder.layer[1]]
+    before = copy.deepcopy([p.detach() for network in rtn for p in network.parameters()])
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        trainer.train(rows, rows[:3])
+    after = [p for network in rtn for p in network.parameters()]
+    assert all(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def test_a_tagger_of_this_library() -> None:
+    """Its own collate, its own loss with a CRF, the network after its encoder."""
+    lexicon = toy_lexicon()
+    encoder = TransformerSequenceEncoder(8, hidden_size=8, num_layers=1, num_heads=2, feed_forward_size=8)
+    tagger = SequenceTagger(nn.Embedding(len(lexicon), 8), TAGS, lexicon=lexicon, encoder=encoder)
+    rtn = RepresentationTransformationNetwork(8, bottleneck=3)
+    trainer = MetaXLTrainer(
+        tagger, rtn, encoder, loss=lambda tagger, batch: tagger(**batch), num_train_epochs=4, batch_size=6,
+        optimizer=torch.optim.Adam(tagger.parameters(), 0.02),
+    )  # fmt: skip
+    corpus = toy_corpus()
+    words, gold = [one.words for one in corpus[:3]], [list(one.tags) for one in corpus[:3]]
+    result = trainer.train(
+        corpus, corpus[:4], collate=tagger.collate, evaluate=lambda tagger: accuracy(gold, tagger.predict(words))
+    )
+    assert result.history[-1].loss < result.history[0].loss
+    assert result.best.score > 0.5
+
+
+DISTRIBUTED = """
+import sys
+import torch
+import torch.distributed as dist
+sys.path[:0] = {paths!r}
+from test_metaxl_trainer import Setting
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=2)
+for method in ("metaxl", "joint", "joint_rtn"):
+    setting = Setting(method=method, batch_size=3, gradient_accumulation_steps=2, backoff_epochs=1)
+    if rank:
+        torch.nn.init.normal_(setting.model.head.weight)  # all start from the first one's
+    scores = iter([0.1, 0.9, 0.3] if rank == 0 else [0.9, 0.1, 0.3])  # the first one's count
+    result = setting.train(evaluate=lambda model: next(scores), checkpoint=f"{{folder}}/{{method}}")
+    torch.save((setting.state(), setting.steps), f"{{folder}}/{{method}}-{{rank}}.pt")
+    assert result.best.number == 2
+    resumed = Setting(method=method, batch_size=3, gradient_accumulation_steps=2, backoff_epochs=1)
+    resumed.train(checkpoint=f"{{folder}}/{{method}}")
+    assert all(torch.equal(value, setting.state()[name]) for name, value in resumed.state().items())
+try:
+    Setting().train(evaluate=lambda model: 1 / rank)
+except (RuntimeError, ZeroDivisionError) as error:
+    print(type(error).__name__, error)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    here = Path(__file__).resolve().parent
+    program = DISTRIBUTED.format(paths=[str(here), str(here.parent), str(here.parents[1] / "src")])
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path)], stdout=-1, stderr=-1, text=True)
+        for rank in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:  # one that waits for a dead one
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][1] + outputs[1][1]
+    with torch.serialization.safe_globals([TrainerStep]):
+        for method in ("metaxl", "joint", "joint_rtn"):
+            scores = iter([0.1, 0.9, 0.3])
+            setting = Setting(method=method, batch_size=6, gradient_accumulation_steps=2, backoff_epochs=1)
+            setting.train(evaluate=lambda model, scores=scores: next(scores))
+            for rank in range(2):
+                state, steps = torch.load(tmp_path / f"{method}-{rank}.pt")
+                assert_same(state, setting.state(), rtol=1e-9, atol=1e-12)
+                assert [step[:4] for step in steps] == [pytest.approx(step[:4]) for step in setting.steps]
+    assert "ZeroDivisionError" in outputs[0][0]
+    assert "RuntimeError rank 0 must make this call as the others do" in outputs[1][0]

@@ -1,0 +1,518 @@
+import copy
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+from toys import compiles
+
+from polyembed import RepresentationTransformationNetwork, metaxl_step
+
+HIDDEN, CLASSES, LAYERS = 12, 3, 3
+METHODS = ("forward_over_reverse", "reverse_over_reverse", "finite_difference")
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.query_key_value, self.out = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+        self.norm, self.dropout = nn.LayerNorm(HIDDEN), nn.Dropout(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.query_key_value(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2)
+        return self.norm(x + self.dropout(self.out(F.gelu(mixed))))
+
+
+class Classifier(nn.Module):
+    def __init__(self, *, checkpointed: bool = False) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, HIDDEN)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.head = nn.Linear(HIDDEN, CLASSES)
+        self.checkpointed = checkpointed
+
+    def forward(self, ids: Tensor) -> Tensor:
+        h = self.embedding(ids)
+        for block in self.blocks:
+            h = checkpoint(block, h, use_reentrant=False) if self.checkpointed else block(h)
+        return self.head(h.mean(1))
+
+    def place(self, number: int) -> nn.Module:
+        """The module after which the n-th layer's output stands."""
+        return self.blocks[number - 1] if number else self.embedding
+
+
+def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return F.cross_entropy(model(batch[0]), batch[1])
+
+
+def make_batch(rows: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(11, (rows, 7), generator=generator)
+    return ids, torch.randint(CLASSES, (rows,), generator=generator)
+
+
+class Setting:
+    """A model, a transform, their optimisers."""
+
+    def __init__(
+        self, dtype: torch.dtype = torch.float64, transform: Any = None, *, lr: float = 0.5, checkpointed: bool = False
+    ) -> None:
+        torch.manual_seed(5)
+        self.model = Classifier(checkpointed=checkpointed).to(dtype)
+        make = transform or (lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=5))
+        self.transform = make()
+        for module in [self.transform] if isinstance(self.transform, nn.Module) else self.transform:
+            module.to(dtype)
+        parts = nn.ModuleList([self.transform] if isinstance(self.transform, nn.Module) else self.transform)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr)
+        self.meta_optimizer = torch.optim.SGD(parts.parameters(), 1.0)
+        self.before = copy.deepcopy(self.state())
+
+    def state(self) -> dict[str, Tensor]:
+        parts = [self.transform] if isinstance(self.transform, nn.Module) else self.transform
+        whole = nn.ModuleDict({"model": self.model, **{f"t{i}": part for i, part in enumerate(parts)}})
+        return {name: p.detach() for name, p in whole.named_parameters()}
+
+    def step(
+        self, place: Any = 2, source: Any = None, target: Any = None, math_kernel: bool = True, **options: Any
+    ) -> Any:
+        torch.manual_seed(9)
+        layer = [self.model.place(number) for number in place] if isinstance(place, tuple) else self.model.place(place)
+        with sdpa_kernel(SDPBackend.MATH):
+            return metaxl_step(
+                self.model,
+                self.transform,
+                layer,
+                source or [make_batch(5, 1)],
+                target or [make_batch(3, 2)],
+                loss=loss,
+                optimizer=self.optimizer,
+                meta_optimizer=self.meta_optimizer,
+                **options,
+            )
+
+    def moved(self) -> dict[str, Tensor]:
+        return {name: value - self.before[name] for name, value in self.state().items()}
+
+
+def assert_moves_alike(one: Setting, other: Setting, tolerance: float) -> None:
+    """Both have moved, and each parameter by the same; relative to its own move."""
+    mine, theirs = one.moved(), other.moved()
+    assert mine.keys() == theirs.keys()
+    for name, move in theirs.items():
+        size = float(move.norm())
+        assert float((mine[name] - move).norm()) <= tolerance * max(size, 1e-9), name
+    assert any(float(move.norm()) > 1e-6 for name, move in theirs.items() if name.startswith("t0"))
+    assert any(float(move.norm()) > 1e-3 for name, move in theirs.items() if name.startswith("model"))
+
+
+def oracle(setting: Setting, place: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Algorithm 1, with the model's maths written out as functions and autograd through them; no dropout."""
+    setting.model.eval()
+    state = {name: p.detach().clone().requires_grad_() for name, p in setting.model.named_parameters()}
+    meta = {name: p.detach().clone().requires_grad_() for name, p in setting.transform.named_parameters()}
+
+    def forward(p: dict[str, Tensor], ids: Tensor, q: dict[str, Tensor] | None) -> Tensor:
+        def g(h: Tensor) -> Tensor:
+            if q is None:
+                return h
+            return h + (h @ q["down.weight"].T + q["down.bias"]).relu() @ q["up.weight"].T + q["up.bias"]
+
+        h = p["embedding.weight"][ids]
+        h = g(h) if place == 0 else h
+        for n in range(LAYERS):
+            at = f"blocks.{n}."
+            qkv = h @ p[at + "query_key_value.weight"].T + p[at + "query_key_value.bias"]
+            query, key, value = (x.reshape(*x.shape[:2], 2, HIDDEN // 2).transpose(1, 2) for x in qkv.chunk(3, dim=-1))
+            weights = (query @ key.mT / math.sqrt(HIDDEN // 2)).exp()
+            mixed = (weights / weights.sum(-1, keepdim=True) @ value).transpose(1, 2).reshape(h.shape)
+            mixed = 0.5 * mixed * (1 + torch.erf(mixed / math.sqrt(2)))
+            h = h + mixed @ p[at + "out.weight"].T + p[at + "out.bias"]
+            h = h - h.mean(-1, keepdim=True)
+            h = h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt() * p[at + "norm.weight"] + p[at + "norm.bias"]
+            h = g(h) if place == n + 1 else h
+        return h.mean(1) @ p["head.weight"].T + p["head.bias"]
+
+    def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+        return (scores.exp().sum(-1).log() - scores[torch.arange(len(labels)), labels]).mean()
+
+    (ids, labels), (target_ids, target_labels) = make_batch(5, 1), make_batch(3, 2)
+    inner = cross_entropy(forward(state, ids, meta), labels)
+    grads = torch.autograd.grad(inner, list(state.values()), create_graph=True)
+    alpha = setting.optimizer.param_groups[0]["lr"]
+    ahead = {name: p - alpha * g for (name, p), g in zip(state.items(), grads, strict=True)}
+    outer = cross_entropy(forward(ahead, target_ids, None), target_labels)
+    metas = torch.autograd.grad(outer, list(meta.values()))
+    moves = {f"model.{name}": -alpha * g.detach() for name, g in zip(state, grads, strict=True)}
+    moves |= {f"t0.{name}": -g for name, g in zip(meta, metas, strict=True)}
+    return moves, inner.detach(), outer.detach()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("place", [0, 2, 3])
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_algorithm_1(method: str, place: int, checkpointed: bool) -> None:
+    setting = Setting(checkpointed=checkpointed)
+    expected, inner, outer = oracle(setting, place)
+    found = setting.step(place, method=method)
+    for name, move in setting.moved().items():
+        close = float((move - expected[name]).norm() / expected[name].norm().clamp(min=1e-9))
+        assert close < (1e-9 if method != "finite_difference" else 1e-6), name
+    assert found.source_loss == pytest.approx(float(inner))
+    assert found.target_loss == pytest.approx(float(outer))
+    model = torch.stack([move.norm() for name, move in expected.items() if name.startswith("model")]).norm()
+    assert found.source_norm == pytest.approx(float(model) / 0.5, rel=1e-5)
+    assert 0 < abs(found.cosine) < 1
+    assert all(p.grad is None for p in [*setting.model.parameters(), *setting.transform.parameters()])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("place", [0, 3])
+def test_checkpointing_and_dropout_change_nothing(method: str, place: int) -> None:
+    plain, checkpointed = Setting(), Setting(checkpointed=True)
+    plain.step(place, method="reverse_over_reverse")
+    checkpointed.step(place, method=method)
+    assert_moves_alike(checkpointed, plain, 1e-9 if method != "finite_difference" else 1e-6)
+    still = Setting()
+    still.model.eval()
+    still.step(place)
+    with pytest.raises(AssertionError):
+        assert_moves_alike(still, plain, 1e-3)
+
+
+def test_the_trap_of_checkpointing_is_there() -> None:
+    """What one scope of reparametrisation is for: without it, the same gradients are wrong in silence."""
+    from torch.func import functional_call
+
+    from polyembed import transformed_output
+    from polyembed.functional import hypergradient
+
+    found = []
+    for checkpointed in (False, True):
+        setting = Setting(checkpointed=checkpointed)
+        setting.model.eval()
+        model, rtn = setting.model, setting.transform
+
+        def source(theta: Any, phi: Any, model: Any = model, rtn: Any = rtn) -> Tensor:
+            with transformed_output(model.place(0), lambda h: functional_call(rtn, phi, (h,))):
+                return F.cross_entropy(functional_call(model, theta, (make_batch(5, 1)[0],)), make_batch(5, 1)[1])
+
+        def target(theta: Any, model: Any = model) -> Tensor:
+            return F.cross_entropy(functional_call(model, theta, (make_batch(3, 2)[0],)), make_batch(3, 2)[1])
+
+        theta, phi = dict(model.named_parameters()), dict(rtn.named_parameters())
+        with sdpa_kernel(SDPBackend.MATH):
+            step = hypergradient(source, target, theta, phi, inner_lr=0.5)
+        found.append(step.meta_grads["up.weight"])
+    assert (found[0] - found[1]).norm() > 1e-3 * found[0].norm()
+
+
+@pytest.mark.parametrize("method", METHODS[:2])
+def test_accumulation_is_exact(method: str) -> None:
+    whole, parts = Setting(), Setting()
+    whole.model.eval(), parts.model.eval()
+    source, target = make_batch(6, 1), make_batch(4, 2)
+
+    def split(batch: tuple[Tensor, Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
+        return list(zip(batch[0].chunk(count), batch[1].chunk(count), strict=True))
+
+    one = whole.step(source=[source], target=[target], method=method, target_weight=0.7)
+    other = parts.step(source=split(source, 3), target=split(target, 2), method=method, target_weight=0.7)
+    assert_moves_alike(parts, whole, 1e-9)
+    assert other == pytest.approx(one)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_target_batch_in_the_inner_loss(method: str) -> None:
+    """The same as a source batch that is joined to it, where the transform does nothing to the target's part."""
+    setting, plain = Setting(), Setting()
+    setting.model.eval()
+    setting.step(target_weight=1.0, method=method)
+    plain.model.eval()
+    target = loss(plain.model, make_batch(3, 2))
+    extra = dict(
+        zip(dict(plain.model.named_parameters()), torch.autograd.grad(target, plain.model.parameters()), strict=True)
+    )
+    plain.step(method=method)
+    for name, gradient in extra.items():
+        gap = setting.moved()[f"model.{name}"] - plain.moved()[f"model.{name}"]
+        torch.testing.assert_close(gap, -0.5 * gradient, rtol=1e-7, atol=1e-12)
+    assert not torch.allclose(setting.moved()["t0.up.weight"], plain.moved()["t0.up.weight"], rtol=1e-3)
+
+
+def languages() -> nn.ModuleDict:
+    return nn.ModuleDict({name: RepresentationTransformationNetwork(HIDDEN, 5) for name in ("en", "es")})
+
+
+def test_one_network_for_each_language() -> None:
+    setting = Setting(transform=languages)
+    setting.step(languages="es")
+    moved = {name: float(move.norm()) for name, move in setting.moved().items() if name.startswith("t0")}
+    assert all((size > 0) == ("es" in name) for name, size in moved.items())
+    both = Setting(transform=languages)
+    both.step(source=[make_batch(5, 1), make_batch(5, 3)], languages=["es", "en"])
+    assert all(float(move.norm()) > 0 for name, move in both.moved().items() if name.startswith("t0"))
+    with pytest.raises(ValueError, match=r"^language must be one of 'en', 'es', got None$"):
+        setting.step()
+    with pytest.raises(ValueError, match=r"^languages must name one of each of 1 source batches, got 2$"):
+        setting.step(languages=["en", "es"])
+
+
+def test_several_layers() -> None:
+    def two() -> list[nn.Module]:
+        return [RepresentationTransformationNetwork(HIDDEN, 5) for _ in range(2)]
+
+    setting, reference = Setting(transform=two), Setting(transform=two)
+    setting.step((0, 3))
+    reference.step((0, 3), method="reverse_over_reverse")
+    assert_moves_alike(setting, reference, 1e-9)
+    assert float(setting.moved()["t1.up.weight"].norm()) > 1e-6
+
+
+def test_clipping() -> None:
+    setting, plain = Setting(), Setting()
+    seen = plain.step()
+    again = setting.step(max_norm=seen.source_norm / 4, meta_max_norm=seen.meta_norm / 8)
+    assert again == seen
+    for name, move in plain.moved().items():
+        torch.testing.assert_close(setting.moved()[name], move / (8 if name.startswith("t0") else 4))
+
+
+def test_rates() -> None:
+    """By default each parameter's own rate in the optimiser; what it does not hold is a constant."""
+    one, other = Setting(lr=0.5), Setting(lr=0.5)
+    groups = [{"params": one.model.head.parameters(), "lr": 0.1}, {"params": one.model.blocks.parameters()}]
+    one.optimizer = torch.optim.SGD(groups, 0.5)
+    other.model.embedding.weight.requires_grad_(False)
+    rates = {name: 0.1 if name.startswith("head") else 0.5 for name, _ in other.model.named_parameters()}
+    one.step()
+    other.step(inner_lr=rates, method="reverse_over_reverse")
+    assert float(one.moved()["model.embedding.weight"].norm()) == 0.0
+    for name, move in other.moved().items():
+        if name.startswith("t0"):
+            torch.testing.assert_close(one.moved()[name], move)
+
+
+def test_autocast_is_close() -> None:
+    low, high = Setting(torch.float32), Setting(torch.float32)
+    low.model.eval(), high.model.eval()
+    low.step(autocast=torch.bfloat16)
+    high.step()
+    assert_moves_alike(low, high, 0.15)
+
+
+def test_a_bad_loss_changes_nothing() -> None:
+    setting = Setting()
+    with torch.no_grad():
+        setting.model.head.bias[0] = float("nan")
+    setting.before = copy.deepcopy(setting.state())
+    with pytest.raises(ValueError, match=r"^source_loss must be finite, got nan \(step 17\)$"):
+        setting.step(step=17)
+    assert all(
+        torch.equal(value, setting.before[name]) or name == "model.head.bias" for name, value in setting.state().items()
+    )
+    assert not any(module._forward_hooks for module in setting.model.modules())
+
+
+def test_bad_input() -> None:
+    setting = Setting()
+    with pytest.raises(ValueError, match=r"^target must hold at least one batch, got none$"):
+        metaxl_step(
+            setting.model, setting.transform, setting.model.place(2), [make_batch(5, 1)], [], loss=loss,
+            optimizer=setting.optimizer, meta_optimizer=setting.meta_optimizer,
+        )  # fmt: skip
+    with pytest.raises(ValueError, match=r"^method must be one of"):
+        setting.step(method="magic")
+    frozen = Setting()
+    frozen.model.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"^params must hold a tensor that requires a gradient, got none among"):
+        frozen.step()
+    frozen = Setting()
+    frozen.transform.requires_grad_(False)
+    with pytest.raises(ValueError, match=r"^meta_params must hold a tensor that requires a gradient, got none among 4"):
+        frozen.step()
+    with pytest.raises(TypeError, match=r"^transform must be a module, got function$"):
+        metaxl_step(
+            setting.model, loss, setting.model.place(2), [make_batch(5, 1)], [make_batch(3, 2)], loss=loss,
+            optimizer=setting.optimizer, meta_optimizer=setting.meta_optimizer,
+        )  # fmt: skip
+    elsewhere = Setting()
+    elsewhere.model.blocks[1] = nn.Identity()
+    with pytest.raises(RuntimeError, match=r"^layer must run inside transformed_output"):
+        metaxl_step(
+            elsewhere.model, elsewhere.transform, nn.Identity(), [make_batch(5, 1)], [make_batch(3, 2)], loss=loss,
+            optimizer=elsewhere.optimizer, meta_optimizer=elsewhere.meta_optimizer,
+        )  # fmt: skip
+
+
+def test_the_transform_without_an_effect_is_named() -> None:
+    class Deaf(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.idle = nn.Parameter(torch.ones(HIDDEN)), nn.Linear(2, 2)
+
+        def forward(self, h: Tensor) -> Tensor:
+            return h * self.weight
+
+    rule = r"^meta_params must all reach source_loss, got no effect of 'transform\[0\].idle.weight', .*idle.bias'$"
+    with pytest.raises(ValueError, match=rule):
+        Setting(transform=Deaf).step()
+
+
+@compiles
+def test_refuses_compiled_models() -> None:
+    setting = Setting()
+    setting.model = torch.compile(setting.model, backend="aot_eager")
+    rule = r"^model must not be compiled \(it would skip the hooks\), got"
+    with pytest.raises(ValueError, match=rf"{rule} OptimizedModule$"):
+        metaxl_step(
+            setting.model, setting.transform, setting.model.place(2), [make_batch(5, 1)], [make_batch(3, 2)], loss=loss,
+            optimizer=setting.optimizer, meta_optimizer=setting.meta_optimizer,
+        )  # fmt: skip
+    setting = Setting()
+    setting.model.blocks[0].compile(backend="aot_eager")
+    with pytest.raises(ValueError, match=rf"{rule} Block$"):
+        setting.step()
+
+
+def test_refuses_wrapped_models() -> None:
+    class DistributedDataParallel(nn.Module):  # the real one needs a process group: see below
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    setting = Setting()
+    rule = r"^model must not be wrapped for several processes \(gradients are averaged here: pass the module inside\), "
+    with pytest.raises(TypeError, match=rule + r"got DistributedDataParallel$"):
+        metaxl_step(
+            DistributedDataParallel(setting.model), setting.transform, setting.model.place(2), [make_batch(5, 1)],
+            [make_batch(3, 2)], loss=loss, optimizer=setting.optimizer, meta_optimizer=setting.meta_optimizer,
+        )  # fmt: skip
+
+
+PROGRAM = """
+import sys
+import torch
+import torch.distributed as dist
+sys.path[:0] = {paths!r}
+from test_metaxl import Setting, languages, make_batch, loss
+from polyembed import metaxl_step
+
+rank, folder = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=2)
+
+def part(batch):
+    return tuple(x.chunk(2)[rank] for x in batch)
+
+for method in ("forward_over_reverse", "reverse_over_reverse", "finite_difference"):
+    setting = Setting()
+    setting.model.eval()
+    source, target = [part(make_batch(6, 1))], [part(make_batch(4, 2))]
+    step = setting.step(source=source, target=target, method=method, target_weight=0.3)
+    torch.save((setting.state(), tuple(step)), f"{{folder}}/{{method}}-{{rank}}.pt")
+
+apart = Setting(transform=languages)
+apart.model.eval()
+step = apart.step(source=[part(make_batch(6, 1))], target=[part(make_batch(4, 2))], languages=("en", "es")[rank])
+torch.save((apart.state(), tuple(step)), f"{{folder}}/languages-{{rank}}.pt")
+
+lame = Setting()
+if rank == 0:
+    lame.model.head.bias.data[0] = float("nan")
+try:
+    lame.step()
+except (ValueError, RuntimeError) as error:
+    print(type(error).__name__, error)
+wrapped = torch.nn.parallel.DistributedDataParallel(lame.model)
+try:
+    metaxl_step(wrapped, lame.transform, lame.model.place(2), [make_batch(6, 1)], [make_batch(4, 2)], loss=loss,
+                optimizer=lame.optimizer, meta_optimizer=lame.meta_optimizer)
+except TypeError as error:
+    print(error)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    here = Path(__file__).resolve().parent
+    paths = [str(here), str(here.parent), str(here.parents[1] / "src")]
+    program = PROGRAM.format(paths=paths)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path)], stdout=-1, stderr=-1, text=True)
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][1] + outputs[1][1]
+    for method in METHODS:
+        setting = Setting()
+        setting.model.eval()
+        step = setting.step(source=[make_batch(6, 1)], target=[make_batch(4, 2)], target_weight=0.3)
+        for rank in range(2):
+            state, numbers = torch.load(tmp_path / f"{method}-{rank}.pt")
+            assert numbers == pytest.approx(tuple(step), rel=1e-5)
+            for name, value in setting.state().items():
+                move = value - setting.before[name]
+                assert float((state[name] - value).norm()) <= 1e-5 * max(float(move.norm()), 1e-9)
+    setting = Setting(transform=languages)
+    setting.model.eval()
+    halves = [tuple(x.chunk(2)[rank] for x in make_batch(6, 1)) for rank in range(2)]
+    setting.step(source=halves, target=[make_batch(4, 2)], languages=["en", "es"])
+    for rank in range(2):
+        state, _ = torch.load(tmp_path / f"languages-{rank}.pt")
+        for name, value in setting.state().items():
+            torch.testing.assert_close(state[name], value, rtol=1e-7, atol=1e-12)
+    assert "ValueError source_loss must be finite, got nan" in outputs[0][0]
+    assert "RuntimeError metaxl_step must succeed in every process, got 1 that failed" in outputs[1][0]
+    for out, _ in outputs:
+        assert "model must not be wrapped for several processes" in out
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_tagger_of_transformers(checkpointed: bool, place: int) -> None:
+    """The default loss, dropout, and the checkpointing that transformers switches on; against the reference."""
+    from transformers import XLMRobertaConfig, XLMRobertaForTokenClassification
+
+    config = XLMRobertaConfig(
+        vocab_size=31,
+        hidden_size=HIDDEN,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=17,
+        num_labels=3,
+    )
+    batches = [{"input_ids": torch.randint(5, 31, (4, 7)), "labels": torch.randint(3, (4, 7))} for _ in range(2)]
+    moves = []
+    for method in METHODS[:2]:
+        torch.manual_seed(3)
+        model = XLMRobertaForTokenClassification(config).double().train()
+        rtn = RepresentationTransformationNetwork(HIDDEN, bottleneck=5).double()
+        if checkpointed and method == METHODS[0]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # another name from transformers 6 on
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        modules = nn.ModuleList([model, rtn])
+        before = [p.detach().clone() for p in modules.parameters()]
+        layer = model.roberta.encoder.layer[place - 1] if place else model.roberta.embeddings
+        torch.manual_seed(4)
+        with sdpa_kernel(SDPBackend.MATH):
+            metaxl_step(
+                model, rtn, layer, batches[:1], batches[1:], method=method,
+                optimizer=torch.optim.SGD(model.parameters(), 0.5),
+                meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
+            )  # fmt: skip
+        moves.append([p.detach() - old for p, old in zip(modules.parameters(), before, strict=True)])
+    for one, other in zip(*moves, strict=True):
+        assert float((one - other).norm()) <= 1e-9 * max(float(other.norm()), 1e-9)
+    assert all(float(move.norm()) > 1e-9 for move in moves[0][-4:])
