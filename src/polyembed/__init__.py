@@ -30,7 +30,7 @@ from polyembed.text import (
     SchemeTransliterator,
     train_transliterator,
 )
-from polyembed.training import fit, fit_ensemble
+from polyembed.training import adapt_masked_lm, fit, fit_ensemble
 from polyembed.transfer import align, bli
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -68,6 +68,7 @@ __all__ = [
     "UniqueWords",
     "VotingEnsemble",
     "__version__",
+    "adapt_masked_lm",
     "align",
     "bake",
     "bli",
