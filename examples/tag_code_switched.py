@@ -199,7 +199,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--align", default="identical", help="of MUSE: identical, similarity, adversarial, or a dictionary's file"
     )
-    parser.add_argument("--recipe", choices=RECIPES, default="small")
+    parser.add_argument("--recipe", choices=[name for name in RECIPES if "embedder" in RECIPES[name]], default="small")
     parser.add_argument("--systems", nargs="+", help="a choice of the table's rows")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--metric", choices=("accuracy", "f1"), help="by the tags if missing")

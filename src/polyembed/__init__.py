@@ -30,7 +30,7 @@ from polyembed.text import (
     SchemeTransliterator,
     train_transliterator,
 )
-from polyembed.training import MetaXLTrainer, fit, fit_ensemble
+from polyembed.training import MetaXLTrainer, adapt_masked_lm, fit, fit_ensemble
 from polyembed.transfer import RepresentationTransformationNetwork, align, bli, metaxl_step, transformed_output
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -70,6 +70,7 @@ __all__ = [
     "UniqueWords",
     "VotingEnsemble",
     "__version__",
+    "adapt_masked_lm",
     "align",
     "bake",
     "bli",

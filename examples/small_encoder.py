@@ -1,0 +1,305 @@
+r"""Pretrain a small multilingual encoder by masked language modelling; the second call loads it.
+
+    python examples/small_encoder.py --size small                            # the 23 languages of the data folder
+    python examples/small_encoder.py --size useful --device cuda --leave-out am   # am as a language never seen
+    python examples/small_encoder.py --size tiny --languages es en --lines 2000 --max-steps 200
+
+The text is ``text/mono/<lang>.txt.xz`` of the data folder: `$POLYEMBED_DATA`, else ``../shared/data`` beside the
+repository, or ``--text``, a folder of such files.
+
+**What it may be evaluated on.** From that text every line that equals one of these was removed (its README.md): the
+sentences of LASER's Tatoeba v1 and of SAGT, CoNLL-2002 testa and testb, FLORES devtest, the UD and UNER test sets,
+MasakhaNER dev and test, the test sets of lafand and menyo, WikiAnn dev and test. Matching is exact, on letters and
+digits: near-duplicates may survive, and sentences inside longer lines. FLORES dev was not matched. Chinese Wikipedia
+(lines 19083-63845 of ``zh``) is left out unless ``--zh`` says "all", since WikiAnn's Chinese comes from it. NTREX,
+TICO-19 and other translation test sets are in the text: nothing may be reported on them.
+
+**Tokenizer**: a unigram model over whitespace-marked words, NFKC, with bytes for characters that it does not know, so
+that nothing is unknown; XLM-R's special pieces. **Languages** are balanced by exponent sampling: language l with n_l
+lines gives the share n_l^0.5 / sum n_k^0.5 of all lines (alpha 0.5; Conneau & Lample 2019, section 3.1), for the
+tokenizer and for an epoch, which is as many lines as there are. Lines of small languages come several times. 200 lines
+a language, at most a tenth, are held out; perplexity is measured on them before and after.
+"""
+
+import argparse
+import hashlib
+import json
+import lzma
+import os
+import random
+import shutil
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+
+from polyembed.tables import Table
+from polyembed.training import adapt_masked_lm, perplexity
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["small_encoder"]
+LANGUAGES = ("am", "ar", "de", "en", "es", "fa", "gn", "hi", "id", "ig", "ilo", "mi", "nl", "qu", "ru", "rw", "sw")
+LANGUAGES += ("te", "tk", "tr", "xmf", "yo", "zh")
+WIKIPEDIA = (19083, 63845)  # lines of the data folder's zh, counted from 1
+SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+ALPHA = 0.5
+HELD_OUT = 200
+FORMAT = 1  # of the cache
+
+
+def text_folder() -> Path:
+    """Find the raw text of the data folder."""
+    return Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data") / "text" / "mono"
+
+
+def read_lines(folder: Path, language: str, limit: int | None, zh: str) -> list[str]:
+    """Read a language's lines; `limit` takes lines at random, since files go source by source."""
+    path = folder / f"{language}.txt.xz"
+    with lzma.open(path, "rt", encoding="utf-8") if path.exists() else path.with_suffix("").open(encoding="utf-8") as f:
+        lines = [line.strip() for line in f]
+    if language == "zh" and zh != "all" and folder == text_folder():
+        lines = lines[: WIKIPEDIA[0] - 1] + lines[WIKIPEDIA[1] :]
+    lines = [line for line in lines if line]
+    random.Random(language).shuffle(lines)
+    return lines[:limit]
+
+
+def shares(sizes: dict[str, int], total: int) -> dict[str, int]:
+    """Give how many of `total` lines are each language's, by exponent sampling."""
+    weights = {language: size**ALPHA for language, size in sizes.items()}
+    return {language: round(total * weight / sum(weights.values())) for language, weight in weights.items()}
+
+
+def balance(lines: dict[str, list[str]], total: int, seed: int) -> list[str]:
+    """Take each language's share: its lines as often as they go into it, and some once more."""
+    chosen: list[str] = []
+    for language, count in shares({name: len(part) for name, part in lines.items()}, total).items():
+        times, rest = divmod(count, len(lines[language]))
+        chosen += lines[language] * times + random.Random(f"{language} {seed}").sample(lines[language], rest)
+    random.Random(seed).shuffle(chosen)
+    return chosen
+
+
+def train_tokenizer(lines: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Train a unigram model with byte fallback; characters that make up the rarest 0.05 % of text become bytes.
+
+    Two trainings on one text may differ in which of several pieces of equal score they keep.
+    """
+    normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " ")])
+    lines = [normalizer.normalize_str(line) for line in lines]
+    counts = Counter(character for line in lines for character in line)
+    rare, left = {}, int(0.0005 * sum(counts.values()))
+    for character, count in sorted(counts.items(), key=lambda item: (item[1], item[0])):
+        left -= count
+        if left < 0:
+            break
+        rare[ord(character)] = " "
+    core = Tokenizer(models.Unigram())
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    room = vocab_size - len(SPECIAL) - 256 - 1
+    if len(counts) - len(rare) > room - 100:
+        raise SystemExit(f"vocab_size must leave room for {len(counts) - len(rare)} characters, got {vocab_size}")
+    trainer = trainers.UnigramTrainer(
+        vocab_size=room + 1, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+    )  # fmt: skip
+    core.train_from_iterator((line.translate(rare) for line in lines), trainer)
+    found = [(piece, score) for piece, score in json.loads(core.to_str())["model"]["vocab"] if piece != "<unk>"]
+    # characters that training gave up come back with scores in an order that differs from run to run
+    least = min(score for piece, score in found if len(piece) > 1)
+    floor = round(least - 1, 4)
+    scored = ((piece, floor if len(piece) == 1 and score < least else round(score, 4)) for piece, score in found)
+    pieces = sorted(scored, key=lambda item: (-item[1], item[0]))
+    vocabulary = [(piece, 0.0) for piece in SPECIAL.values()]
+    vocabulary += [(f"<0x{byte:02X}>", floor - 2) for byte in range(256)] + pieces
+    core = Tokenizer(models.Unigram(vocabulary, unk_id=3, byte_fallback=True))
+    core.normalizer = normalizer
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()])
+    core.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        **{f"{name}_token": piece for name, piece in SPECIAL.items()},
+        cls_token="<s>",
+        sep_token="</s>",
+        mask_token=AddedToken("<mask>", lstrip=True, special=True),
+    )
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, sizes: dict[str, int], seed: int) -> XLMRobertaForMaskedLM:
+    """Build an untrained model for sequences of up to 512 pieces."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return XLMRobertaForMaskedLM(
+            XLMRobertaConfig(
+                vocab_size=len(tokenizer),
+                max_position_embeddings=514,
+                type_vocab_size=1,
+                bos_token_id=0,
+                pad_token_id=1,
+                eos_token_id=2,
+                **sizes,
+            )
+        )
+
+
+def small_encoder(
+    size: str = "small",
+    *,
+    languages: Sequence[str] = LANGUAGES,
+    leave_out: Sequence[str] = (),
+    lines: int | None = None,
+    zh: str = "no-wikipedia",
+    text: Path | None = None,
+    max_steps: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    cache: Path | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Give the folder of a pretrained encoder, trained first if it is not there yet.
+
+    The folder opens with transformers' ``AutoModel``, ``AutoModelForMaskedLM`` and ``AutoTokenizer``. Its
+    ``report.json`` has the settings, tokens by language and perplexities.
+
+    Args:
+        size: A recipe: tiny, small or useful.
+        languages: Names of files in the folder of text.
+        leave_out: Languages left out of these.
+        lines: The most lines of a language, chosen at random.
+        zh: "no-wikipedia" or "all".
+        text: A folder of ``<lang>.txt.xz`` or ``<lang>.txt``; the data folder's if None.
+        max_steps: Stop after so many steps; the recipe's epochs if None.
+        seed: Of the sampling, the first weights, the order and the masks.
+        device: Where to train; a GPU where there is one if None.
+        cache: The folder; ``runs/small_encoder/<hash of the settings>`` if None.
+        progress: Whether to show a progress bar; if None, only on a terminal.
+
+    Returns:
+        The folder.
+    """
+    recipe: dict[str, Any] = RECIPES[size]
+    text = text_folder() if text is None else text
+    names = [language for language in languages if language not in leave_out]
+    settings = {
+        "format": FORMAT,
+        "recipe": recipe,
+        "languages": names,
+        "lines": lines,
+        "zh": zh if "zh" in names else None,
+        "text": None if text == text_folder() else str(text.resolve()),
+        "max_steps": max_steps,
+        "seed": seed,
+    }
+    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    folder = ROOT / "runs" / "small_encoder" / mark if cache is None else cache
+    report = folder / "report.json"
+    if report.exists():
+        theirs = json.loads(report.read_text("utf-8"))["settings"]
+        if theirs != settings:
+            raise ValueError(f"cache must hold an encoder of these settings, got {theirs} in {folder}")
+        return folder
+
+    train, held = {}, {}
+    for language in names:
+        found = read_lines(text, language, lines, zh)
+        cut = min(HELD_OUT, len(found) // 10)
+        held[language], train[language] = found[:cut], found[cut:]
+    total = sum(map(len, train.values()))
+    pieces = folder / "training" / "tokenizer"
+    if not (pieces / "tokenizer.json").exists():
+        lines_seen = balance(train, min(total, recipe["tokenizer"]["lines"]), seed)
+        train_tokenizer(lines_seen, recipe["tokenizer"]["vocab_size"]).save_pretrained(pieces)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(pieces)  # of a run that was killed, too: see `train_tokenizer`
+    counts = {}
+    for language, part in train.items():
+        ids = tokenizer(part, add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        counts[language] = sum(map(len, ids))
+    quotas = shares({language: len(part) for language, part in train.items()}, total)
+    model = build_model(tokenizer, recipe["model"], seed)
+    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    start = time.perf_counter()
+    max_length = recipe["training"]["max_length"]
+    before = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
+    result = adapt_masked_lm(
+        model,
+        tokenizer,
+        balance(train, total, seed),
+        **recipe["training"],
+        max_steps=max_steps,
+        seed=seed,
+        folder=folder / "training",
+        save_steps=1000,
+        progress=progress,
+    )
+    after = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
+    tokenizer.model_max_length = 512
+    model.cpu().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    shutil.rmtree(folder / "training")  # its weights are the model's
+    rows = {
+        language: {
+            "lines": len(train[language]),
+            "tokens": counts[language],
+            "share": quotas[language] / sum(quotas.values()),
+            "before": before[language],
+            "after": after[language],
+        }
+        for language in names
+    }
+    content = {
+        "settings": settings,
+        "languages": rows,
+        "steps": result.steps,
+        "tokens_seen": result.tokens,
+        "losses": result.losses,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "seconds": round(time.perf_counter() - start),
+    }
+    draft = report.with_suffix(".draft")
+    draft.write_text(json.dumps(content, indent=1), "utf-8")
+    draft.replace(report)
+    return folder
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=RECIPES, default="small")
+    parser.add_argument("--languages", nargs="+", default=LANGUAGES)
+    parser.add_argument("--leave-out", nargs="+", default=[], help="languages to imitate as unseen")
+    parser.add_argument("--lines", type=int, help="the most lines of a language")
+    parser.add_argument("--zh", choices=("no-wikipedia", "all"), default="no-wikipedia")
+    parser.add_argument("--text", type=Path, help="a folder of <lang>.txt.xz or <lang>.txt")
+    parser.add_argument("--max-steps", type=int, help="instead of the recipe's epochs")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device")
+    parser.add_argument("--cache", type=Path, help="runs/small_encoder/<hash of the settings> if missing")
+    return parser.parse_args()
+
+
+def main() -> None:
+    folder = small_encoder(**vars(parse_arguments()))
+    report = json.loads((folder / "report.json").read_text("utf-8"))
+    columns = ("language", "lines", "tokens", "share %", "perplexity before", "after")
+    rows = [
+        (language, f"{row['lines']:,}", f"{row['tokens']:,}", 100 * row["share"], row["before"], row["after"])
+        for language, row in report["languages"].items()
+    ]
+    print(Table(columns, rows).to_markdown())
+    print(
+        f"{report['parameters']:,} parameters, {report['steps']:,} steps over {report['tokens_seen']:,} tokens",
+        end=", ",
+    )
+    print(f"{report['seconds']} s")
+    print(f"Encoder: {folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,808 @@
+"""Adaptation by masked language modelling: against plain loops, through kills, and without a trace."""
+
+import gzip
+import itertools
+import json
+import lzma
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+from transformers.utils import logging as verbosity
+
+from polyembed.data import TaggedSentence, read_conllu
+from polyembed.training import AdaptationResult, adapt_masked_lm, perplexity, switch_points
+from polyembed.training.adaptation import _Corpus
+
+pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+PIECES = ["▁ga", "to", "▁per", "ro", "▁ca", "sa", "▁run", "s", "▁sleep", "ing", "▁the", "▁", "."]
+WORDS = ["gato", "perro", "casa", "runs", "sleep", "sleeping", "the", "runs."]
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """XLM-R's kind: a unigram model, words told by their leading mark."""
+    core = Tokenizer(models.Unigram([(piece, -1.0) for piece in SPECIAL + PIECES], unk_id=3))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )  # fmt: skip
+    names = ("bos_token", "pad_token", "eos_token", "unk_token", "mask_token")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, **dict(zip(names, SPECIAL, strict=True)), cls_token="<s>", sep_token="</s>"
+    )
+
+
+TOKENIZER = build_tokenizer()
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
+
+
+def build(seed: int = 0, *, dropout: float = 0.1) -> XLMRobertaForMaskedLM:
+    torch.manual_seed(seed)
+    config = XLMRobertaConfig(
+        vocab_size=len(TOKENIZER),
+        max_position_embeddings=31,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        **SIZES,
+    )
+    model = XLMRobertaForMaskedLM(config)
+    for parameter in model.parameters():
+        parameter.data.mul_(5)  # so that predictions differ
+    return model
+
+
+def build_texts(count: int = 23, seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(1, 5))) for _ in range(count)]
+
+
+TEXTS = build_texts()
+
+
+def pieces_of(text: str) -> list[int]:
+    return TOKENIZER(text, add_special_tokens=False)["input_ids"]
+
+
+NAMES = ("input_ids", "labels", "attention_mask")
+
+
+class Spy:
+    """Writes down the batches that a model is given."""
+
+    def __init__(self, model: nn.Module, *, stop: int | None = None) -> None:
+        self.batches: list[dict[str, torch.Tensor]] = []
+        self.stop = stop
+        self.handle = model.register_forward_pre_hook(self, with_kwargs=True)
+
+    def __call__(self, model: nn.Module, args: tuple, kwargs: dict) -> None:
+        if len(self.batches) == self.stop:
+            raise KeyboardInterrupt
+        self.batches.append({name: kwargs[name].clone() for name in NAMES if name in kwargs})
+
+    def originals(self, start: int = 0, stop: int | None = None) -> list[tuple[int, ...]]:
+        """Give the rows before masking, without special pieces."""
+        rows = []
+        for batch in self.batches[start:stop]:
+            whole = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
+            for row, mask in zip(whole.tolist(), batch["attention_mask"].tolist(), strict=True):
+                real = row[: sum(mask)]
+                assert real[0] == 0
+                assert real[-1] == 2
+                rows.append(tuple(real[1:-1]))
+        return rows
+
+
+def state(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), name
+
+
+# adapt_masked_lm
+
+
+def test_learns() -> None:
+    model = build(dropout=0.0)
+    before = perplexity(model, TOKENIZER, TEXTS, max_length=17)
+    result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=12, **OPTIONS)
+    assert result.steps == 12 * 8  # 23 texts in batches of 3
+    assert result.tokens == 12 * sum(len(pieces_of(text)) for text in TEXTS)
+    assert len(result.losses) == 48
+    assert np.mean(result.losses[-5:]) < 0.7 * np.mean(result.losses[:5])
+    assert perplexity(model, TOKENIZER, TEXTS, max_length=17) < 0.5 * before
+
+
+@pytest.mark.parametrize("schedule", ["linear", "constant"])
+def test_is_the_plain_loop(schedule: str) -> None:
+    """Step by step the weights of a loop by hand over the batches that the model was given."""
+    model, twin = build(dropout=0.0), build(dropout=0.0)
+    spy = Spy(model)
+    result = adapt_masked_lm(
+        model, TOKENIZER, TEXTS, max_steps=7, lr_scheduler_type=schedule, max_grad_norm=0.5, weight_decay=0.1, **OPTIONS
+    )
+    plain = [p for n, p in twin.named_parameters() if n.endswith("bias") or "LayerNorm" in n or "layer_norm" in n]
+    known = {id(p) for p in plain}
+    decayed = [p for p in twin.parameters() if id(p) not in known]
+    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}])
+    losses = []
+    for step, batch in enumerate(spy.batches):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01 * (1 if schedule == "constant" else 1 - step / 7)
+        logits = twin(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        chosen = batch["labels"] != -100
+        loss = -logits.log_softmax(-1)[chosen].gather(-1, batch["labels"][chosen][:, None]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(twin.parameters(), 0.5)
+        optimizer.step()
+        losses.append(loss.item())
+    for (name, value), expected in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if name.endswith("key.bias"):  # its gradient is 0 but for rounding, which Adam makes large
+            continue
+        torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5, msg=name)
+    expected = [sum(losses[i : i + 2]) / len(losses[i : i + 2]) for i in (0, 2, 4, 6)]
+    assert result.losses == pytest.approx(expected, rel=1e-4)
+
+
+def test_warm_up() -> None:
+    before = build()
+    model = build()
+    adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=1, warmup_steps=4, **OPTIONS)
+    assert_equal(state(model), state(before))  # the first step of a warm-up has a rate of 0
+    adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=2, warmup_steps=4, **OPTIONS)
+    assert not torch.equal(model.lm_head.dense.weight, before.lm_head.dense.weight)
+
+
+def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() -> None:
+    model = build()
+    spy = Spy(model)
+    adapt_masked_lm(model, TOKENIZER, [*TEXTS, " ", ""], num_train_epochs=2, mlm_probability=0.5, **OPTIONS)
+    first, second = spy.originals(0, 8), spy.originals(8)
+    expected = Counter(tuple(pieces_of(text)) for text in TEXTS)
+    assert Counter(first) == Counter(second) == expected
+    assert first != second
+    assert first != [tuple(pieces_of(text)) for text in TEXTS]
+    masks = [
+        {
+            (tuple(row[: sum(keep)]), tuple(label[: sum(keep)]))
+            for batch in part
+            for row, label, keep in zip(*(batch[name].tolist() for name in NAMES), strict=True)
+        }
+        for part in (spy.batches[:8], spy.batches[8:])
+    ]
+    assert len(masks[0] & masks[1]) < 5
+
+
+def test_masking_shares() -> None:
+    model = build()
+    spy = Spy(model)
+    adapt_masked_lm(
+        model, TOKENIZER, build_texts(300), num_train_epochs=2, mlm_probability=0.3, **OPTIONS | {"batch_size": 50}
+    )
+    ids = torch.cat([batch["input_ids"].flatten() for batch in spy.batches])
+    labels = torch.cat([batch["labels"].flatten() for batch in spy.batches])
+    chosen = labels != -100
+    assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.02)
+    assert (ids[chosen] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.03)
+    assert (ids[chosen] == labels[chosen]).float().mean() == pytest.approx(0.1 + 0.1 / len(TOKENIZER), abs=0.02)
+    assert labels[chosen].min() > 2  # nothing special is predicted
+
+
+def test_whole_words() -> None:
+    model = build()
+    spy = Spy(model)
+    adapt_masked_lm(model, TOKENIZER, build_texts(90), num_train_epochs=2, whole_word_mask=True, **OPTIONS)
+    starts = {i for i, piece in enumerate(SPECIAL + PIECES) if piece.startswith("▁")}
+    words = masked = split = partly = 0
+    for batch in spy.batches:
+        forced = (batch["labels"] != -100).sum() == 1
+        for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+            whole = [i if label == -100 else label for i, label in zip(ids, labels, strict=True)]
+            chosen = [label != -100 for label in labels]
+            partly += (
+                not forced
+                and any(chosen)
+                and not all(hit for hit, piece in zip(chosen, whole, strict=True) if piece > 4)
+            )
+            for i, hit in enumerate(chosen):
+                assert not hit or ids[i] == TOKENIZER.mask_token_id
+                if whole[i] in starts:
+                    words, masked = words + 1, masked + hit
+                elif i and whole[i] > 4 and not forced:
+                    split += hit != chosen[i - 1]
+    assert split == 0
+    assert partly > 30  # a sentence is not one word
+    assert masked / words == pytest.approx(0.15, abs=0.04)
+
+
+def test_a_batch_without_a_mask_gets_one() -> None:
+    model = build()
+    spy = Spy(model)
+    options = OPTIONS | {"batch_size": 1, "mlm_probability": 1e-6}
+    result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, **options)
+    assert all((batch["labels"] != -100).sum() == 1 for batch in spy.batches)
+    assert Counter(spy.originals()) == Counter(tuple(pieces_of(text)) for text in TEXTS)
+    assert all(math.isfinite(loss) for loss in result.losses)
+
+
+def test_long_texts_are_cut_up_or_cut_off() -> None:
+    long = " ".join(["gato runs"] * 9)  # 36 pieces, 15 a row
+    rows = {}
+    for truncation in (False, True):
+        model = build()
+        spy = Spy(model)
+        result = adapt_masked_lm(model, TOKENIZER, [long], num_train_epochs=1, truncation=truncation, **OPTIONS)
+        rows[truncation] = spy.originals()
+        assert result.tokens == sum(map(len, rows[truncation]))
+    ids = pieces_of(long)
+    assert sorted(rows[False], key=len) == sorted([tuple(ids[:15]), tuple(ids[15:30]), tuple(ids[30:])], key=len)
+    assert rows[True] == [tuple(ids[:15])]
+
+
+def test_lengths_are_alike_in_a_batch() -> None:
+    model = build()
+    spy = Spy(model)
+    adapt_masked_lm(model, TOKENIZER, build_texts(200), num_train_epochs=2, **OPTIONS | {"batch_size": 7})
+    masks = [batch["attention_mask"] for batch in spy.batches]
+    assert sum(float(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks) > 0.93
+    lengths = [mask.shape[1] for mask in masks[:29]]
+    assert lengths != sorted(lengths)
+    first, second = ({frozenset(spy.originals(i, i + 1)) for i in part} for part in (range(29), range(29, 58)))
+    assert len(first & second) < 15  # other texts together
+
+
+def test_a_stream_is_shuffled_through_its_buffer() -> None:
+    corpus = _Corpus(lambda: map(str, range(100)))
+    order = [int(text) for text in corpus.shuffled(random.Random(0), 10)]
+    assert sorted(order) == list(range(100))
+    assert all(number <= place + 10 for place, number in enumerate(order))
+    assert sum(after == before + 1 for before, after in itertools.pairwise(order)) < 20
+
+
+def sources(folder: Path) -> dict[str, object]:
+    half = len(TEXTS) // 2
+    (folder / "a.txt").write_text("\n".join(TEXTS), "utf-8")
+    with lzma.open(folder / "b.txt.xz", "wt", encoding="utf-8") as file:
+        file.write("\r\n".join([*TEXTS[:half], ""]))
+    with gzip.open(folder / "c.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join([*TEXTS[half:], ""]))
+    return {
+        "path": str(folder / "a.txt"),
+        "paths": [folder / "b.txt.xz", folder / "c.txt.gz"],
+        "function": lambda: iter(TEXTS),
+        "iterable": dict.fromkeys([*TEXTS, "gato"]).keys(),
+    }
+
+
+def test_sources_of_texts(tmp_path: Path) -> None:
+    for name, texts in sources(tmp_path).items():
+        model = build()
+        spy = Spy(model)
+        adapt_masked_lm(model, TOKENIZER, texts, num_train_epochs=2, shuffle_buffer=4, **OPTIONS)
+        expected = list(dict.fromkeys([*TEXTS, "gato"])) if name == "iterable" else TEXTS
+        rows = spy.originals()
+        half = len(rows) // 2
+        assert Counter(rows[:half]) == Counter(rows[half:]) == Counter(tuple(pieces_of(text)) for text in expected)
+        assert rows[:half] != rows[half:]
+    model = build()
+    result = adapt_masked_lm(model, TOKENIZER, iter(TEXTS), max_steps=7, **OPTIONS)
+    assert result.steps == 7
+
+
+def test_a_stream_is_not_held() -> None:
+    pulled, seen = 0, []
+
+    def stream() -> Iterator[str]:
+        nonlocal pulled
+        for text in itertools.cycle(TEXTS):
+            pulled += 1
+            yield text
+
+    model = build()
+    model.register_forward_pre_hook(lambda *_: seen.append(pulled))
+    result = adapt_masked_lm(model, TOKENIZER, stream(), max_steps=150, shuffle_buffer=50, **OPTIONS)
+    assert result.steps == 150
+    for step, count in enumerate(seen, start=1):
+        assert count <= 3 * step + 50 + 256 + 32 * 3
+
+
+def run(model: nn.Module, folder: Path | None, texts: object = TEXTS, **options: object) -> AdaptationResult:
+    return adapt_masked_lm(
+        model, TOKENIZER, texts, **OPTIONS | {"num_train_epochs": 3, "folder": folder, "save_steps": 4, **options}
+    )
+
+
+@pytest.mark.parametrize("kind", ["sequence", "stream", "steps"])
+def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
+    texts = TEXTS if kind == "sequence" else lambda: iter(TEXTS)
+    options = {"max_steps": 21} if kind == "steps" else {}
+    model = build()
+    spy = Spy(model)
+    expected = run(model, None, texts, **options)
+    assert len(spy.batches) == expected.steps
+    for stop in (3, 10, 19):  # before the first checkpoint, and after some
+        again = build()
+        part = Spy(again, stop=stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(again, tmp_path / str(stop), texts, **options)
+        part.handle.remove()
+        cut = tmp_path / str(stop) / "checkpoints" / "checkpoint-16"
+        if stop == 19:  # cut short while it was written
+            (cut / "complete").unlink()
+            (cut / "model.safetensors").write_bytes(b"")
+        fresh = build(seed=5)
+        rest = Spy(fresh)
+        result = run(fresh, tmp_path / str(stop), texts, **options)
+        assert len(rest.batches) == expected.steps - {3: 0, 10: 8, 19: 12}[stop]
+        rest.handle.remove()
+        if stop > 3:  # at 3 there was no checkpoint: it started anew, from other weights
+            assert result == expected
+            assert_equal(state(fresh), state(model))
+        done = build(seed=6)
+        count = Spy(done)
+        assert run(done, tmp_path / str(stop), texts, **options) == result
+        assert count.batches == []
+        assert_equal(state(done), state(fresh))
+        assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == [
+            "adaptation.json",
+            "weights.safetensors",
+        ]
+
+
+def test_resumes_after_a_kill(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
+        "from pathlib import Path\n"
+        "from test_adaptation import build, run\n"
+        "model, steps = build(), []\n"
+        "def kill(*_):\n"
+        "    steps.append(0)\n"
+        "    len(steps) == 11 and os.kill(os.getpid(), signal.SIGKILL)\n"
+        "model.register_forward_pre_hook(kill)\n"
+        "run(model, Path(sys.argv[1]))\n"
+    )
+    places = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", program, str(tmp_path), *places]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+    model, expected = build(), build()
+    spy = Spy(model)
+    assert run(model, tmp_path) == run(expected, None)
+    assert len(spy.batches) == 24 - 8
+    assert_equal(state(model), state(expected))
+
+
+def test_refuses_a_folder_of_another_run(tmp_path: Path) -> None:
+    run(build(), tmp_path)
+    with pytest.raises(ValueError, match=r"^.*adaptation.json must be of this run .*, got other \['seed'\]$"):
+        run(build(), tmp_path, seed=1)
+    with pytest.raises(ValueError, match=r"got other \['texts'\]$"):
+        run(build(), tmp_path, TEXTS[1:])
+    (tmp_path / "adaptation.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"^.*adaptation.json must be a record of an adaptation, got TypeError: "):
+        run(build(), tmp_path)
+    (tmp_path / "adaptation.json").unlink()
+    run(build(), tmp_path)
+    (tmp_path / "weights.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"^folder must name a file, got nothing at .* start anew\.$"):
+        run(build(), tmp_path)
+
+
+def numpy_state() -> list[int]:
+    return np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], bf16: bool
+) -> None:
+    from accelerate.state import AcceleratorState, PartialState
+
+    monkeypatch.chdir(tmp_path)
+    environment = dict(os.environ)
+    model = build().eval()
+    model.lm_head.train()
+    model.config.use_cache = True
+    level = verbosity.get_verbosity()
+    PartialState(cpu=True)
+    shared = dict(PartialState._shared_state), dict(AcceleratorState._shared_state)
+    expected = random.getstate(), numpy_state(), torch.get_rng_state()
+    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, bf16=bf16, **OPTIONS)
+    assert random.getstate() == expected[0]
+    assert numpy_state() == expected[1]
+    assert torch.equal(torch.get_rng_state(), expected[2])
+    assert {name for name, module in model.named_modules() if module.training} == {
+        name for name, module in model.named_modules() if name.startswith("lm_head")
+    }
+    assert not {"forward", "_original_forward", "_is_accelerate_prepared"} & set(vars(model))
+    assert all(parameter.grad is None and parameter.dtype == torch.float32 for parameter in model.parameters())
+    assert model.config.use_cache is True
+    assert verbosity.get_verbosity() == level
+    assert verbosity.is_progress_bar_enabled()
+    assert (dict(PartialState._shared_state), dict(AcceleratorState._shared_state)) == shared
+    assert dict(os.environ) == environment
+    assert list(tmp_path.iterdir()) == []
+    run(build(), tmp_path / "here")
+    assert {path.name for path in tmp_path.iterdir()} == {"here"}
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    results = []
+    for seed, state_before in ((0, 1), (0, 2), (1, 1)):
+        model = build()
+        torch.manual_seed(state_before)
+        random.seed(state_before)
+        results.append((run(model, None, seed=seed), state(model)))
+    assert results[0][0] == results[1][0]
+    assert_equal(results[0][1], results[1][1])
+    assert results[0][0] != results[2][0]
+
+
+def test_bf16_computes_otherwise_each_time() -> None:
+    losses = [run(build(), None).losses]
+    model = build()
+    start = state(model)
+    for _ in range(2):  # a second call must put autocast on again
+        model.load_state_dict(start)
+        losses.append(run(model, None, bf16=True).losses)
+    assert losses[1] == losses[2]
+    assert losses[1] != losses[0]
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)
+
+
+def test_progress_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    adapt_masked_lm(build(), TOKENIZER, TEXTS, num_train_epochs=1, progress=True, **OPTIONS)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "steps" in captured.err
+
+
+def test_bert_too() -> None:
+    words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]", "ga", "##to", "runs"])}
+    core = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.post_processor = processors.BertProcessing(("[SEP]", 4), ("[CLS]", 3))
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "mask", "cls", "sep")}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **names)
+    model = BertForMaskedLM(BertConfig(vocab_size=8, max_position_embeddings=17, **SIZES))
+    before = perplexity(model, tokenizer, TEXTS, max_length=17)
+    adapt_masked_lm(model, tokenizer, TEXTS, num_train_epochs=3, **OPTIONS)
+    assert perplexity(model, tokenizer, TEXTS, max_length=17) < before
+
+
+def test_accelerate_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    message = r"^adapt_masked_lm must find the package 'accelerate', got .* pip install \"polyembed\[train\]\"$"
+    with pytest.raises(ImportError, match=message):
+        adapt_masked_lm(build(), TOKENIZER, TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_train_epochs": 0}, r"^num_train_epochs must be a positive integer, got 0$"),
+        ({"max_steps": -1}, r"^max_steps must be a positive integer, got -1$"),
+        ({"mlm_probability": 0.0}, r"^mlm_probability must lie between 0 and 1, got 0\.0$"),
+        ({"mlm_probability": 1.0}, r"^mlm_probability must lie between 0 and 1, got 1\.0$"),
+        ({"learning_rate": -1.0}, r"^learning_rate must not be negative, got -1\.0$"),
+        ({"warmup_steps": -1}, r"^warmup_steps must not be negative, got -1$"),
+        ({"max_grad_norm": -1.0}, r"^max_grad_norm must not be negative, got -1\.0$"),
+        ({"lr_scheduler_type": "steep"}, r"^lr_scheduler_type must be one of 'linear', .*, got 'steep'$"),
+        ({"max_length": 2}, r"^max_length must leave room beside 2 special pieces, got 2$"),
+        ({"max_length": 30}, r"^max_length must be at most the model's 29 positions, got 30$"),
+        ({"device": "meta"}, r"^device must be the CPU or the first visible GPU .*, got meta$"),
+        ({"device": "cuda:1"}, r"^device must be the CPU or the first visible GPU .*, got cuda:1$"),
+        ({"folder": "x", "save_steps": 5}, r"^save_steps must be a multiple of logging_steps, 2, got 5$"),
+        ({"texts": []}, r"^texts must hold at least one text with a piece, got none$"),
+        ({"texts": ["", " "]}, r"^texts must hold at least one text with a piece, got none$"),
+        ({"texts": iter(TEXTS)}, r"^texts must be readable again and again .* once, without max_steps$"),
+        ({"texts": iter(TEXTS), "max_steps": 2, "folder": "x", "save_steps": 4}, r"read once, with folder$"),
+        ({"texts": iter(TEXTS), "max_steps": 9}, r"^texts must hold text for 9 steps, got an end after 8$"),
+    ],
+)
+def test_wrong_values(options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        adapt_masked_lm(build(), TOKENIZER, **{"texts": TEXTS, **OPTIONS, **options})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match=r"^model must be a transformers model for masked .*, got Linear$"):
+        adapt_masked_lm(nn.Linear(2, 2), TOKENIZER, TEXTS)
+    with pytest.raises(TypeError, match=r"^model must be a transformers model for masked .*, got XLMRobertaModel$"):
+        adapt_masked_lm(build().roberta, TOKENIZER, TEXTS)
+    with pytest.raises(TypeError, match=r"^tokenizer must be a fast transformers tokenizer, got str$"):
+        adapt_masked_lm(build(), "bert", TEXTS)
+    with pytest.raises(TypeError, match=r"^texts must hold strings, got int$"):
+        adapt_masked_lm(build(), TOKENIZER, [1, 2], **OPTIONS)
+    with pytest.raises(TypeError, match=r"^texts must be strings, files or a function that gives .*, got int$"):
+        adapt_masked_lm(build(), TOKENIZER, 3, **OPTIONS)
+    with pytest.raises(FileNotFoundError, match=r"^texts must name a file, got nothing at .*absent\.txt$"):
+        adapt_masked_lm(build(), TOKENIZER, tmp_path / "absent.txt", **OPTIONS)
+    with monkeypatch.context() as patch:
+        patch.setattr(TOKENIZER, "_special_tokens_map", {**TOKENIZER._special_tokens_map, "mask_token": None})
+        with pytest.raises(ValueError, match=r"^tokenizer must have a mask piece, got none$"):
+            adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
+    small = BertForMaskedLM(BertConfig(vocab_size=7, **SIZES))
+    with pytest.raises(ValueError, match=r"^tokenizer must have at most the model's 7 pieces, got 18$"):
+        adapt_masked_lm(small, TOKENIZER, TEXTS, **OPTIONS)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"):
+        adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
+
+
+def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
+    model = build()
+    model.lm_head.bias.data[0] = math.nan
+    with pytest.raises(ValueError, match=r"^loss must stay finite, got nan up to step 2$"):
+        run(model, tmp_path)
+    assert list(tmp_path.rglob("checkpoint-*")) == []
+
+
+# perplexity
+
+
+def plain_perplexity(
+    model: nn.Module, texts: list[str], *, share: float = 0.15, seed: int = 0, room: int = 15
+) -> float:
+    model = model.double().eval()
+    losses = []
+    for text in texts:
+        ids = pieces_of(text)
+        for start in range(0, len(ids), room):
+            row = [0, *ids[start : start + room], 2]
+            count = max(1, round(share * (len(row) - 2)))
+            chosen = random.Random(f"{seed} {row}").sample(range(1, len(row) - 1), count)
+            masked = [TOKENIZER.mask_token_id if i in chosen else id_ for i, id_ in enumerate(row)]
+            with torch.no_grad():
+                scores = model(input_ids=torch.tensor([masked])).logits[0]
+            losses += [float(scores[i].exp().sum().log() - scores[i, row[i]]) for i in chosen]
+    return math.exp(sum(losses) / len(losses))
+
+
+def test_perplexity_is_the_plain_loop() -> None:
+    texts = [*TEXTS, " ".join(["gato runs"] * 9)]
+    for options in ({}, {"share": 0.4}, {"seed": 3}):
+        named = {"mlm_probability" if name == "share" else name: value for name, value in options.items()}
+        found = perplexity(build(), TOKENIZER, texts, max_length=17, **named)
+        assert found == pytest.approx(plain_perplexity(build(), texts, **options), rel=1e-5)
+    assert perplexity(build(), TOKENIZER, texts, max_length=17, truncation=True) != found
+
+
+def test_perplexity_depends_neither_on_batches_nor_on_order() -> None:
+    model = build()
+    expected = perplexity(model, TOKENIZER, TEXTS, max_length=17)
+    for batch_size in (1, 3, 64):
+        found = perplexity(model, TOKENIZER, TEXTS[::-1], max_length=17, batch_size=batch_size)
+        assert found == pytest.approx(expected, rel=1e-6)
+    assert perplexity(model, TOKENIZER, TEXTS, max_length=17) == expected
+    assert perplexity(model, TOKENIZER, TEXTS, max_length=17, seed=1) != pytest.approx(expected, rel=1e-3)
+
+
+def test_perplexity_by_language_leaves_modes_and_random_state() -> None:
+    model = build()
+    model.lm_head.eval()
+    parts = {"es": TEXTS[:9], "en": lambda: iter(TEXTS[9:])}
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    found = perplexity(model, TOKENIZER, parts, max_length=17)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
+    assert not model.lm_head.training
+    assert list(found) == ["es", "en"]
+    assert found["en"] == perplexity(model, TOKENIZER, TEXTS[9:], max_length=17)
+    with pytest.raises(ValueError, match=r"^texts\['yo'\] must hold at least one text with a piece, got none$"):
+        perplexity(model, TOKENIZER, {"es": TEXTS, "yo": [" "]}, max_length=17)
+    with pytest.raises(ValueError, match=r"^mlm_probability must lie between 0 and 1, got 2$"):
+        perplexity(model, TOKENIZER, TEXTS, mlm_probability=2)
+
+
+# switch_points
+
+
+def spoken(text: str) -> TaggedSentence:
+    words, languages = zip(*(part.split("/") for part in text.split()), strict=True)
+    return TaggedSentence(words, ("X",) * len(words), languages)
+
+
+SENTENCES = [
+    spoken("gato/es runs/en sleeping/en casa/es"),
+    spoken("the/OTHER gato/es ./OTHER perro/es ./OTHER runs/en"),
+    spoken("sleep/en"),
+    spoken("runs/en gato/MIXED casa/es perro/es"),
+]
+KINDS = ["RSRS", "NRNRNS", "R", "RSSR"]
+
+
+def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[tuple[float, bool]]]:
+    """Mask words in rows of one sentence, one row a pass."""
+    model = model.double().eval()
+    found: dict[str, list[tuple[float, bool]]] = {"S": [], "R": [], "N": []}
+    for sentence, kinds in zip(SENTENCES, KINDS, strict=True):
+        spans, row = [], [0]
+        for word in sentence.words:
+            ids = pieces_of(word)
+            spans.append(range(len(row), len(row) + len(ids)))
+            row += ids
+        row.append(2)
+        step = len(spans) if folds is None else folds
+        for fold in range(step):
+            words = range(fold, len(spans), step)
+            masked = [TOKENIZER.mask_token_id if any(i in spans[w] for w in words) else x for i, x in enumerate(row)]
+            with torch.no_grad():
+                scores = model(input_ids=torch.tensor([masked])).logits[0].log_softmax(-1)
+            for word in words:
+                found[kinds[word]] += [
+                    (-float(scores[i, row[i]]), int(scores[i].argmax()) == row[i]) for i in spans[word]
+                ]
+    return found
+
+
+@pytest.mark.parametrize("folds", [None, 1, 2, 3])
+def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
+    model = build()
+    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=4, **OPTIONS)  # some guesses are right
+    result = switch_points(model, TOKENIZER, SENTENCES, folds=folds, max_length=17, batch_size=3)
+    assert model.training
+    expected = plain_switch_points(model, folds)
+    for name, kind in (("switch", "S"), ("rest", "R"), ("no_language", "N")):
+        score, scores = getattr(result, name), expected[kind]
+        assert score.pieces == len(scores)
+        assert score.words == sum(kinds.count(kind) for kinds in KINDS)
+        assert score.loss == pytest.approx(sum(loss for loss, _ in scores) / len(scores), rel=1e-5)
+        assert score.accuracy == pytest.approx(sum(hit for _, hit in scores) / len(scores))
+    assert 0 < result.rest.accuracy < 1
+
+
+def test_switch_points_of_other_tags() -> None:
+    counts = switch_points(build(), TOKENIZER, SENTENCES, max_length=17, no_language={"OTHER", "MIXED"})
+    assert (counts.switch.words, counts.rest.words, counts.no_language.words) == (4, 7, 4)
+    alone = switch_points(build(), TOKENIZER, SENTENCES[2:3], max_length=17)
+    assert alone.rest.words == 1
+    assert alone.switch.words == alone.switch.pieces == 0
+    assert math.isnan(alone.switch.accuracy)
+    assert math.isnan(alone.switch.loss)
+
+
+def test_long_sentences_lose_no_word() -> None:
+    sentence = spoken(" ".join(["gato/es", "runs/en"] * 9))
+    result = switch_points(build(), TOKENIZER, [sentence], max_length=17)
+    assert (result.switch.words, result.rest.words) == (17, 1)
+    assert result.switch.pieces + result.rest.pieces == 36
+    model = build()
+    spy = Spy(model)
+    switch_points(model, TOKENIZER, [sentence], max_length=17, batch_size=1)
+    assert {batch["input_ids"].shape[1] for batch in spy.batches} == {16, 10}  # 7, 7 and 4 words of two pieces
+
+
+def test_wrong_sentences() -> None:
+    model = build()
+    with pytest.raises(ValueError, match=r"^sentences\[0\]\.languages must be one language a word, got none$"):
+        switch_points(model, TOKENIZER, [TaggedSentence(("gato",), ("X",))], max_length=17)
+    with pytest.raises(ValueError, match=r"^sentences must hold at least one word with a piece, got none$"):
+        switch_points(model, TOKENIZER, [], max_length=17)
+    with pytest.raises(ValueError, match=r"^sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3$"):
+        switch_points(model, TOKENIZER, [spoken("gato/es runs./en")], max_length=4)
+    with pytest.raises(ValueError, match=r"^folds must be a positive integer, got 0$"):
+        switch_points(model, TOKENIZER, SENTENCES, folds=0)
+
+
+def test_on_sagt(data_folder: Path) -> None:
+    files = sorted((data_folder / "code_switched" / "ud_turkish_german_sagt").glob("*dev*.conllu"))
+    sentences = read_conllu(files[0], language="misc:CSID")[:20]
+    result = switch_points(build(), TOKENIZER, sentences, folds=4, max_length=29)
+    assert sum(score.words for score in result) == sum(map(len, sentences))
+    assert result.switch.words > 20
+    assert result.rest.words > result.switch.words
+
+
+# examples/small_encoder.py
+
+
+def write_languages(folder: Path) -> Path:
+    for language, count, seed in (("en", 120, 1), ("es", 400, 2), ("am", 60, 3)):
+        lines = build_texts(count, seed)
+        if language == "am":
+            lines = [line.translate({ord(letter): ord(letter) + 0x1200 - 97 for letter in line}) for line in lines]
+        text = "\n".join(f"{line} {language}{i}" for i, line in enumerate(lines))
+        if language == "es":
+            (folder / "es.txt").write_text(text, "utf-8")
+        else:
+            (folder / f"{language}.txt.xz").write_bytes(lzma.compress(text.encode()))
+    return folder
+
+
+def test_small_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    import small_encoder as example
+
+    recipe = {**example.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
+    monkeypatch.setitem(example.RECIPES, "tiny", recipe)
+    options = {
+        "languages": ["en", "es", "am"],
+        "leave_out": ["am"],
+        "text": write_languages(tmp_path),
+        "max_steps": 30,
+        "device": "cpu",
+        "progress": False,
+    }
+    folder = example.small_encoder("tiny", cache=tmp_path / "one", **options)
+    report = json.loads((folder / "report.json").read_text())
+    assert list(report["languages"]) == ["en", "es"]
+    english, spanish = report["languages"].values()
+    assert (english["lines"], spanish["lines"]) == (108, 360)
+    ratio = math.sqrt(108) / (math.sqrt(108) + math.sqrt(360))
+    assert english["share"] == pytest.approx(ratio, abs=0.01)
+    assert all(row["after"] < 0.7 * row["before"] for row in (english, spanish))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    assert len(tokenizer) <= 420
+    ids = tokenizer("gato ሀለ你")["input_ids"]
+    assert tokenizer.unk_token_id not in ids
+    assert tokenizer.decode(ids) == "<s> gato ሀለ你</s>"
+    model = XLMRobertaForMaskedLM.from_pretrained(folder)
+    assert model.config.num_hidden_layers == 2
+    parts = {"one": TEXTS[:9], "other": TEXTS[9:]}
+    perplexities = perplexity(model, tokenizer, parts, max_length=64)
+    assert max(perplexities.values()) < len(tokenizer)
+
+    monkeypatch.setattr(example, "adapt_masked_lm", None)  # the second call trains nothing
+    assert example.small_encoder("tiny", cache=tmp_path / "one", **options) == folder
+    with pytest.raises(ValueError, match=r"^cache must hold an encoder of these settings, got "):
+        example.small_encoder("tiny", cache=tmp_path / "one", **options, seed=1)
+
+
+def test_small_encoder_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    import small_encoder as example
+
+    recipe = {**example.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
+    monkeypatch.setitem(example.RECIPES, "tiny", recipe)
+    options = {"languages": ["en"], "text": write_languages(tmp_path), "max_steps": 3, "device": "cpu"}
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(example, "adapt_masked_lm", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            example.small_encoder("tiny", cache=tmp_path / "one", **options)
+    pieces = (tmp_path / "one" / "training" / "tokenizer" / "tokenizer.json").read_text("utf-8")
+    folder = example.small_encoder("tiny", cache=tmp_path / "one", **options)
+    first, last = (json.loads(text)["model"] for text in (pieces, (folder / "tokenizer.json").read_text("utf-8")))
+    assert first == last
+    assert not (folder / "training").exists()
+
+
+def test_small_encoder_leaves_chinese_wikipedia_out(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    monkeypatch.setenv("POLYEMBED_DATA", str(data_folder))
+    import small_encoder as example
+
+    folder = example.text_folder()
+    assert len(example.read_lines(folder, "zh", None, "no-wikipedia")) == 19082
+    assert len(example.read_lines(folder, "zh", None, "all")) == 63845
