@@ -321,6 +321,21 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
     ]
 
 
+def fusion(name: str, build: Callable[[], nn.Module], layers: int = 3, hidden: int = 4, **options: Any) -> Case:
+    """Hidden states of all layers, side by side on the last axis of one tensor."""
+
+    def call(module: nn.Module, batch: Batch) -> Tensor:
+        return module(list(batch["states"].chunk(layers, -1)), batch["mask"])
+
+    short = (
+        lambda batch: {**batch, "states": batch["states"][0]},
+        ValueError,
+        rf"^hidden_states\[0\] must have the axes \(batch, seq, hidden\), got shape \(4, {hidden}\)$",
+    )
+    made = masked("states", layers * hidden)
+    return Case(name, build, made, call, padded=("states",), wordwise=True, wrong=(short,), **options)
+
+
 LSTM = {COMPILE: "torch compiles no LSTM"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
 TRANSFORMER_SOFTMAX = tagger(
@@ -328,6 +343,25 @@ TRANSFORMER_SOFTMAX = tagger(
 )
 
 CASES: list[Case] = [
+    fusion("LastLayer", pe.LastLayer),
+    fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
+    fusion("ScalarMix", lambda: pe.ScalarMix(3)),
+    fusion("DLFA", lambda: pe.DLFA(4, 1, reduction_ratio=2)),
+    fusion("DLFA.literal", lambda: pe.DLFA(4, 0, reduction_ratio=2, weighting="literal", branches="global")),
+    Case(
+        "AIF",
+        lambda: pe.AIF(4, reduction_ratio=2, branches="local"),
+        masked("x", 4),
+        padded=("x",),
+        wordwise=True,
+        wrong=(
+            (
+                lambda batch: {**batch, "x": batch["x"][..., :-1]},
+                ValueError,
+                r"^x must have a last axis of size 4, got shape \(13, 4, 3\)$",
+            ),
+        ),
+    ),
     combiner("ConcatCombiner", lambda: pe.ConcatCombiner(DIMS)),
     combiner("LinearCombiner", lambda: pe.LinearCombiner(DIMS, 7), permute=permute_linear),
     combiner("LinearCombiner.bias", lambda: pe.LinearCombiner(DIMS, 7, bias=True), permute=permute_linear),

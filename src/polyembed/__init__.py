@@ -17,7 +17,15 @@ from polyembed.embeddings import (
     UniqueWords,
     bake,
 )
-from polyembed.encoders import LSTMSequenceEncoder, TransformerSequenceEncoder
+from polyembed.encoders import (
+    AIF,
+    DLFA,
+    LastLayer,
+    LayerAverage,
+    LSTMSequenceEncoder,
+    ScalarMix,
+    TransformerSequenceEncoder,
+)
 from polyembed.tagging import CRF, Constraints, CRFDecoder, SequenceTagger, SoftmaxDecoder, VotingEnsemble
 from polyembed.text import (
     CharacterSpelling,
@@ -35,7 +43,9 @@ from polyembed.transfer import align, bli
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 __all__ = [
+    "AIF",
     "CRF",
+    "DLFA",
     "AttentionCombiner",
     "BPEmbVectors",
     "BakedEmbedding",
@@ -50,6 +60,8 @@ __all__ = [
     "HierarchicalMetaEmbedding",
     "JoinedVectors",
     "LSTMSequenceEncoder",
+    "LastLayer",
+    "LayerAverage",
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
@@ -58,6 +70,7 @@ __all__ = [
     "PieceSpelling",
     "PieceTransformer",
     "Pieces",
+    "ScalarMix",
     "SchemeTransliterator",
     "SequenceTagger",
     "SoftmaxDecoder",
