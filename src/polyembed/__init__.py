@@ -23,6 +23,7 @@ from polyembed.encoders import (
     LastLayer,
     LayerAverage,
     LSTMSequenceEncoder,
+    PretrainedWordEncoder,
     ScalarMix,
     TransformerSequenceEncoder,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "PieceSpelling",
     "PieceTransformer",
     "Pieces",
+    "PretrainedWordEncoder",
     "ScalarMix",
     "SchemeTransliterator",
     "SequenceTagger",
