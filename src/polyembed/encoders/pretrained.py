@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, check_dim, check_mask, class_name, must, require
 from polyembed._pretrained import repr_call
 from polyembed.encoders.fusion import LastLayer, LayerFusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
@@ -168,6 +168,8 @@ class PretrainedWordEncoder(WordEncoder):
         Returns:
             ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
         """
+        check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
+        check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
         if pieces.word_index.device.type == "cpu" and not torch.compiler.is_compiling():
             pieces.check()
         num_words = count_words(pieces) if num_words is None else num_words
@@ -226,6 +228,7 @@ class PretrainedWordEncoder(WordEncoder):
         config: Any = self.model.config
         return {
             "model": config.to_dict(),
+            "pooler": getattr(self.model, "pooler", None) is not None,
             "fusion": self.fusion,
             "pooling": self.pooling,
             "freeze": self.freeze,
@@ -252,12 +255,14 @@ class PretrainedWordEncoder(WordEncoder):
         from transformers import AutoConfig, AutoModel
 
         files = {key: config.pop(key) for key in list(config) if key.startswith(TOKENIZER_FILE)}
-        given = dict(config.pop("model"))
+        given, pooler = dict(config.pop("model")), config.pop("pooler")
         # On the CPU, since buffers that are in no state dict are filled here; their random numbers are nobody's.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             model = AutoModel.from_config(  # type: ignore[no-untyped-call]
                 AutoConfig.for_model(given.pop("model_type"), **given)
             )
+        if not pooler and hasattr(model, "pooler"):
+            model.pooler = None
         return cls(model, _open_tokenizer(files) if files else None, **config)
 
     def __repr__(self) -> str:
