@@ -17,6 +17,7 @@ TEN_LETTERS = "abcdefghij"
 TRAINS = "every_parameter_gets_a_gradient"
 COMPILE = "compiles_as_one_graph"
 LOW = "low_precision_is_close"
+BOOL = "a_mask_is_bool"
 
 
 def ids(rows: int, width: int) -> Batch:
@@ -338,6 +339,40 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
     ]
 
 
+def fusion(name: str, build: Callable[[], nn.Module], layers: int = 3, hidden: int = 4, **options: Any) -> Case:
+    """Hidden states of all layers, side by side on the last axis of one tensor."""
+
+    def call(module: nn.Module, batch: Batch) -> Tensor:
+        return module(list(batch["states"].chunk(layers, -1)), batch["mask"])
+
+    short = (
+        lambda batch: {**batch, "states": batch["states"][0]},
+        ValueError,
+        rf"^hidden_states\[0\] must have the axes \(batch, seq, hidden\), got shape \(4, {hidden}\)$",
+    )
+    made = masked("states", layers * hidden)
+    return Case(name, build, made, call, padded=("states",), wordwise=True, wrong=(short,), **options)
+
+
+def words_of_pieces(rows: int, width: int) -> Batch:
+    """Ids of a tiny model's pieces, each a word of its own."""
+    return {"ids": torch.randint(5, 23, (rows, width)), "mask": mask(rows, width)}
+
+
+def tiny_bert() -> nn.Module:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(**SMALLEST, vocab_size=23, max_position_embeddings=16)
+    return BertModel(config, add_pooling_layer=False)
+
+
+def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
+    mask = batch["mask"]
+    index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1)
+    return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+
+
+SMALLEST = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 5}
 LSTM = {COMPILE: "torch compiles no LSTM"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
 TRANSFORMER_SOFTMAX = tagger(
@@ -345,6 +380,34 @@ TRANSFORMER_SOFTMAX = tagger(
 )
 
 CASES: list[Case] = [
+    Case(
+        "PretrainedWordEncoder",
+        lambda: pe.PretrainedWordEncoder(tiny_bert(), fusion=pe.ScalarMix(2), pooling="mean"),
+        words_of_pieces,
+        call_word_encoder,
+        padded=("ids",),
+        wordwise=True,
+        exceptions={TRAINS: "the bias of attention's keys has no effect", BOOL: "its mask is called piece_mask"},
+    ),
+    fusion("LastLayer", pe.LastLayer),
+    fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
+    fusion("ScalarMix", lambda: pe.ScalarMix(3)),
+    fusion("DLFA", lambda: pe.DLFA(4, 1, reduction_ratio=2)),
+    fusion("DLFA.literal", lambda: pe.DLFA(4, 0, reduction_ratio=2, weighting="literal", branches="global")),
+    Case(
+        "AIF",
+        lambda: pe.AIF(4, reduction_ratio=2, branches="local"),
+        masked("x", 4),
+        padded=("x",),
+        wordwise=True,
+        wrong=(
+            (
+                lambda batch: {**batch, "x": batch["x"][..., :-1]},
+                ValueError,
+                r"^x must have a last axis of size 4, got shape \(13, 4, 3\)$",
+            ),
+        ),
+    ),
     combiner("ConcatCombiner", lambda: pe.ConcatCombiner(DIMS)),
     combiner("LinearCombiner", lambda: pe.LinearCombiner(DIMS, 7), permute=permute_linear),
     combiner("LinearCombiner.bias", lambda: pe.LinearCombiner(DIMS, 7, bias=True), permute=permute_linear),

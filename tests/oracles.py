@@ -246,3 +246,67 @@ def precision_at(scores: dict[str, dict[str, float]], dictionary: Sequence[tuple
         ranked = sorted(scores[word], key=lambda other, row=scores[word]: row[other], reverse=True)  # type: ignore[misc]
         hits += bool(right & set(ranked[:k]))
     return hits / len(answers)
+
+
+# Layer fusion: Chen & Guo 2022, equations 1-4. `sentences[b][t]` is a vector; every branch is a dict of its parameters.
+
+
+def batch_norm(rows: Matrix, weight: Vector, bias: Vector, eps: float = 1e-5) -> Matrix:
+    """Normalise each dimension over all rows of a batch, by their own mean and variance."""
+    columns = list(zip(*rows, strict=True))
+    means = [sum(column) / len(column) for column in columns]
+    variances = [sum((x - m) ** 2 for x in column) / len(column) for column, m in zip(columns, means, strict=True)]
+    return [
+        [
+            (x - m) / math.sqrt(v + eps) * w + b
+            for x, m, v, w, b in zip(row, means, variances, weight, bias, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def aif_branch(rows: Matrix, branch: dict[str, Matrix]) -> Matrix:
+    """B(C2(ReLU(B(C1(rows))))), equations 1 and 2."""
+    narrow = [matvec(branch["down"], row, branch["down_bias"]) for row in rows]
+    narrow = batch_norm(narrow, branch["down_norm"], branch["down_norm_bias"])
+    wide = [matvec(branch["up"], [max(0.0, x) for x in row], branch["up_bias"]) for row in narrow]
+    return batch_norm(wide, branch["up_norm"], branch["up_norm_bias"])
+
+
+def aif_weight(sentences: list[Matrix], kinds: tuple[str, str], branches: list[dict[str, Matrix]]) -> list[Matrix]:
+    """The sigmoid of equation 3: global branches see each sentence's mean, local ones each position."""
+    total = [[[0.0] * len(x) for x in sentence] for sentence in sentences]
+    for kind, branch in zip(kinds, branches, strict=True):
+        if kind == "global":
+            means = [[sum(column) / len(s) for column in zip(*s, strict=True)] for s in sentences]
+            maps = [[found] * len(s) for found, s in zip(aif_branch(means, branch), sentences, strict=True)]
+        else:
+            rows = iter(aif_branch([x for sentence in sentences for x in sentence], branch))
+            maps = [[next(rows) for _ in sentence] for sentence in sentences]
+        total = [[add(x, y) for x, y in zip(s, m, strict=True)] for s, m in zip(total, maps, strict=True)]
+    return [[[1 / (1 + math.exp(-x)) for x in row] for row in sentence] for sentence in total]
+
+
+def dlfa(lower: Matrix, last: Matrix, weight: Matrix) -> Matrix:
+    """Equation 4 for one sentence."""
+    return [
+        [a * w + b * (1 - w) for a, b, w in zip(x, y, ws, strict=True)]
+        for x, y, ws in zip(lower, last, weight, strict=True)
+    ]
+
+
+def pool_words(pieces: Matrix, word_index: Sequence[int], num_words: int, pooling: str) -> Matrix:
+    """One vector a word, by a loop over words."""
+    found = []
+    for word in range(num_words):
+        own = [piece for piece, index in zip(pieces, word_index, strict=True) if index == word]
+        columns = list(zip(*own, strict=True)) if own else [()] * len(pieces[0])
+        reduce = {
+            "first": lambda c: c[0],
+            "last": lambda c: c[-1],
+            "sum": sum,
+            "max": max,
+            "mean": lambda c: sum(c) / len(c),
+        }[pooling]
+        found.append([float(reduce(column)) if column else 0.0 for column in columns])
+    return found

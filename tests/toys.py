@@ -91,9 +91,9 @@ class ToyWordEncoder(Configurable, nn.Module):
                 ids[row, column], index[row, column] = piece, word
         return Pieces(ids, index >= 0, index), mask
 
-    def forward(self, pieces: Pieces) -> Tensor:
+    def forward(self, pieces: Pieces, num_words: int | None = None) -> Tensor:
         vectors = self.embedding(pieces.piece_ids)
-        num_words = int(pieces.word_index.max()) + 1
+        num_words = int(pieces.word_index.max()) + 1 if num_words is None else num_words
         belongs = pieces.word_index[:, None, :] == torch.arange(num_words)[None, :, None]
         return belongs.to(vectors) @ vectors + (vectors * pieces.piece_mask[..., None]).sum(1, keepdim=True)
 

@@ -17,7 +17,16 @@ from polyembed.embeddings import (
     UniqueWords,
     bake,
 )
-from polyembed.encoders import LSTMSequenceEncoder, TransformerSequenceEncoder
+from polyembed.encoders import (
+    AIF,
+    DLFA,
+    LastLayer,
+    LayerAverage,
+    LSTMSequenceEncoder,
+    PretrainedWordEncoder,
+    ScalarMix,
+    TransformerSequenceEncoder,
+)
 from polyembed.tagging import CRF, Constraints, CRFDecoder, SequenceTagger, SoftmaxDecoder, VotingEnsemble
 from polyembed.text import (
     CharacterSpelling,
@@ -35,7 +44,9 @@ from polyembed.transfer import RepresentationTransformationNetwork, align, bli, 
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 __all__ = [
+    "AIF",
     "CRF",
+    "DLFA",
     "AttentionCombiner",
     "BPEmbVectors",
     "BakedEmbedding",
@@ -50,6 +61,8 @@ __all__ = [
     "HierarchicalMetaEmbedding",
     "JoinedVectors",
     "LSTMSequenceEncoder",
+    "LastLayer",
+    "LayerAverage",
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
@@ -59,7 +72,9 @@ __all__ = [
     "PieceSpelling",
     "PieceTransformer",
     "Pieces",
+    "PretrainedWordEncoder",
     "RepresentationTransformationNetwork",
+    "ScalarMix",
     "SchemeTransliterator",
     "SequenceTagger",
     "SoftmaxDecoder",

@@ -117,8 +117,8 @@ class RecurrentWordEncoder(ToyWordEncoder):
         super().__init__(embedding_dim, num_pieces)
         self.recurrent = nn.GRU(embedding_dim, embedding_dim, batch_first=True)
 
-    def forward(self, pieces: pe.Pieces) -> Tensor:
-        return self.recurrent(super().forward(pieces))[0]
+    def forward(self, pieces: pe.Pieces, num_words: int | None = None) -> Tensor:
+        return self.recurrent(super().forward(pieces, num_words))[0]
 
 
 def test_embedders_that_cannot_run_stacked_are_called_in_turn() -> None:

@@ -1,5 +1,23 @@
-"""A vector for each word in its context."""
+"""A vector per word in its sentence: fusion of layers, pooling of pieces, word and sequence encoders."""
 
+from polyembed.encoders.fusion import AIF, DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
+from polyembed.encoders.pooling import pool_sequence, pool_words
+from polyembed.encoders.pretrained import PretrainedWordEncoder
 from polyembed.encoders.sequence import LSTMSequenceEncoder, SequenceEncoder, TransformerSequenceEncoder
+from polyembed.encoders.word_encoder import WordEncoder
 
-__all__ = ["LSTMSequenceEncoder", "SequenceEncoder", "TransformerSequenceEncoder"]
+__all__ = [
+    "AIF",
+    "DLFA",
+    "LSTMSequenceEncoder",
+    "LastLayer",
+    "LayerAverage",
+    "LayerFusion",
+    "PretrainedWordEncoder",
+    "ScalarMix",
+    "SequenceEncoder",
+    "TransformerSequenceEncoder",
+    "WordEncoder",
+    "pool_sequence",
+    "pool_words",
+]

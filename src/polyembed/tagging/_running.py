@@ -44,14 +44,16 @@ def run_stacked(
     Parameters are stacked anew at each call, so that they may train; what the members share is used as it is. Tables
     that they do not share are not stacked: each looks up its few rows.
     """
-    members[0].check_inputs(inputs, arguments[-1])
+    mask = arguments[-1]
+    members[0].check_inputs(inputs, mask)
+    num_words = (mask.shape[1],) if isinstance(inputs, Pieces) and mask is not None else ()
     embedders = [member.embedder for member in members]
     heads = [_Head(member, method) for member in members]
     with sdpa_kernel(SDPBackend.MATH):  # the others have no rule for torch.vmap, or none on some devices
         if stack_embedders and _share_tables(embedders):
-            vectors, apart = _call(embedders, inputs, apart=False)
+            vectors, apart = _call(embedders, inputs, *num_words, apart=False)
         else:
-            vectors, apart = torch.stack([embedder(inputs) for embedder in embedders]), True
+            vectors, apart = torch.stack([embedder(inputs, *num_words) for embedder in embedders]), True
         results, apart = _call(heads, vectors, *arguments, apart=apart)
     return results if apart else results.expand(len(members), *results.shape)
 
@@ -71,7 +73,7 @@ class _Head(nn.Module):
 
 
 def _call(
-    modules: Sequence[nn.Module], x: Tensor | Pieces, *arguments: Tensor | None, apart: bool
+    modules: Sequence[nn.Module], x: Tensor | Pieces, *arguments: Tensor | int | None, apart: bool
 ) -> tuple[Tensor, bool]:
     """Call all modules; `apart` says whether each has its own `x`, on the first axis, and then its own result."""
     tensors = [_tensors(module) for module in modules]

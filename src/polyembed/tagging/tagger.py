@@ -116,8 +116,14 @@ class SequenceTagger(WordTagger):
             Words' features in context.
         """
         self.check_inputs(inputs, mask)
-        x: Tensor = self.embedder(inputs)
+        x: Tensor = self._embed(inputs, mask)
         return x if self.encoder is None else self.encoder(x, mask)
+
+    def _embed(self, inputs: Tensor | Pieces, mask: Tensor | None) -> Tensor:
+        """Give the words' vectors; a word encoder counts words by the mask, without reading the pieces."""
+        known = isinstance(inputs, Pieces) and mask is not None
+        x: Tensor = self.embedder(inputs, mask.shape[1]) if known and mask is not None else self.embedder(inputs)
+        return x
 
     def forward(
         self,

@@ -5,7 +5,7 @@ from polyembed.text.error_rate import character_error_rate, fold_devanagari
 from polyembed.text.hinglish import HINGLISH_WORDS
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
-from polyembed.text.pieces import Pieces
+from polyembed.text.pieces import Pieces, align_words
 from polyembed.text.romanize import social_romanizations, synthetic_pairs
 from polyembed.text.spelling import CharacterSpelling, PieceSpelling, Spelling
 from polyembed.text.tagsets import tags_of, to_universal
@@ -31,6 +31,7 @@ __all__ = [
     "Spelling",
     "Transliterator",
     "WordPrior",
+    "align_words",
     "character_error_rate",
     "fold_devanagari",
     "social_romanizations",

@@ -1,9 +1,16 @@
-"""The pieces of a batch of sentences, and the word that each belongs to."""
+"""Sentences cut into the pieces of a sub-word model, and the word that each piece belongs to."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+from polyembed._checks import check_choice, check_positive, class_name, must, require
+
+OVERFLOW = ("error", "truncate", "window")
+UNLIMITED = 10**9  # tokenizers without a limit say 10**30
 
 
 class Pieces(NamedTuple):
@@ -19,3 +26,200 @@ class Pieces(NamedTuple):
     piece_ids: Int[Tensor, "batch piece"]
     piece_mask: Bool[Tensor, "batch piece"]
     word_index: Int[Tensor, "batch piece"]
+
+    def check(self) -> None:
+        """Require that words are numbered 0, 1, 2, ... in the order of their pieces; reads the values.
+
+        Raises:
+            ValueError: A gap, a word out of order, or a masked piece with a word; shapes that differ.
+        """
+        shape = tuple(self.piece_ids.shape)
+        for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
+            require(tuple(part.shape) == shape, name, f"have shape {shape}", tuple(part.shape))
+        hidden = self.word_index.ge(0) & ~self.piece_mask
+        require(not bool(hidden.any()), "word_index", "be -1 where piece_mask is off", "a word")
+        top = self.word_index.cummax(1).values if self.word_index.numel() else self.word_index
+        before = torch.cat([top.new_full((len(top), 1), -1), top[:, :-1]], 1)
+        wrong = self.word_index.ge(0) & (self.word_index != before) & (self.word_index != before + 1)
+        if bool(wrong.any()):
+            row, place = wrong.nonzero()[0].tolist()
+            rule = "count words 0, 1, 2, ... in the order of their pieces"
+            got = f"word {self.word_index[row, place]} after word {before[row, place]}"
+            raise ValueError(must(f"word_index[{row}]", rule, got))
+
+
+class SpecialPieces(NamedTuple):
+    """The pieces that a tokenizer puts around every sentence.
+
+    Attributes:
+        before: Ids, ``[CLS]`` for BERT.
+        after: Ids, ``[SEP]`` for BERT.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def align_words(
+    sentences: Sequence[Sequence[str]],
+    tokenizer: Any,
+    *,
+    max_length: int | None = None,
+    overflow: Literal["error", "truncate", "window"] = "error",
+) -> Pieces:
+    """Cut sentences of words into pieces, each with the number of its word.
+
+    Every word is cut by itself, as the tokenizer cuts words that are split already, so no piece crosses a word and
+    labels never shift. A word that the tokenizer drops (a zero-width space, the empty string, a lone surrogate) gets
+    the unknown piece.
+
+    Args:
+        sentences: Lists of words; an empty one has its special pieces alone.
+        tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor`` (which has no special pieces).
+        max_length: The most pieces of a sentence, special ones included; the tokenizer's own limit if None.
+        overflow: What to do with a longer sentence: ``"error"``; ``"truncate"``: words that do not fit whole have no
+            pieces (a word encoder gives them zeros); ``"window"``: leave it as it is, for an encoder that reads long
+            sentences in overlapping windows, as `PretrainedWordEncoder` does.
+
+    Returns:
+        Pieces on the CPU, padded.
+
+    Raises:
+        ValueError: A sentence beyond the limit under ``"error"``, a limit that leaves no room.
+        TypeError: No tokenizer, a string in the place of a list of words, or words that are no strings.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> from transformers import PreTrainedTokenizerFast
+        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}, unk_token="[UNK]"))
+        >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        >>> pieces = align_words([["me", "gusta"]], PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]"))
+        >>> pieces.piece_ids.tolist(), pieces.word_index.tolist()
+        ([[1, 2, 3]], [[0, 1, 1]])
+    """
+    check_choice("overflow", overflow, OVERFLOW)
+    _check_words(sentences)
+    special = special_pieces(tokenizer)
+    limit = piece_limit(tokenizer) if max_length is None else max_length
+    if limit is not None:
+        check_positive(max_length=limit)
+        room = limit - len(special.before) - len(special.after)
+        require(room > 0, "max_length", "leave room beside the special pieces", limit)
+    unknown = _unknown_id(tokenizer)
+    cut = _cut_words(dict.fromkeys(word for words in sentences for word in words), tokenizer)
+    rows: list[list[int]] = []
+    owners: list[list[int]] = []
+    for row, words in enumerate(sentences):
+        ids, index = list(special.before), [-1] * len(special.before)
+        for number, word in enumerate(words):
+            pieces = cut[word] or [unknown]
+            if limit is not None and overflow != "window" and len(ids) + len(pieces) + len(special.after) > limit:
+                if overflow == "truncate":
+                    break
+                rule = f"have at most {limit} pieces (overflow='window' or 'truncate' takes longer ones)"
+                count = sum(len(cut[word] or [unknown]) for word in words) + len(special.before) + len(special.after)
+                raise ValueError(must(f"sentences[{row}]", rule, count))
+            ids += pieces
+            index += [number] * len(pieces)
+        rows.append([*ids, *special.after])
+        owners.append([*index, *[-1] * len(special.after)])
+    width = max(map(len, rows), default=0)
+    pad = _padding_id(tokenizer)
+
+    def padded(lists: list[list[int]], filler: int) -> Tensor:
+        filled = [[*items, *[filler] * (width - len(items))] for items in lists]
+        return torch.tensor(filled, dtype=torch.int64).reshape(len(lists), width)
+
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    mask = torch.arange(width) < lengths[:, None]
+    return Pieces(padded(rows, pad), mask, padded(owners, -1))
+
+
+def special_pieces(tokenizer: Any) -> SpecialPieces:
+    """Find the pieces that a tokenizer puts around every sentence.
+
+    Args:
+        tokenizer: As in `align_words`.
+
+    Returns:
+        Their ids; none for a SentencePiece model.
+
+    Raises:
+        TypeError: No tokenizer.
+    """
+    if _is_sentencepiece(tokenizer):
+        return SpecialPieces((), ())
+    if not callable(tokenizer):
+        raise TypeError(must("tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)))
+    bare = _encode([["a"]], tokenizer, special=False)[0]
+    full = _encode([["a"]], tokenizer, special=True)[0]
+    for start in range(len(full) - len(bare) + 1):
+        if bare and full[start : start + len(bare)] == bare:
+            return SpecialPieces(tuple(full[:start]), tuple(full[start + len(bare) :]))
+    raise TypeError(must("tokenizer", "put special pieces before and after a sentence only", f"{bare} to {full}"))
+
+
+def piece_limit(tokenizer: Any) -> int | None:
+    """Read a tokenizer's own limit.
+
+    Args:
+        tokenizer: As in `align_words`.
+
+    Returns:
+        The most pieces of a sentence, special ones included; None where there is no limit.
+    """
+    limit = getattr(tokenizer, "model_max_length", None)
+    return None if limit is None or limit > UNLIMITED else int(limit)
+
+
+def _check_words(sentences: Sequence[Sequence[str]]) -> None:
+    for row, words in enumerate(sentences):
+        if isinstance(words, str):
+            raise TypeError(must(f"sentences[{row}]", "be a list of words", f"the string {words!r}"))
+        for place, word in enumerate(words):
+            if not isinstance(word, str):
+                raise TypeError(must(f"sentences[{row}][{place}]", "be a string", class_name(word)))
+
+
+def _cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
+    """Cut each word by itself; what the tokenizer cannot take or drops has no pieces."""
+    sound = [word for word in words if word and _is_text(word)]
+    if not sound:
+        cut = []
+    elif _is_sentencepiece(tokenizer):
+        cut = tokenizer.encode(sound, out_type=int)
+    else:
+        cut = _encode([[word] for word in sound], tokenizer, special=False)
+    found = {word: list(ids) for word, ids in zip(sound, cut, strict=True)}
+    return {word: found.get(word, []) for word in words}
+
+
+def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> list[list[int]]:
+    # nothing is too long yet: sentences are put together later
+    options = {"add_special_tokens": special, "truncation": False, "padding": False, "verbose": False}
+    ids: list[list[int]] = tokenizer(sentences, is_split_into_words=True, **options)["input_ids"]
+    return ids
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_sentencepiece(tokenizer: Any) -> bool:
+    return hasattr(tokenizer, "piece_to_id") and hasattr(tokenizer, "unk_id")
+
+
+def _unknown_id(tokenizer: Any) -> int:
+    found = tokenizer.unk_id() if _is_sentencepiece(tokenizer) else tokenizer.unk_token_id
+    if found is None:  # byte-level models know everything but the empty word
+        found = next((i for i in (tokenizer.mask_token_id, tokenizer.eos_token_id) if i is not None), 0)
+    return int(found)
+
+
+def _padding_id(tokenizer: Any) -> int:
+    found = tokenizer.pad_id() if _is_sentencepiece(tokenizer) else tokenizer.pad_token_id
+    return 0 if found is None or found < 0 else int(found)

@@ -1,0 +1,141 @@
+"""From the hidden states of pieces to one vector a word, or one a sentence."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from polyembed._checks import check_choice, check_dim, check_ids, check_mask, require
+from polyembed.functional.masking import masked_max, masked_mean
+
+WordPooling = Literal["first", "last", "mean", "max", "sum"]
+SequencePooling = Literal["cls", "mean", "max"]
+WORD_POOLINGS = ("first", "last", "mean", "max", "sum")
+SEQUENCE_POOLINGS = ("cls", "mean", "max")
+
+
+def pool_words(
+    hidden: Float[Tensor, "batch piece dim"],
+    word_index: Int[Tensor, "batch piece"],
+    num_words: int,
+    *,
+    pooling: WordPooling = "first",
+) -> Float[Tensor, "batch word dim"]:
+    """Reduce the vectors of each word's pieces to one: ``out[b, w] = pool(hidden[b, p] : word_index[b, p] = w)``.
+
+    A word without pieces gets zeros. The pieces of a word need not stand together, and pieces of no word (index -1,
+    or `num_words` and above) count for nothing, whatever they hold. Sums accumulate in at least float32. Where several
+    pieces are a maximum, they share its gradient.
+
+    Args:
+        hidden: Vectors of pieces, ``(batch, piece, dim)``.
+        word_index: The word that each piece belongs to; -1 for special pieces and padding.
+        num_words: How many words to give.
+        pooling: ``"first"`` and ``"last"`` piece, ``"mean"``, ``"max"`` or ``"sum"`` over all of a word.
+
+    Returns:
+        ``(batch, num_words, dim)`` in the dtype of `hidden`.
+
+    Raises:
+        ValueError: Shapes that do not fit, or another pooling.
+        TypeError: An index that is not of integers.
+
+    Example:
+        >>> hidden = torch.tensor([[[9.0], [1.0], [2.0], [5.0]]])
+        >>> index = torch.tensor([[-1, 0, 0, 2]])
+        >>> pool_words(hidden, index, 3, pooling="sum").flatten()
+        tensor([3., 0., 5.])
+    """
+    check_dim("hidden", hidden, 3, "batch, piece, dim")
+    check_ids("word_index", word_index)
+    shape = tuple(hidden.shape[:2])
+    require(tuple(word_index.shape) == shape, "word_index", f"have shape {shape}", tuple(word_index.shape))
+    require(num_words >= 0, "num_words", "be 0 or more", num_words)
+    check_choice("pooling", pooling, WORD_POOLINGS)
+    batch, num_pieces, dim = hidden.shape
+    if batch * num_pieces * num_words == 0:
+        return hidden.new_zeros(batch, num_words, dim)
+    inside = (word_index >= 0) & (word_index < num_words)
+    index = torch.where(inside, word_index, num_words).long()  # one word more, for the pieces of none
+    if pooling in ("first", "last"):
+        return _pick(hidden, index, num_words, last=pooling == "last")
+    rows = torch.where(inside[..., None], hidden, 0.0).to(torch.promote_types(hidden.dtype, torch.float32))
+    if pooling == "max":
+        rows = _share_of_max(rows, index, num_words)
+    total = _sums(rows, index, num_words)
+    if pooling == "mean":
+        ones = inside.to(rows.dtype)[..., None]
+        total = total / _sums(ones, index, num_words).clamp(min=1)
+    return total.to(hidden.dtype)
+
+
+def pool_sequence(
+    hidden: Float[Tensor, "batch seq dim"],
+    mask: Bool[Tensor, "batch seq"] | None = None,
+    *,
+    pooling: SequencePooling = "cls",
+) -> Float[Tensor, "batch dim"]:
+    """Reduce a sequence to one vector.
+
+    Args:
+        hidden: Vectors, ``(batch, seq, dim)``.
+        mask: True = valid, ``(batch, seq)``; None = all valid.
+        pooling: ``"cls"``: the first valid vector, which for BERT and its kin is that of ``[CLS]``; ``"mean"`` or
+            ``"max"`` over all valid ones.
+
+    Returns:
+        ``(batch, dim)``; zeros for a row without a valid vector.
+
+    Raises:
+        ValueError: Shapes that do not fit, or another pooling.
+        TypeError: A mask that is not bool.
+
+    Example:
+        >>> pool_sequence(torch.tensor([[[1.0], [3.0]]]), pooling="mean")
+        tensor([[2.]])
+    """
+    check_dim("hidden", hidden, 3, "batch, seq, dim")
+    check_mask(mask, hidden.shape[:2])
+    check_choice("pooling", pooling, SEQUENCE_POOLINGS)
+    if pooling == "mean":
+        return masked_mean(hidden, mask)
+    if pooling == "max":
+        return masked_max(hidden, mask)
+    if hidden.shape[1] == 0:
+        return hidden.new_zeros(hidden.shape[0], hidden.shape[2])
+    if mask is None:
+        return hidden[:, 0]
+    first = mask.int().argmax(1)[:, None, None].expand(-1, 1, hidden.shape[2])
+    return torch.where(mask.any(1, keepdim=True), hidden.gather(1, first)[:, 0], 0.0)
+
+
+def _pick(hidden: Tensor, index: Tensor, num_words: int, *, last: bool) -> Tensor:
+    """Take the first or the last piece of each word."""
+    batch, num_pieces, dim = hidden.shape
+    places = torch.arange(num_pieces, device=hidden.device).expand(batch, -1)
+    none = -1 if last else num_pieces
+    chosen = places.new_full((batch, num_words + 1), none)
+    chosen = chosen.scatter_reduce(1, index, places, "amax" if last else "amin")[:, :num_words]
+    there = chosen != none
+    rows = hidden.gather(1, torch.where(there, chosen, 0)[..., None].expand(-1, -1, dim))
+    return torch.where(there[..., None], rows, 0.0)
+
+
+def _sums(rows: Tensor, index: Tensor, num_words: int) -> Tensor:
+    """Add up the rows of each word."""
+    total = rows.new_zeros(rows.shape[0], num_words + 1, rows.shape[2])
+    return total.scatter_add(1, index[..., None].expand_as(rows), rows)[:, :num_words]
+
+
+def _share_of_max(rows: Tensor, index: Tensor, num_words: int) -> Tensor:
+    """Keep of each number what it adds to its word's maximum: all, none, or its share among equals.
+
+    A sum of these is the maximum, and as often differentiable as a sum.
+    """
+    wide = index[..., None].expand_as(rows)
+    with torch.no_grad():
+        top = rows.new_full((rows.shape[0], num_words + 1, rows.shape[2]), float("-inf"))
+        leads = rows == top.scatter_reduce(1, wide, rows, "amax").gather(1, wide)
+        count = torch.zeros_like(top).scatter_add(1, wide, leads.to(rows.dtype)).gather(1, wide)
+    return torch.where(leads, rows / count, 0.0)

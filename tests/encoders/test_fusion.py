@@ -1,0 +1,218 @@
+"""Layer fusion against loops over equations 1-4, float64, all branches and both readings."""
+
+import oracles
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import own_words
+
+import polyembed as pe
+from polyembed.encoders.fusion import BRANCHES, MaskedBatchNorm
+
+MASK = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0]], dtype=torch.bool)
+
+
+@pytest.fixture
+def states() -> list[Tensor]:
+    return list(torch.randn(4, 3, 5, 6, dtype=torch.float64).unbind())
+
+
+def shaken(module: nn.Module) -> nn.Module:
+    for parameter in module.parameters():  # norms and biases that are not their neutral selves
+        nn.init.normal_(parameter)
+    return module.double()
+
+
+def branch_of(module: nn.Module) -> dict[str, list]:
+    parts = {"down": module.down, "up": module.up, "down_norm": module.down_norm, "up_norm": module.up_norm}
+    weights = {name: part.weight.tolist() for name, part in parts.items()}
+    return {**weights, **{f"{name}_bias": part.bias.tolist() for name, part in parts.items()}}
+
+
+def weight_by_loops(aif: pe.AIF, x: Tensor, mask: Tensor) -> list[list]:
+    sentences = [row[valid].tolist() for row, valid in zip(x, mask, strict=True)]
+    return oracles.aif_weight(sentences, BRANCHES[aif.branches], [branch_of(aif.first), branch_of(aif.second)])
+
+
+def times(x: Tensor, mask: Tensor, weights: list[list]) -> list[list]:
+    """Multiply the valid vectors of each sentence."""
+    return [
+        (row[valid] * torch.tensor(weight, dtype=torch.float64)).tolist()
+        for row, valid, weight in zip(x, mask, weights, strict=True)
+    ]
+
+
+def assert_valid_equal(found: Tensor, mask: Tensor, expected: list[list]) -> None:
+    for row, valid, rows in zip(found, mask, expected, strict=True):
+        torch.testing.assert_close(row[valid], torch.tensor(rows, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
+    aif, x = shaken(pe.AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
+    spoilt = torch.where(MASK[..., None], x, float("nan"))
+    expected = weight_by_loops(aif, x, MASK)
+    assert_valid_equal(aif.weight(spoilt, MASK), MASK, expected)
+    found = aif(spoilt, MASK)
+    scaled = times(x, MASK, expected)
+    assert_valid_equal(found, MASK, scaled)
+    assert not found[~MASK].any()
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+@pytest.mark.parametrize("weighting", ["sigmoid", "literal"])
+@pytest.mark.parametrize("lower", [0, 2, 3, -1])
+def test_dlfa_is_equation_4(states: list[Tensor], weighting: str, branches: str, lower: int) -> None:
+    dlfa = shaken(pe.DLFA(6, lower, weighting=weighting, reduction_ratio=3, branches=branches)).train()
+    mean = (states[lower] + states[-1]) / 2
+    weights = weight_by_loops(dlfa.aif, mean, MASK)
+    if weighting == "literal":  # AIF(W), not its sigmoid
+        weights = times(mean, MASK, weights)
+    expected = [
+        oracles.dlfa(a[valid].tolist(), b[valid].tolist(), w)
+        for a, b, valid, w in zip(states[lower], states[-1], MASK, weights, strict=True)
+    ]
+    found = dlfa(states, MASK)
+    assert_valid_equal(found, MASK, expected)
+    assert not found[~MASK].any()
+
+
+def test_the_readings_differ(states: list[Tensor]) -> None:
+    one, other = (shaken(pe.DLFA(6, 1, weighting=name, reduction_ratio=2)) for name in ("sigmoid", "literal"))
+    other.load_state_dict(one.state_dict())
+    assert not torch.allclose(one(states, MASK), other(states, MASK))
+    low, high = torch.minimum(states[1], states[-1]), torch.maximum(states[1], states[-1])
+    mixed = one(states)
+    assert ((mixed >= low - 1e-12) & (mixed <= high + 1e-12)).all(), "a convex mix lies between its layers"
+
+
+def test_the_last_layer_with_itself_is_the_last_layer(states: list[Tensor]) -> None:
+    torch.testing.assert_close(shaken(pe.DLFA(6, 3, reduction_ratio=2))(states), states[-1])
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+def test_gradients_in_training(states: list[Tensor], branches: str) -> None:
+    dlfa = shaken(pe.DLFA(6, 1, reduction_ratio=2, branches=branches)).train()
+
+    def call(lower: Tensor, last: Tensor) -> Tensor:
+        return dlfa([lower, lower, last], MASK)
+
+    inputs = tuple(x.clone().requires_grad_() for x in (states[1], states[-1]))
+    assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
+
+
+def test_evaluation_uses_running_statistics_row_by_row(states: list[Tensor]) -> None:
+    dlfa = shaken(pe.DLFA(6, 1, reduction_ratio=2))
+    for _ in range(3):
+        dlfa.train()(states, MASK)
+    dlfa.eval()
+    together = dlfa(states, MASK)
+    for row in range(3):
+        alone = dlfa([x[row : row + 1] for x in states], MASK[row : row + 1])
+        torch.testing.assert_close(alone[0], together[row])
+
+
+@pytest.mark.parametrize("momentum_steps", [1, 4])
+def test_the_norm_is_torchs_over_valid_positions(momentum_steps: int) -> None:
+    ours, theirs = shaken(MaskedBatchNorm(6)).train(), nn.BatchNorm1d(6).double().train()
+    theirs.load_state_dict({**ours.state_dict(), "num_batches_tracked": torch.tensor(0)})
+    for _ in range(momentum_steps):
+        x = torch.randn(3, 5, 6, dtype=torch.float64)
+        torch.testing.assert_close(ours(x, MASK)[MASK], theirs(x[MASK]))
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name))
+    x = torch.randn(3, 5, 6, dtype=torch.float64)
+    torch.testing.assert_close(ours.eval()(x, MASK)[MASK], theirs.eval()(x[MASK]))
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_batch_without_variance_uses_running_statistics(rows: int) -> None:
+    norm = shaken(MaskedBatchNorm(6))
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(1, 2)
+    before = {name: value.clone() for name, value in norm.state_dict().items()}
+    x, valid = torch.randn(2, 3, 6, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.bool)
+    valid.view(-1)[:rows] = True
+    expected = norm.eval()(x, valid)
+    x.requires_grad_()
+    found = norm.train()(x, valid)
+    torch.testing.assert_close(found, expected)
+    (gradient,) = torch.autograd.grad(found.sum(), x)
+    assert gradient.isfinite().all()
+    for name, value in norm.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_one_sentence_can_be_trained_on() -> None:
+    dlfa = pe.DLFA(8, 1)
+    found = dlfa.train()([torch.randn(1, 3, 8) for _ in range(3)])
+    found.sum().backward()
+    assert found.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in dlfa.parameters())
+
+
+def test_low_precision_normalises_in_float32() -> None:
+    norm = MaskedBatchNorm(1).to(torch.bfloat16).train()
+    x = (3 + torch.randn(5000, 1, 1)).to(torch.bfloat16)
+    found = norm(x, torch.ones(5000, 1, dtype=torch.bool))
+    assert found.dtype == torch.bfloat16
+    assert float(found.detach().float().std()) == pytest.approx(1.0, abs=0.02)
+
+
+def test_scalar_mix_is_a_weighted_mean(states: list[Tensor]) -> None:
+    mix = shaken(pe.ScalarMix(4))
+    weights = oracles.softmax(mix.scores.tolist())
+    expected = mix.gamma.item() * sum(w * x for w, x in zip(weights, states, strict=True))
+    torch.testing.assert_close(mix(states, MASK)[MASK], expected[MASK])
+    assert mix.weights.sum().item() == pytest.approx(1.0)
+
+
+def test_average_and_last(states: list[Tensor]) -> None:
+    torch.testing.assert_close(pe.LayerAverage()(states), torch.stack(states).mean(0))
+    torch.testing.assert_close(pe.LayerAverage([1, -1])(states), (states[1] + states[3]) / 2)
+    assert torch.equal(pe.LastLayer()(states), states[3])
+
+
+def test_kaiming_initialisation() -> None:
+    torch.manual_seed(0)
+    aif = pe.AIF(64, reduction_ratio=2)
+    for branch in (aif.first, aif.second):
+        for part in (branch.down, branch.up):
+            assert part.weight.std().item() == pytest.approx((2 / part.in_features) ** 0.5, rel=0.1)
+            assert not part.bias.any()
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda states: pe.DLFA(6, 4, reduction_ratio=2)(states),
+            r"^lower_layer must be a layer of the 4 hidden states, got 4$",
+        ),
+        (lambda states: pe.DLFA(6, 1, reduction_ratio=2)(states[:1]), r"^lower_layer must be a layer of the 1 hidden"),
+        (
+            lambda states: pe.DLFA(6, 1, reduction_ratio=2)(None),
+            r"^hidden_states must be the hidden states of all layers",
+        ),
+        (
+            lambda states: pe.DLFA(6, 1, reduction_ratio=2)([]),
+            r"^hidden_states must be the hidden states of all layers",
+        ),
+        (lambda states: pe.LayerAverage([9])(states), r"^layers must be a layer of the 4 hidden states, got 9$"),
+        (lambda states: pe.LayerAverage([]), r"^layers must name at least one layer, got \[\]$"),
+        (lambda states: pe.ScalarMix(5)(states), r"^hidden_states must hold 5 layers, got 4$"),
+        (lambda states: pe.LastLayer()([states[0], states[1][:, 1:]]), r"^hidden_states\[1\] must have shape"),
+        (lambda states: pe.AIF(6), r"^hidden_size must be a multiple of reduction_ratio 4, got 6$"),
+        (lambda states: pe.AIF(8, branches="none"), r"^branches must be one of 'both', 'global', 'local', got 'none'$"),
+        (lambda states: pe.AIF(8)(states[0]), r"^x must have a last axis of size 8, got shape \(3, 5, 6\)$"),
+        (
+            lambda states: pe.DLFA(8, 1, weighting="hard"),
+            r"^weighting must be one of 'sigmoid', 'literal', got 'hard'$",
+        ),
+    ],
+)
+def test_bad_input(states: list[Tensor], call, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        call(states)

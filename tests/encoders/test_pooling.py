@@ -1,0 +1,126 @@
+"""Pooling of pieces to words and of sequences to vectors, against loops."""
+
+import oracles
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from toys import own_words
+
+from polyembed.encoders import pool_sequence, pool_words
+from polyembed.encoders.pooling import SEQUENCE_POOLINGS, WORD_POOLINGS
+
+INDEX = torch.tensor([[-1, 0, 0, 1, 3, -1, -1], [-1, 2, 0, 0, 2, 1, -1], [-1] * 7])  # a gap, out of order, no word
+
+
+def by_loops(hidden: Tensor, index: Tensor, num_words: int, pooling: str) -> Tensor:
+    rows = [
+        oracles.pool_words(pieces, words, num_words, pooling)
+        for pieces, words in zip(hidden.tolist(), index.tolist(), strict=True)
+    ]
+    return torch.tensor(rows, dtype=torch.float64).reshape(len(hidden), num_words, hidden.shape[2])
+
+
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
+def test_pooling_is_a_loop_over_words(pooling: str) -> None:
+    hidden = torch.randn(3, 7, 5, dtype=torch.float64)
+    torch.testing.assert_close(pool_words(hidden, INDEX, 4, pooling=pooling), by_loops(hidden, INDEX, 4, pooling))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data(), st.sampled_from(WORD_POOLINGS))
+def test_any_index_is_a_loop_over_words(data: st.DataObject, pooling: str) -> None:
+    num_words = data.draw(st.integers(1, 4))
+    index = data.draw(st.lists(st.integers(-1, num_words - 1), min_size=1, max_size=9))
+    hidden = torch.randint(-2, 3, (1, len(index), 2), generator=torch.Generator().manual_seed(len(index))).double()
+    found = pool_words(hidden, torch.tensor([index]), num_words, pooling=pooling)
+    assert torch.equal(found, by_loops(hidden, torch.tensor([index]), num_words, pooling))
+
+
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
+def test_pieces_of_no_word_do_not_matter(pooling: str) -> None:
+    hidden = torch.randn(3, 7, 5, dtype=torch.float64)
+    spoilt = torch.where((INDEX == -1)[..., None], float("nan"), hidden).requires_grad_()
+    found = pool_words(spoilt, INDEX, 4, pooling=pooling)
+    assert torch.equal(found, pool_words(hidden, INDEX, 4, pooling=pooling))
+    (gradient,) = torch.autograd.grad(found.square().sum(), spoilt)
+    assert gradient.isfinite().all()
+    assert not gradient[INDEX == -1].any()
+    beyond = torch.where(INDEX == 3, 9, INDEX)  # more words than are asked for
+    assert torch.equal(
+        pool_words(hidden, beyond, 3, pooling=pooling), pool_words(hidden, INDEX, 4, pooling=pooling)[:, :3]
+    )
+
+
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
+def test_derivatives(pooling: str) -> None:
+    hidden = torch.randn(3, 7, 2, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda x: pool_words(x, INDEX, 4, pooling=pooling).sin(), (hidden,), check_forward_ad=True)
+    assert gradgradcheck(lambda x: pool_words(x, INDEX, 4, pooling=pooling).sin(), (hidden,))
+
+
+def test_equal_pieces_share_the_gradient_of_their_maximum() -> None:
+    hidden = torch.tensor([[[2.0], [1.0], [2.0]]], requires_grad=True)
+    pool_words(hidden, torch.tensor([[0, 0, 0]]), 1, pooling="max").sum().backward()
+    assert hidden.grad.flatten().tolist() == [0.5, 0.0, 0.5]
+
+
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
+def test_low_precision_adds_up_in_float32(pooling: str) -> None:
+    hidden = torch.full((1, 1000, 1), 1.01, dtype=torch.bfloat16)
+    found = pool_words(hidden, torch.zeros(1, 1000, dtype=torch.int64), 1, pooling=pooling)
+    assert found.dtype == torch.bfloat16
+    expected = 1000 * float(hidden[0, 0, 0]) if pooling == "sum" else float(hidden[0, 0, 0])
+    assert float(found) == pytest.approx(expected, rel=0.004)
+
+
+@pytest.mark.parametrize("shape", [(0, 7), (3, 0), (0, 0)])
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
+def test_nothing_gives_zeros(shape: tuple[int, int], pooling: str) -> None:
+    found = pool_words(torch.randn(*shape, 5), torch.zeros(shape, dtype=torch.int32), 2, pooling=pooling)
+    assert torch.equal(found, torch.zeros(shape[0], 2, 5))
+    assert pool_words(torch.randn(3, 7, 5), INDEX, 0, pooling=pooling).shape == (3, 0, 5)
+
+
+@pytest.mark.parametrize("pooling", SEQUENCE_POOLINGS)
+def test_sequences(pooling: str) -> None:
+    hidden = torch.randn(3, 4, 2, dtype=torch.float64)
+    mask = torch.tensor([[0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
+    spoilt = torch.where(mask[..., None], hidden, float("nan"))
+    expected = torch.zeros(3, 2, dtype=torch.float64)
+    for row in range(2):
+        valid = hidden[row][mask[row]]
+        expected[row] = {"cls": valid[0], "mean": valid.mean(0), "max": valid.amax(0)}[pooling]
+    torch.testing.assert_close(pool_sequence(spoilt, mask, pooling=pooling), expected)
+    all_valid = torch.ones(3, 4, dtype=torch.bool)
+    torch.testing.assert_close(
+        pool_sequence(hidden, pooling=pooling), pool_sequence(hidden, all_valid, pooling=pooling)
+    )
+    assert pool_sequence(hidden[:, :0], pooling=pooling).tolist() == [[0.0, 0.0]] * 3
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"hidden": torch.zeros(3, 7)}, ValueError, r"^hidden must have the axes \(batch, piece, dim\), got shape"),
+        ({"word_index": INDEX[:2]}, ValueError, r"^word_index must have shape \(3, 7\), got \(2, 7\)$"),
+        ({"word_index": INDEX.double()}, TypeError, r"^word_index must be int64 or int32, got torch.float64$"),
+        ({"num_words": -1}, ValueError, r"^num_words must be 0 or more, got -1$"),
+        ({"pooling": "median"}, ValueError, r"^pooling must be one of 'first', 'last', 'mean', 'max', 'sum', got"),
+    ],
+)
+def test_bad_input(arguments: dict, error: type[Exception], text: str) -> None:
+    given = {"hidden": torch.zeros(3, 7, 5), "word_index": INDEX, "num_words": 4, "pooling": "mean", **arguments}
+    with pytest.raises(error, match=text):
+        pool_words(**given)
+
+
+@own_words
+def test_bad_input_of_sequences() -> None:
+    with pytest.raises(ValueError, match=r"^pooling must be one of 'cls', 'mean', 'max', got 'sum'$"):
+        pool_sequence(torch.zeros(1, 2, 3), pooling="sum")
+    with pytest.raises(TypeError, match=r"^mask must be bool"):
+        pool_sequence(torch.zeros(1, 2, 3), torch.ones(1, 2))

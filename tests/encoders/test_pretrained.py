@@ -1,0 +1,201 @@
+"""Any transformers encoder as word vectors, on tiny random models of five families."""
+
+import pytest
+import torch
+from tiny_models import MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
+from torch import nn
+from toys import own_words
+
+import polyembed as pe
+from polyembed.text import Pieces
+
+TOKENIZER = word_piece_tokenizer()
+SENTENCES = [["me", "gusta", "la", "cancion"], [], ["songs", "\u200b", "zzz"]]
+
+
+def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
+    return pe.PretrainedWordEncoder(tiny_model(name), TOKENIZER, **options).eval()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_words_are_pooled_states_of_the_model(name: str, pooling: str) -> None:
+    ours, model = encoder(name, pooling=pooling), tiny_model(name)
+    pieces, mask = ours.encode(SENTENCES)
+    found = ours(pieces, mask.shape[1])
+    assert found.shape == (3, 4, 8)
+    for row, words in enumerate(SENTENCES):
+        valid = pieces.piece_mask[row]
+        ids = pieces.piece_ids[row][valid][None]
+        alone = model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[0]
+        index = pieces.word_index[row][valid]
+        for word in range(4):
+            own = alone[index == word]
+            expected = torch.zeros(8) if word >= len(words) else own[0] if pooling == "first" else own.mean(0)
+            torch.testing.assert_close(found[row, word], expected, atol=1e-5, rtol=1e-4)
+    assert torch.equal(found, ours(pieces)), "words are counted by the pieces too"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fusion_sees_all_layers(name: str) -> None:
+    ours = encoder(name, fusion=pe.ScalarMix(4))
+    pieces, _ = ours.encode(SENTENCES[:1])
+    inputs = {"input_ids": pieces.piece_ids, "attention_mask": pieces.piece_mask.long()}
+    states = tiny_model(name)(**inputs, output_hidden_states=True).hidden_states
+    assert len(states) == 4
+    expected = torch.stack(states).mean(0)[0, 1]
+    torch.testing.assert_close(ours(pieces)[0, 0], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_saved_and_loaded(tmp_path, name: str) -> None:
+    ours = encoder(name, fusion=pe.DLFA(8, 1), pooling="mean", freeze="embeddings")
+    ours.save_pretrained(tmp_path / "saved")
+    state = torch.get_rng_state()
+    loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert repr(loaded) == repr(ours)
+    (pieces, mask), (other, _) = ours.encode(SENTENCES), loaded.encode(SENTENCES)
+    assert all(torch.equal(one, two) for one, two in zip(pieces, other, strict=True))
+    assert torch.equal(loaded(pieces, mask.shape[1]), ours(pieces, mask.shape[1]))
+    flags = {name: parameter.requires_grad for name, parameter in ours.named_parameters()}
+    assert {name: parameter.requires_grad for name, parameter in loaded.named_parameters()} == flags
+
+
+def test_a_slow_tokenizer_is_saved_too(tmp_path) -> None:
+    (tmp_path / "files").mkdir()
+    tokenizer = slow_tokenizer(tmp_path / "files")
+    ours = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=60), tokenizer).eval()
+    ours.save_pretrained(tmp_path / "saved")
+    loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
+    assert loaded.encode([["me", "bc"]])[0].piece_ids.tolist() == ours.encode([["me", "bc"]])[0].piece_ids.tolist()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
+def test_freeze(name: str, freeze: str) -> None:
+    ours = encoder(name, freeze=freeze, fusion=pe.ScalarMix(4)).train()
+    pieces, mask = ours.encode(SENTENCES)
+    ours(pieces, mask.shape[1]).square().sum().backward()
+    table = ours.model.get_input_embeddings().weight
+    layers = [p for name, p in ours.model.named_parameters() if "embedding" not in name]
+    assert (table.grad is not None) == (freeze == "none")
+    assert any(p.grad is not None for p in layers) == (freeze != "all")
+    assert ours.fusion.scores.grad is not None
+    assert ours.model.training == (freeze != "all")
+    assert ours.fusion.training
+
+
+def test_long_sentences_are_read_in_windows() -> None:
+    words = ["me", "gusta", "la", "cancion", "songs"] * 9
+    long, short = encoder(), pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), TOKENIZER).eval()
+    assert (long.max_length, short.max_length) == (512, 16)
+    found = short(short.encode([words, words[:2]])[0], 45)
+    assert found.shape == (2, 45, 8)
+    assert found[0].abs().sum(1).gt(0).all()
+    alone = short(short.encode([words[:2]])[0])
+    torch.testing.assert_close(found[1, :2], alone[0], atol=1e-5, rtol=1e-4)
+    assert not found[1, 2:].any()
+
+
+@own_words
+def test_too_long_without_windows() -> None:
+    words = ["me"] * 20
+    for overflow in ("error", "truncate"):
+        short = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), TOKENIZER, overflow=overflow)
+        if overflow == "error":
+            with pytest.raises(ValueError, match=r"^sentences\[0\] must have at most 16 pieces"):
+                short.encode([words])
+        else:
+            pieces, mask = short.eval().encode([words])
+            found = short(pieces, mask.shape[1])
+            assert found[0, :14].any(1).all()
+            assert not found[0, 14:].any()
+        whole = encoder().encode([words])[0]
+        with pytest.raises(ValueError, match=r"^piece_ids must have at most 16 pieces, got 22$"):
+            short(whole)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_and_neighbours_do_not_matter(name: str) -> None:
+    ours = encoder(name)
+    pieces, mask = ours.encode(SENTENCES)
+    together = ours(pieces, mask.shape[1])
+    for row in range(3):
+        alone = ours(Pieces(*(part[row : row + 1] for part in pieces)), mask.shape[1])
+        torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
+    nothing = Pieces(pieces.piece_ids, torch.zeros_like(pieces.piece_mask), torch.full_like(pieces.word_index, -1))
+    assert not ours(nothing, 4).any()
+    assert ours(Pieces(*(part[:0] for part in pieces)), 4).shape == (0, 4, 8)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_a_tagger(tmp_path, name: str) -> None:
+    tagger = pe.SequenceTagger(encoder(name), ["A", "B"], lexicon=None)
+    arguments = tagger.collate([_Tagged(words, ["A"] * len(words)) for words in SENTENCES if words])
+    tagger(**arguments).backward()
+    assert all(p.grad is not None for n, p in tagger.named_parameters() if "pooler" not in n and "lin" not in n)
+    predicted = tagger.predict(SENTENCES)
+    assert [len(tags) for tags in predicted] == [4, 0, 3]
+    tagger.save_pretrained(tmp_path)
+    assert pe.SequenceTagger.from_pretrained(tmp_path).predict(SENTENCES) == predicted
+
+
+class _Tagged:
+    def __init__(self, words: list[str], tags: list[str]) -> None:
+        self.words, self.tags = words, tags
+
+
+def test_heads_are_left_out() -> None:
+    from transformers import BertForMaskedLM
+
+    model = BertForMaskedLM(tiny_model("bert").config)
+    assert type(pe.PretrainedWordEncoder(model, TOKENIZER).model).__name__ == "BertModel"
+
+
+@pytest.mark.parametrize("num_layers", [2, 4])
+def test_scratch(num_layers: int) -> None:
+    ours = pe.PretrainedWordEncoder.scratch(TOKENIZER, num_layers=num_layers, hidden_size=12, num_heads=3)
+    assert ours.embedding_dim == 12
+    assert ours.model.config.num_hidden_layers == num_layers
+    assert ours.model.get_input_embeddings().num_embeddings == len(TOKENIZER)
+    assert ours(ours.encode(SENTENCES)[0]).shape == (3, 4, 12)
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: encoder(pooling="median"), ValueError, r"^pooling must be one of"),
+        (
+            lambda: encoder(freeze="some"),
+            ValueError,
+            r"^freeze must be one of 'none', 'embeddings', 'all', got",
+        ),
+        (lambda: encoder(overflow="wrap"), ValueError, r"^overflow must be one of"),
+        (lambda: pe.PretrainedWordEncoder(nn.Linear(2, 2)), TypeError, r"^model must be an encoder of transformers"),
+        (
+            lambda: pe.PretrainedWordEncoder(tiny_model("bert")).encode([["me"]]),
+            TypeError,
+            r"^tokenizer must be given to cut words into pieces, got None$",
+        ),
+        (
+            lambda: encoder(fusion=pe.DLFA(8, 9))(encoder().encode(SENTENCES)[0]),
+            ValueError,
+            r"^lower_layer must be a layer of the 4 hidden states, got 9$",
+        ),
+        (
+            lambda: encoder()(Pieces(torch.ones(1, 2).long(), torch.ones(1, 2), torch.tensor([[0, 1]]))),
+            TypeError,
+            r"^piece_mask must be bool \(True = valid\), got torch.float32$",
+        ),
+        (
+            lambda: encoder()(Pieces(torch.ones(1, 2).long(), torch.ones(1, 2).bool(), torch.tensor([[0, 2]]))),
+            ValueError,
+            r"^word_index\[0\] must count words 0, 1, 2",
+        ),
+    ],
+)
+def test_bad_input(call, error, text) -> None:
+    with pytest.raises(error, match=text):
+        call()

@@ -1,0 +1,53 @@
+"""Windows over long rows: every piece is in one, framed as a sentence, far from the edges where there is room."""
+
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from polyembed.encoders.windows import plan_windows
+
+OPEN, CLOSE, NONE = 100, 200, -9
+
+
+def rows_of(lengths: list[int], before: int, after: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows whose pieces are their own numbers, between special pieces."""
+    width = max(lengths) + before + after
+    ids = torch.full((len(lengths), width), NONE)
+    for row, length in enumerate(lengths):
+        pieces = [*range(OPEN, OPEN + before), *range(length), *range(CLOSE, CLOSE + after)]
+        ids[row, : len(pieces)] = torch.tensor(pieces, dtype=torch.int64)
+    return ids, ids != NONE
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(3, 11), st.integers(0, 2), st.integers(0, 1))
+def test_windows_hold_everything(lengths: list[int], room: int, before: int, after: int) -> None:
+    assume(max(lengths) + before + after > 0)
+    ids, mask = rows_of(lengths, before, after)
+    plan = plan_windows(mask, room + before + after, before=before, after=after)
+    windows = torch.where(plan.mask, ids.gather(1, plan.take.flatten(1)).view_as(plan.take), NONE)
+    back = windows.flatten(1).gather(1, plan.give)
+    assert torch.equal(back[mask], ids[mask])
+    for row, length in enumerate(lengths):
+        for number, window in enumerate(windows[row].tolist()):
+            pieces = [piece for piece in window if piece != NONE]
+            if not pieces:
+                assert number > 0 or length + before + after == 0
+                continue
+            assert pieces[:before] == list(range(OPEN, OPEN + before))
+            assert pieces[len(pieces) - after :] == list(range(CLOSE, CLOSE + after))
+            inner = pieces[before : len(pieces) - after]
+            assert inner == list(range(inner[0], inner[0] + len(inner))) if inner else length == 0
+
+
+@given(st.integers(1, 90), st.integers(8, 20))
+def test_a_piece_is_far_from_the_edges_of_its_window(length: int, room: int) -> None:
+    ids, mask = rows_of([length], 1, 1)
+    plan = plan_windows(mask, room + 2, before=1, after=1)
+    windows = ids.gather(1, plan.take.flatten(1)).view_as(plan.take)
+    for piece in range(length):
+        window, place = divmod(int(plan.give[0, piece + 1]), room + 2)
+        held = [int(x) for x in windows[0, window][plan.mask[0, window]] if x < OPEN]
+        assert held[place - 1] == piece
+        assert held[0] == 0 or piece - held[0] >= room // 4 - 1
+        assert held[-1] == length - 1 or held[-1] - piece >= room // 4 - 1

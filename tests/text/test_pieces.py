@@ -1,0 +1,147 @@
+"""Words and their pieces: whatever the words, labels never shift."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import slow_tokenizer, word_piece_tokenizer
+from toys import own_words
+
+from polyembed.text import Pieces, align_words
+from polyembed.text.pieces import special_pieces
+
+TOKENIZER = word_piece_tokenizer()
+ANY_WORD = st.text(min_size=0, max_size=6) | st.sampled_from(["me", "gusta", "cancion", "\u200b", "", " ", "\ud800"])
+
+
+def test_pieces_of_words() -> None:
+    pieces = align_words([["me", "gusta"], [], ["canciones"]], TOKENIZER)
+    assert pieces.piece_ids.tolist() == [[2, 5, 6, 7, 3], [2, 3, 0, 0, 0], [2, 1, 3, 0, 0]]
+    assert pieces.word_index.tolist() == [[-1, 0, 1, 1, -1], [-1, -1, -1, -1, -1], [-1, 0, -1, -1, -1]]
+    assert pieces.piece_mask.tolist() == [[True] * 5, [True, True, False, False, False], [True] * 3 + [False] * 2]
+    assert pieces.piece_mask.dtype == torch.bool
+    pieces.check()
+
+
+@pytest.mark.parametrize("word", ["\u200b", "", " ", "\ud800", "\u00ad", "zzz"])
+def test_a_word_without_pieces_gets_the_unknown_piece(word: str) -> None:
+    pieces = align_words([["me", word, "a"]], TOKENIZER)
+    assert pieces.piece_ids.tolist() == [[2, 5, 1, 14, 3]]
+    assert pieces.word_index.tolist() == [[-1, 0, 1, 2, -1]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(ANY_WORD, max_size=6), max_size=4))
+def test_every_word_has_its_pieces_and_no_others(sentences: list[list[str]]) -> None:
+    pieces = align_words(sentences, TOKENIZER)
+    pieces.check()
+    for row, words in enumerate(sentences):
+        index = pieces.word_index[row]
+        assert sorted(set(index.tolist()) - {-1}) == list(range(len(words)))
+        for number, word in enumerate(words):
+            alone = align_words([[word]], TOKENIZER)
+            assert torch.equal(pieces.piece_ids[row][index == number], alone.piece_ids[0][alone.word_index[0] == 0])
+        special = pieces.piece_ids[row][(index == -1) & pieces.piece_mask[row]]
+        assert special.tolist() == [2, 3]
+
+
+def test_it_is_what_the_tokenizer_does_with_split_words() -> None:
+    sentences = [["me", "gusta", "la", "cancion"], ["songs", "a"]]
+    pieces = align_words(sentences, TOKENIZER)
+    expected = TOKENIZER(sentences, is_split_into_words=True, padding=True)
+    assert pieces.piece_ids.tolist() == expected["input_ids"]
+    for row in range(2):
+        assert [-1 if word is None else word for word in expected.word_ids(row)] == pieces.word_index[row].tolist()
+
+
+def test_a_slow_tokenizer(tmp_path) -> None:
+    tokenizer = slow_tokenizer(tmp_path)
+    pieces = align_words([["me", "bc", "", "a"], ["cancion"]], tokenizer)
+    pieces.check()
+    names = tokenizer.convert_ids_to_tokens(pieces.piece_ids[0][pieces.piece_mask[0]].tolist())
+    assert names == ["<s>", "me</w>", "bc</w>", "<unk>", "a</w>", "</s>"]
+    assert pieces.word_index[1].tolist() == [-1, 0, 0, 0, 0, 0, 0, 0, -1]
+    assert special_pieces(tokenizer) == ((0,), (1,))
+
+
+def test_sentencepiece(data_folder) -> None:
+    import sentencepiece
+
+    model = data_folder / "subwords" / "bpemb_en" / "en.wiki.bpe.vs1000.model"
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    words = ["hello", "", "世界", "song"]
+    pieces = align_words([words, ["a"]], processor)
+    pieces.check()
+    for number, word in enumerate(words):
+        own = pieces.piece_ids[0][pieces.word_index[0] == number].tolist()
+        assert own == (processor.encode(word) or [processor.unk_id()])
+    assert special_pieces(processor) == ((), ())
+
+
+LONG = [["me"], ["me", "gusta", "cancion", "a"]]  # 3 and 9 pieces with their special ones
+
+
+@own_words
+def test_too_long_is_an_error_unless_said_otherwise() -> None:
+    for tokenizer, limit in ((TOKENIZER, 8), (word_piece_tokenizer(8), None)):
+        with pytest.raises(ValueError, match=r"^sentences\[1\] must have at most 8 pieces .*, got 9$"):
+            align_words(LONG, tokenizer, max_length=limit)
+    align_words(LONG, TOKENIZER, max_length=9)
+
+
+def test_truncated_words_have_no_pieces() -> None:
+    pieces = align_words(LONG, TOKENIZER, max_length=7, overflow="truncate")  # no room for all of "cancion"
+    assert pieces.word_index[1].tolist() == [-1, 0, 1, 1, -1]
+    pieces.check()
+
+
+def test_windows_are_for_the_encoder() -> None:
+    whole = align_words(LONG, TOKENIZER)
+    for one, other in zip(whole, align_words(LONG, TOKENIZER, max_length=5, overflow="window"), strict=True):
+        assert torch.equal(one, other)
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        ([[-1, 0, 2, -1]], r"^word_index\[0\] must count words 0, 1, 2, \.\.\. .*, got word 2 after word 0$"),
+        ([[-1, 1, 2, -1]], r"^word_index\[0\] must count words .*, got word 1 after word -1$"),
+        ([[0, 1, 0, -1]], r"^word_index\[0\] must count words .*, got word 0 after word 1$"),
+        ([[0, 1, 2, 3]], r"^word_index must be -1 where piece_mask is off, got a word$"),
+        ([[0, 1, 2]], r"^word_index must have shape \(1, 4\), got \(1, 3\)$"),
+    ],
+)
+def test_numbers_of_words_are_checked(index: list[list[int]], text: str) -> None:
+    mask = torch.tensor([[True, True, True, False]])
+    with pytest.raises(ValueError, match=text):
+        Pieces(torch.zeros(1, 4, dtype=torch.int64), mask, torch.tensor(index)).check()
+    Pieces(torch.zeros(1, 4, dtype=torch.int64), mask, torch.tensor([[0, -1, 1, -1]])).check()
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("sentences", "tokenizer", "options", "error", "text"),
+    [
+        (["me"], TOKENIZER, {}, TypeError, r"^sentences\[0\] must be a list of words, got the string 'me'$"),
+        ([["me", 3]], TOKENIZER, {}, TypeError, r"^sentences\[0\]\[1\] must be a string, got int$"),
+        (
+            [["me"]],
+            None,
+            {},
+            TypeError,
+            r"^tokenizer must be of transformers or a SentencePieceProcessor, got NoneType",
+        ),
+        (
+            [["me"]],
+            TOKENIZER,
+            {"overflow": "wrap"},
+            ValueError,
+            r"^overflow must be one of 'error', 'truncate', 'win",
+        ),
+        ([["me"]], TOKENIZER, {"max_length": 2}, ValueError, r"^max_length must leave room beside .*, got 2$"),
+    ],
+)
+def test_bad_input(sentences, tokenizer, options, error, text) -> None:
+    with pytest.raises(error, match=text):
+        align_words(sentences, tokenizer, **options)

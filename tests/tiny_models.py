@@ -1,0 +1,89 @@
+"""Tiny random encoders of transformers, and tokenizers in their public layouts, made without a network."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch import nn
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = [*SPECIAL, "me", "gus", "##ta", "la", "can", "##ci", "##on", "song", "##s", "a", "b", "c"]
+SIZES = {"vocab_size": 23, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 11}
+
+
+def word_piece_tokenizer(max_length: int | None = None):
+    """A fast tokenizer as BERT's."""
+    from transformers import PreTrainedTokenizerFast
+
+    rules = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    rules.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL, strict=True))
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=rules, **{f"{name}_token": piece for name, piece in names.items()}, **limit
+    )
+
+
+def slow_tokenizer(folder: Path):
+    """XLM's, which has no fast one: byte pairs in files."""
+    from transformers import XLMTokenizer
+
+    pieces = ["<s>", "</s>", "<pad>", "<unk>", "<special0>", "<special1>", "me</w>", "a</w>", "b", "c</w>", "bc</w>"]
+    letters = sorted({letter for word in ("gusta", "cancion", "me") for letter in word})
+    pieces += [*letters, *(f"{letter}</w>" for letter in letters)]
+    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\nm e</w>\nb c</w>\n")
+    return XLMTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), do_lowercase_and_remove_accent=False)
+
+
+def _bert(**sizes) -> nn.Module:
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig(**{**SIZES, **sizes}))
+
+
+def _xlm_roberta(**sizes) -> nn.Module:
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    return XLMRobertaModel(XLMRobertaConfig(**{**SIZES, "pad_token_id": 0, **sizes}))
+
+
+def _distilbert(**sizes) -> nn.Module:
+    from transformers import DistilBertConfig, DistilBertModel
+
+    return DistilBertModel(DistilBertConfig(vocab_size=23, dim=8, n_layers=3, n_heads=2, hidden_dim=11, **sizes))
+
+
+def _xlm(**sizes) -> nn.Module:
+    from transformers import XLMConfig, XLMModel
+
+    return XLMModel(XLMConfig(vocab_size=23, emb_dim=8, n_layers=3, n_heads=2, **sizes))
+
+
+def _modernbert(**sizes) -> nn.Module:
+    from transformers import ModernBertConfig, ModernBertModel
+
+    ids = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+    return ModernBertModel(ModernBertConfig(**{**SIZES, **ids, **sizes}))
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "bert": _bert,
+    "xlm-roberta": _xlm_roberta,
+    "distilbert": _distilbert,
+    "xlm": _xlm,
+    "modernbert": _modernbert,
+}
+
+
+def tiny_model(name: str, *, seed: int = 0, **sizes) -> nn.Module:
+    """A model with random weights, the same for the same seed, in evaluation mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return MODELS[name](**sizes).eval()
