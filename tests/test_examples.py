@@ -1,5 +1,6 @@
 """The examples that `make demo` does not run, on small files made here."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,42 @@ def test_align_embeddings(two_languages: Path, how: list[str]) -> None:
     es, en = TextVectors(folder / "es.vec"), TextVectors(folder / "en.vec")
     assert pe.bli(mapping(es), en, test).csls[1] > 0.9
     assert (folder / "out" / "pairs.png").stat().st_size > 10_000
+
+
+WORDS = ["el", "la", "un", "sol", "mar", "luz", "día", "agua", "the", "a", "sun", "sea", "light", "day", "water"]
+
+
+@pytest.fixture(scope="module")
+def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Raw text of two made-up languages, and tagged and labelled sentences of them."""
+    folder = tmp_path_factory.mktemp("world")
+    order = random.Random(0)
+
+    def sentence(words: list[str]) -> list[str]:
+        return [order.choice(words) for _ in range(order.randint(3, 7))]
+
+    for language, words in (("xx", WORDS[:8]), ("yy", WORDS[8:])):
+        lines = [" ".join([*sentence(words), str(number)]) for number in range(300)]
+        (folder / f"{language}.txt").write_text("\n".join(lines), "utf-8")
+        for part in ("train", "dev", "test"):
+            rows = [[(word, "B-LOC" if word in ("sol", "sun") else "O") for word in sentence(words)] for _ in range(12)]
+            text = "\n\n".join("\n".join(f"{word} {tag}" for word, tag in row) for row in rows)
+            (folder / f"{language}.{part}.conll").write_text(text + "\n", "utf-8")
+            labelled = [f"{order.choice('+-')}\t{' '.join(word for word, _ in row)}" for row in rows]
+            (folder / f"{language}.{part}.tsv").write_text("\n".join(labelled), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["metaxl_ner", "metaxl_sentiment"])
+def test_metaxl(tiny_world: Path, tmp_path: Path, name: str) -> None:
+    pytest.importorskip("accelerate")
+    kind = "conll" if name == "metaxl_ner" else "tsv"
+    target = [part for p in ("train", "dev", "test") for part in (f"--{p}", tiny_world / f"yy.{p}.{kind}")]
+    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
+    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--seeds", 1, "--batch-size", 6, "--out", tmp_path]
+    files = ["--source-train", tiny_world / f"xx.train.{kind}", *target]
+    printed = run(f"{name}.py", *files, *pretraining, *options)
+    for row in ("target only", "JT", "JT with RTN", "MetaXL, layer 0", "MetaXL, layer 1", "MetaXL, layer 2"):
+        assert f"| {row} " in printed
+    assert "CloudDistances" in printed
+    assert len(list(tmp_path.glob("*.png"))) == 1

@@ -1,0 +1,150 @@
+"""What the MetaXL examples share: an encoder, the methods of tables 2, 3 and 6 over seeds, and the two clouds."""
+
+import argparse
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from small_encoder import small_encoder
+
+import polyembed as pe
+from polyembed.analysis import cloud_distances, plot_clouds, representations
+from polyembed.tables import Table, mean_and_deviation
+from polyembed.training import MetaXLTrainer
+from polyembed.transfer import encoder_layer
+
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["metaxl"]
+METHODS = {"target_only": "target only", "joint": "JT", "joint_rtn": "JT with RTN", "metaxl": "MetaXL"}
+Row = tuple[Sequence[str], Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
+    training = recipe["training"]
+    parser.add_argument("--model", help="a checkpoint of transformers by name or folder; pretrained here if missing")
+    parser.add_argument("--pretrain", nargs="+", metavar="LANG", help="the languages to pretrain on")
+    parser.add_argument(
+        "--size", default="small", choices=("tiny", "small", "useful"), help="of the encoder pretrained here"
+    )
+    parser.add_argument("--text", type=Path, help="a folder of <lang>.txt to pretrain on; the data folder's if missing")
+    parser.add_argument("--lines", type=int, help="of text to pretrain on, of each language")
+    parser.add_argument("--max-steps", type=int, help="of the pretraining")
+    parser.add_argument("--cache", type=Path, help="where the pretrained encoder is kept")
+    parser.add_argument(
+        "--source-size", nargs="+", type=int, default=[recipe["source_size"]], help="several make a sweep"
+    )
+    parser.add_argument("--target-size", type=int, default=RECIPES["target_size"])
+    parser.add_argument("--layers", nargs="+", type=int, help="of the network: 0, the middle and the last if missing")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=training["num_train_epochs"])
+    parser.add_argument("--batch-size", type=int, default=training["batch_size"])
+    parser.add_argument("--learning-rate", type=float, default=training["learning_rate"])
+    parser.add_argument("--meta-learning-rate", type=float, default=RECIPES["meta_learning_rates"][0])
+    parser.add_argument("--bottleneck", type=int, help="half of the encoder's hidden size if missing")
+    parser.add_argument("--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)")
+    parser.add_argument("--device", default="cpu")
+
+
+def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
+    """Give the checkpoint that was asked for, or pretrain one."""
+    if arguments.model:
+        return str(arguments.model)
+    options = {name: getattr(arguments, name) for name in ("text", "lines", "max_steps", "cache", "device")}
+    return str(small_encoder(arguments.size, languages=arguments.pretrain or languages, **options))
+
+
+def load_encoder(name: str, max_length: int) -> pe.PretrainedWordEncoder:
+    """Open an encoder; what is longer than `max_length` pieces is cut."""
+    from transformers import AutoModel, AutoTokenizer, logging
+
+    logging.set_verbosity_error()  # a masked language model's head is left out on purpose
+    tokenizer = AutoTokenizer.from_pretrained(name, model_max_length=max_length)
+    return pe.PretrainedWordEncoder(AutoModel.from_pretrained(name), tokenizer, overflow="truncate")
+
+
+def compare(
+    build: Callable[[int], torch.nn.Module],
+    source: Sequence[Any],
+    target: Sequence[Any],
+    score: Callable[[torch.nn.Module, str], float],
+    arguments: argparse.Namespace,
+) -> tuple[Table, dict[str, torch.nn.Module]]:
+    """Train every method with every seed; the epoch is chosen on dev. Gives the table and the last seed's models."""
+    last = build(0).embedder.model.config.num_hidden_layers
+    layers = sorted(set(arguments.layers or [0, last // 2, last]))
+    rows, models = [], {}
+    for size in arguments.source_size:
+        for method in arguments.methods:
+            for layer in layers if method == "metaxl" else [last]:
+                scores = []
+                for seed in range(arguments.seeds):
+                    torch.manual_seed(seed)
+                    model = build(seed).to(arguments.device)
+                    rtn = make_network(model, arguments.bottleneck).to(arguments.device)
+                    trained = [value for value in model.parameters() if value.requires_grad]
+                    trainer = MetaXLTrainer(
+                        model,
+                        None if method in ("target_only", "joint") else rtn,
+                        encoder_layer(model.embedder.model, layer),
+                        method=method,
+                        optimizer=torch.optim.AdamW(trained, arguments.learning_rate),
+                        meta_optimizer=torch.optim.Adam(rtn.parameters(), arguments.meta_learning_rate),
+                        loss=lambda model, batch: model(**batch),
+                        num_train_epochs=arguments.epochs,
+                        backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
+                        batch_size=arguments.batch_size,
+                        seed=seed,
+                    )
+                    rows_of_source = None if method == "target_only" else source[:size]
+                    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+                        trainer.train(
+                            rows_of_source, target, evaluate=lambda model: score(model, "dev"), collate=model.collate,
+                            progress=False,
+                        )  # fmt: skip
+                    scores.append(100 * score(model, "test"))
+                name = f"{METHODS[method]}, layer {layer}" if method == "metaxl" else METHODS[method]
+                models[name] = (model, rtn, layer)
+                rows.append((name, 0 if method == "target_only" else size, mean_and_deviation(scores)))
+                print(f"{name}, {size} source rows: {rows[-1][2]}", flush=True)
+    return Table(("method", "source rows", "test score"), rows), models
+
+
+def make_network(model: torch.nn.Module, bottleneck: int | None) -> pe.RepresentationTransformationNetwork:
+    size = model.embedder.embedding_dim
+    return pe.RepresentationTransformationNetwork(size, bottleneck or size // 2)
+
+
+def batches_of(model: torch.nn.Module, sentences: Sequence[Sequence[str]], device: str) -> Iterator[dict[str, Any]]:
+    for start in range(0, len(sentences), 32):
+        pieces = model.embedder.pieces(sentences[start : start + 32])
+        yield {"input_ids": pieces.piece_ids.to(device), "attention_mask": pieces.piece_mask.long().to(device)}
+
+
+def draw(
+    models: dict[str, Any], source: Sequence[Sequence[str]], target: Sequence[Sequence[str]], path: Path, device: str
+) -> None:
+    """Draw source and target at the transformed layer, of joint training and of MetaXL (figure 3)."""
+    pictures = {}
+    for name in ("JT", next((name for name in reversed(models) if name.startswith("MetaXL")), "")):
+        if name not in models:
+            continue
+        model, rtn, layer = models[name]
+        encoder, place = model.embedder.model, encoder_layer(model.embedder.model, layer)
+        with pe.transformed_output(place, rtn) if name != "JT" else nullcontext():
+            one = representations(encoder, batches_of(model, source, device), place)
+        other = representations(encoder, batches_of(model, target, device), place)
+        pictures[name] = {"source": one.cpu(), "target": other.cpu()}
+        print(f"{name}: {cloud_distances(one, other)}")
+    if not pictures:
+        return
+    try:
+        figure = plot_clouds(pictures)
+    except ImportError as error:
+        print(error)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (figure.figure if hasattr(figure, "figure") else figure[0].figure).savefig(path, dpi=150)
+    print(f"Source and target: {path}")
