@@ -53,7 +53,7 @@ def train_vectors(path: Path, dim: int, corpus: Callable[[], list[list[str]]]) -
     if path.exists():
         return FastTextVectors(path)
     start = time.perf_counter()
-    vectors = FastTextVectors.train(corpus(), path, dim=dim, min_count=2, bucket=100_000)
+    vectors = FastTextVectors.train(corpus(), path, dim=dim, min_count=2, bucket=100_000, epochs=10)
     print(f"trained {path.name} in {time.perf_counter() - start:.0f} s", flush=True)
     return vectors
 
