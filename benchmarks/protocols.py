@@ -31,7 +31,7 @@ from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gai
 from polyembed.vectors import FastTextVectors, JoinedVectors
 
 
-class TextVectors(Vectors):
+class TaskVectors(Vectors):
     """The vectors of a task, from so many lines of each language's text."""
 
     def __init__(self, task: str, cache: Path, dim: int, lines: int) -> None:
@@ -92,7 +92,7 @@ def static(vectors: object, corpora: Sequence[Corpus]) -> Build:
 
 def cross_lingual(source: Corpus, target: Corpus, arguments: argparse.Namespace) -> dict[str, Build]:
     """Give the systems of a pair of languages, each by its static vectors."""
-    own = {name: TextVectors(name, arguments.cache, arguments.dim, arguments.lines) for name in sorted(("es", "nl"))}
+    own = {name: TaskVectors(name, arguments.cache, arguments.dim, arguments.lines) for name in ("es", "nl")}
     es, nl = (own[name].words((name,), arguments.dim) for name in ("es", "nl"))
     both = train_vectors(
         own["es"].folder / f"es-nl.{arguments.dim}.bin",
@@ -112,7 +112,7 @@ def cross_lingual(source: Corpus, target: Corpus, arguments: argparse.Namespace)
 
 def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str, Build]:
     """Give the systems of a code-switched corpus."""
-    vectors = TextVectors(task, arguments.cache, arguments.dim, arguments.lines)
+    vectors = TaskVectors(task, arguments.cache, arguments.dim, arguments.lines)
 
     def system(name: str) -> Build:
         return make_build(lambda lexicon: build_embedder(name, task, vectors, lexicon), [corpus])

@@ -68,10 +68,14 @@ def test_latex_escapes_everything_once() -> None:
 def test_csv_keeps_precision(table: Table) -> None:
     assert table.to_csv().splitlines() == [
         "model,F1 (%),runs",
-        "MME & co,81.60 ± 0.44,2",
+        f"MME & co,{table.rows[0][1].mean!r} ± {table.rows[0][1].deviation!r},2",
         f"A|B_c,{2 / 3!r},1",
         "none,,0",
     ]
+    runs = mean_and_deviation([0.12345, 0.12355, 0.2])
+    cell = Table(("a", "b"), [(runs, mean_and_deviation([1 / 3]))], digits=1).to_csv().splitlines()[1].split(",")
+    assert [float(number) for number in cell[0].split(" ± ")] == [runs.mean, runs.deviation]
+    assert float(cell[1]) == 1 / 3
     assert Table(("a",), [('x,"y',)]).to_csv() == 'a\n"x,""y"\n'
 
 

@@ -27,10 +27,15 @@ def require(condition: bool, name: str, rule: str, value: object) -> None:
         raise ValueError(must(name, rule, value))
 
 
+def is_count(value: object) -> bool:
+    """Tell an integer from everything else; `True` is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def check_positive(**sizes: int) -> None:
     """Require every size to be a positive integer."""
     for name, size in sizes.items():
-        require(isinstance(size, Integral) and size > 0, name, "be a positive integer", repr(size))
+        require(is_count(size) and size > 0, name, "be a positive integer", repr(size))
 
 
 def check_probability(**values: float) -> None:
@@ -53,6 +58,13 @@ def check_last_dim(name: str, x: Tensor, dim: int) -> None:
 def check_dim(name: str, x: Tensor, dims: int, axes: str) -> None:
     """Require `x` to have `dims` axes, named `axes` in the message."""
     require(x.dim() == dims, name, f"have the axes ({axes})", f"shape {tuple(x.shape)}")
+
+
+def check_float(**tensors: Tensor) -> None:
+    """Require floating point."""
+    for name, x in tensors.items():
+        if not x.is_floating_point():
+            raise TypeError(must(name, "be floating point", x.dtype))
 
 
 def check_ids(name: str, ids: Tensor) -> None:

@@ -133,7 +133,7 @@ class Table:
         return "\n".join([*start, *body, r"\bottomrule", r"\end{tabular}"])
 
     def to_csv(self) -> str:
-        """Write CSV: a row of column names, then the values in full precision.
+        """Write CSV: a row of column names, then the values in full precision, ``mean ± deviation`` in one cell.
 
         Returns:
             The text, each row with its line end.
@@ -141,7 +141,7 @@ class Table:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerows([_in_full(value) for value in row] for row in self.rows)
         return text.getvalue()
 
     def to_pandas(self) -> Any:
@@ -163,6 +163,13 @@ class Table:
         if value is None:
             return ""
         return f"{value:.{self.digits}f}" if isinstance(value, float | MeanAndDeviation) else str(value)
+
+
+def _in_full(value: object) -> object:
+    """Give a cell of CSV with all its digits."""
+    if not isinstance(value, MeanAndDeviation):
+        return value
+    return " ± ".join(repr(float(number)) for number in (value.mean, value.deviation) if number is not None)
 
 
 def _one_line(cell: str) -> str:

@@ -339,18 +339,19 @@ SEARCHES = [
 @pytest.mark.parametrize("search", SEARCHES)
 def test_bad_spaces_are_refused(search: Callable) -> None:
     x = torch.ones(3, 5)
-    with pytest.raises(ValueError, match=r"^the first argument must have the axes \(n, dim\), got shape \(5,\)$"):
+    first, second = ("queries", "keys") if search in (nearest_cosine, nearest_csls) else ("x", "y")
+    with pytest.raises(ValueError, match=rf"^{first} must have the axes \(n, dim\), got shape \(5,\)$"):
         search(x[0], x, 1)
-    with pytest.raises(ValueError, match=r"^the second argument must have the axes \(m, dim\), got shape \(1, 3, 5\)$"):
+    with pytest.raises(ValueError, match=rf"^{second} must have the axes \(m, dim\), got shape \(1, 3, 5\)$"):
         search(x, x[None], 1)
-    with pytest.raises(ValueError, match=r"^the second argument must have a last axis of size 5, got shape \(3, 4\)$"):
+    with pytest.raises(ValueError, match=rf"^{second} must have a last axis of size 5, got shape \(3, 4\)$"):
         search(x, x[:, :4], 1)
-    for k in (0, -1, 1.5):
+    for k in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match=rf"^(k|neighborhood) must be a positive integer, got {k}$"):
             search(x, x, k)
-    with pytest.raises(TypeError, match=r"^the first argument must be floating point, got torch.int64$"):
+    with pytest.raises(TypeError, match=rf"^{first} must be floating point, got torch.int64$"):
         search(x.long(), x.long(), 1)
-    with pytest.raises(TypeError, match=r"^the second argument must be torch.float32 as the first, got torch.float64$"):
+    with pytest.raises(TypeError, match=rf"^{second} must be torch.float32 as {first}, got torch.float64$"):
         search(x, x.double(), 1)
 
 
@@ -359,10 +360,37 @@ def test_other_bad_arguments_are_refused() -> None:
     x = torch.ones(3, 5)
     with pytest.raises(ValueError, match=r"^neighborhood must be a positive integer, got 0$"):
         nearest_csls(x, x, neighborhood=0)
-    with pytest.raises(ValueError, match=r"^the second argument must have a last axis of size 4, got shape \(3, 5\)$"):
+    with pytest.raises(ValueError, match=r"^space must have a last axis of size 5, got shape \(3, 4\)$"):
         nearest_csls(x, x, space=x[:, :4])
+    with pytest.raises(TypeError, match=r"^space must be torch.float32 as keys, got torch.float64$"):
+        nearest_csls(x, x, space=x.double())
     for normalize in (length_normalize, mean_center):
         with pytest.raises(TypeError, match=r"^x must be floating point, got torch.int64$"):
             normalize(x.long())
     with pytest.raises(ValueError, match=r"^x must have the axes \(n, dim\), got shape \(5,\)$"):
         mean_center(x[0])
+
+
+def test_a_zero_row_has_no_gradient() -> None:
+    x = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
+    unit = length_normalize(x)
+    (gradient,) = torch.autograd.grad(unit.sum(), x)
+    assert torch.equal(gradient[0], torch.zeros(2))
+    # (1 - u u') / |x| of a vector of ones, u = (0.6, 0.8)
+    torch.testing.assert_close(gradient[1], torch.tensor([0.032, -0.024]))
+    assert length_normalize(torch.tensor([[math.nan, 1.0]])).isnan().any(), "NaN is not hidden"
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_procrustes_takes_numbers_of_every_size(size: float) -> None:
+    x, y = torch.randn(7, 3).double(), torch.randn(7, 3).double()
+    torch.testing.assert_close(procrustes(size * x, size * y), procrustes(x, y))
+
+
+def test_one_nan_spoils_all_scores_of_csls() -> None:
+    x, y = torch.randn(7, 3), torch.randn(5, 3)
+    bad = y.clone()
+    bad[2, 1] = math.nan
+    assert nearest_csls(x, bad).scores.isnan().all()
+    assert nearest_csls(bad, x).scores.isnan().all()
+    assert nearest_csls(x, y, space=bad).scores.isnan().all()

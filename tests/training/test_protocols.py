@@ -448,6 +448,40 @@ def test_wrong_arguments() -> None:
         run(epochs=3)
 
 
+@own_words
+def test_wrong_kinds_of_arguments_are_named(recorder: Recorder) -> None:
+    systems, made = {"a": system()}, torch.optim.SGD([nn.Parameter(torch.ones(1))])
+    nl = numbered("nl", 4, 1)
+    for call, message in (
+        (lambda **o: zero_shot(systems, ES, EN, **o), r"targets must be a sequence of corpora, got Corpus"),
+        (lambda **o: zero_shot(systems, ES, [EN.test], **o), r"targets\[0\] must be a Corpus, got list"),
+        (lambda **o: zero_shot(systems, [ES], [EN], **o), r"source must be a Corpus, got list"),
+        (lambda **o: joint(systems, ES, nl, scenario="A", **o), r"others must be a sequence of corpora, got Corpus"),
+        (
+            lambda **o: joint(systems, ES, [nl], scenario="A", targets=EN, **o),
+            r"targets must be a sequence of corpora, got Corpus",
+        ),
+        (lambda **o: code_switched(systems, ES, **o), r"corpora must be a sequence of corpora, got Corpus"),
+        (lambda **o: code_switched(systems, None, **o), r"corpora must be a sequence of corpora, got NoneType"),
+        (lambda **o: code_switched([system()], [ES], **o), r"systems must be a mapping of names .*, got list"),
+        (lambda **o: code_switched(systems, [ES], seeds=3), r"seeds must be a sequence of integers, got 3"),
+        (lambda **o: code_switched(systems, [ES], seeds="01"), r"seeds must be a sequence of integers, got '01'"),
+        (lambda **o: code_switched(systems, [ES], seeds=(0, 0.7)), r"seeds\[1\] must be an integer, got 0.7"),
+        (lambda **o: code_switched(systems, [ES], seeds=(True,)), r"seeds\[0\] must be an integer, got True"),
+        (
+            lambda **o: code_switched(systems, [ES], optimizer=made, **o),
+            r"optimizer must be a function of a tagger, called for each run, got SGD",
+        ),
+        (
+            lambda **o: code_switched(systems, [ES], scheduler=LinearLR(made), **o),
+            r"scheduler must be a function of an optimiser, called for each run, got LinearLR",
+        ),
+    ):
+        with pytest.raises(TypeError, match=f"^{message}$"):
+            call(**({} if "seeds" in message else {"seeds": (0,)}))
+    assert recorder.calls == []
+
+
 def test_tags_must_fit_before_anything_is_trained(recorder: Recorder) -> None:
     systems = {"a": system(), "b": system(tags=["O", "B-ES", "I-ES"])}
     with pytest.raises(

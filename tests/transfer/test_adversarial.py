@@ -84,20 +84,52 @@ def test_the_best_epoch_is_returned() -> None:
     assert max(scores) != scores[-1], "else the last would do"
 
 
-def test_the_rate_falls_and_halves_where_the_criterion_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates: list[float] = []
+def rates_of(
+    monkeypatch: pytest.MonkeyPatch, scores: list[float], **options: float
+) -> tuple[list[float], list[float], list[list[float]]]:
+    """Give the rates of the mapping and of the discriminator where epochs have these scores, and the criteria."""
+    rates: tuple[list[float], list[float]] = ([], [])
 
     class Recorded(adversarial._Game):
         def teach_mapping(self, batch_size: int, rate: float) -> None:
-            rates.append(rate)
+            rates[0].append(rate)
             super().teach_mapping(batch_size, rate)
 
-    scores = iter([0.5, 0.4, 0.3, 0.6, 0.2])
+        def teach_discriminator(self, batch_size: int, rate: float) -> None:
+            rates[1].append(rate)
+            super().teach_discriminator(batch_size, rate)
+
+    left = iter(scores)
     monkeypatch.setattr(adversarial, "_Game", Recorded)
-    monkeypatch.setattr(adversarial, "mapping_criterion", lambda *_: next(scores))
+    monkeypatch.setattr(adversarial, "mapping_criterion", lambda *_: next(left))
     x, y = planted(0, n=7)
-    adversarial_mapping(x, y, num_epochs=5, epoch_size=1, hidden_size=3, learning_rate=1.0, decay=0.5)
-    assert rates == [1, 0.5, 0.25, 0.0625, 0.03125]
+    found = adversarial_mapping(
+        x, y, num_epochs=5, epoch_size=1, hidden_size=3, discriminator_steps=1, **{"decay": 0.5, **options}
+    )
+    return *rates, found.criteria
+
+
+def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first drop below the best only counts; each later one halves, a new best between them or not."""
+    mapping, discriminator, _ = rates_of(monkeypatch, [0.5, 0.4, 0.3, 0.6, 0.2], learning_rate=1.0)
+    assert mapping == [1, 0.5, 0.25, 0.0625, 0.03125]
+    assert discriminator == [1.0] * 5
+    mapping, _, _ = rates_of(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.6], learning_rate=1.0)
+    assert mapping == [1, 0.5, 0.25, 0.125, 0.03125]
+
+
+def test_the_rate_begins_anew_with_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping, _, _ = rates_of(monkeypatch, [0.5, 0.4, 0.3, 0.2, 0.1] * 2, learning_rate=1.0, restarts=2)
+    assert mapping == [1, 0.5, 0.25, 0.0625, 0.015625] * 2
+
+
+def test_a_run_ends_where_the_rate_falls_below_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    mapping, _, criteria = rates_of(monkeypatch, [0.5, 0.4, 0.3, 0.6, 0.2] * 2, learning_rate=4e-6, restarts=2)
+    assert mapping == [4e-6, 2e-6, 1e-6, 4e-6, 2e-6, 1e-6], "decay alone goes no lower; then a halving"
+    assert criteria == [[0.5, 0.4, 0.3], [0.6, 0.2, 0.5]]
+    mapping, _, criteria = rates_of(monkeypatch, [0.1, 0.2, 0.3, 0.4, 0.5], learning_rate=4e-6)
+    assert mapping == [4e-6, 2e-6, 1e-6, 1e-6, 1e-6]
+    assert len(criteria[0]) == 5
 
 
 def test_only_the_most_frequent_words_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +196,15 @@ def test_dropout_is_of_the_input_and_keeps_its_mean() -> None:
     assert all((hidden != 0).all() for hidden in seen[1::3])
 
 
+def test_nothing_is_dropped_while_the_mapping_learns() -> None:
+    x, y = planted(0, n=1)
+    game = adversarial._Game(x, y, 3, 0.5, 0.1, 0.01, seed=0)
+    losses = {game._loss(torch.ones(2, 5), 1, fooled=True).item() for _ in range(20)}
+    assert len(losses) == 1
+    game.dropout = 0.0
+    assert game._loss(torch.ones(2, 5), 1, fooled=True).item() in losses
+
+
 def test_gradients_off_outside_do_no_harm() -> None:
     x, y = planted(0, n=7)
     expected = adversarial_mapping(x, y, **TINY).weight
@@ -172,6 +213,24 @@ def test_gradients_off_outside_do_no_harm() -> None:
     ours = adversarial_mapping(x.clone().requires_grad_(), y, **TINY).weight
     assert torch.equal(ours, expected)
     assert not ours.requires_grad
+
+
+def test_modes_outside_do_no_harm() -> None:
+    x, y = planted(0, n=7)
+    expected = adversarial_mapping(x, y, **TINY).weight
+    with torch.inference_mode():
+        weight = adversarial_mapping(x.clone(), y.clone(), **TINY).weight
+    assert torch.equal(weight, expected)
+    assert not weight.is_inference()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(adversarial_mapping(x, y, **TINY).weight, expected)
+    torch.set_default_dtype(torch.float64)
+    try:
+        weight = adversarial_mapping(x, y, **TINY).weight
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert weight.dtype == torch.float32
+    assert torch.equal(weight, expected)
 
 
 def test_inputs_and_threads_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +256,7 @@ def test_the_options_are_the_arguments() -> None:
     ("options", "message"),
     [
         ({"restarts": 0}, "restarts must be a positive integer, got 0"),
+        ({"restarts": True}, "restarts must be a positive integer, got True"),
         ({"num_epochs": 0}, "num_epochs must be a positive integer, got 0"),
         ({"epoch_size": 1.5}, "epoch_size must be a positive integer, got 1.5"),
         ({"batch_size": -1}, "batch_size must be a positive integer, got -1"),
@@ -228,13 +288,16 @@ def test_bad_vectors_are_refused() -> None:
         adversarial_mapping(x[:0], y, **TINY)
     with pytest.raises(ValueError, match=r"^y must be finite, got NaN or an infinity$"):
         adversarial_mapping(x, y / 0, **TINY)
+    with pytest.raises(TypeError, match=r"^y must be floating point, got torch.int64$"):
+        adversarial_mapping(x, y.long(), **TINY)
 
 
-def test_a_rate_that_is_too_high_is_named() -> None:
+def test_what_diverges_is_named() -> None:
     x, y = planted(0, n=7)
-    message = "^learning_rate must be so low that the mapping stays finite, got NaN or an infinity$"
-    with pytest.raises(ValueError, match=message):
-        adversarial_mapping(x, y, **{**TINY, "epoch_size": 32 * 100}, learning_rate=1e6)
+    message = "^learning_rate, beta and the vectors must be so small that the mapping stays finite, got NaN or an inf"
+    for options in ({"learning_rate": 1e6}, {"beta": 3.0}):
+        with pytest.raises(ValueError, match=message):
+            adversarial_mapping(x, y, **{**TINY, "epoch_size": 32 * 100}, **options)
 
 
 # The criterion.

@@ -11,7 +11,7 @@ from toys import own_words
 import polyembed as pe
 from polyembed.data import read_dictionary
 from polyembed.text.error_rate import edit_distance
-from polyembed.transfer.bli import spelling_similarity
+from polyembed.transfer.bli import _spelling_similarity
 from polyembed.vectors import TextVectors
 
 
@@ -150,7 +150,7 @@ def test_spelling_is_added_to_the_twenty_nearest(seed: int) -> None:
     ],
 )
 def test_likeness_in_spelling(a: str, b: str, expected: float) -> None:
-    assert spelling_similarity(a, b) == spelling_similarity(b, a) == expected
+    assert _spelling_similarity(a, b) == _spelling_similarity(b, a) == expected
 
 
 def test_a_table_of_the_result() -> None:

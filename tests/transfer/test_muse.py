@@ -335,6 +335,10 @@ def test_a_mapping_needs_no_grad_mode() -> None:
             TypeError,
             r"options must be those of align or of adversarial_mapping, got \['refinement'\]",
         ),
+        ({"source_words": 5}, TypeError, "source_words must be words, got int"),
+        ({"normalize": None}, TypeError, "normalize must be a sequence of steps, got None"),
+        ({"refine": True}, ValueError, "refine must be a number of refinements, got True"),
+        ({"neighborhood": True}, ValueError, "neighborhood must be a positive integer, got True"),
         ({"source_words": "sol"}, TypeError, "source_words must be words, got the string 'sol'"),
         ({"target_words": ["t1", 3]}, TypeError, "target_words must be strings, got 3"),
         ({"target_words": [b"t1"]}, TypeError, "target_words must be strings, got b't1'"),
@@ -403,6 +407,20 @@ def test_bad_vectors_are_refused(bad: float) -> None:
         pe.align(Transposed(source.rows), target, **given)
 
 
+@pytest.mark.parametrize("options", [{"dictionary": pairs_of(*range(20))}, {"dictionary": "similarity"}, QUICK])
+def test_modes_outside_do_no_harm(options: dict) -> None:
+    source, target = planted(noise=0.1)
+    expected = pe.align(source, target, **options)
+    with torch.autocast("cpu", torch.bfloat16):
+        mapping = pe.align(source, target, **options)
+    assert torch.equal(mapping.weight, expected.weight)
+    assert mapping.report == expected.report
+    with torch.inference_mode():
+        mapping = pe.align(source, target, **options)
+    assert torch.equal(mapping.weight, expected.weight)
+    mapping.transform(torch.ones(DIM, requires_grad=True)).sum().backward()
+
+
 # Pairs by similarity.
 
 
@@ -444,6 +462,8 @@ def test_what_cannot_be_paired_is_refused() -> None:
         similarity_pairs(x[0], x)
     with pytest.raises(ValueError, match=r"^y must be finite, got NaN or an infinity$"):
         similarity_pairs(x, x / 0)
+    with pytest.raises(TypeError, match=r"^y must be floating point, got torch.int64$"):
+        similarity_pairs(x, x.long())
     for name in ("num_words", "neighborhood"):
         with pytest.raises(ValueError, match=rf"^{name} must be a positive integer, got 0$"):
             similarity_pairs(x, x, **{name: 0})

@@ -212,3 +212,9 @@ def test_a_source_that_cannot_be_rebuilt_is_not_saved(tmp_path: Path) -> None:
     pe.SourceEmbedding(JoinedVectors([ToyVectors(2)]), pe.Lexicon(["a"])).save_pretrained(tmp_path / "folder")
     again = pe.SourceEmbedding.from_pretrained(tmp_path / "folder")
     np.testing.assert_array_equal(again.source.vectors(["x"]), ToyVectors(2).vectors(["x"]))
+
+
+@own_words
+def test_a_string_is_no_list_of_words() -> None:
+    with pytest.raises(TypeError, match=r"^words must be words, got the string 'song'$"):
+        JoinedVectors([ToyVectors(2)]).vectors("song")

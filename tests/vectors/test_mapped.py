@@ -109,6 +109,27 @@ def test_what_is_no_rotation_is_refused(mapping: OrthogonalMapping) -> None:
         mapping.transform(torch.ones(2, 5, dtype=torch.int64))
 
 
+@own_words
+def test_no_array_is_taken_for_a_matrix() -> None:
+    with pytest.raises(TypeError, match=r"^weight must be a tensor, got ndarray$"):
+        OrthogonalMapping(np.eye(3))
+
+
+def test_autocast_changes_nothing(mapping: OrthogonalMapping) -> None:
+    x = torch.randn(7, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        turned = mapping.transform(x)
+    assert torch.equal(turned, mapping.transform(x))
+
+
+def test_a_mapping_made_in_inference_mode_serves_gradients_later() -> None:
+    with torch.inference_mode():
+        mapping = OrthogonalMapping(rotation(5))
+    x = torch.ones(3, 5, requires_grad=True)
+    mapping.transform(x).sum().backward()
+    assert x.grad is not None
+
+
 @pytest.mark.parametrize("dim", [1, 3, 5, 53])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_rounding_is_no_fault(dim: int, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -155,6 +176,7 @@ def test_damaged_mappings_are_refused(mapping: OrthogonalMapping, tmp_path: Path
 def test_numbers_put_in_later_are_checked_too(mapping: OrthogonalMapping) -> None:
     with pytest.raises(RuntimeError, match="weight must be orthogonal, got W'W"):
         mapping.load_state_dict({"weight": torch.ones(5, 5)})
+    torch.testing.assert_close(mapping.weight, rotation(5).float(), msg="the old matrix stays")
     mapping.load_state_dict({"weight": torch.eye(5)})
     assert torch.equal(mapping.transform(torch.ones(5)), torch.ones(5))
 
@@ -178,6 +200,22 @@ def test_a_turned_source_is_a_source(mapping: OrthogonalMapping, model: FastText
     assert "songs" not in turned
     assert 5 not in turned
     assert repr(turned) == f"MappedVectors(source={model!r}, mapping={mapping!r})"
+
+
+def test_a_turned_source_keeps_its_own_matrix(mapping: OrthogonalMapping) -> None:
+    turned = mapping(Table())
+    before = turned.vectors(["ab"])
+    mapping.to(torch.bfloat16)
+    np.testing.assert_array_equal(turned.vectors(["ab"]), before)
+    with torch.no_grad():
+        mapping.weight.zero_()
+    np.testing.assert_array_equal(turned.vectors(["ab"]), before)
+
+
+@own_words
+def test_a_string_is_no_list_of_words(mapping: OrthogonalMapping) -> None:
+    with pytest.raises(TypeError, match=r"^words must be words, got the string 'song'$"):
+        mapping(Table()).vectors("song")
 
 
 def test_a_source_without_vocabulary_is_turned_too(mapping: OrthogonalMapping) -> None:

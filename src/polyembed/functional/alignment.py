@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_last_dim, check_positive, must, require
+from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, must, require
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
 DEVICE_BLOCK = 64 << 20  # the same where memory is fast and starting a kernel is slow
@@ -31,7 +31,7 @@ class Nearest(NamedTuple):
 
 
 def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-    """Scale vectors to length 1: ``x / |x|``; a zero vector stays zero.
+    """Scale vectors to length 1: ``x / |x|``; a zero vector stays zero, and its gradient is zero.
 
     Args:
         x: Vectors, ``(*batch, dim)``.
@@ -47,7 +47,7 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    _check_float(x=x)
+    check_float(x=x)
     if not x.shape[-1]:
         return x
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
@@ -55,7 +55,7 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
     largest = wide.abs().amax(-1, keepdim=True)
     scaled = wide / torch.where(largest > 0, largest, 1.0)
     length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    return (scaled / torch.where(length > 0, length, 1.0)).to(x.dtype)
+    return (scaled / torch.where(length == 0, torch.inf, length)).to(x.dtype)
 
 
 def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
@@ -77,7 +77,7 @@ def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
                 [ 1.,  2.]])
     """
     check_dim("x", x, 2, "n, dim")
-    _check_float(x=x)
+    check_float(x=x)
     wide = torch.promote_types(x.dtype, torch.float32)
     return (x - x.sum(0, dtype=wide) / max(1, len(x))).to(x.dtype)
 
@@ -105,11 +105,14 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
         >>> x @ procrustes(x, torch.tensor([[0.0, 1.0], [-2.0, 0.0]]))
         tensor([[ 0.,  1.],
                 [-2.,  0.]])
+
+    Deviations: none.
     """
     check_dim("x", x, 2, "n, dim")
     require(y.shape == x.shape, "y", f"have the shape of x, {tuple(x.shape)}", tuple(y.shape))
-    _check_float(x=x, y=y)
-    product = x.double().mT @ y.double()
+    check_float(x=x, y=y)
+    # The size of either is no matter to W; near 1, no product overflows or vanishes.
+    product = _scaled(x.double()).mT @ _scaled(y.double())
     require(bool(product.isfinite().all()), "x and y", "be finite", "NaN or an infinity")
     u, _, vh = torch.linalg.svd(product)
     weight: Tensor = (u @ vh).to(x.dtype)
@@ -142,8 +145,10 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
         >>> csls(x, x, k=1)
         tensor([[ 0., -2.],
                 [-2.,  0.]])
+
+    Deviations: none.
     """
-    _check(x, y, k=k)
+    _check({"x": x, "y": y}, k=k)
     with torch.autocast(x.device.type, enabled=False):
         similarity = _unit(x) @ _unit(y).mT
     near_x, near_y = _mean_of_top(similarity, k), _mean_of_top(similarity.mT, k)
@@ -169,8 +174,10 @@ def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"]
         >>> y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
         >>> neighborhood_similarity(torch.tensor([[2.0, 0.0]]), y, k=2)
         tensor([0.5000])
+
+    Deviations: none.
     """
-    _check(x, y, k=k)
+    _check({"x": x, "y": y}, k=k)
     with torch.no_grad():
         return _neighborhood(_unit(x), _unit(y), k).to(x.dtype)
 
@@ -198,7 +205,7 @@ def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"]
         >>> nearest_cosine(torch.tensor([[2.0, 3.0]]), keys).ids
         tensor([[1]])
     """
-    _check(queries, keys, k=k)
+    _check({"queries": queries, "keys": keys}, k=k)
     with torch.no_grad():
         found = _search(_unit(queries), _unit(keys), k)
         return Nearest(found.scores.to(queries.dtype), found.ids)
@@ -213,6 +220,8 @@ def nearest_csls(
     space: Float[Tensor, "s dim"] | None = None,
 ) -> Nearest:
     """Find the `k` keys with the largest `csls` to each query, in blocks.
+
+    Of equal scores any may come first. NaN in one key, or in one vector of the queries' space, makes all scores NaN.
 
     Args:
         queries: Vectors of any length, ``(n, dim)``.
@@ -234,10 +243,12 @@ def nearest_csls(
         >>> keys = torch.tensor([[0.9, 0.3], [0.5, 0.9]])  # the first is near to both
         >>> nearest_cosine(queries, keys).ids.flatten(), nearest_csls(queries, keys, neighborhood=2).ids.flatten()
         (tensor([0, 0]), tensor([0, 1]))
+
+    Deviations: none.
     """
-    _check(queries, keys, k=k, neighborhood=neighborhood)
+    _check({"queries": queries, "keys": keys}, k=k, neighborhood=neighborhood)
     if space is not None:
-        _check(space, keys)
+        _check({"keys": keys, "space": space})
     with torch.no_grad():
         x, y = _unit(queries), _unit(keys)
         hubness = _neighborhood(y, x if space is None else _unit(space), neighborhood)
@@ -268,8 +279,10 @@ def mutual_csls(
         >>> mutual_csls(x, torch.tensor([[0.0, 2.0], [2.0, 0.0]]), neighborhood=1)
         tensor([[1, 0],
                 [2, 1]])
+
+    Deviations: none.
     """
-    _check(x, y, neighborhood=neighborhood)
+    _check({"x": x, "y": y}, neighborhood=neighborhood)
     if not len(x) or not len(y):
         return torch.zeros((0, 2), dtype=torch.int64, device=x.device)
     with torch.no_grad():
@@ -281,25 +294,27 @@ def mutual_csls(
         return torch.stack([rows[mutual], forth[mutual]], 1)
 
 
-def _check(x: Tensor, y: Tensor, **counts: int) -> None:
-    check_dim("the first argument", x, 2, "n, dim")
-    check_dim("the second argument", y, 2, "m, dim")
-    check_last_dim("the second argument", y, x.shape[-1])
+def _check(spaces: dict[str, Tensor], **counts: int) -> None:
+    """Check two spaces of vectors, by the names of the arguments, and counts."""
+    (first, x), (second, y) = spaces.items()
+    check_dim(first, x, 2, "n, dim")
+    check_dim(second, y, 2, "m, dim")
+    check_last_dim(second, y, x.shape[-1])
     check_positive(**counts)
-    _check_float(**{"the first argument": x, "the second argument": y})
+    check_float(**spaces)
     if x.dtype != y.dtype:
-        raise TypeError(must("the second argument", f"be {x.dtype} as the first", y.dtype))
-
-
-def _check_float(**tensors: Tensor) -> None:
-    for name, x in tensors.items():
-        if not x.is_floating_point():
-            raise TypeError(must(name, "be floating point", x.dtype))
+        raise TypeError(must(second, f"be {x.dtype} as {first}", y.dtype))
 
 
 def _unit(x: Tensor) -> Tensor:
     """Scale to length 1 in at least float32."""
     return length_normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
+
+
+def _scaled(x: Tensor) -> Tensor:
+    """Divide by the largest number."""
+    largest = x.abs().amax() if x.numel() else x.new_ones(())
+    return x / torch.where(largest == 0, 1.0, largest)
 
 
 def _mean_of_top(similarity: Tensor, k: int) -> Tensor:

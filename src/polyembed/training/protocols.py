@@ -25,6 +25,7 @@ from polyembed.training.runs import (
     Plan,
     Run,
     TrainingOptions,
+    check_corpora,
     check_languages,
     check_sentences,
     gold_tags,
@@ -112,7 +113,9 @@ def zero_shot(
     Raises:
         ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a tag of the data that
             a system does not have, or a record of another run.
-        TypeError: An unknown option, or a system that does not build a `SequenceTagger`.
+        TypeError: An unknown option, a system that does not build a `SequenceTagger`, systems without names, one
+            corpus where a list of them is asked for, seeds that are no integers, or an optimiser or schedule that is
+            made already.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger
@@ -130,7 +133,8 @@ def zero_shot(
     Deviations: the paper trains on English; here the source is chosen. It does not say how many runs a score is the
     mean of, nor which development set it monitors.
     """
-    targets = list(targets)
+    check_corpora("source", [source])
+    targets = check_corpora("targets", targets)
     require(len(targets) > 0, "targets", "hold at least one language", "none")
     plan = Plan(f"zero_shot-{source.language}", (source.language,), source.train, source.dev, [source, *targets])
     return _compare(systems, [plan], seeds=seeds, metric=metric, folder=folder, options=options)
@@ -195,7 +199,8 @@ def joint(
     Deviations: the paper does not say how its quarter is drawn (here at random, without replacement, at least one
     sentence) nor what scenario B's development set is (here made as its training set is).
     """
-    others, targets = list(others), list(targets)
+    check_corpora("source", [source])
+    others, targets = check_corpora("others", others), check_corpora("targets", targets)
     check_choice("scenario", scenario, ("A", "B"))
     require(0 < fraction <= 1, "fraction", "lie in (0, 1]", fraction)
     require(len(others) > 0, "others", "hold at least one language", "none")
@@ -259,7 +264,7 @@ def code_switched(
     Deviations: the paper's table 4 gives scores on the development set, which also stops the training; here the
     table is of the test set.
     """
-    corpora = list(corpora)
+    corpora = check_corpora("corpora", corpora)
     require(len(corpora) > 0, "corpora", "hold at least one corpus", "none")
     plans = [Plan(f"alone-{c.language}", (c.language,), c.train, c.dev, [c]) for c in corpora]
     return _compare(systems, plans, seeds=seeds, metric=metric, folder=folder, options=options)

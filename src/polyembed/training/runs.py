@@ -4,7 +4,7 @@ import json
 import os
 import weakref
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, class_name, is_count, must, require
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.training.fit import CHECKPOINT_NAME, Epoch, FitResult, Metric, checksum, fit, measure
 
@@ -126,7 +126,7 @@ def run_all(
     Returns:
         The runs: by plan, then by seed.
     """
-    seeds = [int(seed) for seed in seeds]
+    seeds = _check_seeds(seeds)
     _check_all(systems, plans, seeds, metric, options)
     fresh = _Fresh()
     for plan in plans:  # errors now, not after hours of training
@@ -310,6 +310,8 @@ def _check_all(
     metric: str | Metric,
     options: TrainingOptions,
 ) -> None:
+    if not isinstance(systems, Mapping):
+        raise TypeError(must("systems", "be a mapping of names to functions", class_name(systems)))
     require(len(systems) > 0, "systems", "hold at least one system", "none")
     for name, build in systems.items():
         if not callable(build):
@@ -322,12 +324,38 @@ def _check_all(
     for option in options:
         if option not in known:
             raise TypeError(must("options", f"be among {', '.join(known)}", repr(option)))
+    for option, subject in (("optimizer", "a tagger"), ("scheduler", "an optimiser")):
+        made = options.get(option)
+        if not (made is None or callable(made)):
+            raise TypeError(must(option, f"be a function of {subject}, called for each run", class_name(made)))
     check_languages([corpus for plan in plans for corpus in plan.tests])
     for plan in plans:
         for corpus in plan.tests:
             check_sentences(corpus, *(("train", "dev") if corpus.language in plan.trained_on else ()), "test")
             if isinstance(metric, str):
                 measure(metric, gold_tags(corpus.test), gold_tags(corpus.test))  # labels that it cannot read
+
+
+def _check_seeds(seeds: Sequence[int]) -> list[int]:
+    """Require integers."""
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        raise TypeError(must("seeds", "be a sequence of integers", repr(seeds)))
+    seeds = list(seeds)
+    for i, seed in enumerate(seeds):
+        if not is_count(seed):
+            raise TypeError(must(f"seeds[{i}]", "be an integer", repr(seed)))
+    return [int(seed) for seed in seeds]
+
+
+def check_corpora(name: str, corpora: Sequence[Corpus]) -> list[Corpus]:
+    """Require corpora, and not one where several are asked for."""
+    if isinstance(corpora, Corpus) or not isinstance(corpora, Iterable):
+        raise TypeError(must(name, "be a sequence of corpora", class_name(corpora)))
+    corpora = list(corpora)
+    for i, corpus in enumerate(corpora):
+        if not isinstance(corpus, Corpus):
+            raise TypeError(must(name if name == "source" else f"{name}[{i}]", "be a Corpus", class_name(corpus)))
+    return corpora
 
 
 def check_languages(corpora: Sequence[Corpus]) -> None:

@@ -47,6 +47,8 @@ def read_space(
         raise TypeError(must(name, "have dim and vectors(words)", class_name(vectors)))
     if isinstance(words, str):
         raise TypeError(must(f"{name}_words", "be words", f"the string {words!r}"))
+    if words is not None and not isinstance(words, Iterable):
+        raise TypeError(must(f"{name}_words", "be words", class_name(words)))
     own = getattr(vectors, "words", ()) if words is None else words
     chosen = list(islice(dict.fromkeys(own), max_words))
     rule = f"be given where {name} lists no words" if words is None else "hold a word"

@@ -8,32 +8,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_last_dim, check_positive, check_probability, must, require
+from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, check_probability, must, require
 from polyembed.functional.alignment import length_normalize, mutual_csls, procrustes
 
 CRITERION_WORDS = 10_000  # the most frequent words, by whose neighbours a mapping is judged
 SLOPE = 0.2  # of the discriminator's leaky rectifiers
+MIN_RATE = 1e-6  # of the mapping: below it a run ends
 
 
 class AdversarialOptions(TypedDict, total=False):
-    """The arguments of `adversarial_mapping` beside the two spaces.
-
-    Attributes:
-        restarts: As there, and so on.
-        num_epochs: See there.
-        epoch_size: See there.
-        batch_size: See there.
-        discriminator_steps: See there.
-        hidden_size: See there.
-        most_frequent: See there.
-        dropout: See there.
-        smoothing: See there.
-        learning_rate: See there.
-        decay: See there.
-        beta: See there.
-        seed: See there.
-        progress: See there.
-    """
+    """The arguments of `adversarial_mapping` beside the two spaces, by the same names."""
 
     restarts: int
     num_epochs: int
@@ -111,12 +95,16 @@ def adversarial_mapping(
 
     The discriminator ``D`` (two hidden layers, leaky rectifiers) minimises the cross-entropy of telling ``x W`` from
     ``y`` with labels smoothed by ``s``; ``W``, from the identity on, minimises that of the wrong answers. After each
-    step ``W <- (1 + beta) W - beta W W' W`` keeps it near the orthogonal matrices (their equation 7); what is returned
-    is the nearest orthogonal one. Both learn by plain SGD, whose rate falls by `decay` each epoch, and by half where
-    the criterion has been below its best for two epochs. The epoch with the best `mapping_criterion` wins, over all
-    restarts.
+    step ``W <- (1 + beta) W - beta W W' W`` keeps it near the orthogonal matrices (their equation 7). ``D`` drops
+    out a part of its input while it learns, nothing while it teaches ``W``.
 
-    It works or it does not: the criterion tells which without a dictionary. Restart where it stays low.
+    Both learn by plain SGD. The rate of ``D`` stays. That of ``W`` is multiplied by `decay` after each epoch, down to
+    1e-6 at the least; it is halved as well after each epoch whose criterion is below the run's best, the first such
+    epoch excepted. A run ends early where the halving leads below 1e-6.
+
+    After each epoch the orthogonal matrix nearest to ``W`` is judged by `mapping_criterion`; the best of all epochs
+    and restarts is returned. A run succeeds or fails as a whole. The criterion tells which without a dictionary:
+    restart where it stays low.
 
     Args:
         x: Source vectors, ``(n, dim)``, the most frequent word first, as they are in their file: the learning rate is
@@ -131,8 +119,8 @@ def adversarial_mapping(
         most_frequent: How many of the most frequent words the steps draw from; all where there are fewer.
         dropout: Of the discriminator's input.
         smoothing: ``s``: the labels are ``1 - s`` and ``s``.
-        learning_rate: Of both, at the start.
-        decay: Of the learning rate, an epoch.
+        learning_rate: Of the discriminator, and of the mapping at the start.
+        decay: Of the mapping's learning rate, an epoch.
         beta: Of the step back to the orthogonal matrices.
         seed: Of the discriminator's weights, of what is drawn and of what is dropped.
         progress: Whether to show a bar; where there is a terminal if None.
@@ -142,9 +130,18 @@ def adversarial_mapping(
 
     Raises:
         ValueError: Other shapes, an option out of range, NaN in the vectors, or a run that gave NaN (its learning
-            rate is too high).
+            rate or `beta` is too high, or the vectors are too long).
+        TypeError: Integers.
 
-    Deviations: the defaults are MUSE's. MUSE judges an epoch by all nearest neighbours, this by mutual ones.
+    Example:
+        >>> x, y = torch.randn(20, 3), torch.randn(30, 3)
+        >>> found = adversarial_mapping(x, y, num_epochs=2, epoch_size=64, hidden_size=8)
+        >>> found.weight.shape, len(found.criteria[0])
+        (torch.Size([3, 3]), 2)
+
+    Deviations: defaults, steps and learning rates are those of MUSE's code. MUSE judges the mapping as it is, by the
+    nearest neighbour of each source word; here the nearest orthogonal matrix is judged and returned, by mutual
+    neighbours. An epoch has ``epoch_size // batch_size`` steps, where MUSE rounds up. Restarts are added.
     """
     check_dim("x", x, 2, "n, dim")
     check_dim("y", y, 2, "m, dim")
@@ -156,28 +153,34 @@ def adversarial_mapping(
     require(learning_rate > 0, "learning_rate", "be positive", learning_rate)
     require(0 < decay <= 1, "decay", "lie in (0, 1]", decay)
     require(beta >= 0, "beta", "be 0 or more", beta)
+    check_float(x=x, y=y)
     for name, rows in (("x", x), ("y", y)):
         require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")
-    x, y = x.detach().float(), y.detach().float()
-    best, best_score, criteria = torch.eye(x.shape[1], device=x.device), float("-inf"), []
     steps = max(1, epoch_size // batch_size)
-    for restart in range(restarts):
-        game = _Game(x[:most_frequent], y[:most_frequent], hidden_size, dropout, smoothing, beta, seed + restart)
-        scores: list[float] = []
-        rate, worse = learning_rate, 0
-        for epoch in range(num_epochs):
-            for _ in _bar(steps, f"restart {restart + 1}, epoch {epoch + 1}", progress):
-                for _ in range(discriminator_steps):
-                    game.teach_discriminator(batch_size, rate)
-                game.teach_mapping(batch_size, rate)
-            weight = game.orthogonal()
-            score = mapping_criterion(x @ weight, y)
-            worse = worse + 1 if scores and score < max(scores) else 0
-            scores.append(score)
-            if score > best_score:
-                best, best_score = weight, score
-            rate *= decay * (0.5 if worse >= 2 else 1.0)
-        criteria.append(scores)
+    # Tensors of inference mode know no gradients: outside of it, copies do.
+    with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False):
+        x, y = x.detach().float().clone(), y.detach().float().clone()
+        best, best_score = torch.eye(x.shape[1], dtype=x.dtype, device=x.device), float("-inf")
+        criteria: list[list[float]] = []
+        for restart in range(restarts):
+            game = _Game(x[:most_frequent], y[:most_frequent], hidden_size, dropout, smoothing, beta, seed + restart)
+            scores: list[float] = []
+            rate, fell = learning_rate, False
+            for epoch in range(num_epochs):
+                for _ in _bar(steps, f"restart {restart + 1}, epoch {epoch + 1}", progress):
+                    for _ in range(discriminator_steps):
+                        game.teach_discriminator(batch_size, learning_rate)
+                    game.teach_mapping(batch_size, rate)
+                weight = game.orthogonal()
+                scores.append(mapping_criterion(x @ weight, y))
+                if scores[-1] > best_score:
+                    best, best_score = weight, scores[-1]
+                rate = min(rate, max(MIN_RATE, decay * rate))
+                if scores[-1] < max(scores):
+                    rate, fell = rate / 2 if fell else rate, True
+                if rate < MIN_RATE:
+                    break
+            criteria.append(scores)
     return AdversarialMapping(best, criteria)
 
 
@@ -191,7 +194,7 @@ class _Game:
         self.dropout, self.smoothing, self.beta = dropout, smoothing, beta
         self.generator = torch.Generator(x.device).manual_seed(seed)
         dim = x.shape[1]
-        self.weight = torch.eye(dim, device=x.device).requires_grad_()
+        self.weight = torch.eye(dim, dtype=x.dtype, device=x.device).requires_grad_()
         sizes = (dim, hidden_size, hidden_size, 1)
         self.layers = [self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)]
 
@@ -216,8 +219,9 @@ class _Game:
         """Give the orthogonal matrix nearest to the mapping."""
         weight = self.weight.detach()
         if not bool(weight.isfinite().all()):
-            raise ValueError(must("learning_rate", "be so low that the mapping stays finite", "NaN or an infinity"))
-        return procrustes(torch.eye(len(weight), device=weight.device), weight)
+            name, rule = "learning_rate, beta and the vectors", "be so small that the mapping stays finite"
+            raise ValueError(must(name, rule, "NaN or an infinity"))
+        return procrustes(torch.eye(len(weight), dtype=weight.dtype, device=weight.device), weight)
 
     def _draw(self, count: int, weight: Tensor) -> Tensor:
         """Draw vectors of both languages, the source's mapped, ``(2 * count, dim)``."""
@@ -228,8 +232,10 @@ class _Game:
         return torch.cat([source @ weight, target])
 
     def _loss(self, vectors: Tensor, batch_size: int, *, fooled: bool) -> Tensor:
-        kept = torch.rand(vectors.shape, generator=self.generator, device=vectors.device) >= self.dropout
-        hidden = vectors * kept / (1 - self.dropout)
+        hidden = vectors
+        if not fooled:  # the mapping learns from the whole discriminator
+            chance = torch.rand(vectors.shape, generator=self.generator, dtype=torch.float32, device=vectors.device)
+            hidden = vectors * (chance >= self.dropout) / (1 - self.dropout)
         for layer in self.layers[:-1]:
             hidden = F.leaky_relu(F.linear(hidden, layer[:, :-1], layer[:, -1]), SLOPE)
         logits = F.linear(hidden, self.layers[-1][:, :-1], self.layers[-1][:, -1])[:, 0]
@@ -244,7 +250,7 @@ class _Game:
                 parameter.sub_(rate * gradient)
 
     def _uniform(self, rows: int, columns: int, bound: float) -> Tensor:
-        numbers = torch.rand(rows, columns, generator=self.generator, device=self.x.device)
+        numbers = torch.rand(rows, columns, generator=self.generator, dtype=self.x.dtype, device=self.x.device)
         return ((2 * numbers - 1) * bound).requires_grad_()
 
 

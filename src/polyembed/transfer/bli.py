@@ -24,7 +24,10 @@ class BLIResult(NamedTuple):
         csls: The same by CSLS.
         num_queries: Source words with a translation to find.
         num_words: Source words of the dictionary, findable or not.
-        num_dropped: Pairs of the dictionary that were left out, since a vocabulary lacks a word of theirs.
+        num_dropped: Pairs of the dictionary, each counted once, that were left out, since a vocabulary lacks a word
+            of theirs or the word's vector is zero.
+
+    Deviations: none.
     """
 
     cosine: dict[int, float]
@@ -142,26 +145,14 @@ def _ranked(
         return ranked
     for row, ids, scores in zip(answers, ranked, nearest.scores.tolist(), strict=True):
         word = one.words[row]
-        likeness = [spelling_similarity(word, other.words[i]) for i in ids[:CANDIDATES]]
+        likeness = [_spelling_similarity(word, other.words[i]) for i in ids[:CANDIDATES]]
         order = sorted(range(len(likeness)), key=lambda i: -scores[i] - spelling * likeness[i])
         ids[:CANDIDATES] = [ids[i] for i in order]
     return ranked
 
 
-def spelling_similarity(a: str, b: str) -> float:
-    """Compare two words letter by letter: ``1 - d(a, b) / max(|a|, |b|)``, accents and case left out.
-
-    Args:
-        a: A word.
-        b: Another.
-
-    Returns:
-        1 for equal words, 0 for words without a letter in common.
-
-    Example:
-        >>> spelling_similarity("Simultánea", "simultaneous")
-        0.75
-    """
+def _spelling_similarity(a: str, b: str) -> float:
+    """Compare two words letter by letter: ``1 - d(a, b) / max(|a|, |b|)``, accents and case left out."""
     a, b = (
         "".join(c for c in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(c))
         for word in (a, b)

@@ -1,14 +1,13 @@
 """Lay one space of word vectors over another: from a dictionary, from equal strings, or from nothing."""
 
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from typing import Any, Literal, Unpack
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_dim, check_positive, must, require
+from polyembed._checks import check_choice, check_dim, check_float, check_positive, is_count, must, require
 from polyembed.functional.alignment import length_normalize, mean_center, mutual_csls, procrustes
 from polyembed.transfer._spaces import Space, distinct_pairs, none_known, pair_ids, read_space
 from polyembed.transfer.adversarial import AdversarialOptions, adversarial_mapping, mapping_criterion
@@ -65,13 +64,17 @@ def align(
 
     Returns:
         A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the target's into the
-        source's. Its ``report`` says how it was found: where the first mapping came from, the pairs used and left
-        out, words without a vector, and the criterion of the first mapping and of each refinement.
+        source's. Its ``report`` says how it was found: ``dictionary``, where the first mapping came from;
+        ``num_pairs``, the pairs it was made of, each once; ``num_dropped``, the other pairs of the dictionary, since
+        a vocabulary lacks a word of theirs or the word's vector is zero; ``num_empty``, the words of both
+        vocabularies left out since their vector is zero; ``criteria``, of the first mapping and of each refinement;
+        ``restarts`` of the adversarial stage, its criteria.
 
     Raises:
         ValueError: Vectors of other lengths or with NaN, no words, no pair that both vocabularies hold, an unknown
             step.
-        TypeError: A dictionary that is no pairs of words; an unknown option; adversarial options beside a dictionary.
+        TypeError: A dictionary that is no pairs of words; no words or steps; an unknown option; adversarial options
+            beside a dictionary.
 
     Example:
         >>> class Vectors:
@@ -85,14 +88,14 @@ def align(
         >>> mapping.report["num_pairs"], mapping.report["num_dropped"]
         (2, 1)
 
-    Deviations: MUSE keeps the last refinement of a supervised mapping, here the best by the criterion counts
-    throughout. MUSE compares spaces as they are unless told otherwise; here vectors are of length 1 by default, which
-    is better on the Spanish-English vectors of docs/results.md. ``"similarity"`` is vecmap's start with plain
-    refinements, without its random omissions.
+    Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual neighbours, wherever the
+    first one came from; MUSE saves the best by a validation metric of its own. MUSE compares spaces as they are
+    unless told otherwise; here vectors are of length 1 by default, which is better on the Spanish-English vectors of
+    docs/results.md. ``"similarity"`` is vecmap's start with plain refinements, without its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
-    require(isinstance(refine, Integral) and refine >= 0, "refine", "be a number of refinements", repr(refine))
-    if isinstance(normalize, str):
+    require(is_count(refine) and refine >= 0, "refine", "be a number of refinements", repr(refine))
+    if isinstance(normalize, str) or not isinstance(normalize, Iterable):
         raise TypeError(must("normalize", "be a sequence of steps", repr(normalize)))
     normalize = tuple(normalize)
     for step in normalize:
@@ -110,18 +113,19 @@ def align(
     other = read_space("target", target, target_words, max_words, device)
     dims = (one.rows.shape[1], other.rows.shape[1])
     require(dims[0] == dims[1], "source and target", "have vectors of one length", f"{dims[0]} and {dims[1]}")
-    x, y = _normalize(one.rows, normalize), _normalize(other.rows, normalize)
-    report: dict[str, Any] = {"num_empty": one.num_empty + other.num_empty}
-    if dictionary is None:
-        found = adversarial_mapping(one.rows, other.rows, **adversarial)
-        weight = found.weight
-        report |= {"dictionary": "adversarial", "restarts": found.criteria}
-    else:
-        pairs, num_dropped = _pairs(dictionary, one, other, x, y, neighborhood)
-        weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
-        name = dictionary if isinstance(dictionary, str) else "pairs"
-        report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": num_dropped}
-    weight, criteria = _refine(x, y, weight, refine, neighborhood)
+    with torch.autocast(one.rows.device.type, enabled=False):
+        x, y = _normalize(one.rows, normalize), _normalize(other.rows, normalize)
+        report: dict[str, Any] = {"num_empty": one.num_empty + other.num_empty}
+        if dictionary is None:
+            found = adversarial_mapping(one.rows, other.rows, **adversarial)
+            weight = found.weight
+            report |= {"dictionary": "adversarial", "restarts": found.criteria}
+        else:
+            pairs, num_dropped = _pairs(dictionary, one, other, x, y, neighborhood)
+            weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
+            name = dictionary if isinstance(dictionary, str) else "pairs"
+            report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": num_dropped}
+        weight, criteria = _refine(x, y, weight, refine, neighborhood)
     return OrthogonalMapping(weight, report={**report, "criteria": criteria})
 
 
@@ -144,12 +148,20 @@ def similarity_pairs(
 
     Raises:
         ValueError: Other shapes; NaN or an infinity.
+        TypeError: Integers.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.1], [0.2, 1.0], [3.0, 1.0], [-1.0, 0.5]])
+        >>> turned = x.flip(0) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])  # in another order, too
+        >>> similarity_pairs(x, turned).tolist()
+        [[0, 3], [1, 2], [2, 1], [3, 0]]
 
     Deviations: none.
     """
     check_dim("x", x, 2, "n, dim")
     check_dim("y", y, 2, "m, other")
     check_positive(num_words=num_words, neighborhood=neighborhood)
+    check_float(x=x, y=y)
     count = min(num_words, len(x), len(y))
     for name, rows in (("x", x[:count]), ("y", y[:count])):
         require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")

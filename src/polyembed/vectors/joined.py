@@ -8,7 +8,7 @@ import numpy as np
 
 from polyembed._checks import class_name, must, require
 from polyembed._pretrained import VectorFiles, repr_call
-from polyembed.vectors.protocol import Rows, WordVectors
+from polyembed.vectors.protocol import Rows, WordVectors, check_words
 
 
 class JoinedVectors(VectorFiles):
@@ -69,7 +69,11 @@ class JoinedVectors(VectorFiles):
 
         Returns:
             Float32 rows in the order of `words`, ``(len(words), dim)``.
+
+        Raises:
+            TypeError: One string instead of words.
         """
+        check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         if not len(words):
             return out

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_last_dim, class_name, must, require
+from polyembed._checks import check_float, check_last_dim, class_name, must, require
 from polyembed._pretrained import PretrainedModule, VectorFiles, repr_call
-from polyembed.vectors.protocol import Rows, WordVectors
+from polyembed.vectors.protocol import Rows, WordVectors, check_words
 
 TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32, well below what a missed step leaves
 
@@ -28,6 +28,7 @@ class OrthogonalMapping(PretrainedModule):
 
     Raises:
         ValueError: A matrix that is not square, or not orthogonal.
+        TypeError: No tensor.
 
     Example:
         >>> mapping = OrthogonalMapping(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
@@ -42,12 +43,15 @@ class OrthogonalMapping(PretrainedModule):
 
     def __init__(self, weight: Float[Tensor, "dim dim"], *, report: dict[str, Any] | None = None) -> None:
         super().__init__()
+        if not isinstance(weight, Tensor):
+            raise TypeError(must("weight", "be a tensor", class_name(weight)))
         square = weight.dim() == 2 and weight.shape[0] == weight.shape[1]
         require(square, "weight", "be a square matrix", f"shape {tuple(weight.shape)}")
         _check_orthogonal(weight)
         # Row by row in memory, as a loaded one is: other layouts are multiplied with other rounding.
-        weight = weight.detach().to("cpu", torch.float32).clone(memory_format=torch.contiguous_format)
-        self.weight = nn.Parameter(weight, requires_grad=False)
+        with torch.inference_mode(False):  # where it is on, what is made here still serves a gradient later
+            weight = weight.detach().to("cpu", torch.float32).clone(memory_format=torch.contiguous_format)
+            self.weight = nn.Parameter(weight, requires_grad=False)
         self.report = dict(report or {})
 
     @property
@@ -83,10 +87,10 @@ class OrthogonalMapping(PretrainedModule):
             TypeError: Integers.
         """
         check_last_dim("x", x, self.dim)
-        if not x.is_floating_point():
-            raise TypeError(must("x", "be floating point", x.dtype))
+        check_float(x=x)
         wide = torch.promote_types(x.dtype, torch.float32)
-        return (x.to(wide) @ self.weight.to(wide)).to(x.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            return (x.to(wide) @ self.weight.to(wide)).to(x.dtype)
 
     def inverse(self) -> "OrthogonalMapping":
         """Give the mapping back: ``x -> x W'``.
@@ -116,6 +120,7 @@ class OrthogonalMapping(PretrainedModule):
                 _check_orthogonal(weight)
             except ValueError as error:
                 args[-1].append(str(error))  # torch's list of errors, which it raises together
+                return  # the old matrix stays
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def __repr__(self) -> str:
@@ -135,7 +140,7 @@ class MappedVectors(VectorFiles):
 
     Args:
         source: The vectors.
-        mapping: Where they go.
+        mapping: Where they go. What is done to it later changes nothing here: ``W`` is copied, in float32.
 
     Raises:
         ValueError: The mapping is for vectors of another length.
@@ -158,7 +163,7 @@ class MappedVectors(VectorFiles):
         if not isinstance(mapping, OrthogonalMapping):
             raise TypeError(must("mapping", "be an OrthogonalMapping", class_name(mapping)))
         require(source.dim == mapping.dim, "vectors.dim", f"be the mapping's {mapping.dim}", source.dim)
-        self.source, self.mapping = source, mapping
+        self.source, self.mapping = source, OrthogonalMapping(mapping.weight, report=mapping.report)
 
     @property
     def dim(self) -> int:
@@ -183,7 +188,11 @@ class MappedVectors(VectorFiles):
 
         Returns:
             Float32 rows in the order of `words`, ``(len(words), dim)``.
+
+        Raises:
+            TypeError: One string instead of words.
         """
+        check_words(words)
         if not len(words):
             return np.zeros((0, self.dim), np.float32)
         rows = np.asarray(self.source.vectors(words), np.float32)

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from polyembed._checks import must
 from polyembed._pretrained import VectorFiles
 
 Rows = npt.NDArray[np.float32]
@@ -33,6 +34,12 @@ class WordVectors(Protocol):
             Float32 rows in the order of `words`, ``(len(words), dim)``.
         """
         ...
+
+
+def check_words(words: object) -> None:
+    """Refuse one string, whose letters would be taken for words."""
+    if isinstance(words, str):
+        raise TypeError(must("words", "be words", f"the string {words!r}"))
 
 
 class FileSource(VectorFiles):
