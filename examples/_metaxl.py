@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
     parser.add_argument("--batch-size", type=int, default=training["batch_size"])
     parser.add_argument("--learning-rate", type=float, default=training["learning_rate"])
     parser.add_argument("--meta-learning-rate", type=float, default=RECIPES["meta_learning_rates"][0])
+    parser.add_argument(
+        "--target-weight", type=float, default=0.0, help="of the target's loss in the inner one; the authors' code: 1"
+    )
     parser.add_argument("--bottleneck", type=int, help="half of the encoder's hidden size if missing")
     parser.add_argument("--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)")
     parser.add_argument("--device", default="cpu")
@@ -93,6 +96,7 @@ def compare(
                         optimizer=torch.optim.AdamW(trained, arguments.learning_rate),
                         meta_optimizer=torch.optim.Adam(rtn.parameters(), arguments.meta_learning_rate),
                         loss=lambda model, batch: model(**batch),
+                        target_weight=arguments.target_weight if method == "metaxl" else 0.0,
                         num_train_epochs=arguments.epochs,
                         backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
                         batch_size=arguments.batch_size,
