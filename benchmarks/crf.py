@@ -124,7 +124,7 @@ def main() -> None:
                 rows.append((what, size, ms[theirs], ms[ours], ms[theirs] / ms[ours], *memory))
             if shape == SHAPES[1]:
                 for name, options in (("sharp", {"deviation": 100.0}), ("constrained", {"constrained": True})):
-                    calls = make_calls(shape, device, **options)  # type: ignore[arg-type]
+                    calls = make_calls(shape, device, **options)
                     other = time_ms(calls, device, arguments.runs)
                     for what in ("loss", "decode"):
                         theirs, ours = other[f"{what} torchcrf"], other[f"{what} polyembed"]

@@ -230,10 +230,12 @@ def main() -> None:
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
         torch.manual_seed(arguments.seed)
         size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
-        joined = {}
-        if any("MUSE" in name for name in arguments.systems or ["MUSE"]):
-            joined = join_spaces(words, arguments.align, recipe["align"])
+        wanted = arguments.systems is None or any(name.startswith("MUSE") for name in arguments.systems)
+        joined = join_spaces(words, arguments.align, recipe["align"]) if wanted else {}
         embedders = build_embedders(words, joined, pieces, lexicon, size, characters)
+        unknown = [name for name in arguments.systems or () if name not in embedders]
+        if unknown:
+            raise SystemExit(f"--systems must be among {list(embedders)}, got {unknown}")
         rows, taggers = [], {}
         for name in arguments.systems or embedders:
             embedder = pe.UniqueWords(embedders[name])

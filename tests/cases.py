@@ -11,6 +11,7 @@ from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed.text import WordPrior
+from polyembed.vectors import OrthogonalMapping
 
 DIMS = (5, 3, 2)
 TEN_LETTERS = "abcdefghij"
@@ -394,6 +395,21 @@ CASES: list[Case] = [
     fusion("ScalarMix", lambda: pe.ScalarMix(3)),
     fusion("DLFA", lambda: pe.DLFA(4, 1, reduction_ratio=2)),
     fusion("DLFA.literal", lambda: pe.DLFA(4, 0, reduction_ratio=2, weighting="literal", branches="global")),
+    Case(
+        "OrthogonalMapping",
+        lambda: OrthogonalMapping(torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q),
+        xs(4),
+        lambda module, batch: module.transform(batch["xs"][0]),
+        trains=False,
+        wrong=(
+            (
+                lambda batch: {"xs": [batch["xs"][0][..., :-1]]},
+                ValueError,
+                r"^x must have a last axis of size 4, got shape \(13, 4, 3\)$",
+            ),
+            (lambda batch: {"xs": [batch["xs"][0].long()]}, TypeError, r"^x must be floating point, got torch.int64$"),
+        ),
+    ),
     Case(
         "AIF",
         lambda: pe.AIF(4, reduction_ratio=2, branches="local"),

@@ -243,7 +243,7 @@ def precision_at(scores: dict[str, dict[str, float]], dictionary: Sequence[tuple
             answers.setdefault(word, set()).add(translation)
     hits = 0
     for word, right in answers.items():
-        ranked = sorted(scores[word], key=lambda other, row=scores[word]: row[other], reverse=True)  # type: ignore[misc]
+        ranked = sorted(scores[word], key=lambda other, row=scores[word]: row[other], reverse=True)
         hits += bool(right & set(ranked[:k]))
     return hits / len(answers)
 

@@ -80,7 +80,7 @@ def test_with_the_transform() -> None:
 
 def test_representations_bad_input() -> None:
     with pytest.raises(ValueError, match=r"^level must be one of 'token', 'cls', got 'word'$"):
-        representations(bert(), [], 1, "word")  # type: ignore[arg-type]
+        representations(bert(), [], 1, "word")
     with pytest.raises(ValueError, match=r"^batches must hold at least one batch, got none$"):
         representations(bert(), [], 1)
     with pytest.raises(ValueError, match=r"^max_points must be a positive integer, got 0$"):
@@ -151,7 +151,7 @@ def test_parallel_sentences(pooling: Any) -> None:
     with pytest.raises(ValueError, match=r"zip\(\)"):
         parallel_cosine(model, [pairs[0][0]], [])
     with pytest.raises(ValueError, match=r"^pooling must be one of 'mean', 'cls', got 'max'$"):
-        parallel_cosine(model, [], [], pooling="max")  # type: ignore[arg-type]
+        parallel_cosine(model, [], [], pooling="max")
 
 
 def test_correlation() -> None:
@@ -195,7 +195,7 @@ def test_principal_components() -> None:
     with pytest.raises(ValueError, match=r"^clouds must hold at least one, got none$"):
         project([])
     with pytest.raises(ValueError, match=r"^method must be one of 'pca', 'umap', got 'tsne'$"):
-        project([one], "tsne")  # type: ignore[arg-type]
+        project([one], "tsne")
 
 
 def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
         return SimpleNamespace(fit_transform=lambda points: points[:, :2].astype(np.float32))
 
     stub = ModuleType("umap")
-    stub.UMAP = make  # type: ignore[attr-defined]
+    stub.UMAP = make
     monkeypatch.setitem(sys.modules, "umap", stub)
     one, other = torch.randn(3, 5), torch.randn(2, 5)
     found = project([one, other], "umap", seed=7)

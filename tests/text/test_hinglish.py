@@ -23,7 +23,7 @@ def benchmark() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        spec.loader.exec_module(module)
         yield module
     finally:
         del sys.modules[spec.name]

@@ -93,7 +93,7 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match=r"^layer must lie between 0 \(embeddings\) and 3, got -1$"):
         encoder_layer(model, -1)
     with pytest.raises(TypeError, match=r"^layer must be an int or a module, got str$"):
-        encoder_layer(model, "embeddings")  # type: ignore[arg-type]
+        encoder_layer(model, "embeddings")
     rule = r"^model must hold one transformers encoder \(else give the layer's module\), "
     with pytest.raises(ValueError, match=rule + r"got 0 in Linear$"):
         encoder_layer(nn.Linear(2, 2), 0)

@@ -42,6 +42,9 @@ class PretrainedWordEncoder(WordEncoder):
             of 2503.07990).
         overflow: What `encode` does with sentences beyond the limit; see `polyembed.text.align_words`.
 
+    Attributes:
+        max_length: The most pieces that the model reads at once, special ones included; None where there is no limit.
+
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
@@ -81,6 +84,7 @@ class PretrainedWordEncoder(WordEncoder):
         self.fusion = LastLayer() if fusion is None else fusion
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
+        self.max_length = _most_pieces(self.model, tokenizer)
         for name, parameter in self.model.named_parameters():
             if freeze == "all" or (freeze == "embeddings" and "embedding" in name):
                 parameter.requires_grad_(False)
@@ -128,18 +132,6 @@ class PretrainedWordEncoder(WordEncoder):
         """Give the size of a word's vector."""
         config: Any = self.model.config
         return int(config.hidden_size)
-
-    @property
-    def max_length(self) -> int | None:
-        """The most pieces that the model reads at once, special ones included; None where there is no limit."""
-        positions = getattr(self.model.config, "max_position_embeddings", None)
-        if positions is not None:
-            for module in self.model.modules():  # RoBERTa's kin count positions from behind the padding's
-                table = getattr(module, "position_embeddings", None)
-                if isinstance(table, nn.Embedding) and table.padding_idx is not None:
-                    positions -= table.padding_idx + 1
-        limits = [limit for limit in (positions, piece_limit(self.tokenizer)) if limit]
-        return min(limits) if limits else None
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into the model's pieces.
@@ -269,6 +261,18 @@ class PretrainedWordEncoder(WordEncoder):
         options = {name: getattr(self, name) for name in ("fusion", "pooling", "freeze", "overflow")}
         tokenizer = None if self.tokenizer is None else class_name(self.tokenizer)
         return repr_call(self, model=_Name(class_name(self.model)), tokenizer=_Name(str(tokenizer)), **options)
+
+
+def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
+    """Find how many pieces a model reads at once, special ones included; None where there is no limit."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is not None:
+        for module in model.modules():  # RoBERTa's kin count positions from behind the padding's
+            table = getattr(module, "position_embeddings", None)
+            if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+                positions -= table.padding_idx + 1
+    limits = [limit for limit in (positions, piece_limit(tokenizer)) if limit]
+    return min(limits) if limits else None
 
 
 class _Name(str):

@@ -533,7 +533,7 @@ def _explained(method: str) -> Iterator[None]:
     """Say what to do about a function without the derivatives that a method needs."""
     try:
         yield
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:
         text = str(error)
         if re.search(r"forward AD|jvp|forward mode", text):
             rule = "have forward derivatives below meta_params (method='finite_difference' needs none)"
