@@ -39,7 +39,7 @@ from polyembed.text import (
     SchemeTransliterator,
     train_transliterator,
 )
-from polyembed.training import MetaXLTrainer, adapt_masked_lm, fit, fit_ensemble
+from polyembed.training import MetaXLTrainer, adapt_masked_lm, fit, fit_ensemble, sweep_layers
 from polyembed.transfer import RepresentationTransformationNetwork, align, bli, metaxl_step, transformed_output
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -93,6 +93,7 @@ __all__ = [
     "fit_ensemble",
     "functional",
     "metaxl_step",
+    "sweep_layers",
     "train_transliterator",
     "transformed_output",
 ]

@@ -1,6 +1,7 @@
 """Looking at results: whether differences are sure, which labels are taken for which, where languages lie."""
 
 from polyembed.analysis.confusion import bio_confusion, plot_confusion
+from polyembed.analysis.layers import plot_layers, rank_layers
 from polyembed.analysis.representations import (
     CloudDistances,
     Correlation,
@@ -34,7 +35,9 @@ __all__ = [
     "parallel_cosine",
     "plot_clouds",
     "plot_confusion",
+    "plot_layers",
     "project",
+    "rank_layers",
     "representations",
     "sentence_counts",
     "sign_test",

@@ -13,6 +13,7 @@ from polyembed.training.fit import Epoch, FitResult, fit
 from polyembed.training.metaxl import MetaXLTrainer, TrainerStep
 from polyembed.training.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.training.runs import Build, Corpus, Run, TrainingOptions
+from polyembed.training.sweep import SweepResult, sweep_layers
 
 __all__ = [
     "AdaptationResult",
@@ -25,6 +26,7 @@ __all__ = [
     "MetaXLTrainer",
     "ProtocolResult",
     "Run",
+    "SweepResult",
     "SwitchPoints",
     "TrainerStep",
     "TrainingOptions",
@@ -36,6 +38,7 @@ __all__ = [
     "joint",
     "merge",
     "perplexity",
+    "sweep_layers",
     "switch_points",
     "zero_shot",
 ]

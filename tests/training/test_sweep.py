@@ -1,0 +1,91 @@
+"""The sweep over lower layers: which systems it trains, and that its averages are those of the runs."""
+
+import pytest
+import torch
+from tiny_models import tiny_model, word_piece_tokenizer
+from torch import nn
+from toys import TAGS, toy_corpus
+
+import polyembed as pe
+from polyembed.analysis import plot_layers
+from polyembed.data import TaggedSentence
+from polyembed.training import Corpus, fit, runs, sweep_layers, zero_shot
+
+CORPUS = toy_corpus(6)
+EN = Corpus("en", CORPUS, CORPUS[:3], CORPUS[3:])
+DE = Corpus("de", test=CORPUS[1:4])
+RU = Corpus("ru", test=[TaggedSentence(("gusta", "song"), ("B-ES", "O"))])
+OPTIONS = {"seeds": (0, 1), "metric": "accuracy", "num_train_epochs": 2, "batch_size": 2}
+
+
+def build(fusion, train, seed):
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
+    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+
+
+def fusion(layer):
+    return pe.DLFA(8, layer)
+
+
+def test_each_system_is_what_zero_shot_trains() -> None:
+    result = sweep_layers(build, EN, [DE, RU], layers=[2, 3], fusion=fusion, family=["en", "de"], **OPTIONS)
+    by_hand = zero_shot(
+        {
+            "last": lambda train, seed: build(pe.LastLayer(), train, seed),
+            "two": lambda train, seed: build(pe.DLFA(8, 2), train, seed),
+            "control": lambda train, seed: build(pe.DLFA(8, 3), train, seed),
+        },
+        EN,
+        [DE, RU],
+        **OPTIONS,
+    )
+    assert result.table.columns == ("system", "average", "family", "rest", "en", "de", "ru")
+    assert [row[0] for row in result.table.rows] == ["last layer", "D_2", "D_3"]
+    for layer, name in ((None, "last"), (2, "two"), (3, "control")):
+        expected = {language: list(by_hand.scores(name, language).values()) for language in ("en", "de", "ru")}
+        assert {language: result.scores[language][layer] for language in expected} == expected
+        for seed in range(2):
+            en, de, ru = (expected[language][seed] for language in ("en", "de", "ru"))
+            assert result.scores["average"][layer][seed] == pytest.approx((en + de + ru) / 3)
+            assert result.scores["family"][layer][seed] == pytest.approx((en + de) / 2)
+            assert result.scores["rest"][layer][seed] == ru
+    row = result.table.rows[1]
+    assert row[1].mean == pytest.approx(sum(result.scores["average"][2]) / 2)
+    assert row[1].deviation == pytest.approx(torch.tensor(result.scores["average"][2]).std().item(), abs=1e-6)
+    for column, part in result.scores.items():
+        assert sum(part[result.best[column]]) == max(sum(part[2]), sum(part[3]))
+    assert plot_layers({"average": result.scores["average"]}).get_xticks().tolist() == [2, 3]
+
+
+def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
+    options = {**OPTIONS, "seeds": (0,), "folder": tmp_path}
+    first = sweep_layers(build, EN, [DE], layers=[1], fusion=fusion, **options)
+    trained = []
+    monkeypatch.setattr(runs, "fit", lambda tagger, *rest, **kw: trained.append(tagger) or fit(tagger, *rest, **kw))
+    again = sweep_layers(build, EN, [DE], layers=[1, 2], fusion=fusion, **options)
+    assert [tagger.embedder.fusion.lower_layer for tagger in trained] == [2]
+    assert again.table.rows[:2] == first.table.rows
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"layers": []}, ValueError, "^layers must hold at least one layer, got none$"),
+        ({"layers": [1, 1]}, ValueError, r"^layers must be different, got \[1, 1\]$"),
+        ({"layers": [1.5]}, TypeError, r"^layers must hold whole numbers, got 1.5$"),
+        ({"layers": [9]}, ValueError, "^lower_layer must be a layer of the 4 hidden states, got 9$"),
+        ({"fusion": lambda layer: nn.Linear(2, 2)}, TypeError, "^fusion must give a LayerFusion for a layer, got Lin"),
+        ({"family": ["de"]}, ValueError, r"^family must hold the source 'en', got \['de'\]$"),
+        ({"family": ["en", "xx"]}, ValueError, r"^family must hold languages that are tested, en, de, got \['xx'\]$"),
+        ({"family": ["en", "de"]}, ValueError, r"^family must leave out a language that is tested, got \['en', 'de'\]"),
+    ],
+)
+def test_bad_input(options, error, message) -> None:
+    arguments = {"layers": [1], "fusion": fusion, **OPTIONS, **options}
+    with pytest.raises(error, match=message):
+        sweep_layers(build, EN, [DE], **arguments)
+
+
+def test_a_language_has_another_name_than_the_averages() -> None:
+    with pytest.raises(ValueError, match=r"^languages must have other names than the averages, got \['average'\]$"):
+        sweep_layers(build, EN, [DE._replace(language="average")], layers=[1], fusion=fusion, **OPTIONS)
