@@ -148,7 +148,11 @@ def time_ms(calls: dict[str, Callable[[], object]], device: str, runs: int) -> d
 def peak_memory_mb(name: str, shape: tuple[int, int], place: int, device: str, dropout: float) -> float:
     """Measure one call in a process of its own, after one on a small batch."""
     make_calls((2, 3), place, device, dropout)[name]()
-    call = make_calls(shape, place, device, dropout)[name]
+    return peak_mb(make_calls(shape, place, device, dropout)[name], device)
+
+
+def peak_mb(call: Callable[[], object], device: str) -> float:
+    """Measure how much more memory a call takes at its peak than was held before."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -60,14 +60,16 @@ def pool_words(
     index = torch.where(inside, word_index, num_words).long()  # one word more, for the pieces of none
     if pooling in ("first", "last"):
         return _pick(hidden, index, num_words, last=pooling == "last")
-    rows = torch.where(inside[..., None], hidden, 0.0).to(torch.promote_types(hidden.dtype, torch.float32))
+    # Each row of the batch gets a stretch of one long list of words: whole vectors are added, not single numbers.
+    starts = torch.arange(batch, device=index.device)[:, None] * (num_words + 1)
+    words, count = (index + starts).flatten(), batch * (num_words + 1)
+    rows = hidden.flatten(0, 1).to(torch.promote_types(hidden.dtype, torch.float32))
     if pooling == "max":
-        rows = _share_of_max(rows, index, num_words)
-    total = _sums(rows, index, num_words)
+        rows = _share_of_max(rows, words, count)
+    total = _sums(rows, words, count)
     if pooling == "mean":
-        ones = inside.to(rows.dtype)[..., None]
-        total = total / _sums(ones, index, num_words).clamp(min=1)
-    return total.to(hidden.dtype)
+        total = total / _sums(rows.new_ones(len(words), 1), words, count).clamp(min=1)
+    return total.unflatten(0, (batch, num_words + 1))[:, :num_words].to(hidden.dtype)
 
 
 def pool_sequence(
@@ -118,24 +120,24 @@ def _pick(hidden: Tensor, index: Tensor, num_words: int, *, last: bool) -> Tenso
     chosen = places.new_full((batch, num_words + 1), none)
     chosen = chosen.scatter_reduce(1, index, places, "amax" if last else "amin")[:, :num_words]
     there = chosen != none
-    rows = hidden.gather(1, torch.where(there, chosen, 0)[..., None].expand(-1, -1, dim))
-    return torch.where(there[..., None], rows, 0.0)
+    starts = torch.arange(batch, device=hidden.device)[:, None] * num_pieces
+    rows = hidden.flatten(0, 1).index_select(0, (torch.where(there, chosen, 0) + starts).flatten())
+    return torch.where(there[..., None], rows.unflatten(0, (batch, num_words)), 0.0)
 
 
-def _sums(rows: Tensor, index: Tensor, num_words: int) -> Tensor:
-    """Add up the rows of each word."""
-    total = rows.new_zeros(rows.shape[0], num_words + 1, rows.shape[2])
-    return total.scatter_add(1, index[..., None].expand_as(rows), rows)[:, :num_words]
+def _sums(rows: Tensor, words: Tensor, count: int) -> Tensor:
+    """Add up the rows of each word; what the rows of one word hold never reaches another, nor its gradient."""
+    return rows.new_zeros(count, rows.shape[1]).index_add(0, words, rows)
 
 
-def _share_of_max(rows: Tensor, index: Tensor, num_words: int) -> Tensor:
+def _share_of_max(rows: Tensor, words: Tensor, count: int) -> Tensor:
     """Keep of each number what it adds to its word's maximum: all, none, or its share among equals.
 
     A sum of these is the maximum, and as often differentiable as a sum.
     """
-    wide = index[..., None].expand_as(rows)
     with torch.no_grad():
-        top = rows.new_full((rows.shape[0], num_words + 1, rows.shape[2]), float("-inf"))
-        leads = rows == top.scatter_reduce(1, wide, rows, "amax").gather(1, wide)
-        count = torch.zeros_like(top).scatter_add(1, wide, leads.to(rows.dtype)).gather(1, wide)
-    return torch.where(leads, rows / count, 0.0)
+        top = rows.new_full((count, rows.shape[1]), float("-inf"))
+        top = top.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax")
+        leads = rows == top.index_select(0, words)
+        equals = _sums(leads.to(rows.dtype), words, count).clamp(min=1).index_select(0, words)
+    return torch.where(leads, rows / equals, 0.0)
