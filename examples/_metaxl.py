@@ -1,4 +1,4 @@
-"""What the MetaXL examples share: an encoder, the methods of tables 2, 3 and 6 over seeds, and the two clouds."""
+"""What the MetaXL examples share: the methods of tables 2, 3 and 6 over seeds, and the two clouds."""
 
 import argparse
 import tomllib
@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from small_encoder import small_encoder
+from _encoder import add_encoder_arguments, find_model, load_encoder
 
 import polyembed as pe
 from polyembed.analysis import cloud_distances, plot_clouds, representations
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.training import MetaXLTrainer
 from polyembed.transfer import encoder_layer
+
+__all__ = ["RECIPES", "add_arguments", "compare", "draw", "find_model", "load_encoder"]
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["metaxl"]
 METHODS = {"target_only": "target only", "joint": "JT", "joint_rtn": "JT with RTN", "metaxl": "MetaXL"}
@@ -23,15 +25,7 @@ Row = tuple[Sequence[str], Any]
 
 def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
     training = recipe["training"]
-    parser.add_argument("--model", help="a checkpoint of transformers by name or folder; pretrained here if missing")
-    parser.add_argument("--pretrain", nargs="+", metavar="LANG", help="the languages to pretrain on")
-    parser.add_argument(
-        "--size", default="small", choices=("tiny", "small", "useful"), help="of the encoder pretrained here"
-    )
-    parser.add_argument("--text", type=Path, help="a folder of <lang>.txt to pretrain on; the data folder's if missing")
-    parser.add_argument("--lines", type=int, help="of text to pretrain on, of each language")
-    parser.add_argument("--max-steps", type=int, help="of the pretraining")
-    parser.add_argument("--cache", type=Path, help="where the pretrained encoder is kept")
+    add_encoder_arguments(parser)
     parser.add_argument(
         "--source-size", nargs="+", type=int, default=[recipe["source_size"]], help="several make a sweep"
     )
@@ -49,23 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
     parser.add_argument("--bottleneck", type=int, help="half of the encoder's hidden size if missing")
     parser.add_argument("--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)")
     parser.add_argument("--device", default="cpu")
-
-
-def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
-    """Give the checkpoint that was asked for, or pretrain one."""
-    if arguments.model:
-        return str(arguments.model)
-    options = {name: getattr(arguments, name) for name in ("text", "lines", "max_steps", "cache", "device")}
-    return str(small_encoder(arguments.size, languages=arguments.pretrain or languages, **options))
-
-
-def load_encoder(name: str, max_length: int) -> pe.PretrainedWordEncoder:
-    """Open an encoder; what is longer than `max_length` pieces is cut."""
-    from transformers import AutoModel, AutoTokenizer, logging
-
-    logging.set_verbosity_error()  # a masked language model's head is left out on purpose
-    tokenizer = AutoTokenizer.from_pretrained(name, model_max_length=max_length)
-    return pe.PretrainedWordEncoder(AutoModel.from_pretrained(name), tokenizer, overflow="truncate")
 
 
 def compare(

@@ -92,3 +92,23 @@ def test_metaxl(tiny_world: Path, tmp_path: Path, name: str) -> None:
         assert f"| {row} " in printed
     assert "CloudDistances" in printed
     assert len(list(tmp_path.glob("*.png"))) == 1
+
+
+def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    files = [part for p in ("train", "dev", "test") for part in (f"--{p}", tiny_world / f"xx.{p}.conll")]
+    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
+    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--seeds", 1, "--batch-size", 6, "--out", tmp_path]
+    printed = run("layer_fusion.py", *files, *pretraining, *options)
+    assert printed.count("| last layer ") == printed.count("| ScalarMix ") == printed.count("| D_2 ") == 2
+    assert (tmp_path / "files" / "layers.png").stat().st_size > 10_000
+
+
+def test_layer_fusion_on_the_data_folder(data_folder: Path, tiny_world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
+    sizes = ["--train-size", 20, "--dev-size", 5, "--test-size", 5, "--parallel", 4]
+    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--seeds", 1, "--layers", 1, "--freeze", "frozen"]
+    printed = run("layer_fusion.py", "--task", "sagt-lid", "wikiann", *sizes, *pretraining, *options, "--out", tmp_path)
+    assert "| system     | average | family | rest " in printed
+    assert "| layer | average | cosine | de " in printed

@@ -86,11 +86,11 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match=r"^scores must hold at least one name, got none$"):
         plot_layers({})
     with pytest.raises(ValueError, match=r"^scores\['de'\] must hold at least one layer, got none$"):
-        plot_layers({"de": {None: 0.5}})
+        plot_layers({"de": {"last layer": 0.5}})
 
 
 def test_the_picture_shows_means_deviations_and_the_last_layer() -> None:
-    ax = plot_layers({"de": {None: [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}, "ru": {2: 0.3}}, ylabel="F1")
+    ax = plot_layers({"de": {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}, "ru": {2: 0.3}}, ylabel="F1")
     de, last, ru = ax.lines
     assert de.get_xdata().tolist() == [1, 3]
     assert de.get_ydata().tolist() == pytest.approx([0.5, 0.7])
@@ -98,5 +98,5 @@ def test_the_picture_shows_means_deviations_and_the_last_layer() -> None:
     assert ru.get_ydata().tolist() == [0.3]
     band = ax.collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == pytest.approx(0.5 - 0.02**0.5, abs=1e-6)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["de", "ru"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["de", "de, last layer", "ru"]
     assert ax.get_ylabel() == "F1"

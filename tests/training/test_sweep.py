@@ -9,12 +9,13 @@ from toys import TAGS, toy_corpus
 import polyembed as pe
 from polyembed.analysis import plot_layers
 from polyembed.data import TaggedSentence
-from polyembed.training import Corpus, fit, runs, sweep_layers, zero_shot
+from polyembed.training import Corpus, code_switched, fit, runs, sweep_layers, zero_shot
 
 CORPUS = toy_corpus(6)
 EN = Corpus("en", CORPUS, CORPUS[:3], CORPUS[3:])
 DE = Corpus("de", test=CORPUS[1:4])
 RU = Corpus("ru", test=[TaggedSentence(("gusta", "song"), ("B-ES", "O"))])
+BESIDE = {"average of all": pe.LayerAverage}
 OPTIONS = {"seeds": (0, 1), "metric": "accuracy", "num_train_epochs": 2, "batch_size": 2}
 
 
@@ -28,10 +29,13 @@ def fusion(layer):
 
 
 def test_each_system_is_what_zero_shot_trains() -> None:
-    result = sweep_layers(build, EN, [DE, RU], layers=[2, 3], fusion=fusion, family=["en", "de"], **OPTIONS)
+    result = sweep_layers(
+        build, EN, [DE, RU], layers=[2, 3], fusion=fusion, beside=BESIDE, family=["en", "de"], **OPTIONS
+    )
     by_hand = zero_shot(
         {
             "last": lambda train, seed: build(pe.LastLayer(), train, seed),
+            "mean": lambda train, seed: build(pe.LayerAverage(), train, seed),
             "two": lambda train, seed: build(pe.DLFA(8, 2), train, seed),
             "control": lambda train, seed: build(pe.DLFA(8, 3), train, seed),
         },
@@ -40,8 +44,8 @@ def test_each_system_is_what_zero_shot_trains() -> None:
         **OPTIONS,
     )
     assert result.table.columns == ("system", "average", "family", "rest", "en", "de", "ru")
-    assert [row[0] for row in result.table.rows] == ["last layer", "D_2", "D_3"]
-    for layer, name in ((None, "last"), (2, "two"), (3, "control")):
+    assert [row[0] for row in result.table.rows] == ["last layer", "average of all", "D_2", "D_3"]
+    for layer, name in (("last layer", "last"), ("average of all", "mean"), (2, "two"), (3, "control")):
         expected = {language: list(by_hand.scores(name, language).values()) for language in ("en", "de", "ru")}
         assert {language: result.scores[language][layer] for language in expected} == expected
         for seed in range(2):
@@ -49,7 +53,7 @@ def test_each_system_is_what_zero_shot_trains() -> None:
             assert result.scores["average"][layer][seed] == pytest.approx((en + de + ru) / 3)
             assert result.scores["family"][layer][seed] == pytest.approx((en + de) / 2)
             assert result.scores["rest"][layer][seed] == ru
-    row = result.table.rows[1]
+    row = result.table.rows[2]
     assert row[1].mean == pytest.approx(sum(result.scores["average"][2]) / 2)
     assert row[1].deviation == pytest.approx(torch.tensor(result.scores["average"][2]).std().item(), abs=1e-6)
     for column, part in result.scores.items():
@@ -74,7 +78,7 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
         ({"layers": [1, 1]}, ValueError, r"^layers must be different, got \[1, 1\]$"),
         ({"layers": [1.5]}, TypeError, r"^layers must hold whole numbers, got 1.5$"),
         ({"layers": [9]}, ValueError, "^lower_layer must be a layer of the 4 hidden states, got 9$"),
-        ({"fusion": lambda layer: nn.Linear(2, 2)}, TypeError, "^fusion must give a LayerFusion for a layer, got Lin"),
+        ({"fusion": lambda layer: nn.Linear(2, 2)}, TypeError, "^fusion must give a LayerFusion, got Lin"),
         ({"family": ["de"]}, ValueError, r"^family must hold the source 'en', got \['de'\]$"),
         ({"family": ["en", "xx"]}, ValueError, r"^family must hold languages that are tested, en, de, got \['xx'\]$"),
         ({"family": ["en", "de"]}, ValueError, r"^family must leave out a language that is tested, got \['en', 'de'\]"),
@@ -84,6 +88,20 @@ def test_bad_input(options, error, message) -> None:
     arguments = {"layers": [1], "fusion": fusion, **OPTIONS, **options}
     with pytest.raises(error, match=message):
         sweep_layers(build, EN, [DE], **arguments)
+
+
+def test_code_switched_text_is_trained_and_tested_on_by_itself() -> None:
+    result = sweep_layers(build, EN, layers=[1], fusion=fusion, **OPTIONS)
+    assert result.table.columns == ("system", "en")
+    assert result.averages == {}
+    systems = {"D_1": lambda train, seed: build(pe.DLFA(8, 1), train, seed)}
+    by_hand = code_switched(systems, [EN], **OPTIONS)
+    assert result.scores["en"][1] == list(by_hand.scores("D_1", "en").values())
+
+
+def test_a_row_has_a_name_of_its_own() -> None:
+    with pytest.raises(ValueError, match=r"^beside must have other names than the rows of the sweep, got \['D_1'\]$"):
+        sweep_layers(build, EN, [DE], layers=[1], fusion=fusion, beside={"D_1": pe.LayerAverage}, **OPTIONS)
 
 
 def test_a_language_has_another_name_than_the_averages() -> None:

@@ -1,6 +1,7 @@
 """Which layers of an encoder carry over to other languages: by sentences and their translations, and in a picture."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import Any, Literal
 
 from torch import nn
@@ -71,13 +72,13 @@ def rank_layers(
 
 
 def plot_layers(
-    scores: Mapping[str, Mapping[int | None, float | Sequence[float]]], *, ax: Any = None, ylabel: str = "score"
+    scores: Mapping[str, Mapping[int | str, float | Sequence[float]]], *, ax: Any = None, ylabel: str = "score"
 ) -> Any:
     """Draw scores against layers, a line for each name.
 
     Args:
         scores: Name -> layer -> a number, or one number a seed (their mean is drawn, and a band of one standard
-            deviation), as the ``scores`` of a `SweepResult`. Layer None, the last layer alone, is a dashed line.
+            deviation), as the ``scores`` of a `SweepResult`. What has a name in the place of a layer is a broken line.
         ax: The matplotlib axes to draw on; new ones if None.
         ylabel: What is drawn.
 
@@ -90,7 +91,7 @@ def plot_layers(
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
-        >>> ax = plot_layers({"de": {None: 0.61, 1: [0.58, 0.62], 2: [0.62, 0.64]}})
+        >>> ax = plot_layers({"de": {"last layer": 0.61, 1: [0.58, 0.62], 2: [0.62, 0.64]}})
         >>> ax.get_xlabel(), ax.lines[0].get_label(), [round(float(y), 2) for y in ax.lines[0].get_ydata()]
         ('lower layer', 'de', [0.6, 0.63])
     """
@@ -100,15 +101,16 @@ def plot_layers(
     ticks: set[int] = set()
     for name, part in scores.items():
         drawn = {layer: mean_and_deviation(_numbers(value)) for layer, value in part.items()}
-        layers = sorted(layer for layer in drawn if layer is not None)
+        layers = sorted(layer for layer in drawn if not isinstance(layer, str))
         require(len(layers) > 0, f"scores[{name!r}]", "hold at least one layer", "none")
         means = [drawn[layer].mean for layer in layers]
         widths = [drawn[layer].deviation or 0.0 for layer in layers]
         (line,) = ax.plot(layers, means, marker="o", label=name)
         low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
         ax.fill_between(layers, low, high, color=line.get_color(), alpha=0.15)
-        if None in drawn:
-            ax.axhline(drawn[None].mean, color=line.get_color(), linestyle="--")
+        others = [layer for layer in drawn if isinstance(layer, str)]
+        for other, style in zip(others, cycle(("--", ":", "-.")), strict=False):
+            ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=style, label=f"{name}, {other}")
         ticks.update(layers)
     ax.set_xticks(sorted(ticks))
     ax.set_xlabel("lower layer")

@@ -69,7 +69,7 @@ def pool_words(
     total = _sums(rows, words, count)
     if pooling == "mean":
         total = total / _sums(rows.new_ones(len(words), 1), words, count).clamp(min=1)
-    return total.unflatten(0, (batch, num_words + 1))[:, :num_words].to(hidden.dtype)
+    return total.view(batch, num_words + 1, dim)[:, :num_words].to(hidden.dtype)
 
 
 def pool_sequence(
@@ -122,7 +122,7 @@ def _pick(hidden: Tensor, index: Tensor, num_words: int, *, last: bool) -> Tenso
     there = chosen != none
     starts = torch.arange(batch, device=hidden.device)[:, None] * num_pieces
     rows = hidden.flatten(0, 1).index_select(0, (torch.where(there, chosen, 0) + starts).flatten())
-    return torch.where(there[..., None], rows.unflatten(0, (batch, num_words)), 0.0)
+    return torch.where(there[..., None], rows.view(batch, num_words, dim), 0.0)
 
 
 def _sums(rows: Tensor, words: Tensor, count: int) -> Tensor:

@@ -1,15 +1,16 @@
 """Which lower layer to fuse with the last: one training a layer, seed and system, and the averages of the paper."""
 
 import os
-from collections.abc import Callable, Collection, Sequence
-from typing import Literal, NamedTuple, Unpack
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, Unpack
 
 from polyembed._checks import class_name, is_count, must, require
 from polyembed.encoders.fusion import LastLayer, LayerFusion
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.training.fit import Metric
-from polyembed.training.protocols import DIGITS, ProtocolResult, zero_shot
+from polyembed.training.protocols import DIGITS, ProtocolResult, code_switched, zero_shot
 from polyembed.training.runs import Build, Corpus, TrainingOptions
 
 LAST_LAYER = "last layer"
@@ -22,28 +23,30 @@ class SweepResult(NamedTuple):
     """What a sweep over lower layers came to.
 
     Attributes:
-        table: A row for the last layer alone (the paper's baseline) and one for each lower layer; a column for each
-            of `averages`, then one a language. Means and deviations over seeds, between 0 and 1.
-        scores: Column -> lower layer (None for the last layer alone) -> one score a seed.
-        averages: Column -> the languages that it averages: ``average`` over all, ``family`` and ``rest``.
+        table: A row for the last layer alone (the paper's baseline), for each fusion beside and each lower layer; a
+            column for each of `averages`, then one a language. Means and deviations over seeds, between 0 and 1.
+        scores: Column -> lower layer, or the name of a row without one -> one score a seed.
+        averages: Column -> the languages that it averages: ``average`` over all, ``family`` and ``rest``; none where
+            one language is tested.
         best: Column -> the lower layer with the highest mean.
-        zero_shot: All runs, with their predictions.
+        protocol: All runs, with their predictions.
     """
 
     table: Table
-    scores: dict[str, dict[int | None, list[float]]]
+    scores: dict[str, dict[int | str, list[float]]]
     averages: dict[str, tuple[str, ...]]
     best: dict[str, int]
-    zero_shot: ProtocolResult
+    protocol: ProtocolResult
 
 
 def sweep_layers(
     build: FusedBuild,
     source: Corpus,
-    targets: Sequence[Corpus],
+    targets: Sequence[Corpus] = (),
     *,
     layers: Sequence[int],
     fusion: Callable[[int], LayerFusion],
+    beside: Mapping[str, Callable[[], LayerFusion]] | None = None,
     family: Collection[str] | None = None,
     seeds: Sequence[int],
     metric: Literal["f1", "accuracy"] | Metric = "f1",
@@ -60,10 +63,12 @@ def sweep_layers(
         build: Makes a new tagger around a fusion, called as ``build(fusion, train, seed)``; for example one that opens
             an encoder and gives it the fusion. ``freeze="all"`` there trains fusion and decoder alone.
         source: The language to train on; the first column.
-        targets: The languages to transfer to.
+        targets: The languages to transfer to; none for a corpus that is trained and tested on by itself, such as
+            code-switched text.
         layers: The lower layers to try, as `hidden_states` counts; ``range(1, 12)`` for twelve layers, and 12 for the
             control that fuses the last layer with itself.
         fusion: From a lower layer to a new fusion, ``lambda layer: DLFA(768, layer)``.
+        beside: Other fusions by name, ``{"ScalarMix": lambda: ScalarMix(13)}``: rows of their own.
         family: The languages of the source's family, the source among them; no split if None.
         seeds: One run each, of every layer.
         metric: As in `fit`.
@@ -74,9 +79,9 @@ def sweep_layers(
         The table, the best layers and all runs.
 
     Raises:
-        ValueError: No layer, one named twice, a family without the source or with a language that is not tested, and
-            what `zero_shot` raises.
-        TypeError: A layer that is no whole number, a `fusion` that gives no `LayerFusion`, and what `zero_shot` raises.
+        ValueError: No layer, one named twice, a family without the source or with a language that is not tested, a
+            row or a language with another's name, and what `zero_shot` raises.
+        TypeError: A layer that is no whole number, a fusion that is no `LayerFusion`, and what `zero_shot` raises.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -103,31 +108,34 @@ def sweep_layers(
         if not is_count(layer):
             raise TypeError(must("layers", "hold whole numbers", repr(layer)))
     require(len(set(layers)) == len(layers), "layers", "be different", layers)
-    languages = [corpus.language for corpus in (source, *targets)]
-    averages = _averages(languages, source.language, family)
-    names: dict[int | None, str] = {None: LAST_LAYER, **{int(layer): f"D_{layer}" for layer in layers}}
-    systems: dict[str, Build] = {LAST_LAYER: lambda train, seed: build(LastLayer(), train, seed)}
-    systems.update({names[int(layer)]: _system(build, fusion, int(layer)) for layer in layers})
-    found = zero_shot(systems, source, targets, seeds=seeds, metric=metric, folder=folder, **options)
-    scores: dict[str, dict[int | None, list[float]]] = {}
-    for column, members in {**averages, **{name: (name,) for name in languages}}.items():
-        scores[column] = {layer: _mean_scores(found, name, members) for layer, name in names.items()}
-    rows = [(name, *(mean_and_deviation(part[layer]) for part in scores.values())) for layer, name in names.items()]
-    means = {
-        column: {int(layer): mean_and_deviation(part[int(layer)]).mean for layer in layers}
-        for column, part in scores.items()
+    fusions: dict[int | str, Callable[[], LayerFusion]] = {LAST_LAYER: LastLayer}
+    odd = sorted({LAST_LAYER, *(f"D_{layer}" for layer in layers)} & set(beside or {}))
+    require(not odd, "beside", "have other names than the rows of the sweep", odd)
+    fusions.update(beside or {})
+    fusions.update({int(layer): partial(fusion, int(layer)) for layer in layers})
+    names = {key: key if isinstance(key, str) else f"D_{key}" for key in fusions}
+    systems = {names[key]: _system(build, make) for key, make in fusions.items()}
+    languages = [source.language, *(corpus.language for corpus in targets)]
+    averages = _averages(languages, family)
+    common: dict[str, Any] = {"seeds": seeds, "metric": metric, "folder": folder, **options}
+    found = zero_shot(systems, source, targets, **common) if targets else code_switched(systems, [source], **common)
+    scores = {
+        column: {key: _mean_scores(found, name, members) for key, name in names.items()}
+        for column, members in {**averages, **{name: (name,) for name in languages}}.items()
     }
+    rows = [(name, *(mean_and_deviation(part[key]) for part in scores.values())) for key, name in names.items()]
+    means = {column: {int(layer): sum(part[int(layer)]) for layer in layers} for column, part in scores.items()}
     best = {column: max(part, key=lambda layer: part[layer]) for column, part in means.items()}
     return SweepResult(Table(("system", *scores), rows, DIGITS), scores, averages, best, found)
 
 
-def _averages(languages: Sequence[str], source: str, family: Collection[str] | None) -> dict[str, tuple[str, ...]]:
-    """Name the averages, and the languages of each."""
-    averages = {"average": tuple(languages)}
+def _averages(languages: Sequence[str], family: Collection[str] | None) -> dict[str, tuple[str, ...]]:
+    """Name the averages, and the languages of each; the first language is the source."""
+    averages = {"average": tuple(languages)} if len(languages) > 1 else {}
     if family is not None:
         odd = sorted(set(family) - set(languages))
         require(not odd, "family", f"hold languages that are tested, {', '.join(languages)}", odd)
-        require(source in family, "family", f"hold the source {source!r}", list(family))
+        require(languages[0] in family, "family", f"hold the source {languages[0]!r}", list(family))
         averages["family"] = tuple(name for name in languages if name in family)
         averages["rest"] = tuple(name for name in languages if name not in family)
         require(len(averages["rest"]) > 0, "family", "leave out a language that is tested", list(family))
@@ -142,11 +150,11 @@ def _mean_scores(result: ProtocolResult, system: str, languages: Sequence[str]) 
     return [sum(part[seed] for part in parts) / len(parts) for seed in parts[0]]
 
 
-def _system(build: FusedBuild, fusion: Callable[[int], LayerFusion], layer: int) -> Build:
+def _system(build: FusedBuild, make: Callable[[], LayerFusion]) -> Build:
     def made(train: Sequence[Tagged], seed: int) -> SequenceTagger:
-        fused = fusion(layer)
+        fused = make()
         if not isinstance(fused, LayerFusion):
-            raise TypeError(must("fusion", "give a LayerFusion for a layer", class_name(fused)))
+            raise TypeError(must("fusion", "give a LayerFusion", class_name(fused)))
         return build(fused, train, seed)
 
     return made

@@ -1,0 +1,40 @@
+"""The encoder of an example: a checkpoint by name or folder, or a small one that is pretrained first."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from small_encoder import small_encoder
+
+import polyembed as pe
+
+
+def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", help="a checkpoint of transformers by name or folder; pretrained here if missing")
+    parser.add_argument("--pretrain", nargs="+", metavar="LANG", help="the languages to pretrain on")
+    parser.add_argument(
+        "--size", default="small", choices=("tiny", "small", "useful"), help="of the encoder pretrained here"
+    )
+    parser.add_argument("--text", type=Path, help="a folder of <lang>.txt to pretrain on; the data folder's if missing")
+    parser.add_argument("--lines", type=int, help="of text to pretrain on, of each language")
+    parser.add_argument("--max-steps", type=int, help="of the pretraining")
+    parser.add_argument("--cache", type=Path, help="where the pretrained encoder is kept")
+
+
+def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
+    """Give the checkpoint that was asked for, or pretrain one."""
+    if arguments.model:
+        return str(arguments.model)
+    options = {name: getattr(arguments, name) for name in ("text", "lines", "max_steps", "cache", "device")}
+    return str(small_encoder(arguments.size, languages=arguments.pretrain or languages, **options))
+
+
+def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
+    """Open an encoder; what is longer than `max_length` pieces is cut, unless the options say otherwise."""
+    from transformers import AutoModel, AutoTokenizer, logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # a masked language model's head is left out on purpose
+    tokenizer = AutoTokenizer.from_pretrained(name, model_max_length=max_length)
+    return pe.PretrainedWordEncoder(AutoModel.from_pretrained(name), tokenizer, **{"overflow": "truncate", **options})
