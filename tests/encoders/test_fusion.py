@@ -7,7 +7,10 @@ from torch import Tensor, nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.encoders.fusion import BRANCHES, MaskedBatchNorm
+from polyembed.encoders.fusion import MaskedBatchNorm
+
+# figure 4: without a branch, the other one stands there twice
+BRANCHES = {"both": ("global", "local"), "global": ("global", "global"), "local": ("local", "local")}
 
 MASK = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0]], dtype=torch.bool)
 
@@ -216,3 +219,15 @@ def test_kaiming_initialisation() -> None:
 def test_bad_input(states: list[Tensor], call, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         call(states)
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+def test_a_sentence_without_words_takes_no_part_in_the_statistics(branches: str) -> None:
+    aif, alone = (shaken(pe.AIF(6, reduction_ratio=2, branches=branches)).double().train() for _ in range(2))
+    alone.load_state_dict(aif.state_dict())
+    x = torch.randn(4, 3, 6, dtype=torch.float64)
+    mask = torch.tensor([[True, True, False], [False] * 3, [True] * 3, [True, False, False]])
+    kept = torch.tensor([0, 2, 3])
+    torch.testing.assert_close(aif(x, mask)[kept], alone(x[kept], mask[kept]))
+    for name, value in aif.state_dict().items():
+        torch.testing.assert_close(value, alone.state_dict()[name])
