@@ -98,6 +98,16 @@ def test_long_sentences_are_read_in_windows() -> None:
     assert not found[1, 2:].any()
 
 
+def test_positions_behind_the_padding_row_do_not_count() -> None:
+    """RoBERTa's kin give the first piece the position after the padding's."""
+    model = tiny_model("xlm-roberta", max_position_embeddings=16, pad_token_id=1)
+    encoder = pe.PretrainedWordEncoder(model).eval()
+    assert encoder.max_length == 14
+    ids = torch.full((1, 14), 5)
+    pieces = pe.Pieces(ids, torch.ones(1, 14, dtype=torch.bool), torch.arange(14)[None])
+    assert encoder(pieces).isfinite().all()
+
+
 @own_words
 def test_too_long_without_windows() -> None:
     words = ["me"] * 20
