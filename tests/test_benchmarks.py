@@ -32,3 +32,9 @@ def test_protocols(data_folder: Path, tmp_path: Path) -> None:
     for system in ("source language", "two spaces", "MUSE", "one space"):
         assert printed.count(f"| {system} ") >= 2
     assert "p, bootstrap" in printed
+
+
+def test_fusion() -> None:
+    printed = run("fusion.py", "--shape", "2x8", "--pooling-shape", "2x8", "--runs", 1)
+    assert "| DLFA, layer 8 " in printed
+    assert "| mean " in printed
