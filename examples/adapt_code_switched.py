@@ -18,10 +18,11 @@ import argparse
 import os
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from _encoder import add_encoder_arguments, find_model
@@ -29,6 +30,7 @@ from _encoder import add_encoder_arguments, find_model
 import polyembed as pe
 from polyembed.analysis import cloud_distances, plot_clouds, representations
 from polyembed.data import TaggedSentence, read_conllu, read_csv, read_inline, read_sentimix, read_tagged
+from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.training import adapt_masked_lm, fit, perplexity, switch_points
 
@@ -142,8 +144,10 @@ def head_score(task: Task, folder: str, arguments: argparse.Namespace, seed: int
         progress=False,
     )
     predicted = model.predict([item.words for item in parts[2]])
-    gold = [item.label if task.sentiment else list(item.tags) for item in parts[2]]
-    return 100 * measure(task.metric, gold, predicted)
+    if task.sentiment:
+        return 100 * accuracy([[text.label for text in parts[2]]], [predicted])
+    gold = [list(sentence.tags) for sentence in parts[2]]
+    return 100 * (entity_f1(gold, predicted, mode="conll").f1 if task.metric == "f1" else accuracy(gold, predicted))
 
 
 def frequent_words(mix: Mix, language: str, count: int) -> list[list[str]]:
@@ -193,7 +197,9 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
         return [" ".join(sentence.words) for sentence in sentences if len(sentence.words)]
 
     texts, held_out = texts_of(mix.train), texts_of(mix.dev)
-    seen = [sentence for sentence in mix.dev if sentence.languages and len(sentence.words)][: arguments.switch_sentences]
+    seen = [sentence for sentence in mix.dev if sentence.languages and len(sentence.words)][
+        : arguments.switch_sentences
+    ]
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0)).tolist()
     rows, pictures = [], {}
     for share in (0.0, *arguments.shares):

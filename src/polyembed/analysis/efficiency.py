@@ -1,0 +1,462 @@
+"""What a model costs: parameters, size, speed and activation memory, for several models side by side."""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from polyembed._checks import check_choice, check_positive, class_name, import_optional, must, require
+from polyembed._pretrained import PretrainedModule
+from polyembed.tables import Table
+from polyembed.tagging.tagger import SequenceTagger
+from polyembed.text.pieces import Pieces
+
+MB = 2**20
+PICTURES = ("speed", "memory", "score")
+
+
+class Subject(NamedTuple):
+    """A model to measure, where it is no `SequenceTagger`.
+
+    Attributes:
+        module: Counted and saved; on the device that it is measured on.
+        inputs: From the number of rows and their length to what the next three take; None where the model cannot read
+            so much.
+        predict: What is timed, without gradients, in evaluation mode.
+        forward: What activation memory is measured on, with gradients, in evaluation mode.
+        loss: One training loss; None leaves training out.
+        preprocess: From rows and length to nothing: the work before `inputs`, timed apart; None leaves it out.
+    """
+
+    module: nn.Module
+    inputs: Callable[[int, int], Any]
+    predict: Callable[[Any], object]
+    forward: Callable[[Any], Tensor]
+    loss: Callable[[Any], Tensor] | None = None
+    preprocess: Callable[[int, int], object] | None = None
+
+
+class Size(NamedTuple):
+    """How large a model is.
+
+    Attributes:
+        trainable: Parameters that require a gradient; those that stand in several places count once.
+        frozen: The others.
+        memory_mb: Parameters and buffers in memory, MB of 2**20 bytes.
+        disk_mb: What `save_pretrained` writes, vectors that were read from files left out; None if it was not saved.
+    """
+
+    trainable: int
+    frozen: int
+    memory_mb: float
+    disk_mb: float | None
+
+
+class Speed(NamedTuple):
+    """How fast a model predicts at one length.
+
+    Attributes:
+        sentences: Sentences a second: of the median run.
+        low: Of the slower quartile.
+        high: Of the faster quartile.
+        tokens: Tokens a second, of the median run.
+        runs: How many runs.
+        preprocessing_ms: Median time before the model, for one batch; None if it was not measured.
+    """
+
+    sentences: float
+    low: float
+    high: float
+    tokens: float
+    runs: int
+    preprocessing_ms: float | None
+
+
+class Memory(NamedTuple):
+    """Activation memory of one batch at one length, in MB of 2**20 bytes.
+
+    Attributes:
+        forward: After a forward pass in evaluation mode, gradients on.
+        training: At the peak of a training step's forward and backward pass (GPU), or kept for the backward pass
+            (CPU); None if there is no loss.
+    """
+
+    forward: float
+    training: float | None
+
+
+class EfficiencyReport(NamedTuple):
+    """The costs of several models.
+
+    Attributes:
+        sizes: Model -> its size.
+        speeds: Model -> length -> its speed; lengths that it cannot read are missing.
+        memories: Model -> length -> its activation memory.
+        lengths: Those asked for.
+        batch_size: Sentences a batch.
+        device: Where it was measured.
+        threads: Of the CPU.
+    """
+
+    sizes: dict[str, Size]
+    speeds: dict[str, dict[int, Speed]]
+    memories: dict[str, dict[int, Memory]]
+    lengths: tuple[int, ...]
+    batch_size: int
+    device: str
+    threads: int
+
+    def size_table(self) -> Table:
+        """Give parameters and sizes, a row a model (Winata 2021, table 6)."""
+        columns = ("model", "parameters", "trainable", "frozen", "memory MB", "disk MB")
+        rows = [
+            (name, size.trainable + size.frozen, size.trainable, size.frozen, size.memory_mb, size.disk_mb)
+            for name, size in self.sizes.items()
+        ]
+        return Table(columns, rows, 1)
+
+    def speed_table(self, unit: Literal["sentences", "tokens"] = "sentences") -> Table:
+        """Give the median throughput a second, a row a model and a column a length (figure 3)."""
+        check_choice("unit", unit, ("sentences", "tokens"))
+        return self._table(lambda name, length: self._cell(self.speeds, name, length, unit))
+
+    def preprocessing_table(self) -> Table:
+        """Give the median time before the model, in ms a batch."""
+        return self._table(lambda name, length: self._cell(self.speeds, name, length, "preprocessing_ms"))
+
+    def memory_table(self, step: Literal["forward", "training"] = "forward") -> Table:
+        """Give activation memory in MB, a row a model and a column a length (table 7)."""
+        check_choice("step", step, ("forward", "training"))
+        return self._table(lambda name, length: self._cell(self.memories, name, length, step))
+
+    def _table(self, cell: Callable[[str, int], float | None]) -> Table:
+        rows = [(name, *(cell(name, length) for length in self.lengths)) for name in self.sizes]
+        return Table(("model", *map(str, self.lengths)), rows, 1)
+
+    @staticmethod
+    def _cell(values: Mapping[str, Mapping[int, Any]], name: str, length: int, field: str) -> float | None:
+        found = values[name].get(length)
+        return None if found is None else getattr(found, field)
+
+
+def efficiency_report(
+    models: Mapping[str, SequenceTagger | Subject],
+    *,
+    lengths: Sequence[int] = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+    batch_size: int = 1,
+    runs: int = 100,
+    max_seconds: float | None = 60.0,
+    pieces_per_word: float = 1.0,
+    disk: bool = True,
+    seed: int = 0,
+) -> EfficiencyReport:
+    """Measure models side by side: parameters, size, speed, activation memory (Winata 2021, section 4.2).
+
+    *Length* counts what a model reads: words for a tagger over a word embedder, pieces for one over a word encoder, as
+    the paper counts; with `pieces_per_word` a word encoder reads so many times more, which compares models on the same
+    words. Sentences are drawn at random from the lexicon, or from all piece ids.
+
+    *Speed*: `decode` in evaluation mode without gradients, after three runs to warm up; models take turns, so that a
+    noisy moment meets them all. What comes before the model (words to ids, in a lexicon that knows them) is timed
+    apart; pieces are made by tokenizers, which this does not time.
+
+    *Activation memory*: on a GPU what the allocator holds more after the forward pass than before, and the peak of a
+    training step. On a CPU the tensors that autograd saves, each storage once, parameters and inputs left out: what
+    the backward pass needs, not what passes through on the way.
+
+    Args:
+        models: By name, each on its device.
+        lengths: Of the sentences.
+        batch_size: Sentences a batch; 1 in the paper.
+        runs: Of each model at each length.
+        max_seconds: Stop a model's runs at one length after so long, three runs at least; None = never.
+        pieces_per_word: For taggers over a word encoder.
+        disk: Whether to save each model to a temporary folder and weigh it.
+        seed: Of the sentences.
+
+    Returns:
+        All figures, and their tables.
+
+    Raises:
+        ValueError: No model, models on several devices, or sizes out of range.
+        TypeError: A model that is neither a `SequenceTagger` nor a `Subject`.
+
+    Example:
+        >>> from polyembed import Lexicon
+        >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
+        >>> tagger = SequenceTagger(nn.Embedding(len(lexicon), 8), ["X", "VERB"], lexicon=lexicon)
+        >>> report = efficiency_report({"table": tagger}, lengths=[4, 8], runs=3)
+        >>> report.sizes["table"].trainable, report.speed_table().columns
+        (74, ('model', '4', '8'))
+
+    Deviations: the paper measures on a GTX 1080 Ti and does not say which runs of the 100 it reports, nor whether
+    tagging includes the CRF's decoding; here it does.
+    """
+    check_positive(batch_size=batch_size, runs=runs, **{f"lengths[{i}]": n for i, n in enumerate(lengths)})
+    require(len(models) > 0, "models", "hold at least one model", "none")
+    require(pieces_per_word >= 1.0, "pieces_per_word", "be at least 1", pieces_per_word)
+    require(max_seconds is None or max_seconds > 0, "max_seconds", "be positive", max_seconds)
+    subjects = {name: _subject(name, model, pieces_per_word, seed) for name, model in models.items()}
+    devices = {next(subject.module.parameters()).device for subject in subjects.values()}
+    require(len(devices) == 1, "models", "be on one device", sorted(map(str, devices)))
+    device = devices.pop()
+    speeds: dict[str, dict[int, Speed]] = {name: {} for name in subjects}
+    memories: dict[str, dict[int, Memory]] = {name: {} for name in subjects}
+    for length in lengths:
+        batches = {name: subject.inputs(batch_size, length) for name, subject in subjects.items()}
+        readable = {name: batch for name, batch in batches.items() if batch is not None}
+        taken = {name: subjects[name] for name in readable}
+        for name, subject in taken.items():
+            memories[name][length] = _memory(subject, readable[name], device)
+        times = _times(taken, readable, device, runs, max_seconds)
+        for name, subject in taken.items():
+            speeds[name][length] = _speed(times[name], subject, batch_size, length)
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+    sizes = {name: _size(subject.module, disk=disk) for name, subject in subjects.items()}
+    return EfficiencyReport(sizes, speeds, memories, tuple(lengths), batch_size, where, torch.get_num_threads())
+
+
+def plot_efficiency(
+    report: EfficiencyReport,
+    picture: Literal["speed", "memory", "score"] = "speed",
+    *,
+    scores: Mapping[str, float] | None = None,
+    ax: Any = None,
+) -> Any:
+    """Draw one of the paper's three pictures: score against parameters, speed or memory against length.
+
+    Args:
+        report: What `efficiency_report` gives.
+        picture: ``"speed"`` (Winata 2021, figure 3), ``"memory"`` (table 7) or ``"score"`` (figure 2).
+        scores: Model -> its score, for ``"score"``; models without one are left out.
+        ax: The matplotlib axes to draw on; new ones if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: Another picture, or scores that are missing or of unknown models.
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        >>> import matplotlib; matplotlib.use("Agg")
+        >>> speed = {16: Speed(100.0, 90.0, 110.0, 1600.0, 9, None)}
+        >>> report = EfficiencyReport({"HME": Size(10, 5, 1.0, None)}, {"HME": speed}, {"HME": {}}, (16,), 1, "cpu", 1)
+        >>> plot_efficiency(report).get_ylabel()
+        'sentences a second'
+    """
+    check_choice("picture", picture, PICTURES)
+    if picture == "score":
+        require(bool(scores), "scores", "be given for the picture 'score'", scores)
+        odd = sorted(set(scores or ()) - set(report.sizes))
+        require(not odd, "scores", f"be of the models {', '.join(report.sizes)}", odd)
+    if ax is None:
+        ax = import_optional("matplotlib.pyplot", pip="matplotlib", feature="plot_efficiency").subplots()[1]
+    if picture == "score":
+        for name, score in (scores or {}).items():
+            size = report.sizes[name]
+            ax.scatter([size.trainable + size.frozen], [score])
+            ax.annotate(name, (size.trainable + size.frozen, score), textcoords="offset points", xytext=(4, 4))
+        ax.set_xscale("log")
+        ax.set_xlabel("parameters")
+        ax.set_ylabel("score")
+        return ax
+    drawn = {
+        "speed": {n: {k: v.sentences for k, v in part.items()} for n, part in report.speeds.items()},
+        "memory": {n: {k: v.forward for k, v in part.items()} for n, part in report.memories.items()},
+    }[picture]
+    for name, values in drawn.items():
+        ax.plot(list(values), list(values.values()), marker="o", label=name)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set_xlabel("length")
+    ax.set_ylabel("sentences a second" if picture == "speed" else "activation memory, MB")
+    ax.legend()
+    return ax
+
+
+def _subject(name: str, model: SequenceTagger | Subject, pieces_per_word: float, seed: int) -> Subject:
+    if isinstance(model, Subject):
+        return model
+    if not isinstance(model, SequenceTagger):
+        raise TypeError(must(f"models[{name!r}]", "be a SequenceTagger or a Subject", class_name(model)))
+    tagger, lexicon = model, model.lexicon
+
+    def words(batch_size: int, length: int) -> list[list[str]]:
+        generator = torch.Generator().manual_seed(seed)
+        assert lexicon is not None
+        known = lexicon.words()
+        places = torch.randint(len(known), (batch_size, length), generator=generator)
+        return [[known[i] for i in row] for row in places.tolist()]
+
+    def inputs(batch_size: int, length: int) -> tuple[Any, Tensor, Tensor] | None:
+        generator = torch.Generator().manual_seed(seed)
+        device = tagger.device
+        mask = torch.ones(batch_size, length, dtype=torch.bool, device=device)
+        tags = torch.randint(len(tagger.tags), (batch_size, length), generator=generator).to(device)
+        if lexicon is not None:
+            ids = torch.randint(2, len(lexicon), (batch_size, length), generator=generator)
+            return ids.to(device), tags, mask
+        pieces = _pieces(tagger.embedder, batch_size, length, pieces_per_word, generator)
+        return None if pieces is None else (Pieces(*(part.to(device) for part in pieces)), tags, mask)
+
+    def forward(batch: Any) -> Tensor:
+        return tagger.emissions(batch[0], batch[2])
+
+    return Subject(
+        tagger,
+        inputs,
+        predict=lambda batch: tagger.decode(batch[0], batch[2]),
+        forward=forward,
+        loss=lambda batch: tagger(batch[0], tags=batch[1], mask=batch[2]),
+        preprocess=None if lexicon is None else lambda rows, length: lexicon.encode(words(rows, length)),
+    )
+
+
+def _pieces(encoder: Any, batch_size: int, length: int, per_word: float, generator: torch.Generator) -> Pieces | None:
+    """Make sentences of random pieces, spread evenly over words; None beyond what the encoder reads."""
+    count = round(length * per_word)
+    limit = getattr(encoder, "max_length", None)
+    windows = getattr(encoder, "overflow", None) == "window" and getattr(encoder, "tokenizer", None) is not None
+    if limit is not None and count > limit and not windows:
+        return None
+    tables = [part.num_embeddings for part in encoder.modules() if isinstance(part, nn.Embedding)]
+    ids = torch.randint(min(5, max(tables) - 1), max(tables), (batch_size, count), generator=generator)
+    owners = (torch.arange(count) * length // count).expand(batch_size, -1)
+    return Pieces(ids, torch.ones_like(ids, dtype=torch.bool), owners.contiguous())
+
+
+def _times(
+    subjects: Mapping[str, Subject],
+    batches: Mapping[str, Any],
+    device: torch.device,
+    runs: int,
+    max_seconds: float | None,
+) -> dict[str, list[float]]:
+    """Time predictions in turns."""
+    times: dict[str, list[float]] = {name: [] for name in subjects}
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    with torch.no_grad():
+        for name, subject in subjects.items():
+            with _mode(subject.module, training=False):
+                for _ in range(3):
+                    subject.predict(batches[name])
+        for _ in range(runs):
+            for name, subject in subjects.items():
+                if max_seconds is not None and len(times[name]) >= 3 and sum(times[name]) > max_seconds:
+                    continue
+                with _mode(subject.module, training=False):
+                    wait()
+                    start = time.perf_counter()
+                    subject.predict(batches[name])
+                    wait()
+                    times[name].append(time.perf_counter() - start)
+    return times
+
+
+def _speed(times: Sequence[float], subject: Subject, batch_size: int, length: int) -> Speed:
+    median = statistics.median(times)
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [median] * 3
+    before = None
+    if subject.preprocess is not None:
+        found = []
+        for _ in range(5):
+            start = time.perf_counter()
+            subject.preprocess(batch_size, length)
+            found.append(1e3 * (time.perf_counter() - start))
+        before = statistics.median(found)
+    sentences = batch_size / median
+    return Speed(sentences, batch_size / high, batch_size / low, sentences * length, len(times), before)
+
+
+def _memory(subject: Subject, batch: Any, device: torch.device) -> Memory:
+    training = None
+    if device.type == "cuda":
+        with _mode(subject.module, training=False):
+            before = torch.cuda.memory_allocated(device)
+            kept = subject.forward(batch)
+            forward = (torch.cuda.memory_allocated(device) - before) / MB
+            del kept
+        if subject.loss is not None:
+            with _mode(subject.module, training=True):
+                parameters = [value for value in subject.module.parameters() if value.requires_grad]
+                before = torch.cuda.memory_allocated(device)
+                torch.cuda.reset_peak_memory_stats(device)
+                torch.autograd.grad(subject.loss(batch), parameters, allow_unused=True)
+                training = (torch.cuda.max_memory_allocated(device) - before) / MB
+        return Memory(forward, training)
+    with _mode(subject.module, training=False):
+        forward = _saved_mb(lambda: subject.forward(batch), subject.module, batch)
+    if subject.loss is not None:
+        loss = subject.loss
+        with _mode(subject.module, training=True), torch.random.fork_rng(devices=[]):
+            training = _saved_mb(lambda: loss(batch), subject.module, batch)
+    return Memory(forward, training)
+
+
+def _saved_mb(call: Callable[[], object], module: nn.Module, batch: object) -> float:
+    """Add up what autograd keeps of a call."""
+    own = {_storage(value) for value in (*module.parameters(), *module.buffers(), *_tensors(batch))}
+    saved: dict[int, int] = {}
+    alive: list[Tensor] = []  # so that no address is used twice
+
+    def pack(value: Tensor) -> Tensor:
+        if (place := _storage(value)) not in own:
+            saved[place] = value.untyped_storage().nbytes()
+            alive.append(value.detach())
+        return value
+
+    with torch.enable_grad(), saved_tensors_hooks(pack, lambda value: value):
+        call()
+    return sum(saved.values()) / MB
+
+
+def _storage(value: Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _size(module: nn.Module, *, disk: bool) -> Size:
+    parameters = {id(value): value for value in module.parameters()}.values()
+    storages = {_storage(value): value.untyped_storage().nbytes() for value in (*parameters, *module.buffers())}
+    trainable = sum(value.numel() for value in parameters if value.requires_grad)
+    frozen = sum(value.numel() for value in parameters) - trainable
+    written = None
+    if disk and isinstance(module, PretrainedModule):
+        with tempfile.TemporaryDirectory() as parent:
+            folder = Path(parent) / "model"
+            module.save_pretrained(folder, copy_vectors=False)
+            files = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
+            written = sum(path.stat().st_size for path in files) / MB
+    return Size(trainable, frozen, sum(storages.values()) / MB, written)
+
+
+@contextmanager
+def _mode(module: nn.Module, *, training: bool) -> Iterator[None]:
+    """Run a module in one mode; afterwards each of its parts is in the mode that it was in."""
+    modes = {part: part.training for part in module.modules()}
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode

@@ -1,0 +1,193 @@
+"""What models cost: counted by hand, and the memory by a list of what each operation keeps."""
+
+import math
+
+import matplotlib
+import pytest
+import torch
+from tiny_models import tiny_model, word_piece_tokenizer
+from torch import nn
+from toys import TAGS, toy_lexicon
+
+import polyembed as pe
+from polyembed.analysis import EfficiencyReport, Size, Speed, Subject, efficiency_report, plot_efficiency
+
+matplotlib.use("Agg")
+
+
+def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
+    lexicon = toy_lexicon()
+    return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), TAGS, lexicon=lexicon, **options)
+
+
+def contextual_tagger(tokenizer=None) -> pe.SequenceTagger:
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), tokenizer)
+    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+
+
+def test_parameters_are_counted_once_and_by_kind() -> None:
+    shared = nn.Embedding(11, 3)
+    tied = nn.Linear(3, 11, bias=False)
+    tied.weight = shared.weight
+    frozen = nn.Linear(2, 2).requires_grad_(False)
+    module = nn.ModuleList([shared, tied, frozen, nn.BatchNorm1d(2)])
+    subject = Subject(module, lambda rows, length: torch.ones(rows, 2), lambda x: frozen(x), lambda x: frozen(x))
+    size = efficiency_report({"m": subject}, lengths=[1], runs=1).sizes["m"]
+    assert size[:2] == (33 + 4, 6)
+    assert size.memory_mb == pytest.approx((4 * (33 + 4 + 6 + 4) + 8) / 2**20)  # the norm counts its batches in int64
+    assert size.disk_mb is None  # it cannot save itself
+
+
+def test_a_saved_tagger_is_weighed(tmp_path) -> None:
+    tagger = static_tagger()
+    tagger.save_pretrained(tmp_path / "tagger")
+    expected = sum(path.stat().st_size for path in (tmp_path / "tagger").iterdir()) / 2**20
+    report = efficiency_report({"with": tagger}, lengths=[2], runs=1)
+    assert report.sizes["with"].disk_mb == pytest.approx(expected, rel=1e-3)
+    assert efficiency_report({"without": tagger}, lengths=[2], runs=1, disk=False).sizes["without"].disk_mb is None
+
+
+def test_activation_memory_is_what_autograd_keeps() -> None:
+    """Of ``relu(x W).sin().sum()`` the input of sin and the output of relu are kept; x and W are not activations."""
+    linear = nn.Linear(16, 1024, bias=False)
+
+    def forward(x):
+        hidden = linear(x).relu()
+        return hidden.sin().sum() if not linear.training else torch.dropout(hidden, 0.5, True).sin().sum()
+
+    subject = Subject(linear, lambda rows, length: torch.randn(rows, length, 16), forward, forward, loss=forward)
+    report = efficiency_report({"m": subject}, lengths=[1, 64], batch_size=2, runs=1)
+    for length in (1, 64):
+        numbers = 2 * length * 1024
+        memory = report.memories["m"][length]
+        assert memory.forward == pytest.approx(4 * numbers / 2**20)  # one tensor, kept twice, counts once
+        assert memory.training == pytest.approx(
+            (4 + 4 + 1) * numbers / 2**20, rel=0.35
+        )  # and dropout's output, its mask
+        assert memory.training > memory.forward
+
+
+def test_memory_of_a_tagger_does_not_count_its_tables() -> None:
+    report = efficiency_report({"small": static_tagger(5), "large": static_tagger(5000)}, lengths=[3], runs=1)
+    small, large = (report.memories[name][3].forward for name in ("small", "large"))
+    assert small < large < small + 2 * 4 * 3 * 5000 / 2**20  # the rows that were looked up, not the table
+
+
+def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
+    calls: list[tuple[str, bool, bool]] = []
+    modules = {name: nn.Sequential(nn.Linear(2, 2), nn.Dropout()) for name in ("a", "b")}
+    modules["b"][1].eval()
+
+    def subject(name: str) -> Subject:
+        def predict(x):
+            calls.append((name, modules[name].training, torch.is_grad_enabled()))
+
+        return Subject(modules[name], lambda rows, length: torch.randn(rows, 2), predict, modules[name])
+
+    report = efficiency_report({name: subject(name) for name in modules}, lengths=[7], batch_size=3, runs=5)
+    assert [name for name, *_ in calls] == ["a"] * 3 + ["b"] * 3 + ["a", "b"] * 5  # warm-up, then in turns
+    assert {flags for _, *flags in calls for flags in [tuple(flags)]} == {(False, False)}
+    speed = report.speeds["a"][7]
+    assert speed.runs == 5
+    assert speed.low <= speed.sentences <= speed.high
+    assert speed.tokens == pytest.approx(7 * speed.sentences)
+    assert [part.training for part in (modules["a"], modules["a"][1], modules["b"][1])] == [True, True, False]
+
+
+def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(10_000))
+    monkeypatch.setattr("polyembed.analysis.efficiency.time.perf_counter", lambda: float(next(clock)))
+    linear = nn.Linear(2, 2)
+    subject = Subject(linear, lambda rows, length: torch.randn(rows, 2), linear, linear)
+    report = efficiency_report({"m": subject}, lengths=[4], batch_size=6, runs=100, max_seconds=7.0)
+    assert report.speeds["m"][4] == Speed(6.0, 6.0, 6.0, 24.0, 8, None)  # each run takes one second
+
+
+def test_lengths_beyond_the_encoder_are_missing() -> None:
+    models = {
+        "static": static_tagger(),
+        "bert": contextual_tagger(),
+        "windows": contextual_tagger(word_piece_tokenizer()),
+    }
+    report = efficiency_report(models, lengths=[8, 32], runs=2)
+    assert {name: list(part) for name, part in report.speeds.items()} == {
+        "static": [8, 32],
+        "bert": [8],
+        "windows": [8, 32],
+    }
+    assert report.speed_table().rows[1][2] is None
+    assert report.memory_table("training").rows[1][1] > 0
+    assert report.preprocessing_table().rows[0][1] > 0
+    assert report.preprocessing_table().rows[1][1] is None
+    assert report.size_table().columns[0] == "model"
+
+
+def test_more_pieces_a_word_reach_the_encoder() -> None:
+    seen = []
+    tagger = contextual_tagger()
+    tagger.embedder.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output.shape)))
+    efficiency_report({"m": tagger}, lengths=[6], runs=1, pieces_per_word=2.5)
+    pieces, shape = seen[0]
+    assert pieces.piece_ids.shape == (1, 15)
+    assert shape == (1, 6, 8)
+    pieces.check()
+
+
+def test_pictures() -> None:
+    sizes = {"HME": Size(10**6, 10, 4.0, None), "BERT": Size(10**8, 0, 400.0, None)}
+    speeds = {
+        name: {16: Speed(x, x, x, 16 * x, 9, None), 32: Speed(x / 2, x, x, x, 9, None)}
+        for name, x in (("HME", 90.0), ("BERT", 9.0))
+    }
+    report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, (16, 32), 1, "cpu", 1)
+    ax = plot_efficiency(report)
+    assert [(line.get_label(), line.get_ydata().tolist()) for line in ax.lines] == [
+        ("HME", [90.0, 45.0]),
+        ("BERT", [9.0, 4.5]),
+    ]
+    ax = plot_efficiency(report, "score", scores={"HME": 0.7})
+    assert [text.get_text() for text in ax.texts] == ["HME"]
+    assert ax.collections[0].get_offsets().tolist() == [[10**6 + 10, 0.7]]
+    assert plot_efficiency(report, "memory").get_ylabel() == "activation memory, MB"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: efficiency_report({}), ValueError, r"^models must hold at least one model, got none$"),
+        (lambda: efficiency_report({"m": nn.Linear(2, 2)}), TypeError, r"^models\['m'\] must be a SequenceTagger or a"),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, lengths=[0]),
+            ValueError,
+            r"^lengths\[0\] must be a positive",
+        ),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, runs=0),
+            ValueError,
+            r"^runs must be a positive integer, got",
+        ),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, pieces_per_word=0.5),
+            ValueError,
+            r"^pieces_per_word must be at least 1, got 0.5$",
+        ),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, max_seconds=math.nan),
+            ValueError,
+            r"^max_seconds must be positive, got nan$",
+        ),
+    ],
+)
+def test_bad_input(call, error, message) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_bad_pictures() -> None:
+    report = EfficiencyReport({"HME": Size(1, 0, 1.0, None)}, {"HME": {}}, {"HME": {}}, (16,), 1, "cpu", 1)
+    with pytest.raises(ValueError, match=r"^picture must be one of 'speed', 'memory', 'score', got 'pie'$"):
+        plot_efficiency(report, "pie")
+    with pytest.raises(ValueError, match=r"^scores must be given for the picture 'score', got None$"):
+        plot_efficiency(report, "score")
+    with pytest.raises(ValueError, match=r"^scores must be of the models HME, got \['MME'\]$"):
+        plot_efficiency(report, "score", scores={"MME": 0.5})
