@@ -209,3 +209,13 @@ def test_scratch(num_layers: int) -> None:
 def test_bad_input(call, error, text) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+def test_words_cut_away_at_the_end_are_tagged_all_the_same() -> None:
+    """They have no pieces, so the pieces alone do not tell how many words there are."""
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=6), TOKENIZER, overflow="truncate")
+    tagger = pe.SequenceTagger(encoder, ["X", "Y"], lexicon=None)
+    sentences = [["me"] * 9, ["gusta"]]
+    assert [len(tags) for tags in tagger.predict(sentences)] == [9, 1]
+    inputs, mask = tagger.encode(sentences)
+    assert tagger(inputs, tags=torch.zeros(2, 9, dtype=torch.int64), mask=mask).isfinite()

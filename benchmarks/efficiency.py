@@ -1,0 +1,192 @@
+"""The efficiency study: parameters, speed and memory of the systems of Winata 2021 and others, side by side.
+
+    python benchmarks/efficiency.py [--device cuda] [--models HME baked XLM-R-base] [--lengths 16 128 512 4096]
+
+Speed and memory do not depend on what the weights hold, so all are random; words are those of natural text. Static
+systems have 300-d word sources of two languages, 100-d pieces of two, a 100-d character CNN, under the paper's
+Transformer (4 layers of 200) and a CRF; contextual ones a linear tagger over encoders of the published shapes, with
+their full vocabularies. Lengths count what a model reads (words, or pieces), as the paper counts; see
+``--pieces-per-word`` for the same words. The paper's own figures (GTX 1080 Ti) stand beside the memory.
+
+``predict`` measures words a second of `SequenceTagger.predict` on raw sentences, with and without unseen words.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from embedding_speed import RandomVectors, build_hme, read_sentences
+
+import polyembed as pe
+from polyembed.analysis import EfficiencyReport, Subject, efficiency_report, plot_efficiency
+from polyembed.tables import Table
+from polyembed.vectors import BPEmbVectors
+
+TAGS = ["O", *(f"{prefix}-{kind}" for kind in ("PER", "LOC", "ORG", "MISC") for prefix in "BI")]
+PAPER_MB = {  # table 7: activation memory at 16, 32, ..., 4,096
+    "FastText": (1.0, 2.0, 4.0, 10.0, 26.0, 79.0, 261.0, 941.0, 3547.0),
+    "Linear": (1.0, 2.0, 4.0, 10.0, 27.4, 80.8, 265.6, 950.0, 3562.0),
+    "Concat": (1.0, 2.0, 5.0, 11.2, 29.2, 85.2, 274.5, 967.5, 3596.5),
+    "MME": (1.0, 2.0, 5.4, 12.4, 31.0, 89.0, 283.2, 985.6, 3630.6),
+    "HME": (3.2, 6.6, 13.4, 28.6, 64.2, 154.8, 416.4, 1252.0, 4155.0),
+    "Scratch 2L": (2.0, 4.0, 8.0, 20.0, 46.0, 133.0),
+    "Scratch 4L": (3.0, 7.0, 15.0, 38.0, 90.0, 264.0),
+    "mBERT": (10.0, 20.0, 41.0, 100.0, 218.0, 597.0),
+    "XLM-R base": (10.0, 20.0, 41.0, 100.0, 218.0, 597.0),
+    "XLM-R large": (25.0, 52.0, 109.0, 241.0, 579.0, 1541.0),
+}
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+class Study:
+    """Everything that the systems are made of."""
+
+    def __init__(self, sentences: Sequence[Sequence[str]], folder: Path, device: torch.device) -> None:
+        self.device = device
+        self.lexicon = pe.Lexicon.from_sentences(sentences)
+        self.words = [pe.SourceEmbedding(RandomVectors(300, seed), self.lexicon) for seed in range(2)]
+        pieces = [
+            BPEmbVectors.train(sentences[:5000], folder / f"{i}", vocab_size=2000 + 1000 * i, dim=100, epochs=1)
+            for i in range(2)
+        ]
+        self.hme = build_hme(self.lexicon, pieces)
+        self.models: dict[str, Callable[[], pe.SequenceTagger | Subject]] = {
+            "FastText": lambda: self.static(self.words[0]),
+            "Linear": lambda: self.static(pe.MetaEmbedding.linear(self.words, embedding_dim=300)),
+            "Concat": lambda: self.static(pe.MetaEmbedding.concat(self.words)),
+            "MME": lambda: self.static(pe.MetaEmbedding.self_attention(self.words, embedding_dim=300)),
+            "HME": lambda: self.static(self.hme),
+            "HME, UniqueWords": lambda: self.static(pe.UniqueWords(self.hme)),
+            "HME, baked": lambda: self.static(pe.bake(self.hme)),
+            "5 HME, baked": self.ensemble,
+            "Scratch 2L": lambda: self.bert(num_hidden_layers=2),
+            "Scratch 4L": lambda: self.bert(num_hidden_layers=4),
+            "mBERT": self.bert,
+            "DLFA over mBERT": lambda: self.bert(fusion=pe.DLFA(768, 8)),
+            "XLM-R base": lambda: self.xlm_roberta(BASE),
+            "XLM-R large": lambda: self.xlm_roberta(LARGE),
+        }
+
+    def static(self, embedder: torch.nn.Module) -> pe.SequenceTagger:
+        """Put the paper's Transformer and a CRF over an embedder."""
+        encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim)
+        return pe.SequenceTagger(embedder, TAGS, lexicon=self.lexicon, encoder=encoder).to(self.device)
+
+    def ensemble(self) -> Subject:
+        """Five taggers over one baked table, voting; trained apart, so no training step of all."""
+        baked = pe.bake(self.hme)
+        voting = pe.VotingEnsemble([self.static(baked) for _ in range(5)])
+
+        def inputs(rows: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+            ids = torch.randint(2, len(self.lexicon), (rows, length)).to(self.device)
+            return ids, torch.ones_like(ids, dtype=torch.bool)
+
+        def scores(batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+            return torch.stack([member.emissions(*batch) for member in voting.members])
+
+        return Subject(voting, inputs, lambda batch: voting.decode(*batch), scores)
+
+    def contextual(self, model: torch.nn.Module, **options: object) -> pe.SequenceTagger:
+        """Put a linear tagger over an encoder of transformers."""
+        encoder = pe.PretrainedWordEncoder(model, **options)
+        decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(TAGS))
+        return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=decoder).to(self.device)
+
+    def bert(self, fusion: torch.nn.Module | None = None, **sizes: int) -> pe.SequenceTagger:
+        """Build mBERT's shape, or one of other sizes."""
+        from transformers import BertConfig, BertModel
+
+        config = BertConfig(vocab_size=119_547, **{**BASE, **sizes})
+        return self.contextual(BertModel(config, add_pooling_layer=False), fusion=fusion)
+
+    def xlm_roberta(self, sizes: dict[str, int]) -> pe.SequenceTagger:
+        """Build XLM-R's shape."""
+        from transformers import XLMRobertaConfig, XLMRobertaModel
+
+        config = XLMRobertaConfig(vocab_size=250_002, max_position_embeddings=514, pad_token_id=1, **sizes)
+        return self.contextual(XLMRobertaModel(config, add_pooling_layer=False))
+
+
+def print_ratios(report: EfficiencyReport, length: int) -> None:
+    """Print speeds at one length as multiples of each other."""
+    speeds = {name: part[length].sentences for name, part in report.speeds.items() if length in part}
+    for one, other in (("HME, baked", "XLM-R base"), ("HME, baked", "HME"), ("HME, UniqueWords", "HME")):
+        if one in speeds and other in speeds:
+            print(f"At length {length}, {one} is {speeds[one] / speeds[other]:.1f} times as fast as {other}.")
+
+
+def print_predict(study: Study, sentences: list[list[str]]) -> None:
+    """Time tagging of raw sentences, all words known, and a tenth of them not."""
+    torch.manual_seed(0)
+    rows = []
+    for share in (0.0, 0.1):
+        tagger = study.static(pe.bake(study.hme)).eval()
+        unseen = [
+            [f"{word}{number}x{i}" if torch.rand(()) < share else word for i, word in enumerate(words)]
+            for number, words in enumerate(sentences)
+        ]
+        tagger.predict(unseen[:64])
+        start = time.perf_counter()
+        tagger.predict(unseen)
+        seconds = time.perf_counter() - start
+        rows.append((f"{100 * share:.0f} %", f"{sum(map(len, unseen)) / seconds:,.0f}"))
+    print("\n" + Table(("unseen words", "words a second, predict"), rows).to_markdown())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
+    parser.add_argument("--device", default="cpu", type=torch.device)
+    parser.add_argument("--models", nargs="+", help="all if missing")
+    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--max-seconds", type=float, default=20.0, help="for the runs of one model at one length")
+    parser.add_argument("--pieces-per-word", type=float, default=1.0)
+    parser.add_argument("--predict", type=int, default=2000, help="raw sentences to tag; 0: none")
+    parser.add_argument("--out", type=Path, default=Path("runs") / "efficiency")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    sentences = read_sentences(arguments.text)
+    study = Study(sentences, arguments.out / "pieces", arguments.device)
+    unknown = sorted(set(arguments.models or ()) - set(study.models))
+    if unknown:
+        parser.error(f"--models must be among {', '.join(study.models)}, got {', '.join(unknown)}")
+    models = {name: study.models[name]() for name in arguments.models or study.models}
+    report = efficiency_report(
+        models,
+        lengths=arguments.lengths,
+        runs=arguments.runs,
+        max_seconds=arguments.max_seconds,
+        pieces_per_word=arguments.pieces_per_word,
+    )
+    print(f"torch {torch.__version__}, {report.device}, {report.threads} threads of {os.cpu_count()}; ", end="")
+    print(f"{len(study.lexicon):,} words known\n")
+    tables = {
+        "Size": report.size_table(),
+        "Sentences a second": report.speed_table(),
+        "Before the model, ms": report.preprocessing_table(),
+        "Activation memory, forward pass, MB": report.memory_table(),
+        "Activation memory, training step, MB": report.memory_table("training"),
+    }
+    for title, table in tables.items():
+        print(f"{title}\n\n{table.to_markdown()}\n", flush=True)
+    paper = [
+        (name, *(dict(zip(LENGTHS, values, strict=False)).get(length) for length in arguments.lengths))
+        for name, values in PAPER_MB.items()
+    ]
+    print(f"The paper's table 7\n\n{Table(('model', *map(str, arguments.lengths)), paper, 1).to_markdown()}\n")
+    print_ratios(report, 128)
+    if arguments.predict:
+        print_predict(study, [words for words in sentences if words][: arguments.predict])
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for picture in ("speed", "memory"):
+        plot_efficiency(report, picture).figure.savefig(arguments.out / f"{picture}.png", dpi=150)
+
+
+if __name__ == "__main__":
+    main()
