@@ -10,7 +10,8 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
     r"""Read SentiMix: a ``meta<TAB>id<TAB>sentiment`` line, then one word and its language a line.
 
     The language is the only label of a word, so `tags` and `languages` both hold it; the sentiment is the `label`;
-    ``sent_id`` and ``sentiment`` are metadata. Only a tweet's first line is its ``meta`` line: "meta" may be a word too.
+    ``sent_id`` and ``sentiment`` are metadata. Only a tweet's first line is its ``meta`` line: "meta" may be a word
+    too.
 
     Args:
         path: The file.
