@@ -13,12 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from _metaxl import RECIPES, add_arguments, compare, draw, find_model, load_encoder
-from torch import nn
 
 import polyembed as pe
-from polyembed.functional import masked_mean
+from polyembed import metrics
 
 
 class Text(NamedTuple):
@@ -39,39 +37,10 @@ def read_texts(path: Path) -> list[Text]:
     return texts
 
 
-class TextClassifier(nn.Module):
-    """A linear classifier over the mean of a text's word vectors."""
-
-    def __init__(self, embedder: pe.PretrainedWordEncoder, labels: Sequence[str]) -> None:
-        super().__init__()
-        self.embedder, self.labels = embedder, list(labels)
-        self.linear = nn.Linear(embedder.embedding_dim, len(labels))
-
-    def collate(self, texts: Sequence[Text]) -> dict:
-        """Make a batch."""
-        pieces, mask = self.embedder.encode([text.words for text in texts])
-        return {"pieces": pieces, "mask": mask, "labels": torch.tensor([self.labels.index(x.label) for x in texts])}
-
-    def logits(self, pieces: pe.Pieces, mask: torch.Tensor) -> torch.Tensor:
-        """Score each label."""
-        return self.linear(masked_mean(self.embedder(pieces, mask.shape[1]), mask))
-
-    def forward(self, pieces: pe.Pieces, mask: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Give the mean loss."""
-        return nn.functional.cross_entropy(self.logits(pieces, mask), labels)
-
-    @torch.no_grad()
-    def accuracy(self, texts: Sequence[Text], batch_size: int = 32) -> float:
-        """Give the share of texts whose label is found."""
-        mode, device, right = self.training, self.linear.weight.device, 0
-        self.eval()
-        for start in range(0, len(texts), batch_size):
-            batch = self.collate(texts[start : start + batch_size])
-            pieces = pe.Pieces(*(part.to(device) for part in batch["pieces"]))
-            found = self.logits(pieces, batch["mask"].to(device)).argmax(-1).cpu()
-            right += int((found == batch["labels"]).sum())
-        self.train(mode)
-        return right / len(texts)
+def accuracy(model: pe.SequenceClassifier, texts: Sequence[Text]) -> float:
+    """Give the share of texts whose label is found."""
+    found = model.predict([text.words for text in texts], batch_size=32)
+    return metrics.accuracy([[text.label] for text in texts], [[label] for label in found])
 
 
 def main() -> None:
@@ -97,10 +66,10 @@ def main() -> None:
     name = find_model(arguments, ())
     print(f"{len(source)} source texts, {len(kept)} of the target, labels {labels}, {name}")
 
-    def build(seed: int) -> TextClassifier:
-        return TextClassifier(load_encoder(name, recipe["max_length"]), labels)
+    def build(seed: int) -> pe.SequenceClassifier:
+        return pe.SequenceClassifier(load_encoder(name, recipe["max_length"]), labels, pooling="mean", dropout=0.0)
 
-    table, models = compare(build, source, kept, lambda model, part: model.accuracy(target[part]), arguments)
+    table, models = compare(build, source, kept, lambda model, part: accuracy(model, target[part]), arguments)
     print("\n" + table.to_markdown() + "\n")
     words = [[text.words for text in part[:100]] for part in (source, kept)]
     draw(models, *words, arguments.out / "clouds.png", arguments.device)

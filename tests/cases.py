@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
-from polyembed.text import WordPrior
+from polyembed.text import PairedPieces, WordPrior
 from polyembed.vectors import OrthogonalMapping
 
 DIMS = (5, 3, 2)
@@ -97,6 +97,11 @@ def tagger(**parts: Any) -> Callable[[], pe.SequenceTagger]:
         return pe.SequenceTagger(meta(lexicon), TAGS, lexicon=lexicon, **{key: make() for key, make in parts.items()})
 
     return build
+
+
+def token_classifier() -> pe.TokenClassifier:
+    lexicon = toy_lexicon()
+    return pe.TokenClassifier(meta(lexicon), TAGS, lexicon=lexicon, criterion=pe.CrossEntropyLoss(label_smoothing=0.1))
 
 
 def reorder(modules: nn.ModuleList, order: Sequence[int]) -> nn.ModuleList:
@@ -373,6 +378,88 @@ def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
     return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
 
 
+def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Case:
+    """The loss of scores and labels; one label in seven does not count."""
+
+    def make(rows: int, width: int) -> Batch:
+        ids = torch.arange(rows * width).reshape(rows, width)
+        return {
+            "logits": torch.randn(rows, width, labels, dtype=torch.float64),
+            "labels": torch.where(ids % 7 == 3, -100, ids % labels),
+        }
+
+    wrong = (
+        (
+            lambda batch: {**batch, "labels": batch["labels"].double()},
+            TypeError,
+            r"^labels must be int64 or int32, got",
+        ),
+        (
+            lambda batch: {**batch, "labels": batch["labels"][:, 1:]},
+            ValueError,
+            r"^labels must have shape \(13, 4\), got \(13, 3\)$",
+        ),
+        (
+            lambda batch: {**batch, "labels": batch["labels"] + labels},
+            ValueError,
+            rf"^labels must lie in \[0, {labels}\) or be -100, got",
+        ),
+    )
+    return Case(name, build, make, reduced=True, wide=True, wrong=wrong)
+
+
+def text_classifier(**parts: Any) -> pe.SequenceClassifier:
+    lexicon = toy_lexicon()
+    options = {"lexicon": lexicon, "pooling": "mean", "dropout": 0.0, **parts}
+    return pe.SequenceClassifier(meta(lexicon), ["bad", "good", "so"], **options)
+
+
+def classifier(name: str, build: Callable[[], nn.Module], **options: Any) -> list[Case]:
+    """The scores of a classifier of texts, and its loss."""
+
+    def make(rows: int, width: int) -> Batch:
+        return {**ids(rows, width), "mask": mask(rows, width), "labels": torch.arange(rows).remainder(4) - 1}
+
+    def logits(module: nn.Module, batch: Batch) -> Tensor:
+        return module.logits(batch["ids"], batch["mask"])
+
+    def loss(module: nn.Module, batch: Batch) -> Tensor:
+        labels = torch.where(batch["labels"] < 0, -100, batch["labels"])
+        return module(batch["ids"], labels=labels, mask=batch["mask"])
+
+    return [
+        Case(f"{name}.logits", build, make, logits, padded=("ids",), **options),
+        Case(f"{name}.loss", build, make, loss, padded=("ids",), reduced=True, wide=True, **options),
+    ]
+
+
+def pair_classifier() -> pe.PairClassifier:
+    lexicon = toy_lexicon()
+    return pe.PairClassifier(meta(lexicon), ["no", "yes"], lexicon=lexicon, pooling="max", hidden_size=3)
+
+
+def of_pairs(rows: int, width: int) -> Batch:
+    first, second = ids(rows, width)["ids"], ids(rows, width)["ids"].flip(0)
+    return {"first": first, "second": second, "mask": mask(rows, width)}
+
+
+def call_pairs(module: nn.Module, batch: Batch) -> Tensor:
+    both = torch.stack([batch["first"], batch["second"]], 1)
+    return module.logits(both, torch.stack([batch["mask"], batch["mask"]], 1))
+
+
+def call_joint(module: nn.Module, batch: Batch) -> Tensor:
+    """Pieces of pairs of which every other piece is the second text's."""
+    mask, ids = batch["mask"], batch["ids"]
+    types = torch.arange(ids.shape[1]).remainder(2).expand_as(ids)
+    return module.logits(PairedPieces(pe.Pieces(ids, mask, torch.full_like(ids, -1)), types.to(ids)))
+
+
+def call_text(module: nn.Module, batch: Batch) -> Tensor:
+    ids = batch["ids"]
+    return module.logits(pe.Pieces(ids, batch["mask"], torch.full_like(ids, -1)))
+
+
 SMALLEST = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 5}
 LSTM = {COMPILE: "torch compiles no LSTM"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
@@ -380,7 +467,43 @@ TRANSFORMER_SOFTMAX = tagger(
     encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES), decoder=lambda: pe.SoftmaxDecoder(4, len(TAGS))
 )
 
+PIECES = {TRAINS: "the bias of attention's keys has no effect", BOOL: "its mask is called piece_mask"}
+
 CASES: list[Case] = [
+    criterion("CrossEntropyLoss", pe.CrossEntropyLoss),
+    criterion("CrossEntropyLoss.weights", lambda: pe.CrossEntropyLoss([1.0, 2, 0, 4, 3], label_smoothing=0.1)),
+    criterion("FocalLoss", lambda: pe.FocalLoss(0.5, weights=[1.0, 2, 0, 4, 3])),
+    *classifier("SequenceClassifier", text_classifier),
+    *classifier(
+        "SequenceClassifier.encoder",
+        lambda: text_classifier(
+            encoder=pe.TransformerSequenceEncoder(7, **SIZES), hidden_size=3, criterion=pe.FocalLoss()
+        ),
+    ),
+    Case(
+        "SequenceClassifier.pieces",
+        lambda: pe.SequenceClassifier(pe.PretrainedWordEncoder(tiny_bert()), ["bad", "good"], dropout=0.0),
+        words_of_pieces,
+        call_text,
+        padded=("ids",),
+        exceptions=PIECES,
+    ),
+    Case(
+        "PairClassifier",
+        pair_classifier,
+        of_pairs,
+        call_pairs,
+        padded=("first", "second"),
+        exceptions={BOOL: "its mask is of both texts"},
+    ),
+    Case(
+        "PairClassifier.joint",
+        lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_bert()), ["no", "yes"], pooling="mean", dropout=0.0),
+        words_of_pieces,
+        call_joint,
+        padded=("ids",),
+        exceptions=PIECES,
+    ),
     Case(
         "PretrainedWordEncoder",
         lambda: pe.PretrainedWordEncoder(tiny_bert(), fusion=pe.ScalarMix(2), pooling="mean"),
@@ -388,7 +511,7 @@ CASES: list[Case] = [
         call_word_encoder,
         padded=("ids",),
         wordwise=True,
-        exceptions={TRAINS: "the bias of attention's keys has no effect", BOOL: "its mask is called piece_mask"},
+        exceptions=PIECES,
     ),
     fusion("LastLayer", pe.LastLayer),
     fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
@@ -485,6 +608,11 @@ CASES: list[Case] = [
     crf("CRF.one", num_tags=1, exceptions={TRAINS: "a single tag is certain"}),
     *decoder("CRFDecoder", pe.CRFDecoder),
     *decoder("SoftmaxDecoder", pe.SoftmaxDecoder),
+    *decoder(
+        "SoftmaxDecoder.focal",
+        lambda dim, tags: pe.SoftmaxDecoder(dim, tags, criterion=pe.FocalLoss(weights=[1, 2, 3])),
+    ),
+    *whole_tagger("TokenClassifier", token_classifier),
     *whole_tagger("SequenceTagger", tagger()),
     *whole_tagger("SequenceTagger.encoder", TRANSFORMER_SOFTMAX),
     *voters("VotingEnsemble", ensemble(tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS))))),

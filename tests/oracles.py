@@ -310,3 +310,33 @@ def pool_words(pieces: Matrix, word_index: Sequence[int], num_words: int, poolin
         }[pooling]
         found.append([float(reduce(column)) if column else 0.0 for column in columns])
     return found
+
+
+# Losses of labels. `None` in the place of a label does not count.
+
+
+def cross_entropy(
+    logits: Matrix, labels: Sequence[int | None], weights: Vector, *, label_smoothing: float = 0.0
+) -> float:
+    """The mean by the labels' weights; smoothing gives every label an equal share."""
+    total = weight = 0.0
+    for scores, label in zip(logits, labels, strict=True):
+        if label is None:
+            continue
+        logs = [math.log(p) for p in softmax(scores)]
+        total -= (1 - label_smoothing) * weights[label] * logs[label]
+        total -= label_smoothing / len(scores) * sum(w * log for w, log in zip(weights, logs, strict=True))
+        weight += weights[label]
+    return total / weight if weight else 0.0
+
+
+def focal_loss(logits: Matrix, labels: Sequence[int | None], weights: Vector, *, gamma: float) -> float:
+    """Lin et al. 2017, equation 5, and its mean by the labels' weights."""
+    total = weight = 0.0
+    for scores, label in zip(logits, labels, strict=True):
+        if label is None:
+            continue
+        p = softmax(scores)[label]
+        total += -weights[label] * (1 - p) ** gamma * math.log(p)
+        weight += weights[label]
+    return total / weight if weight else 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyembed.metrics import Entity, Scores, accuracy, entities, entity_f1, per_class, per_tag
+from polyembed.metrics import Entity, Scores, accuracy, entities, entity_f1, macro_f1, per_class, per_tag
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,18 @@ from polyembed.metrics import Entity, Scores, accuracy, entities, entity_f1, per
 def test_entities(tags: str, conll: list[tuple[str, int, int]], strict: list[tuple[str, int, int]]) -> None:
     assert entities(tags.split()) == conll
     assert entities(tags.split(), mode="strict") == strict
+
+
+def test_macro_f1() -> None:
+    """2 of 3 are a, and of those named so; 1 is b, of 2 named so; c is never found. Each counts alike."""
+    gold = [["a", "a"], ["a"], ["b"], ["c"]]
+    predicted = [["a", "b"], ["a"], ["b"], ["a"]]
+    assert macro_f1(gold, predicted) == pytest.approx((2 * 2 / (3 + 3) + 2 * 1 / (2 + 1) + 0) / 3)
+    assert macro_f1([["a"]], [["b"]]) == 0.0
+    assert macro_f1([["a"], ["a"]], [["a"], ["b"]]) == pytest.approx((2 / 3 + 0) / 2), "labels of either side"
+    assert macro_f1([[]], [[]]) == 0.0
+    with pytest.raises(ValueError, match=r"^predicted must have as many sentences as gold, 1, got 2$"):
+        macro_f1([["a"]], [["a"], ["b"]])
 
 
 def test_entity_is_named() -> None:

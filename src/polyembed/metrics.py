@@ -6,6 +6,7 @@ All take one list of labels a sentence. Wherever a ratio has nothing below its l
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from polyembed._bio import UNTYPED, Entity, EntityMode, entities
 from polyembed._checks import check_choice, must, require
@@ -15,16 +16,21 @@ __all__ = [
     "Entity",
     "EntityMode",
     "Labels",
+    "MetricName",
     "Scores",
     "accuracy",
     "entities",
     "entity_f1",
+    "macro_f1",
     "per_class",
     "per_tag",
 ]
 
 Labels = Sequence[Sequence[str]]
-"""The labels of the words of each sentence."""
+"""The labels of the words of each sentence; one label where a text has one."""
+
+MetricName = Literal["f1", "accuracy", "macro_f1"]
+"""Entity micro-F1, accuracy, or the mean F1 of the labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,30 @@ def accuracy(gold: Labels, predicted: Labels) -> float:
     """
     scores = per_tag(gold, predicted).values()
     return _ratio(sum(score.correct for score in scores), sum(score.support for score in scores))
+
+
+def macro_f1(gold: Labels, predicted: Labels) -> float:
+    """Give the mean of the labels' F1, each label counting as much as any other; 0.0 without any label.
+
+    ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in either, as scikit-learn's macro average.
+
+    Args:
+        gold: The right labels of each sentence; of a text with one label, a list of it.
+        predicted: The predicted labels of each sentence.
+
+    Returns:
+        The mean, in [0, 1].
+
+    Raises:
+        TypeError: If the labels are not one sequence a sentence.
+        ValueError: If the lengths differ.
+
+    Example:
+        >>> macro_f1([["good"], ["good"], ["bad"]], [["good"], ["good"], ["good"]])
+        0.4
+    """
+    scores = per_tag(gold, predicted).values()
+    return sum(score.f1 for score in scores) / len(scores) if scores else 0.0
 
 
 def per_tag(gold: Labels, predicted: Labels) -> dict[str, Scores]:

@@ -42,6 +42,7 @@ def test_language_identification(tmp_path: Path) -> None:
 def test_sentiment(tmp_path: Path) -> None:
     (sentence,) = read_lince(write(tmp_path, "# sent_enum = 1\tpositive\nlol\tlang1\n"), task="sa_spaeng")
     assert dict(sentence.metadata) == {"sent_id": "1", "sentiment": "positive"}
+    assert sentence.label == "positive"
     assert sentence.tags == sentence.languages == ("lang1",)
     (sentence,) = read_lince(write(tmp_path, "#gspartylatino\tmixed\nlol\tlang1\n"), task="sa_spaeng")
     assert dict(sentence.metadata) == {}

@@ -19,6 +19,7 @@ def test_tweets(tmp_path: Path) -> None:
     assert first.words == ("@", "meta")
     assert first.tags == first.languages == ("O", "Eng")
     assert dict(first.metadata) == {"sent_id": "1", "sentiment": "neutral"}
+    assert (first.label, second.label) == ("neutral", "positive")
     assert second.words == ("\xa0",)
 
 
@@ -34,6 +35,6 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
 def test_real_file(data_folder: Path) -> None:
     read = read_sentimix(data_folder / "code_switched/hinglish_sentimix/dev_3k_split_conll.txt")
     assert (len(read), sum(map(len, read))) == (3000, 78_678)
-    sentiments = Counter(sentence.metadata["sentiment"] for sentence in read)
+    sentiments = Counter(sentence.label for sentence in read)
     assert sentiments == {"neutral": 1128, "positive": 982, "negative": 890}
     assert {tag for sentence in read for tag in sentence.tags} == {"Hin", "Eng", "O", "EMT"}

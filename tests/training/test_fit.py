@@ -234,7 +234,7 @@ def test_wrong_data_shows_before_the_first_epoch() -> None:
         fit(tagger, wrong, DEV)
     with pytest.raises(ValueError, match=r"got 'VERB'"):
         fit(tagger, toy_corpus(1), wrong)
-    with pytest.raises(ValueError, match=r"^optimizer must hold parameters of the tagger, got none$"):
+    with pytest.raises(ValueError, match=r"^optimizer must hold parameters of the model, got none$"):
         fit(tagger, toy_corpus(1), DEV, optimizer=adam(build(), 0.1))
 
 
@@ -342,7 +342,7 @@ def test_wrong_arguments() -> None:
         fit(tagger, [TaggedSentence((), ())], DEV)
     with pytest.raises(ValueError, match=r"^dev must hold at least one sentence, got none$"):
         fit(tagger, toy_corpus(1), [])
-    with pytest.raises(ValueError, match=r"^metric must be one of 'f1', 'accuracy', got 'recall'$"):
+    with pytest.raises(ValueError, match=r"^metric must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'$"):
         fit(tagger, toy_corpus(1), DEV, metric="recall")
     with pytest.raises(ValueError, match=r"^num_train_epochs must be a positive integer, got 0$"):
         fit(tagger, toy_corpus(1), DEV, num_train_epochs=0)
@@ -350,5 +350,5 @@ def test_wrong_arguments() -> None:
         fit(tagger, toy_corpus(1), DEV, patience=0)
     with pytest.raises(ValueError, match=r"^tags\[0\]\[0\] must be one of"):
         fit(tagger, [TaggedSentence(("me",), ("X",))], DEV)
-    with pytest.raises(ValueError, match=r"^tagger must have a parameter that requires a gradient, got none$"):
+    with pytest.raises(ValueError, match=r"^model must have a parameter that requires a gradient, got none$"):
         fit(tagger.requires_grad_(False), toy_corpus(1), DEV)

@@ -499,7 +499,7 @@ def test_files_are_replaced_only_when_whole(tmp_path, monkeypatch, reference) ->
         ({"devices": []}, r"^devices must be a list, at least one, got \[\]$"),
         ({"devices": "cpu"}, r"^devices must be a list, at least one, got 'cpu'$"),
         ({"devices": ["abacus"]}, r"^devices must be names of devices, got \['abacus'\] \(.*\)$"),
-        ({"metric": "recall"}, r"^metric must be one of 'f1', 'accuracy', got 'recall'$"),
+        ({"metric": "recall"}, r"^metric must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'$"),
         ({"num_train_epochs": 0}, r"^num_train_epochs must be a positive integer, got 0$"),
         ({"train": []}, r"^train must hold at least one sentence with a word, got none$"),
         ({"scheduler": ReduceLROnPlateau}, r"^scheduler_interval must be 'epoch' for a ReduceLROnPlateau, got 'step'$"),
@@ -603,7 +603,7 @@ def test_launched_processes_share_the_work(tmp_path, reference) -> None:
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program]
     result = subprocess.run(launch, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr
-    metric = "ValueError: metric must be one of 'f1', 'accuracy', got 'recall'"
+    metric = "ValueError: metric must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'"
     expected = {
         "other": "ValueError: rank 1 must make the same call as rank 0, got other ['train']",
         "wrong": f"RuntimeError: rank 1 must make this call as the others do, got {metric}",

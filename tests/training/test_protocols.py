@@ -432,7 +432,7 @@ def test_wrong_arguments() -> None:
         ({"seeds": (1, 2, 1)}, r"seeds must be different, got \[1, 2, 1\]"),
         ({"targets": [ES]}, r"languages must be named once each, got 'es' twice"),
         ({"targets": [EN, EN]}, r"languages must be named once each, got 'en' twice"),
-        ({"metric": "recall"}, r"metric must be one of 'f1', 'accuracy', got 'recall'"),
+        ({"metric": "recall"}, r"metric must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'"),
         ({"source": ES._replace(train=[])}, r"train of 'es' must hold at least one sentence with a word, got none"),
         ({"source": ES._replace(dev=[TaggedSentence((), ())])}, r"dev of 'es' must hold .* a word, got none"),
         ({"source": ES._replace(test=())}, r"test of 'es' must hold at least one sentence with a word, got none"),

@@ -32,7 +32,7 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
     The number in a sentence's ``# sent_enum`` line is its ``sent_id``. Where the language is the only label
     of a word (language identification and sentiment analysis), `tags` and `languages` both hold it. In a test
     file the column to be predicted is missing; the tags are then all `MISSING_TAG`. The sentiment of
-    ``sa_spaeng`` belongs to the sentence: it is the metadata ``sentiment``, absent in the test file.
+    ``sa_spaeng`` belongs to the sentence: it is the `label` and the metadata ``sentiment``, absent in the test file.
 
     Args:
         path: The file, ``train.conll`` say.
@@ -83,7 +83,7 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
             tags = languages
         else:
             tags = columns.get("tag", (MISSING_TAG,) * len(words))
-        sentences.append(TaggedSentence(words, tags, languages, metadata))
+        sentences.append(TaggedSentence(words, tags, languages, metadata, label=metadata.get("sentiment")))
     return sentences
 
 

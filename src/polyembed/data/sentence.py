@@ -20,6 +20,7 @@ class TaggedSentence:
         tags: One tag a word; `MISSING_TAG` where the file gives none, as the test files of LinCE do.
         languages: One language a word, or None where the format has none.
         metadata: What the file says of the sentence as a whole: ``sent_id``, ``text``, ``sentiment``.
+        label: What the sentence as a whole is labelled with, as its sentiment; None where the file gives none.
 
     Raises:
         ValueError: If `tags` or `languages` are not as many as `words`.
@@ -34,6 +35,7 @@ class TaggedSentence:
     tags: tuple[str, ...]
     languages: tuple[str, ...] | None = None
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    label: str | None = None
 
     def __post_init__(self) -> None:
         count = len(self.words)

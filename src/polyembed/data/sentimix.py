@@ -9,8 +9,9 @@ from polyembed.data.sentence import TaggedSentence
 def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
     r"""Read SentiMix: a ``meta<TAB>id<TAB>sentiment`` line, then one word and its language a line.
 
-    The language is the only label of a word, so `tags` and `languages` both hold it; ``sent_id`` and
-    ``sentiment`` are metadata. Only a tweet's first line is its ``meta`` line: "meta" may be a word too.
+    The language is the only label of a word, so `tags` and `languages` both hold it; the sentiment is the `label`;
+    ``sent_id`` and ``sentiment`` are metadata. Only a tweet's first line is its ``meta`` line: "meta" may be a word
+    too.
 
     Args:
         path: The file.
@@ -29,7 +30,7 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "dev.txt"
         >>> _ = path.write_text("meta\t7\tpositive\nbadhai\tHin\n\n")
         >>> sentence, = read_sentimix(path)
-        >>> sentence.words, sentence.tags, sentence.metadata["sentiment"]
+        >>> sentence.words, sentence.tags, sentence.label
         (('badhai',), ('Hin',), 'positive')
     """
     sentences = []
@@ -41,5 +42,6 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
             raise malformed(path, block[0].number, "be followed by the tweet's words", "a blank line")
         rows = [split_columns(path, line, 2, "word, language") for line in block[1:]]
         words, languages = zip(*rows, strict=True)
-        sentences.append(TaggedSentence(words, languages, languages, {"sent_id": meta[1], "sentiment": meta[2]}))
+        metadata = {"sent_id": meta[1], "sentiment": meta[2]}
+        sentences.append(TaggedSentence(words, languages, languages, metadata, label=meta[2]))
     return sentences

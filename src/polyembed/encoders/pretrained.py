@@ -1,5 +1,6 @@
 """Any encoder of transformers as a word encoder."""
 
+import inspect
 import os
 import shutil
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_dim, check_mask, class_name, must, require
@@ -18,6 +19,7 @@ from polyembed.encoders.fusion import LastLayer, LayerFusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
 from polyembed.encoders.windows import plan_windows
 from polyembed.encoders.word_encoder import WordEncoder, count_words
+from polyembed.text.pairs import PairedPieces, align_pairs, check_pairs
 from polyembed.text.pieces import OVERFLOW, Pieces, SpecialPieces, align_words, piece_limit, special_pieces
 
 FREEZE = ("none", "embeddings", "all")
@@ -160,19 +162,60 @@ class PretrainedWordEncoder(WordEncoder):
         Returns:
             ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
         """
+        fused = self.piece_vectors(pieces)
+        num_words = count_words(pieces) if num_words is None else num_words
+        return pool_words(fused, pieces.word_index, num_words, pooling=self.pooling)
+
+    def encode_pairs(self, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> PairedPieces:
+        """Join pairs of sentences, as the model reads them: ``[CLS] first [SEP] second [SEP]`` for BERT.
+
+        There are no windows over pairs: of one beyond the limit the longer sentence is cut, then both, unless
+        ``overflow="error"``.
+
+        Args:
+            pairs: Two lists of words each.
+
+        Returns:
+            Rows of pieces on the CPU, and their token types if tokenizer and model have them.
+
+        Raises:
+            ValueError: A pair beyond the limit, under ``overflow="error"``, or no two sentences.
+            TypeError: No tokenizer, or one that takes no pairs.
+        """
+        pairs = check_pairs(pairs)
+        if self.tokenizer is None:
+            raise TypeError(must("tokenizer", "be given to cut words into pieces", None))
+        overflow: Literal["error", "truncate"] = "error" if self.overflow == "error" else "truncate"
+        joined = align_pairs(pairs, self.tokenizer, max_length=self.max_length, overflow=overflow)
+        return joined if _knows_token_types(self.model) else joined._replace(token_types=None)
+
+    def piece_vectors(
+        self, pieces: Pieces, token_types: Int[Tensor, "batch piece"] | None = None
+    ) -> Float[Tensor, "batch piece embedding_dim"]:
+        """Run the model and make one layer of all: a vector for each piece, special ones included.
+
+        Args:
+            pieces: Sentences or pairs cut into pieces; on the CPU the order of their words is checked.
+            token_types: Of pairs (`encode_pairs`); the model's own choice if None.
+
+        Returns:
+            ``(batch, piece, embedding_dim)``; anything where `piece_mask` is off.
+        """
         check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
         check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
         if pieces.word_index.device.type == "cpu" and not torch.compiler.is_compiling():
             pieces.check()
-        num_words = count_words(pieces) if num_words is None else num_words
-        fused = self.fusion(self.hidden_states(pieces), pieces.piece_mask)
-        return pool_words(fused, pieces.word_index, num_words, pooling=self.pooling)
+        fused: Tensor = self.fusion(self.hidden_states(pieces, token_types), pieces.piece_mask)
+        return fused
 
-    def hidden_states(self, pieces: Pieces) -> list[Float[Tensor, "batch piece hidden"]]:
+    def hidden_states(
+        self, pieces: Pieces, token_types: Int[Tensor, "batch piece"] | None = None
+    ) -> list[Float[Tensor, "batch piece hidden"]]:
         """Run the model; in windows where rows are longer than it reads at once.
 
         Args:
             pieces: Sentences cut into pieces.
+            token_types: Of pairs, which are not read in windows; the model's own choice if None.
 
         Returns:
             The embeddings and each layer's output, as transformers has them; the last layer's alone where the fusion
@@ -181,7 +224,8 @@ class PretrainedWordEncoder(WordEncoder):
         ids, mask = pieces.piece_ids, pieces.piece_mask
         limit = self.max_length
         if limit is None or ids.shape[1] <= limit:
-            return self._run(ids, mask)
+            return self._run(ids, mask, token_types)
+        require(token_types is None, "piece_ids", f"have at most {limit} pieces for pairs", ids.shape[1])
         require(self.overflow == "window", "piece_ids", f"have at most {limit} pieces", ids.shape[1])
         if self.tokenizer is None:
             raise TypeError(must("tokenizer", "be given to read in windows", None))
@@ -199,7 +243,7 @@ class PretrainedWordEncoder(WordEncoder):
             self.model.eval()
         return self
 
-    def _run(self, ids: Tensor, mask: Tensor) -> list[Tensor]:
+    def _run(self, ids: Tensor, mask: Tensor, token_types: Tensor | None = None) -> list[Tensor]:
         everything = not isinstance(self.fusion, LastLayer)
         if ids.numel() == 0:
             empty = self._dtype_of().new_zeros(*ids.shape, self.embedding_dim)
@@ -208,8 +252,9 @@ class PretrainedWordEncoder(WordEncoder):
         # A row of nothing but padding would attend to nothing: it reads its first place, and nobody reads it.
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         attended = mask | (first & ~mask.any(1, keepdim=True))
+        types = {} if token_types is None else {"token_type_ids": token_types}
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.freeze != "all"):
-            found = self.model(input_ids=ids, attention_mask=attended.long(), output_hidden_states=everything)
+            found = self.model(input_ids=ids, attention_mask=attended.long(), output_hidden_states=everything, **types)
         return list(found.hidden_states) if everything else [found.last_hidden_state]
 
     def _dtype_of(self) -> Tensor:
@@ -273,6 +318,12 @@ def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
                 positions -= table.padding_idx + 1
     limits = [limit for limit in (positions, piece_limit(tokenizer)) if limit]
     return min(limits) if limits else None
+
+
+def _knows_token_types(model: nn.Module) -> bool:
+    """Tell whether a model tells the sentences of a pair apart by a type; RoBERTa's kin have a single one."""
+    takes = "token_type_ids" in inspect.signature(model.forward).parameters
+    return takes and getattr(model.config, "type_vocab_size", 2) > 1
 
 
 class _Name(str):

@@ -24,6 +24,7 @@ from polyembed.functional.crf import (
     viterbi,
 )
 from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
+from polyembed.functional.losses import cross_entropy, focal_loss
 from polyembed.functional.masking import masked_max, masked_mean
 from polyembed.functional.voting import agreement, entity_vote, majority_vote, vote_entropy
 
@@ -32,9 +33,11 @@ __all__ = [
     "Hypergradient",
     "Nearest",
     "agreement",
+    "cross_entropy",
     "csls",
     "entity_vote",
     "entropy",
+    "focal_loss",
     "hausdorff_distance",
     "hypergradient",
     "length_normalize",

@@ -1,9 +1,30 @@
-"""Vectors to tags."""
+"""Vectors to tags and labels."""
 
+from polyembed.tagging.classifiers import Labelled, LabelledPair, PairClassifier, SequenceClassifier, TextClassifier
 from polyembed.tagging.constraints import Constraints
 from polyembed.tagging.crf import CRF
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
-from polyembed.tagging.tagger import SequenceTagger
+from polyembed.tagging.losses import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
+from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
 
-__all__ = ["CRF", "CRFDecoder", "Constraints", "Decoder", "SequenceTagger", "SoftmaxDecoder", "VotingEnsemble"]
+__all__ = [
+    "CRF",
+    "CRFDecoder",
+    "Constraints",
+    "Criterion",
+    "CrossEntropyLoss",
+    "Decoder",
+    "FocalLoss",
+    "Labelled",
+    "LabelledPair",
+    "PairClassifier",
+    "SequenceClassifier",
+    "SequenceTagger",
+    "SoftmaxDecoder",
+    "TextClassifier",
+    "TokenClassifier",
+    "VotingEnsemble",
+    "class_weights",
+    "label_counts",
+]

@@ -7,17 +7,16 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, must, require
+from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability, must, require
 from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
 from polyembed.functional.masking import select_valid
 from polyembed.tagging.constraints import Constraints
 from polyembed.tagging.crf import CRF
-
-IGNORE_INDEX = -100
+from polyembed.tagging.losses import check_criterion
 
 
 class Decoder(PretrainedModule):
@@ -101,7 +100,7 @@ class Decoder(PretrainedModule):
         return {"in_features": self.linear.in_features, "num_tags": self.num_tags}
 
     def __repr__(self) -> str:
-        return repr_call(self, **{name: value for name, value in self.get_config().items() if value is not None})
+        return repr_call(self, **{name: value for name, value in self.get_config().items() if value not in (None, 0.0)})
 
 
 class CRFDecoder(Decoder):
@@ -194,6 +193,10 @@ class SoftmaxDecoder(Decoder):
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
+        dropout: Of the features, in training.
+        criterion: Another loss of the words' scores and tags: `CrossEntropyLoss` with weights or smoothing,
+            `FocalLoss`, or a module of your own, ``(logits (*batch, label), labels (*batch))`` to a mean in nats, for
+            which a tag of -100 must not count.
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
@@ -210,13 +213,36 @@ class SoftmaxDecoder(Decoder):
     Deviations: none.
     """
 
+    def __init__(
+        self, in_features: int, num_tags: int, *, dropout: float = 0.0, criterion: nn.Module | None = None
+    ) -> None:
+        check_probability(dropout=dropout)
+        super().__init__(in_features, num_tags)
+        check_criterion(criterion, num_tags)
+        self.dropout = nn.Dropout(dropout) if dropout else None
+        self.criterion = criterion
+
+    def emissions(
+        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch word tag"]:
+        """Score each tag at each word.
+
+        Args:
+            features: Words' features.
+            mask: True = a word; None = all are.
+
+        Returns:
+            ``(batch, word, tag)``.
+        """
+        return super().emissions(features if self.dropout is None else self.dropout(features), mask)
+
     def loss(
         self,
         features: Float[Tensor, "batch word dim"],
         tags: Int[Tensor, "batch word"],
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Compute the mean negative log-probability of a word's tag.
+        """Compute the mean loss of a word's tag: its negative log-probability, or the criterion.
 
         Args:
             features: Words' features.
@@ -224,7 +250,7 @@ class SoftmaxDecoder(Decoder):
             mask: True = a word; None = all are.
 
         Returns:
-            A scalar in nats a word; 0 if no word counts.
+            A scalar in nats a word, or what the criterion gives; 0 if no word counts.
         """
         emissions = self.emissions(features, mask)
         require(
@@ -232,12 +258,14 @@ class SoftmaxDecoder(Decoder):
         )
         if mask is not None:
             tags = torch.where(mask, tags, IGNORE_INDEX)
-        wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32))
         try:
-            total = F.cross_entropy(wide.flatten(0, 1), tags.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
-        except IndexError as error:
-            raise ValueError(must("tags", f"lie in [0, {self.num_tags}) where the mask is on", error)) from error
-        return total / tags.ne(IGNORE_INDEX).sum().clamp(min=1)
+            loss: Tensor = (cross_entropy if self.criterion is None else self.criterion)(emissions, tags)
+        except ValueError as error:
+            if not isinstance(error.__cause__, IndexError):
+                raise
+            rule = f"lie in [0, {self.num_tags}) where the mask is on"
+            raise ValueError(must("tags", rule, error.__cause__)) from error
+        return loss
 
     def decode(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
@@ -269,3 +297,8 @@ class SoftmaxDecoder(Decoder):
         emissions = self.emissions(features, mask)
         wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32)).softmax(-1)
         return select_valid(wide, mask)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        dropout = 0.0 if self.dropout is None else self.dropout.p
+        return {**super().get_config(), "dropout": dropout, "criterion": self.criterion}

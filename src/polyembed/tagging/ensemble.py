@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from polyembed._checks import check_choice, check_ids, class_name, must, require
 from polyembed._pretrained import repr_call
 from polyembed.functional import voting
+from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.tagging._running import embedders_stack, obstacle, run_stacked
 from polyembed.tagging._sharing import built_alike, share_frozen_parts
-from polyembed.tagging.decoders import IGNORE_INDEX
 from polyembed.tagging.tagger import SequenceTagger
 from polyembed.tagging.word_tagger import Inputs, Vocabulary, WordTagger
 from polyembed.text.lexicon import Lexicon

@@ -1,18 +1,19 @@
 """The contract of everything that tags words, and what follows from it: batches and predictions."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from polyembed._checks import check_positive, require
-from polyembed._pretrained import PretrainedModule
-from polyembed.tagging.decoders import IGNORE_INDEX
-from polyembed.text.lexicon import UNKNOWN_ID, Lexicon
+from polyembed._checks import require
+from polyembed.functional.losses import IGNORE_INDEX
+from polyembed.metrics import MetricName
+from polyembed.tagging.text_model import TextModel, Vocabulary, to_device
 from polyembed.text.pieces import Pieces
+
+__all__ = ["Inputs", "Tagged", "Vocabulary", "WordTagger", "to_device"]
 
 Inputs = Tensor | Pieces | list[Tensor | Pieces]
 """A lexicon's ids, a word encoder's `Pieces`, or a list of either for taggers that do not read alike."""
@@ -33,7 +34,7 @@ class Tagged(Protocol):
         ...
 
 
-class WordTagger(PretrainedModule):
+class WordTagger(TextModel):
     """A tag for each word: calling it gives the mean loss to train on, `predict` takes raw words.
 
     Members: `SequenceTagger`, and `VotingEnsemble` over several of them.
@@ -42,12 +43,9 @@ class WordTagger(PretrainedModule):
         tags: The tag set, in the order of its ids.
     """
 
-    tags: tuple[str, ...]
+    default_metric: ClassVar[MetricName] = "f1"
 
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """Tell where inputs must be."""
+    tags: tuple[str, ...]
 
     @abstractmethod
     def forward(
@@ -74,10 +72,6 @@ class WordTagger(PretrainedModule):
         """Turn words into what the other methods call `inputs`, and the mask ``(batch, word)``."""
 
     @abstractmethod
-    def _vocabularies(self) -> Iterable["Vocabulary"]:
-        """List the lexicons, each with the embedders that follow it."""
-
-    @abstractmethod
     def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Int[Tensor, "batch word"]:
         """Turn tag names into ids, padded with -100."""
 
@@ -96,7 +90,6 @@ class WordTagger(PretrainedModule):
         inputs, mask = self.encode([sentence.words for sentence in sentences])
         return {"inputs": inputs, "tags": self.encode_tags([sentence.tags for sentence in sentences]), "mask": mask}
 
-    @torch.no_grad()
     def predict(
         self, sentences: Sequence[Sequence[str]], *, batch_size: int = 64, cache_size: int = 50_000
     ) -> list[list[str]]:
@@ -114,89 +107,60 @@ class WordTagger(PretrainedModule):
         Returns:
             One list of tag names a sentence, in the order given.
         """
-        check_positive(batch_size=batch_size)
         sentences = list(sentences)
-        vocabularies = list(self._vocabularies())
-        modes = {module: module.training for module in self.modules()}
-        self.eval()
-        try:
-            return self._predict(sentences, vocabularies, batch_size, cache_size)
-        finally:
-            for vocabulary in vocabularies:
-                vocabulary.forget()
-            for module, training in modes.items():
-                module.training = training
+        filled = {i: words for i, words in enumerate(sentences) if len(words)}
+        found = self._predict(filled, batch_size, cache_size)
+        return [found.get(i, []) for i in range(len(sentences))]
 
-    def _predict(
-        self,
-        sentences: Sequence[Sequence[str]],
-        vocabularies: Sequence["Vocabulary"],
-        batch_size: int,
-        cache_size: int,
-    ) -> list[list[str]]:
-        predictions: list[list[str]] = [[] for _ in sentences]
-        order = sorted((i for i, words in enumerate(sentences) if len(words)), key=lambda i: len(sentences[i]))
-        for chunk in _split(order, 16 * batch_size):
-            for vocabulary in vocabularies:
-                vocabulary.learn([sentences[i] for i in chunk], cache_size)
-            for batch in _split(chunk, batch_size):
-                inputs, mask = self.encode([sentences[i] for i in batch])
-                tags = self.decode(to_device(inputs, self.device), mask.to(self.device)).tolist()
-                for i, row in zip(batch, tags, strict=True):
-                    found = row[: len(sentences[i])]
-                    rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
-                    require(IGNORE_INDEX not in found, f"sentences[{i}]", rule, list(sentences[i]))
-                    predictions[i] = [self.tags[tag] for tag in found]
+    def _predict_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[str]]:
+        inputs, mask = self.encode(list(texts.values()))
+        tags = self.decode(to_device(inputs, self.device), mask.to(self.device)).tolist()
+        predictions = []
+        for (i, words), row in zip(texts.items(), tags, strict=True):
+            found = row[: len(words)]
+            rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
+            require(IGNORE_INDEX not in found, f"sentences[{i}]", rule, list(words))
+            predictions.append([self.tags[tag] for tag in found])
         return predictions
 
+    def text_of(self, item: Tagged) -> Sequence[str]:
+        """Give a sentence's words.
 
-class Vocabulary:
-    """A lexicon and the embedders that follow it, in step from now on, whatever words come and go.
+        Args:
+            item: An object with ``words`` and ``tags``.
 
-    Args:
-        lexicon: The words; somebody else may have extended it since.
-        embedders: Word embedders that were built for it.
-    """
+        Returns:
+            The words.
+        """
+        return item.words
 
-    def __init__(self, lexicon: Lexicon, embedders: Sequence[nn.Module]) -> None:
-        self.lexicon = lexicon
-        self.embedders = embedders
-        self.size = len(lexicon)
-        for embedder in embedders:
-            if embedder.num_embeddings != self.size:
-                embedder.extend(lexicon)  # type: ignore[operator]
+    def labels_of(self, item: Tagged) -> list[str]:
+        """Give a sentence's tags.
 
-    def learn(self, sentences: Sequence[Sequence[str]], cache_size: int) -> None:
-        """Give the words that the lexicon did not hold a row of their own, whatever it has learnt since."""
-        find = self.lexicon.id_of
-        unseen = {word for words in sentences for word in words if not UNKNOWN_ID < find(word) < self.size}
-        if len(self.lexicon) + len(unseen) > self.size + cache_size:
-            self.forget()
-        if self.lexicon.extend(sorted(unseen)):
-            self._follow()
+        Args:
+            item: An object with ``words`` and ``tags``.
 
-    def forget(self) -> None:
-        """Drop the words that were learnt."""
-        if len(self.lexicon) > self.size:
-            self.lexicon.truncate(self.size)
-            self._follow()
+        Returns:
+            One tag a word.
+        """
+        return list(item.tags)
 
-    def _follow(self) -> None:
-        for embedder in self.embedders:
-            embedder.extend(self.lexicon)  # type: ignore[operator]
+    def check_items(self, items: Sequence[Tagged]) -> None:
+        """Raise for tags that cannot be trained on.
 
+        Args:
+            items: Objects with ``words`` and ``tags``.
 
-def to_device(inputs: Inputs, device: torch.device) -> Inputs:
-    """Move a tagger's inputs."""
-    if isinstance(inputs, list):
-        return [part.to(device) if isinstance(part, Tensor) else _pieces_to(part, device) for part in inputs]
-    return inputs.to(device) if isinstance(inputs, Tensor) else _pieces_to(inputs, device)
+        Raises:
+            ValueError: A name outside the tag set, or a sequence that the decoder's constraints forbid.
+        """
+        self.encode_tags([item.tags for item in items])
 
+    def signature(self) -> dict[str, Any]:
+        """Say in plain values what a checkpoint must agree on, besides shapes.
 
-def _pieces_to(pieces: Pieces, device: torch.device) -> Pieces:
-    return Pieces(*(part.to(device) for part in pieces))
-
-
-def _split(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+        Returns:
+            The tags, and a mark of the lexicon.
+        """
+        lexicon = getattr(self, "lexicon", None)
+        return {"tags": list(self.tags), "lexicon": None if lexicon is None else lexicon.mark(len(lexicon))}

@@ -5,6 +5,7 @@ from polyembed.text.error_rate import character_error_rate, fold_devanagari
 from polyembed.text.hinglish import HINGLISH_WORDS
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
+from polyembed.text.pairs import PairedPieces, align_pairs
 from polyembed.text.pieces import Pieces, align_words
 from polyembed.text.romanize import social_romanizations, synthetic_pairs
 from polyembed.text.spelling import CharacterSpelling, PieceSpelling, Spelling
@@ -25,12 +26,14 @@ __all__ = [
     "DictionaryTransliterator",
     "Lexicon",
     "Normalizer",
+    "PairedPieces",
     "PieceSpelling",
     "Pieces",
     "SchemeTransliterator",
     "Spelling",
     "Transliterator",
     "WordPrior",
+    "align_pairs",
     "align_words",
     "character_error_rate",
     "fold_devanagari",

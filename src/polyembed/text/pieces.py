@@ -98,15 +98,15 @@ def align_words(
         ([[1, 2, 3]], [[0, 1, 1]])
     """
     check_choice("overflow", overflow, OVERFLOW)
-    _check_words(sentences)
+    check_words(sentences)
     special = special_pieces(tokenizer)
     limit = piece_limit(tokenizer) if max_length is None else max_length
     if limit is not None:
         check_positive(max_length=limit)
         room = limit - len(special.before) - len(special.after)
         require(room > 0, "max_length", "leave room beside the special pieces", limit)
-    unknown = _unknown_id(tokenizer)
-    cut = _cut_words(dict.fromkeys(word for words in sentences for word in words), tokenizer)
+    unknown = unknown_id(tokenizer)
+    cut = cut_words(dict.fromkeys(word for words in sentences for word in words), tokenizer)
     rows: list[list[int]] = []
     owners: list[list[int]] = []
     for row, words in enumerate(sentences):
@@ -123,16 +123,7 @@ def align_words(
             index += [number] * len(pieces)
         rows.append([*ids, *special.after])
         owners.append([*index, *[-1] * len(special.after)])
-    width = max(map(len, rows), default=0)
-    pad = _padding_id(tokenizer)
-
-    def padded(lists: list[list[int]], filler: int) -> Tensor:
-        filled = [[*items, *[filler] * (width - len(items))] for items in lists]
-        return torch.tensor(filled, dtype=torch.int64).reshape(len(lists), width)
-
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    mask = torch.arange(width) < lengths[:, None]
-    return Pieces(padded(rows, pad), mask, padded(owners, -1))
+    return pad_pieces(rows, owners, padding_id(tokenizer))
 
 
 def special_pieces(tokenizer: Any) -> SpecialPieces:
@@ -147,7 +138,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
     Raises:
         TypeError: No tokenizer.
     """
-    if _is_sentencepiece(tokenizer):
+    if is_sentencepiece(tokenizer):
         return SpecialPieces((), ())
     if not callable(tokenizer):
         raise TypeError(must("tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)))
@@ -172,21 +163,34 @@ def piece_limit(tokenizer: Any) -> int | None:
     return None if limit is None or limit > UNLIMITED else int(limit)
 
 
-def _check_words(sentences: Sequence[Sequence[str]]) -> None:
+def pad_pieces(rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], filler: int) -> Pieces:
+    """Make one batch of rows of pieces and the words that they belong to."""
+    width = max(map(len, rows), default=0)
+
+    def padded(lists: Sequence[Sequence[int]], filler: int) -> Tensor:
+        filled = [[*items, *[filler] * (width - len(items))] for items in lists]
+        return torch.tensor(filled, dtype=torch.int64).reshape(len(lists), width)
+
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+    return Pieces(padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1))
+
+
+def check_words(sentences: Sequence[Sequence[str]], *, name: str = "sentences", place: str = "") -> None:
+    """Require lists of strings; `place` says where in a thing of many sentences they are."""
     for row, words in enumerate(sentences):
         if isinstance(words, str):
-            raise TypeError(must(f"sentences[{row}]", "be a list of words", f"the string {words!r}"))
-        for place, word in enumerate(words):
+            raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", f"the string {words!r}"))
+        for number, word in enumerate(words):
             if not isinstance(word, str):
-                raise TypeError(must(f"sentences[{row}][{place}]", "be a string", class_name(word)))
+                raise TypeError(must(f"{name}[{row}]{place}[{number}]", "be a string", class_name(word)))
 
 
-def _cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
+def cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
     """Cut each word by itself; what the tokenizer cannot take or drops has no pieces."""
     sound = [word for word in words if word and _is_text(word)]
     if not sound:
         cut = []
-    elif _is_sentencepiece(tokenizer):
+    elif is_sentencepiece(tokenizer):
         cut = tokenizer.encode(sound, out_type=int)
     else:
         cut = _encode([[word] for word in sound], tokenizer, special=False)
@@ -209,17 +213,20 @@ def _is_text(word: str) -> bool:
     return True
 
 
-def _is_sentencepiece(tokenizer: Any) -> bool:
+def is_sentencepiece(tokenizer: Any) -> bool:
+    """Tell a SentencePiece model from a tokenizer of transformers."""
     return hasattr(tokenizer, "piece_to_id") and hasattr(tokenizer, "unk_id")
 
 
-def _unknown_id(tokenizer: Any) -> int:
-    found = tokenizer.unk_id() if _is_sentencepiece(tokenizer) else tokenizer.unk_token_id
+def unknown_id(tokenizer: Any) -> int:
+    """Find the piece that stands for what cannot be cut."""
+    found = tokenizer.unk_id() if is_sentencepiece(tokenizer) else tokenizer.unk_token_id
     if found is None:  # byte-level models know everything but the empty word
         found = next((i for i in (tokenizer.mask_token_id, tokenizer.eos_token_id) if i is not None), 0)
     return int(found)
 
 
-def _padding_id(tokenizer: Any) -> int:
-    found = tokenizer.pad_id() if _is_sentencepiece(tokenizer) else tokenizer.pad_token_id
+def padding_id(tokenizer: Any) -> int:
+    """Find the piece that pads."""
+    found = tokenizer.pad_id() if is_sentencepiece(tokenizer) else tokenizer.pad_token_id
     return 0 if found is None or found < 0 else int(found)

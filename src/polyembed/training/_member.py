@@ -145,8 +145,8 @@ def describe_run(task: Task, seed: int, tagger: SequenceTagger) -> dict[str, Any
     description = {
         "format_version": FORMAT_VERSION,
         "seed": seed,
-        "train": checksum(task.train),
-        "dev": checksum(task.dev),
+        "train": checksum(tagger, task.train),
+        "dev": checksum(tagger, task.dev),
         "tags": tagger.tags,
         "lexicon": None if tagger.lexicon is None else tagger.lexicon.mark(len(tagger.lexicon)),
         "architecture": zlib.crc32(json.dumps(_plain([numbers, parts])).encode()),

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed.metrics import MetricName
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.training._member import (
@@ -57,7 +58,7 @@ def fit_ensemble(
     optimizer: MakeOptimizer | None = None,
     scheduler: MakeScheduler | None = None,
     scheduler_interval: Literal["epoch", "step"] = "epoch",
-    metric: Literal["f1", "accuracy"] | Metric = "f1",
+    metric: MetricName | Metric = "f1",
     patience: int | None = None,
     max_grad_norm: float | None = 1.0,
     amp_dtype: torch.dtype | None = None,
@@ -100,7 +101,7 @@ def fit_ensemble(
         optimizer: Tagger to optimiser; Adam with a learning rate of 1e-3 if None.
         scheduler: Optimiser to schedule.
         scheduler_interval: When the scheduler steps.
-        metric: ``"f1"``, ``"accuracy"``, or a function of gold and predicted tags.
+        metric: ``"f1"``, ``"accuracy"``, ``"macro_f1"``, or a function of gold and predicted tags.
         patience: Stop after so many epochs without a better score; None = never.
         max_grad_norm: Clip the gradient's norm to this; None = never.
         amp_dtype: Autocast forward passes to this dtype.

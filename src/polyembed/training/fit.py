@@ -15,10 +15,14 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
-from polyembed.metrics import accuracy, entity_f1
-from polyembed.tagging.tagger import SequenceTagger, Tagged, to_device
+from polyembed.metrics import MetricName, accuracy, entity_f1, macro_f1
+from polyembed.tagging.classifiers import Labelled, LabelledPair
+from polyembed.tagging.text_model import TextModel, count_words_of, to_device
+from polyembed.tagging.word_tagger import Tagged
 
 CHECKPOINT_NAME = "checkpoint.pt"
+Item = Tagged | Labelled | LabelledPair
+"""What a model is trained on: words with tags, words with a label, or a pair of texts with a label."""
 Metric = Callable[[Sequence[Sequence[str]], Sequence[Sequence[str]]], float]
 
 
@@ -39,7 +43,7 @@ class Epoch(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """What a training came to; the tagger holds the best epoch's weights.
+    """What a training came to; the model holds the best epoch's weights.
 
     Attributes:
         best: The best epoch.
@@ -51,16 +55,16 @@ class FitResult(NamedTuple):
 
 
 def fit(
-    tagger: SequenceTagger,
-    train: Sequence[Tagged],
-    dev: Sequence[Tagged],
+    model: TextModel,
+    train: Sequence[Item],
+    dev: Sequence[Item],
     *,
     num_train_epochs: int = 20,
     batch_size: int = 32,
     optimizer: Optimizer | None = None,
     scheduler: LRScheduler | ReduceLROnPlateau | None = None,
     scheduler_interval: Literal["epoch", "step"] = "epoch",
-    metric: Literal["f1", "accuracy"] | Metric = "f1",
+    metric: MetricName | Metric | None = None,
     patience: int | None = None,
     max_grad_norm: float | None = 1.0,
     amp_dtype: torch.dtype | None = None,
@@ -68,23 +72,26 @@ def fit(
     seed: int = 0,
     progress: bool | None = None,
 ) -> FitResult:
-    """Train a tagger, keep the epoch that is best on the development set.
+    """Train a tagger or a classifier, keep the epoch that is best on the development set.
 
-    Batches hold sentences of like length in random order. Every epoch draws its order and its dropout from `seed`
+    Batches hold texts of like length in random order. Every epoch draws its order and its dropout from `seed`
     and its own number, inside a fork of the global random state: a run that was killed goes on from its last
     finished epoch to the very numbers that it would have reached.
 
     Args:
-        tagger: What to train, on the device that it is on.
-        train: Objects with ``words`` and ``tags``.
+        model: What to train, on the device that it is on: a `SequenceTagger` or `TokenClassifier`, a
+            `SequenceClassifier` or a `PairClassifier`.
+        train: Objects with ``words`` and ``tags``; for a classifier ``words`` and ``label``, or ``first``, ``second``
+            and ``label``. Those without any word are left out.
         dev: The same, to choose the epoch by; words unseen in training get their vectors as in `predict`.
         num_train_epochs: The most epochs.
-        batch_size: Sentences a step.
-        optimizer: Over the tagger's parameters; Adam with a learning rate of 1e-3 if None.
+        batch_size: Texts a step.
+        optimizer: Over the model's parameters; Adam with a learning rate of 1e-3 if None.
         scheduler: Stepped after each epoch or step; a `ReduceLROnPlateau` sees the score (give it ``mode="max"``).
         scheduler_interval: When the scheduler steps.
-        metric: Entity micro-F1 as conlleval counts, accuracy, or a function of gold and predicted tags; higher is
-            better.
+        metric: Entity micro-F1 as conlleval counts (``"f1"``, a tagger's if None), accuracy (a classifier's if None),
+            the mean F1 of the labels (``"macro_f1"``), or a function of gold and predicted labels, one list a text
+            (a classifier's lists hold one label); higher is better.
         patience: Stop after so many epochs without a better score; None = never.
         max_grad_norm: Clip the gradient's norm to this; None = never.
         amp_dtype: Autocast forward passes to this dtype; float16 with loss scaling.
@@ -96,11 +103,11 @@ def fit(
         The best epoch and the history.
 
     Raises:
-        ValueError: Nothing to train on, a tag outside the tag set, a loss that is not finite, or a checkpoint of
+        ValueError: Nothing to train on, a tag or label outside the set, a loss that is not finite, or a checkpoint of
             another run.
 
     Example:
-        >>> from polyembed import Lexicon
+        >>> from polyembed import Lexicon, SequenceTagger
         >>> from polyembed.data import TaggedSentence
         >>> lexicon = Lexicon(["me", "gusta"])
         >>> tagger = SequenceTagger(torch.nn.Embedding(4, 8), ["X", "VERB"], lexicon=lexicon)
@@ -108,9 +115,10 @@ def fit(
         >>> fit(tagger, data, data, num_train_epochs=1, metric="accuracy").best.number
         1
     """
-    train, dev = [sentence for sentence in train if len(sentence.words)], list(dev)
+    metric = model.default_metric if metric is None else metric
+    train, dev = [item for item in train if _length(model, item)], list(dev)
     check_fit(
-        tagger,
+        model,
         train,
         dev,
         scheduler=scheduler,
@@ -120,21 +128,20 @@ def fit(
         metric=metric,
         patience=patience,
     )
-    trainable = {name: value for name, value in tagger.named_parameters() if value.requires_grad}
-    optimizer = default_optimizer(tagger) if optimizer is None else optimizer
+    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    optimizer = default_optimizer(model) if optimizer is None else optimizer
     held = {id(value) for group in optimizer.param_groups for value in group["params"]}
     trains = any(id(value) in held for value in trainable.values())
-    require(trains, "optimizer", "hold parameters of the tagger", "none")
-    gold = [list(sentence.tags) for sentence in dev]
+    require(trains, "optimizer", "hold parameters of the model", "none")
+    gold = [model.labels_of(item) for item in dev]
     device = next(iter(trainable.values())).device
-    run = _Run(tagger, optimizer, scheduler, torch.amp.GradScaler(device.type, enabled=amp_dtype == torch.float16))
+    run = _Run(model, optimizer, scheduler, torch.amp.GradScaler(device.type, enabled=amp_dtype == torch.float16))
     fingerprint = {
         "seed": seed,
         "batch_size": batch_size,
-        "train": checksum(train),
-        "dev": checksum(dev),
-        "tags": list(tagger.tags),
-        "lexicon": None if tagger.lexicon is None else tagger.lexicon.mark(len(tagger.lexicon)),
+        "train": checksum(model, train),
+        "dev": checksum(model, dev),
+        **model.signature(),
         "parameters": {name: list(value.shape) for name, value in trainable.items()},
         "optimizer": f"{class_name(optimizer)} {optimizer.defaults}",
         "scheduler": class_name(scheduler),
@@ -148,13 +155,13 @@ def fit(
         return nullcontext() if amp_dtype is None else torch.autocast(device.type, dtype=amp_dtype)
 
     def train_epoch(number: int) -> float:
-        tagger.train()
+        model.train()
         total, steps = torch.zeros((), device=device), 0
-        batches = list(_bucketed(train, batch_size, seed=seed, epoch=number))
+        batches = list(_bucketed(model, train, batch_size, seed=seed, epoch=number))
         for batch in _progress(batches, progress, f"epoch {number}"):
-            arguments = {name: to_device(value, device) for name, value in tagger.collate(batch).items()}
+            arguments = {name: to_device(value, device) for name, value in model.collate(batch).items()}
             with autocast():
-                loss = tagger(**arguments)
+                loss = model(**arguments)
             run.step(loss, max_grad_norm, step_scheduler=scheduler_interval == "step")
             total, steps = total + loss.detach(), steps + 1
         return float(total) / steps
@@ -170,7 +177,7 @@ def fit(
                 run.restore_best()
                 raise ValueError(must("loss", "stay finite", f"{loss} in epoch {number}"))
             with autocast():
-                predicted = tagger.predict([sentence.words for sentence in dev])
+                predicted = model.predict([model.text_of(item) for item in dev])
             score = measure(metric, gold, predicted)
             require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
             if scheduler_interval == "epoch":
@@ -183,9 +190,9 @@ def fit(
 
 
 def check_fit(
-    tagger: SequenceTagger,
-    train: Sequence[Tagged],
-    dev: Sequence[Tagged],
+    model: TextModel,
+    train: Sequence[Item],
+    dev: Sequence[Item],
     *,
     scheduler: LRScheduler | ReduceLROnPlateau | None,
     num_train_epochs: int,
@@ -202,27 +209,27 @@ def check_fit(
     if scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(must("scheduler_interval", "be 'epoch' for a ReduceLROnPlateau", "'step'"))
     if isinstance(metric, str):
-        check_choice("metric", metric, ("f1", "accuracy"))
-    require(any(len(sentence.words) for sentence in train), "train", "hold at least one sentence with a word", "none")
+        check_choice("metric", metric, METRICS)
+    require(any(_length(model, item) for item in train), "train", "hold at least one sentence with a word", "none")
     require(len(dev) > 0, "dev", "hold at least one sentence", "none")
-    trains = any(value.requires_grad for value in tagger.parameters())
-    require(trains, "tagger", "have a parameter that requires a gradient", "none")
-    tagger.encode_tags([sentence.tags for sentence in train])
+    trains = any(value.requires_grad for value in model.parameters())
+    require(trains, "model", "have a parameter that requires a gradient", "none")
+    model.check_items(train)
     if isinstance(metric, str):
-        gold = [list(sentence.tags) for sentence in dev]
+        gold = [model.labels_of(item) for item in dev]
         measure(metric, gold, gold)
 
 
-def default_optimizer(tagger: SequenceTagger) -> Optimizer:
+def default_optimizer(model: TextModel) -> Optimizer:
     """Make the optimiser of a caller who gives none."""
-    return Adam([value for value in tagger.parameters() if value.requires_grad], lr=1e-3)
+    return Adam([value for value in model.parameters() if value.requires_grad], lr=1e-3)
 
 
-def trained_state(tagger: SequenceTagger) -> dict[str, Tensor]:
+def trained_state(model: TextModel) -> dict[str, Tensor]:
     """Return what training changes, by name: a tied parameter once, frozen tables never."""
-    trained = {name for name, value in tagger.named_parameters() if value.requires_grad}
-    trained |= {name for name, _ in tagger.named_buffers()}
-    return {name: value for name, value in tagger.state_dict().items() if name in trained}
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    trained |= {name for name, _ in model.named_buffers()}
+    return {name: value for name, value in model.state_dict().items() if name in trained}
 
 
 class _Run:
@@ -230,12 +237,12 @@ class _Run:
 
     def __init__(
         self,
-        tagger: SequenceTagger,
+        model: TextModel,
         optimizer: Optimizer,
         scheduler: LRScheduler | ReduceLROnPlateau | None,
         scaler: torch.amp.GradScaler,
     ) -> None:
-        self.tagger = tagger
+        self.model = model
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.scaler = scaler
@@ -254,7 +261,7 @@ class _Run:
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         if max_grad_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.tagger.parameters(), max_grad_norm)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if step_scheduler and self.scheduler is not None:
@@ -269,17 +276,17 @@ class _Run:
     def finish(self, epoch: Epoch) -> None:
         self.history.append(epoch)
         if self.best is epoch:
-            self.best_state = {name: value.clone() for name, value in trained_state(self.tagger).items()}
+            self.best_state = {name: value.clone() for name, value in trained_state(self.model).items()}
 
     def restore_best(self) -> None:
-        """Give the tagger the best epoch's weights, if there is one."""
-        self.tagger.load_state_dict(self.best_state, strict=False)
+        """Give the model the best epoch's weights, if there is one."""
+        self.model.load_state_dict(self.best_state, strict=False)
 
     def save(self, path: Path, fingerprint: dict[str, Any]) -> None:
         data = {
             "fingerprint": fingerprint,
             "history": [tuple(epoch) for epoch in self.history],
-            "model": trained_state(self.tagger),
+            "model": trained_state(self.model),
             "best": self.best_state,
             "optimizer": self.optimizer.state_dict(),
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
@@ -304,13 +311,13 @@ class _Run:
         model, best, optimizer, scheduler, scaler = parts
         for state in (model, best):
             require(
-                set(state) == set(trained_state(self.tagger)),
+                set(state) == set(trained_state(self.model)),
                 str(path),
                 "be a whole checkpoint",
                 f"the tensors {sorted(state)}",
             )
         self.history, self.best_state = history, best
-        self.tagger.load_state_dict(model, strict=False)
+        self.model.load_state_dict(model, strict=False)
         self.optimizer.load_state_dict(optimizer)
         if self.scheduler is not None:
             self.scheduler.load_state_dict(scheduler)
@@ -318,36 +325,49 @@ class _Run:
 
 
 def _bucketed(
-    sentences: Sequence[Tagged], batch_size: int, *, seed: int, epoch: int, pool: int = 32
-) -> Iterator[list[Tagged]]:
+    model: TextModel, items: Sequence[Item], batch_size: int, *, seed: int, epoch: int, pool: int = 32
+) -> Iterator[list[Item]]:
     """Yield batches of like length in random order: shuffle, sort inside pools of batches, shuffle batches."""
     generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    order = torch.randperm(len(sentences), generator=generator).tolist()
+    lengths = [_length(model, item) for item in items]
+    order = torch.randperm(len(items), generator=generator).tolist()
     size = pool * batch_size
-    pools = [sorted(order[i : i + size], key=lambda k: len(sentences[k].words)) for i in range(0, len(order), size)]
+    pools = [sorted(order[i : i + size], key=lengths.__getitem__) for i in range(0, len(order), size)]
     batches = [chunk[i : i + batch_size] for chunk in pools for i in range(0, len(chunk), batch_size)]
     for i in torch.randperm(len(batches), generator=generator).tolist():
-        yield [sentences[k] for k in batches[i]]
+        yield [items[k] for k in batches[i]]
 
 
-def measure(metric: str | Metric, gold: list[list[str]], predicted: list[list[str]]) -> float:
-    """Score predictions by a metric or its name."""
-    if callable(metric):
-        return float(metric(gold, predicted))  # a number of another library would not be saved
-    return entity_f1(gold, predicted, mode="conll").f1 if metric == "f1" else accuracy(gold, predicted)
+def measure(metric: str | Metric, gold: list[list[str]], predicted: Sequence[Sequence[str] | str]) -> float:
+    """Score predictions, one list of labels a text or one label, by a metric or its name."""
+    labels = [[found] if isinstance(found, str) else found for found in predicted]
+    # a number of another library would not be saved
+    return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
 
 
-def _progress(batches: list[list[Tagged]], progress: bool | None, description: str) -> Iterator[list[Tagged]]:
+def _micro_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
+    return entity_f1(gold, predicted, mode="conll").f1
+
+
+METRICS: dict[str, Metric] = {"f1": _micro_f1, "accuracy": accuracy, "macro_f1": macro_f1}
+
+
+def _progress(batches: list[list[Item]], progress: bool | None, description: str) -> Iterator[list[Item]]:
     from tqdm import tqdm
 
     disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
     yield from tqdm(batches, desc=description, leave=False, disable=disable)
 
 
-def checksum(sentences: Sequence[Tagged]) -> int:
+def checksum(model: TextModel, items: Sequence[Item]) -> int:
     """Tell a data set from others."""
     checksum = 0
-    for sentence in sentences:
-        text = "\0".join((*sentence.words, "", *sentence.tags, ""))
+    for item in items:
+        parts = [*model.sentences_of(model.text_of(item)), model.labels_of(item)]
+        text = "\0".join(name for part in parts for name in (*part, ""))
         checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"), checksum)
     return checksum
+
+
+def _length(model: TextModel, item: Item) -> int:
+    return count_words_of(model.sentences_of(model.text_of(item)))

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 import torch
 
 from polyembed._checks import check_choice, require
-from polyembed.metrics import Labels
+from polyembed.metrics import Labels, MetricName
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging.tagger import Tagged
 from polyembed.training.fit import Metric
@@ -88,7 +88,7 @@ def zero_shot(
     targets: Sequence[Corpus],
     *,
     seeds: Sequence[int],
-    metric: Literal["f1", "accuracy"] | Metric = "f1",
+    metric: MetricName | Metric = "f1",
     folder: str | os.PathLike[str] | None = None,
     **options: Unpack[TrainingOptions],
 ) -> ProtocolResult:
@@ -150,7 +150,7 @@ def joint(
     targets: Sequence[Corpus] = (),
     fraction: float = 0.25,
     sample_seed: int = 0,
-    metric: Literal["f1", "accuracy"] | Metric = "f1",
+    metric: MetricName | Metric = "f1",
     folder: str | os.PathLike[str] | None = None,
     **options: Unpack[TrainingOptions],
 ) -> ProtocolResult:
@@ -226,7 +226,7 @@ def code_switched(
     corpora: Sequence[Corpus],
     *,
     seeds: Sequence[int],
-    metric: Literal["f1", "accuracy"] | Metric = "f1",
+    metric: MetricName | Metric = "f1",
     folder: str | os.PathLike[str] | None = None,
     **options: Unpack[TrainingOptions],
 ) -> ProtocolResult:
@@ -353,7 +353,7 @@ def _compare(
     systems: Mapping[str, Build],
     plans: Sequence[Plan],
     *,
-    metric: Literal["f1", "accuracy"] | Metric,
+    metric: MetricName | Metric,
     **rest: Any,
 ) -> ProtocolResult:
     runs = run_all(systems, plans, metric=metric, **rest)

@@ -15,8 +15,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, class_name, is_count, must, require
+from polyembed.metrics import MetricName
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fit import CHECKPOINT_NAME, Epoch, FitResult, Metric, checksum, fit, measure
+from polyembed.training.fit import CHECKPOINT_NAME, METRICS, Epoch, FitResult, Metric, checksum, fit, measure
 
 RECORD_NAME = "run.json"
 
@@ -109,7 +110,7 @@ def run_all(
     plans: Sequence[Plan],
     *,
     seeds: Sequence[int],
-    metric: Literal["f1", "accuracy"] | Metric,
+    metric: MetricName | Metric,
     folder: str | os.PathLike[str] | None,
     options: TrainingOptions,
 ) -> list[Run]:
@@ -149,7 +150,7 @@ def _run(
     tagger: SequenceTagger,
     plan: Plan,
     seed: int,
-    metric: Literal["f1", "accuracy"] | Metric,
+    metric: MetricName | Metric,
     folder: Path | None,
     options: TrainingOptions,
 ) -> Run:
@@ -160,9 +161,9 @@ def _run(
     scheduler = None if make_scheduler is None else make_scheduler(optimizer)  # type: ignore[operator]
     fingerprint = {
         "seed": seed,
-        "train": checksum(plan.train),
-        "dev": checksum(plan.dev),
-        "tests": {corpus.language: checksum(corpus.test) for corpus in plan.tests},
+        "train": checksum(tagger, plan.train),
+        "dev": checksum(tagger, plan.dev),
+        "tests": {corpus.language: checksum(tagger, corpus.test) for corpus in plan.tests},
         "metric": metric_name(metric),
         "tags": list(tagger.tags),
         "weights": _weights_checksum(tagger),
@@ -319,7 +320,7 @@ def _check_all(
     require(len(seeds) > 0, "seeds", "hold at least one seed", "none")
     require(len(set(seeds)) == len(seeds), "seeds", "be different", seeds)
     if isinstance(metric, str):
-        check_choice("metric", metric, ("f1", "accuracy"))
+        check_choice("metric", metric, METRICS)
     known = TrainingOptions.__annotations__
     for option in options:
         if option not in known:

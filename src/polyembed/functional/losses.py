@@ -1,0 +1,145 @@
+"""Losses of labels against scores: a mean in nats over the labels that count, total on whatever is ignored.
+
+The label -100 counts for nothing: the scores beside it may be NaN, and get a gradient of zero. Where no label counts
+the mean is 0.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyembed._checks import check_float, check_ids, check_probability, must, require
+
+IGNORE_INDEX = -100
+
+
+def cross_entropy(
+    logits: Float[Tensor, "*batch label"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    weights: Float[Tensor, " label"] | None = None,
+    label_smoothing: float = 0.0,
+) -> Float[Tensor, ""]:
+    r"""Compute the weighted mean cross-entropy, with smoothed labels (Szegedy et al. 2016, section 7).
+
+    With the classes ``c = 1 .. C``, their weights ``w``, and ``p = softmax(logits)``,
+
+        loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i w[y_i]
+
+    over the labels ``y_i`` that count; without weights ``w = 1``. As in torch's cross-entropy, the mean is over the
+    weights of the labels, so that a common factor of all weights changes nothing.
+
+    Args:
+        logits: Scores of any scale, ``(*batch, label)``; computed in at least float32.
+        labels: Label ids, ``(*batch)``; -100 does not count.
+        weights: One weight a label, ``(label)``; all 1 if None.
+        label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
+
+    Returns:
+        A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
+
+    Raises:
+        ValueError: Shapes that do not fit, a label id outside of the scores, or a smoothing outside of [0, 1).
+        TypeError: Labels that are no integers, scores that are no floats.
+
+    Example:
+        >>> cross_entropy(torch.zeros(3, 2), torch.tensor([0, 1, -100]))
+        tensor(0.6931)
+    """
+    check_probability(label_smoothing=label_smoothing)
+    wide, labels, weights = _prepare(logits, labels, weights)
+    try:
+        total = F.cross_entropy(
+            wide, labels, weights, ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=label_smoothing
+        )
+    except IndexError as error:
+        raise _outside(wide, error) from error
+    return _mean(total, labels, weights)
+
+
+def focal_loss(
+    logits: Float[Tensor, "*batch label"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    gamma: float = 2.0,
+    weights: Float[Tensor, " label"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Compute the weighted mean focal loss, in which labels that are right already count little (Lin et al. 2017).
+
+    Equation 5, ``FL(p_t) = -alpha_t (1 - p_t)^gamma log p_t``, with ``p_t = softmax(logits)[y]`` and the weight of the
+    label for ``alpha_t``:
+
+        loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]
+
+    over the labels ``y_i`` that count, so that ``gamma = 0`` is the weighted cross-entropy. It is computed from the log
+    odds ``u = log((1 - p_t) / p_t)``, as ``exp(-gamma softplus(-u)) softplus(u)``: the value and its derivatives are
+    exact for sure labels too, at any `gamma`.
+
+    Args:
+        logits: Scores of any scale, ``(*batch, label)``; computed in at least float32.
+        labels: Label ids, ``(*batch)``; -100 does not count.
+        gamma: How much less a sure label counts, 0 or more; the paper's best is 2.
+        weights: One weight a label, ``(label)``; all 1 if None.
+
+    Returns:
+        A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
+
+    Raises:
+        ValueError: Shapes that do not fit, a label id outside of the scores, or a negative `gamma`.
+        TypeError: Labels that are no integers, scores that are no floats.
+
+    Example:
+        >>> focal_loss(torch.zeros(3, 2), torch.tensor([0, 1, -100]))  # a quarter of the cross-entropy
+        tensor(0.1733)
+    """
+    check_gamma(gamma)
+    wide, labels, weights = _prepare(logits, labels, weights)
+    try:
+        score = -F.nll_loss(wide, labels, reduction="none", ignore_index=IGNORE_INDEX)
+    except IndexError as error:
+        raise _outside(wide, error) from error
+    own = labels[:, None] == torch.arange(wide.shape[1], device=wide.device)
+    nothing = torch.finfo(wide.dtype).min / 2  # finite, so that a single label has derivatives
+    odds = torch.where(own, nothing, wide).logsumexp(-1) - score
+    losses = torch.exp(gamma * F.logsigmoid(odds)) * -F.logsigmoid(-odds)
+    if weights is not None:
+        losses = losses * _weights_of(labels, weights)
+    return _mean(torch.where(labels != IGNORE_INDEX, losses, 0.0).sum(), labels, weights)
+
+
+def check_gamma(gamma: float) -> None:
+    """Require a finite exponent of 0 or more."""
+    require(0.0 <= gamma < float("inf"), "gamma", "be a finite number of 0 or more", gamma)
+
+
+def _prepare(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Check shapes, flatten the batch, widen; scores that do not count become zeros."""
+    check_float(logits=logits)
+    check_ids("labels", labels)
+    require(logits.dim() > 0, "logits", "have a last axis of labels", f"shape {tuple(logits.shape)}")
+    shape = tuple(logits.shape[:-1])
+    require(tuple(labels.shape) == shape, "labels", f"have shape {shape}", tuple(labels.shape))
+    size = logits.shape[-1]
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).reshape(-1, size)
+    labels = labels.reshape(-1).long()
+    if weights is not None:
+        require(tuple(weights.shape) == (size,), "weights", f"be one a label, {size}", f"shape {tuple(weights.shape)}")
+        weights = weights.to(wide.dtype)
+    return torch.where((labels != IGNORE_INDEX)[:, None], wide, 0.0), labels, weights
+
+
+def _weights_of(labels: Tensor, weights: Tensor) -> Tensor:
+    """Look up each label's weight; 0 where it does not count."""
+    return torch.where(labels != IGNORE_INDEX, weights[labels.clamp(min=0)], 0.0)
+
+
+def _mean(total: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return total / labels.ne(IGNORE_INDEX).sum().clamp(min=1)
+    weight = _weights_of(labels, weights).sum()
+    return torch.where(weight > 0, total / torch.where(weight > 0, weight, 1.0), 0.0)
+
+
+def _outside(wide: Tensor, error: IndexError) -> ValueError:
+    return ValueError(must("labels", f"lie in [0, {wide.shape[1]}) or be {IGNORE_INDEX}", error))

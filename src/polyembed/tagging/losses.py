@@ -1,0 +1,228 @@
+"""Losses as modules, for decoders and classifiers, and weights for labels that are not equally frequent."""
+
+import math
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from polyembed._checks import check_probability, class_name, is_count, must, require
+from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed.functional import losses
+
+
+class Criterion(PretrainedModule):
+    """Scores and labels to a loss: ``(logits (*batch, label), labels (*batch))`` to a mean in nats.
+
+    The label -100 counts for nothing, whatever the scores beside it hold; the mean over nothing is 0. Members:
+    `CrossEntropyLoss`, `FocalLoss`.
+
+    Args:
+        weights: One weight a label, in the order of their ids, 0 or more; all 1 if None.
+
+    Attributes:
+        weights: The weights, or None.
+
+    Raises:
+        ValueError: No weights, or weights that are negative or not finite.
+    """
+
+    weights: nn.Parameter | None
+
+    def __init__(self, weights: Sequence[float] | None = None) -> None:
+        super().__init__()
+        self._given = None if weights is None else tuple(float(weight) for weight in weights)
+        if self._given is None:
+            self.register_parameter("weights", None)
+            return
+        good = len(self._given) > 0 and all(0 <= weight < math.inf for weight in self._given)
+        require(good, "weights", "be finite numbers of 0 or more, at least one", list(self._given))
+        self.weights = nn.Parameter(torch.tensor(self._given), requires_grad=False)
+
+    @property
+    def num_labels(self) -> int | None:
+        """Count the labels that there are weights for; None without weights."""
+        return None if self._given is None else len(self._given)
+
+    @abstractmethod
+    def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
+        """Compute the mean loss."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"weights": None if self._given is None else list(self._given)}
+
+    def __repr__(self) -> str:
+        return repr_call(self, **self.get_config())
+
+
+class CrossEntropyLoss(Criterion):
+    """The weighted mean cross-entropy with smoothed labels: `polyembed.functional.cross_entropy`.
+
+    ``loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i w[y_i]``
+
+    Args:
+        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1 if None.
+        label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
+
+    Shape:
+        logits ``(*batch, label)``, labels ``(*batch)``; the loss is a scalar.
+
+    Raises:
+        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or smoothing.
+        TypeError: Labels that are no integers.
+
+    Example:
+        >>> criterion = CrossEntropyLoss(class_weights([90, 10]))
+        >>> criterion(torch.zeros(2, 2), torch.tensor([0, -100]))
+        tensor(0.6931)
+
+    Deviations: none; where nothing counts, torch's mean is NaN and this one 0.
+    """
+
+    def __init__(self, weights: Sequence[float] | None = None, *, label_smoothing: float = 0.0) -> None:
+        check_probability(label_smoothing=label_smoothing)
+        super().__init__(weights)
+        self.label_smoothing = label_smoothing
+
+    def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
+        """Compute the mean loss.
+
+        Args:
+            logits: Scores of any scale.
+            labels: Label ids; -100 does not count.
+
+        Returns:
+            A scalar in nats, in at least float32.
+        """
+        return losses.cross_entropy(logits, labels, weights=self.weights, label_smoothing=self.label_smoothing)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {**super().get_config(), "label_smoothing": self.label_smoothing}
+
+
+class FocalLoss(Criterion):
+    """The weighted mean focal loss: `polyembed.functional.focal_loss` (Lin et al. 2017, equation 5).
+
+    ``loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]``
+
+    Args:
+        gamma: How much less a sure label counts, 0 or more; 0 is the cross-entropy.
+        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1 if None.
+
+    Shape:
+        logits ``(*batch, label)``, labels ``(*batch)``; the loss is a scalar.
+
+    Raises:
+        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or `gamma`.
+        TypeError: Labels that are no integers.
+
+    Example:
+        >>> FocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([1]))
+        tensor(0.1733)
+
+    Deviations: the paper has a sigmoid a class and divides by the number of boxes with an object; here it is a softmax
+    over the labels and a mean by their weights, the same as for the cross-entropy.
+    """
+
+    def __init__(self, gamma: float = 2.0, *, weights: Sequence[float] | None = None) -> None:
+        losses.check_gamma(gamma)
+        super().__init__(weights)
+        self.gamma = gamma
+
+    def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
+        """Compute the mean loss.
+
+        Args:
+            logits: Scores of any scale.
+            labels: Label ids; -100 does not count.
+
+        Returns:
+            A scalar in nats, in at least float32.
+        """
+        return losses.focal_loss(logits, labels, gamma=self.gamma, weights=self.weights)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"gamma": self.gamma, **super().get_config()}
+
+
+def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
+    """Weigh labels against their frequency by the effective number of samples (Cui et al. 2019, equation 2).
+
+    ``w[c] ~ (1 - beta) / (1 - beta^n[c])``, scaled so that the weights of all ``N`` counted labels have the mean 1.
+    ``beta = 1`` is the limit ``w[c] = N / (C n[c])`` over the ``C`` labels that occur ("balanced" elsewhere: each label
+    counts as much as any other); ``beta = 0`` weighs nothing. A label that never occurs gets 0.
+
+    Args:
+        counts: How often each label occurs, in the order of their ids (`label_counts`).
+        beta: Between no weights (0) and balance (1); the paper's are 0.9 to 0.9999.
+
+    Returns:
+        One weight a label.
+
+    Raises:
+        ValueError: Counts that are negative or no integers, none above 0, or `beta` outside of [0, 1].
+
+    Example:
+        >>> class_weights([90, 10])
+        [0.5555555555555556, 5.0]
+
+    Deviations: the paper scales the weights so that they add up to the number of classes; a common factor changes
+    nothing in the losses of this module.
+    """
+    counts = list(counts)
+    good = all(is_count(count) and count >= 0 for count in counts) and sum(counts) > 0
+    require(good, "counts", "be integers of 0 or more, not all 0", counts)
+    require(0 <= beta <= 1, "beta", "lie in [0, 1]", beta)
+    rarity = [_rarity(int(count), beta) if count else 0.0 for count in counts]
+    scale = sum(counts) / sum(count * weight for count, weight in zip(counts, rarity, strict=True))
+    return [scale * weight for weight in rarity]
+
+
+def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
+    """Count how often each label occurs.
+
+    Args:
+        labels: Labels of texts; for words, ``(tag for sentence in train for tag in sentence.tags)``.
+        names: The label set, in the order of its ids.
+
+    Returns:
+        One count a name.
+
+    Raises:
+        ValueError: A label outside of the names.
+        TypeError: One string in the place of several labels.
+
+    Example:
+        >>> label_counts(["O", "B-PER", "O"], ["O", "B-PER", "I-PER"])
+        [2, 1, 0]
+    """
+    if isinstance(labels, str):
+        raise TypeError(must("labels", "be a sequence of label names", f"the string {labels!r}"))
+    found = Counter(labels)
+    for label in found:
+        require(label in names, "labels", f"be among {', '.join(names)}", repr(label))
+    return [found[name] for name in names]
+
+
+def check_criterion(criterion: nn.Module | None, num_labels: int) -> None:
+    """Require a loss for so many labels, or none."""
+    if criterion is None:
+        return
+    if not isinstance(criterion, nn.Module):
+        raise TypeError(must("criterion", "be a module (logits, labels) -> loss, or None", class_name(criterion)))
+    weights = getattr(criterion, "num_labels", None)
+    require(weights in (None, num_labels), "criterion", f"have weights for {num_labels} labels", weights)
+
+
+def _rarity(count: int, beta: float) -> float:
+    """Give (1 - beta) / (1 - beta^count), without cancellation near 1."""
+    if beta in (0.0, 1.0):
+        return 1.0 if beta == 0.0 else 1.0 / count
+    return (1 - beta) / -math.expm1(count * math.log(beta))

@@ -1,0 +1,610 @@
+"""Classifiers of texts and pairs: over tables, over encoders of transformers, trained, saved, and given nonsense."""
+
+import copy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from cases import SIZES, characters, vector_source
+from tiny_models import MODELS, tiny_model, word_piece_tokenizer
+from torch import nn
+from toys import SENTENCES, ToyWordEncoder, own_words, toy_lexicon
+
+import polyembed as pe
+from polyembed.data import TaggedSentence
+from polyembed.functional import cross_entropy
+from polyembed.tagging.text_model import to_device
+from polyembed.text import PairedPieces
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "text"))
+from test_pairs import bert
+
+LABELS = ["bad", "good", "so so"]
+KNOWN = [["me", "gusta", "that"], ["canción", "y"], ["naïve"]]
+TEXTS = [["me", "gusta", "la", "cancion"], [], ["songs", "\u200b", "zzz"]]
+
+
+class Text(NamedTuple):
+    words: tuple[str, ...]
+    label: Any
+
+
+class Pair(NamedTuple):
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    label: Any
+
+
+def lively(model: nn.Module) -> nn.Module:
+    """Give a random model weights that make its output depend on its input."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def over_pieces(name: str = "bert", kind: type = pe.SequenceClassifier, **options: Any) -> Any:
+    torch.manual_seed(0)
+    encoder = {key: options.pop(key) for key in ("fusion", "freeze", "overflow") if key in options}
+    sizes = {"max_position_embeddings": 16} if options.pop("short", False) else {}
+    embedder = pe.PretrainedWordEncoder(lively(tiny_model(name, **sizes)), bert(), **encoder)
+    return kind(embedder, options.pop("labels", LABELS), **options).eval()
+
+
+def spread(model: Any, texts: list) -> None:
+    """Make a classifier without training say different labels of different texts."""
+    nn.init.normal_(model.linear.weight, std=9)
+    with torch.no_grad():
+        model.linear.bias -= model.logits(*model.encode(texts)).mean(0)
+
+
+def over_words(kind: type = pe.SequenceClassifier, **options: Any) -> Any:
+    """Words in a table and by their letters; "song" is unknown."""
+    torch.manual_seed(0)
+    lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
+    parts = [nn.Embedding(len(lexicon), 5), characters(lexicon), vector_source(lexicon, 3)]
+    embedder = pe.MetaEmbedding.concat(parts)
+    options = {"pooling": "mean", **options}
+    return kind(embedder, options.pop("labels", LABELS), lexicon=lexicon, **options).eval()
+
+
+# One text
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+def test_pools_the_pieces_of_the_fused_layer(name: str, pooling: str) -> None:
+    ours = over_pieces(name, pooling=pooling, fusion=pe.ScalarMix(4))
+    tokenizer, model = bert(), lively(tiny_model(name))
+    inputs, mask = ours.encode(TEXTS)
+    found = ours.logits(inputs, mask)
+    assert found.shape == (3, 3)
+    for row, words in enumerate(TEXTS):
+        spelled = [tokenizer.encode(word, add_special_tokens=False) or [1] for word in words]
+        ids = torch.tensor([[2, *(piece for pieces in spelled for piece in pieces), 3]])
+        states = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True).hidden_states
+        fused = torch.stack(states).mean(0)[0]
+        pooled = {"cls": fused[0], "mean": fused.mean(0), "max": fused.amax(0)}[pooling]
+        torch.testing.assert_close(found[row], ours.linear(pooled), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize("encoder", [None, pe.TransformerSequenceEncoder])
+def test_pools_words(pooling: str, encoder) -> None:
+    ours = over_words(pooling=pooling, encoder=encoder and encoder(13, **SIZES), hidden_size=7)
+    inputs, mask = ours.encode([*SENTENCES, []])
+    found = ours.logits(inputs, mask)
+    for row, words in enumerate([*SENTENCES, []]):
+        x = ours.embedder(ours.lexicon.encode([words])[0])
+        if encoder:
+            x = ours.encoder(x)
+        pooled = (x[0].mean(0) if pooling == "mean" else x[0].amax(0)) if words else torch.zeros(x.shape[-1])
+        torch.testing.assert_close(found[row], ours.linear(ours.hidden(pooled).tanh()), atol=1e-5, rtol=1e-4)
+
+
+def test_pools_the_words_of_other_encoders() -> None:
+    torch.manual_seed(0)
+    ours = pe.SequenceClassifier(ToyWordEncoder(5), LABELS, pooling="mean").eval()
+    inputs, mask = ours.encode(SENTENCES)
+    expected = torch.stack([x[: len(words)].mean(0) for x, words in zip(ours.embedder(inputs), SENTENCES, strict=True)])
+    torch.testing.assert_close(ours.logits(inputs, mask), ours.linear(expected))
+    above = over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES), pooling="max")
+    inputs, mask = above.encode(TEXTS)
+    words = above.encoder(above.embedder(inputs, 4), mask)
+    torch.testing.assert_close(above.logits(inputs, mask)[0], above.linear(words[0].amax(0)))
+
+
+def test_loss_decode_and_probabilities_follow_the_logits() -> None:
+    ours = over_words(criterion=pe.CrossEntropyLoss([1.0, 2.0, 3.0]))
+    batch = ours.collate([Text(tuple(words), label) for words, label in zip(KNOWN, LABELS, strict=True)])
+    assert batch["labels"].tolist() == [0, 1, 2]
+    logits = ours.logits(batch["inputs"], batch["mask"])
+    expected = cross_entropy(logits, batch["labels"], weights=torch.tensor([1.0, 2.0, 3.0]))
+    assert torch.equal(ours(**batch), expected)
+    probabilities = ours.probabilities(batch["inputs"], batch["mask"])
+    torch.testing.assert_close(probabilities, logits.softmax(-1))
+    assert torch.equal(ours.decode(batch["inputs"], batch["mask"]), logits.argmax(-1))
+    assert ours.predict(KNOWN) == [LABELS[i] for i in logits.argmax(-1).tolist()]
+
+
+def test_labels_that_do_not_count() -> None:
+    ours = over_words()
+    batch = ours.collate([Text(tuple(words), "bad") for words in SENTENCES])
+    batch["labels"] = torch.tensor([0, -100, -100])
+    alone = ours.collate([Text(tuple(SENTENCES[0]), "bad")])
+    torch.testing.assert_close(ours(**batch), ours(**alone))
+    batch["labels"] = torch.full((3,), -100)
+    loss = ours(**batch)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not any(p.grad.any() for p in ours.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("build", [over_words, over_pieces])
+def test_predicts_in_the_order_given_and_leaves_no_trace(build) -> None:
+    texts = [*SENTENCES, [], ["songs", "cuando"], ["मुझे"], ["cancion", "a"]] * 3
+    ours = build(pooling="mean")
+    spread(ours, texts)
+    ours.train()
+    state, words = copy.deepcopy(ours.state_dict()), list(ours.lexicon or [])
+    alone = [ours.predict([text])[0] for text in texts]
+    assert len(set(alone)) > 1
+    for options in ({}, {"batch_size": 1}, {"batch_size": 2, "cache_size": 0}):
+        assert ours.predict(iter(texts), **options) == alone
+    assert ours.predict([]) == []
+    assert ours.training
+    assert list(ours.lexicon or []) == words
+    assert all(torch.equal(value, state[name]) for name, value in ours.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: over_words(pooling="max", hidden_size=7, criterion=pe.FocalLoss(1.0, weights=[1, 2, 3])),
+        lambda: over_words(encoder=pe.TransformerSequenceEncoder(13, **SIZES), dropout=0.3),
+        lambda: over_pieces(pooling="mean", freeze="all"),
+        lambda: over_words(pe.PairClassifier),
+        lambda: over_pieces(kind=pe.PairClassifier),
+        lambda: over_pieces("xlm-roberta", kind=pe.PairClassifier, hidden_size=7),
+    ],
+    ids=["table", "encoder", "frozen", "pair of words", "pair", "pair of another"],
+)
+def test_saved_and_loaded(tmp_path, build) -> None:
+    ours = build()
+    ours.save_pretrained(tmp_path / "saved")
+    loaded = type(ours).from_pretrained(tmp_path / "saved")
+    assert repr(loaded) == repr(ours)
+    texts = [["songs", "me"], ["gusta"], []]
+    pairs = list(zip(texts, texts[::-1], strict=True))
+    texts = pairs if isinstance(ours, pe.PairClassifier) else texts
+    assert loaded.predict(texts) == ours.predict(texts)
+    inputs, mask = ours.encode(texts)
+    assert torch.equal(loaded.logits(inputs, mask), ours.logits(inputs, mask))
+    flags = {name: parameter.requires_grad for name, parameter in ours.named_parameters()}
+    assert {name: parameter.requires_grad for name, parameter in loaded.named_parameters()} == flags
+
+
+def test_long_texts_are_read_in_windows() -> None:
+    words = ["me", "gusta", "la", "cancion", "songs"] * 9
+    short = over_pieces(short=True, pooling="mean")
+    assert short.predict([words, words[:2]])[1] == short.predict([words[:2]])[0]
+    inputs, mask = short.encode([words])
+    assert inputs.piece_ids.shape[1] > 16
+    assert short.logits(inputs, mask).isfinite().all()
+
+
+# Two texts
+
+PAIRS = [(["me", "gusta", "la"], ["songs"]), ([], ["a"]), (["b"], ["c", "cancion", "me"]), (["me"], []), ([], [])]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_pairs_are_read_as_transformers_reads_them(name: str, pooling: str) -> None:
+    ours, tokenizer, model = (
+        over_pieces(name, kind=pe.PairClassifier, pooling=pooling),
+        bert(),
+        lively(tiny_model(name)),
+    )
+    nn.init.normal_(ours.linear.weight, std=3)
+    typed = name in ("bert", "xlm", "xlm-roberta")
+    inputs, mask = ours.encode(PAIRS)
+    assert (mask, inputs.token_types is None) == (None, not typed)
+    found = ours.logits(inputs, mask)
+    for row, (first, second) in enumerate(PAIRS):
+        encoded = tokenizer([first], [second], is_split_into_words=True, return_tensors="pt")
+        if not typed:
+            del encoded["token_type_ids"]
+        states = model(**encoded).last_hidden_state[0]
+        pooled = states[0] if pooling == "cls" else states.mean(0)
+        torch.testing.assert_close(found[row], ours.linear(pooled), atol=1e-4, rtol=1e-4)
+
+
+def test_a_single_token_type_is_none() -> None:
+    encoder = pe.PretrainedWordEncoder(tiny_model("xlm-roberta", type_vocab_size=1), bert())
+    ours = pe.PairClassifier(encoder, LABELS)
+    assert ours.encode(PAIRS)[0].token_types is None
+    assert len(ours.predict(PAIRS)) == 5
+
+
+def test_token_types_matter() -> None:
+    ours = over_pieces(kind=pe.PairClassifier)
+    inputs, _ = ours.encode(PAIRS)
+    assert inputs.token_types.any()
+    assert not torch.allclose(ours.logits(inputs), ours.logits(inputs._replace(token_types=None)))
+
+
+def test_the_longer_of_a_pair_is_cut_first() -> None:
+    first, second = ["me", "la"], ["me"] * 30
+    ours = over_pieces(kind=pe.PairClassifier, short=True)
+    row = ours.encode([(first, second)])[0].pieces.piece_ids[0].tolist()
+    assert row == [2, 5, 8, 3, *[5] * 11, 3]
+    assert ours.predict([(first, second)]) == ours.predict([(first, ["me"] * 11)])
+    strict = over_pieces(kind=pe.PairClassifier, short=True, overflow="error")
+    with pytest.raises(ValueError, match=r"^pairs\[0\] must have at most 16 pieces .*, got 35$"):
+        strict.predict([(first, second)])
+    whole = over_pieces(kind=pe.PairClassifier).encode([(first, second)])[0]
+    if not hasattr(pe.CharCNN.forward, "__wrapped__"):
+        with pytest.raises(ValueError, match=r"^piece_ids must have at most 16 pieces for pairs, got 35$"):
+            ours.logits(whole)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_pairs_of_words_are_compared(pooling: str) -> None:
+    ours = over_words(pe.PairClassifier, pooling=pooling)
+    single = over_words(pooling=pooling)
+    single.embedder.load_state_dict(ours.embedder.state_dict())
+    inputs, mask = ours.encode(PAIRS)
+    assert inputs.shape == mask.shape == (5, 2, 3)
+    found = ours.logits(inputs, mask)
+    for row, pair in enumerate(PAIRS):
+        u, v = (single.features(*single.encode([words]))[0] for words in pair)
+        torch.testing.assert_close(found[row], ours.linear(torch.cat([u, v, (u - v).abs(), u * v])))
+
+
+def test_pairs_over_another_word_encoder() -> None:
+    torch.manual_seed(0)
+    ours = pe.PairClassifier(ToyWordEncoder(5), LABELS, pooling="mean").eval()
+    inputs, mask = ours.encode(PAIRS[:1])
+    assert inputs.piece_ids.shape[:2] == (1, 2)
+    u, v = (ours.embedder(ours.read([words])[0])[0].mean(0) for words in PAIRS[0])
+    torch.testing.assert_close(ours.logits(inputs, mask)[0], ours.linear(torch.cat([u, v, (u - v).abs(), u * v])))
+    above = over_pieces(kind=pe.PairClassifier, encoder=pe.TransformerSequenceEncoder(8, **SIZES), pooling="max")
+    assert above.linear.in_features == 4 * 4
+    assert len(above.predict(PAIRS)) == 5
+
+
+@pytest.mark.parametrize("build", [over_words, over_pieces])
+def test_pairs_are_predicted_in_any_company(build) -> None:
+    ours, pairs = build(kind=pe.PairClassifier, pooling="mean"), PAIRS * 3
+    spread(ours, pairs)
+    alone = [ours.predict([pair])[0] for pair in pairs]
+    assert ours.predict(pairs, batch_size=4) == alone
+    assert ours.predict([list(pair) for pair in pairs]) == alone
+    assert len(set(alone)) > 1
+    assert ours.predict([]) == []
+
+
+def test_inputs_of_pairs_move() -> None:
+    for build in (over_words, over_pieces):
+        inputs, mask = build(kind=pe.PairClassifier).encode(PAIRS)
+        moved = to_device(inputs, torch.device("meta"))
+        assert type(moved) is type(inputs)
+        parts = [*moved.pieces, moved.token_types] if isinstance(moved, PairedPieces) else [moved]
+        assert all(part.is_meta for part in parts)
+        assert to_device(mask, torch.device("meta")) is None or mask is not None
+
+
+# Training
+
+TRAIN = [
+    Text(("me", "gusta", "that", "song"), "good"),
+    Text(("canción", "y", "song"), "bad"),
+    Text(("naïve",), "so so"),
+    Text(("me", "gusta"), "good"),
+    Text(("y", "canción"), "bad"),
+    Text((), "bad"),
+] * 2
+SPELLED = [
+    Text(("me", "gusta", "song"), "good"),
+    Text(("cancion", "a"), "bad"),
+    Text(("b",), "so so"),
+    Text(("me", "gusta"), "good"),
+    Text(("c", "cancion"), "bad"),
+]
+DEV = [*TRAIN[:5], Text(("songs", "song"), "bad"), Text((), "so so")]
+PAIR_TRAIN = [Pair(one.words, other.words, LABELS[one.label == other.label]) for one in TRAIN for other in TRAIN[:3]]
+
+
+def adam(model: nn.Module, lr: float = 0.02) -> torch.optim.Adam:
+    return torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr)
+
+
+@pytest.mark.parametrize("build", [over_words, over_pieces], ids=["words", "pieces"])
+@pytest.mark.parametrize("metric", [None, "accuracy", "macro_f1"])
+def test_learns(build, metric) -> None:
+    model = build(dropout=0.0, pooling="mean")
+    texts = TRAIN[:5] if build is over_words else SPELLED
+    result = pe.fit(model, texts * 4, texts, num_train_epochs=12, batch_size=4, metric=metric, optimizer=adam(model))
+    assert result.best.score == 1.0
+    assert result.history[-1].loss < result.history[0].loss / 2
+    assert model.predict([text.words for text in texts]) == [text.label for text in texts]
+
+
+@pytest.mark.parametrize("build", [over_words, over_pieces], ids=["words", "pieces"])
+def test_learns_pairs(build) -> None:
+    model = build(kind=pe.PairClassifier, dropout=0.0, hidden_size=8, pooling="mean")
+    pairs = [
+        Pair(("me",), ("me",), "good"),
+        Pair(("me",), ("gusta",), "bad"),
+        Pair(("gusta", "me"), ("gusta",), "so so"),
+    ]
+    result = pe.fit(model, pairs * 4, pairs, num_train_epochs=25, batch_size=3, optimizer=adam(model))
+    assert result.best.score == 1.0
+
+
+def test_metrics_of_classifiers() -> None:
+    seen = []
+
+    def metric(gold: list, predicted: list) -> float:
+        seen.append((gold, predicted))
+        return 0.5
+
+    model = over_words()
+    pe.fit(model, TRAIN, DEV, num_train_epochs=1, metric=metric)
+    ((gold, predicted),) = seen
+    assert gold == [[text.label] for text in DEV]
+    assert predicted == [[label] for label in model.predict([text.words for text in DEV])]
+
+
+def test_tweets_with_a_sentiment_are_read_as_they_are() -> None:
+    tweets = [TaggedSentence(("me",), ("Hin",), label="bad"), TaggedSentence(("y",), ("Hin",), label="good")]
+    assert pe.fit(over_words(), tweets, tweets, num_train_epochs=1).best.number == 1
+    with pytest.raises(TypeError, match=r"^a label must be a string, got None$"):
+        pe.fit(over_words(), tweets, [TaggedSentence(("me",), ("Hin",))])
+
+
+def run(checkpoint: Path | None, *, epochs: int = 4, pairs: bool = False, **options: Any) -> tuple[Any, list]:
+    torch.manual_seed(3)
+    model = over_words(
+        pe.PairClassifier if pairs else pe.SequenceClassifier,
+        encoder=pe.TransformerSequenceEncoder(13, **SIZES, dropout=0.1),
+        hidden_size=4,
+        **options,
+    )
+    data = PAIR_TRAIN if pairs else TRAIN
+    result = pe.fit(
+        model, data, data[:7], num_train_epochs=epochs, batch_size=3, optimizer=adam(model), checkpoint=checkpoint
+    )
+    return model, [epoch[:3] for epoch in result.history]
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = {paths!r}
+import test_classifiers as tests
+collate, steps = tests.pe.SequenceClassifier.collate, iter(range(10_000))
+
+def collate_and_die(self, items):
+    if next(steps) == 10:  # four steps an epoch: in the third
+        os.kill(os.getpid(), signal.SIGKILL)
+    return collate(self, items)
+
+tests.pe.SequenceClassifier.collate = collate_and_die
+tests.run({checkpoint!r})
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path) -> None:
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    program = KILLED.format(paths=paths, checkpoint=str(tmp_path))
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(torch.load(tmp_path / "checkpoint.pt", weights_only=True)["history"]) == 2
+    torch.manual_seed(11)
+    (model, history), (expected, expected_history) = run(tmp_path), run(None)
+    assert history == expected_history
+    assert len(history) == 4
+    for name, value in expected.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value), name
+
+
+def test_another_run_is_not_resumed(tmp_path) -> None:
+    run(tmp_path, epochs=1)
+    rule = r"checkpoint.pt must come from this run \(remove it to start anew\), got other"
+    for options, name in (
+        ({"criterion": pe.FocalLoss()}, "criterion"),
+        ({"pooling": "max"}, "pooling"),
+        ({"labels": [*reversed(LABELS)]}, "labels"),
+    ):
+        with pytest.raises(ValueError, match=rf"{rule} \['{name}'\]$"):
+            run(tmp_path, epochs=2, **options)
+    with pytest.raises(ValueError, match=rf"{rule} \['train', 'dev'"):
+        run(tmp_path, epochs=2, pairs=True)
+
+
+def test_pairs_resume(tmp_path) -> None:
+    expected = run(None, epochs=3, pairs=True)[1]
+    run(tmp_path, epochs=2, pairs=True)
+    assert run(tmp_path, epochs=3, pairs=True)[1] == expected
+
+
+def test_pairs_differ_by_where_the_first_text_ends(tmp_path) -> None:
+    model = over_words(pe.PairClassifier)
+    one, other = [Pair(("me", "y"), ("la",), "bad")] * 2, [Pair(("me",), ("y", "la"), "bad")] * 2
+    pe.fit(model, one, one, num_train_epochs=1, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"got other \['train'\]$"):
+        pe.fit(model, other, one, num_train_epochs=2, checkpoint=tmp_path)
+
+
+# Nonsense
+
+
+def test_nothing_at_all() -> None:
+    for model in (over_words(), over_pieces()):
+        inputs, mask = model.encode([])
+        assert model.logits(inputs, mask).shape == (0, 3)
+        assert model(inputs, labels=model.encode_labels([]), mask=mask).item() == 0.0
+    for model in (over_words(pe.PairClassifier), over_pieces(kind=pe.PairClassifier)):
+        inputs, mask = model.encode([])
+        assert model.logits(inputs, mask).shape == (0, 3)
+
+
+def test_one_label_is_certain() -> None:
+    model = over_words(labels=["only"])
+    batch = model.collate([Text(("me",), "only")])
+    assert model(**batch).item() == 0.0
+    assert model.predict([["me"], []]) == ["only", "only"]
+
+
+def test_scores_that_are_not_numbers_have_no_label() -> None:
+    model = over_words()
+    nn.init.constant_(model.linear.weight, torch.nan)
+    with pytest.raises(ValueError, match=r"^texts\[1\] must have a finite score for a label, got none$"):
+        model.predict([["me", "y"], ["me"]])
+    assert model.embedder.num_embeddings == len(model.lexicon)
+
+
+def fit(items: list, dev: list | None = None, **options: Any) -> None:
+    kind = pe.PairClassifier if hasattr(items[0], "first") else pe.SequenceClassifier
+    model = over_words(kind)
+    model.register_forward_hook(lambda *_: pytest.fail("a step was made"))
+    pe.fit(model, items, items if dev is None else dev, **options)
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: over_words(labels=[]), ValueError, r"^labels must be different names, at least one, got \[\]$"),
+        (lambda: over_words(labels=["a", "a"]), ValueError, r"^labels must be different names, at least one, got"),
+        (
+            lambda: over_words(labels="ab"),
+            TypeError,
+            r"^labels must be a sequence of label names, got the str",
+        ),
+        (
+            lambda: over_words(labels=[0, 1]),
+            TypeError,
+            r"^labels must be a sequence of label names, got list",
+        ),
+        (lambda: over_words(pooling="cls"), ValueError, r"^pooling must be 'mean' or 'max' over the vectors of words"),
+        (
+            lambda: over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES)),
+            ValueError,
+            r"^pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$",
+        ),
+        (
+            lambda: pe.SequenceClassifier(ToyWordEncoder(5), LABELS),
+            ValueError,
+            r"^pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$",
+        ),
+        (lambda: over_words(pooling="sum"), ValueError, r"^pooling must be one of 'cls', 'mean', 'max', got 'sum'$"),
+        (lambda: over_words(hidden_size=0), ValueError, r"^hidden_size must be a positive integer, got 0$"),
+        (lambda: over_words(dropout=1.5), ValueError, r"^dropout must lie in \[0, 1\), got 1.5$"),
+        (lambda: over_words(criterion="focal"), TypeError, r"^criterion must be a module"),
+        (lambda: over_words(criterion=pe.FocalLoss(weights=[1.0])), ValueError, r"^criterion must have weights for 3"),
+        (lambda: over_words(encoder=pe.LSTMSequenceEncoder(4, hidden_size=3)), ValueError, r"^encoder must have the"),
+        (
+            lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"),
+            TypeError,
+            r"^lexicon must be given",
+        ),
+        (lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS), TypeError, r"^embedder must be a word embedder or"),
+        (
+            lambda: over_words().encode_labels(["bad", "great"]),
+            ValueError,
+            r"^labels\[1\] must be one of .* 'great'",
+        ),
+        (lambda: over_words().encode_labels([1]), ValueError, r"^labels\[0\] must be one of 'bad', 'good', .*, got 1$"),
+        (lambda: over_words().encode_labels([["bad"]]), ValueError, r"^labels\[0\] must be one of .*, got \['bad'\]$"),
+        (
+            lambda: over_words().encode_labels("bad"),
+            TypeError,
+            r"^labels must be a sequence of label names, got the str",
+        ),
+        (lambda: over_words().predict(["me gusta"]), TypeError, r"^texts\[0\] must be a list of words, got the string"),
+        (lambda: over_pieces().predict([["me"], ["la", 3]]), TypeError, r"^texts\[1\]\[1\] must be a string, got int$"),
+        (lambda: over_words().predict([["me"]], batch_size=0), ValueError, r"^batch_size must be a positive integer"),
+        (
+            lambda: over_words(pe.PairClassifier).predict([PAIRS[0], ["me", "la"]]),
+            TypeError,
+            r"^texts\[1\]\[0\] must be a list of words, got the string 'me'$",
+        ),
+        (
+            lambda: over_pieces(kind=pe.PairClassifier).predict([PAIRS[0], "me"]),
+            TypeError,
+            r"^texts\[1\] must be two lists of words, got str 'me'$",
+        ),
+        (
+            lambda: over_words(pe.PairClassifier).encode([(["me"], ["a"], ["b"])]),
+            ValueError,
+            r"^texts\[0\] must be two lists of words, got 3 things$",
+        ),
+        (
+            lambda: over_words()(torch.tensor([[2]]), labels=torch.tensor([3])),
+            ValueError,
+            r"^labels must lie in \[0, 3\) or be -100, got",
+        ),
+        (lambda: over_words()(torch.tensor([[2]]), labels=torch.tensor([0.0])), TypeError, r"^labels must be int64 or"),
+        (
+            lambda: over_words()(torch.tensor([[2]]), labels=torch.tensor([[0]])),
+            ValueError,
+            r"^labels must have shape \(1,\), got \(1, 1\)$",
+        ),
+        (
+            lambda: over_pieces(kind=pe.PairClassifier).logits(over_pieces().encode(TEXTS)[0]),
+            TypeError,
+            r"^inputs must be PairedPieces \(what encode gives\), got Pieces$",
+        ),
+        (
+            lambda: over_words(pe.PairClassifier).logits(over_pieces(kind=pe.PairClassifier).encode(PAIRS)[0]),
+            TypeError,
+            r"^inputs must be ids or Pieces of both texts, got PairedPieces$",
+        ),
+        (
+            lambda: over_words(pe.PairClassifier).logits(torch.zeros(2, 3, dtype=torch.int64)),
+            ValueError,
+            r"^inputs must have the axes \(batch, 2, word\), got shape \(2, 3\)$",
+        ),
+        (
+            lambda: over_words(pe.PairClassifier).logits(torch.zeros(2, 3, 1, dtype=torch.int64)),
+            ValueError,
+            r"^inputs must have the axes \(batch, 2, word\), got shape \(2, 3, 1\)$",
+        ),
+        (
+            lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_model("bert")), LABELS).predict(PAIRS),
+            TypeError,
+            r"^tokenizer must be given to cut words into pieces, got None$",
+        ),
+        (lambda: fit([Text(("me",), "great")]), ValueError, r"^labels\[0\] must be one of 'bad', .*, got 'great'$"),
+        (lambda: fit([Text(("me",), 1)]), ValueError, r"^labels\[0\] must be one of 'bad', 'good', 'so so', got 1$"),
+        (lambda: fit([Text(("me",), "bad")], [Text(("me",), 1)]), TypeError, r"^a label must be a string, got 1$"),
+        (lambda: fit([Text((), "bad")]), ValueError, r"^train must hold at least one sentence with a word"),
+        (
+            lambda: fit([Pair((), (), "bad")]),
+            ValueError,
+            r"^train must hold at least one sentence with a word, got none$",
+        ),
+        (lambda: fit([Text(("me",), "bad")], []), ValueError, r"^dev must hold at least one sentence, got none$"),
+        (lambda: fit([Text(("me",), "bad")], metric="f1"), ValueError, r"^labels must be O, B-<type> or I"),
+    ],
+)
+def test_nonsense_is_refused(call, error, text) -> None:
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_tokenizer_that_takes_no_pairs() -> None:
+    def tokenizer(sentences, pairs=None, **options):
+        return word_piece_tokenizer()(sentences, **options)
+
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert"), tokenizer)
+    with pytest.raises(TypeError, match=r"^tokenizer must be of transformers and join pairs, got"):
+        pe.PairClassifier(encoder, LABELS).predict(PAIRS)

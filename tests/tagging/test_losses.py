@@ -1,0 +1,444 @@
+"""Losses against loops, at the edges of what floats hold, and where nothing counts; weights from counts."""
+
+import math
+from collections.abc import Callable
+
+import oracles
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import SIZES
+from torch import Tensor, nn
+from torch.autograd import gradcheck, gradgradcheck
+from toys import TAGS, ToyWordEncoder, compiles, own_words, toy_corpus, toy_lexicon
+
+import polyembed as pe
+from polyembed import functional
+from polyembed.tagging import Criterion
+
+WEIGHTS = [0.5, 2.0, 0.25, 3.0, 1.0]
+LABELS = torch.tensor([[0, 1, -100], [3, 2, 2], [-100, -100, -100], [4, 0, 3]])
+PLAIN = [None if label < 0 else label for label in LABELS.flatten().tolist()]
+
+CRITERIA: dict[str, Callable[[], Criterion]] = {
+    "plain": pe.CrossEntropyLoss,
+    "weighted": lambda: pe.CrossEntropyLoss(WEIGHTS),
+    "smoothed": lambda: pe.CrossEntropyLoss(label_smoothing=0.3),
+    "both": lambda: pe.CrossEntropyLoss(WEIGHTS, label_smoothing=0.1),
+    "focal": pe.FocalLoss,
+    "focal weighted": lambda: pe.FocalLoss(0.5, weights=WEIGHTS),
+    "focal of 0": lambda: pe.FocalLoss(0.0),
+}
+
+
+@pytest.fixture
+def logits() -> Tensor:
+    return 2 * torch.randn(4, 3, 5, dtype=torch.float64)
+
+
+every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
+def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing: float) -> None:
+    found = pe.CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS)
+    rows = logits.flatten(0, 1).tolist()
+    expected = oracles.cross_entropy(rows, PLAIN, weights or [1.0] * 5, label_smoothing=label_smoothing)
+    assert found.item() == pytest.approx(expected, rel=1e-12)
+    theirs = F.cross_entropy(
+        logits.flatten(0, 1),
+        LABELS.flatten(),
+        None if weights is None else torch.tensor(weights, dtype=torch.float64),
+        label_smoothing=label_smoothing,
+    )
+    torch.testing.assert_close(found, theirs)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 2.0, 5.0])
+def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> None:
+    found = pe.FocalLoss(gamma, weights=weights)(logits, LABELS)
+    expected = oracles.focal_loss(logits.flatten(0, 1).tolist(), PLAIN, weights or [1.0] * 5, gamma=gamma)
+    assert found.item() == pytest.approx(expected, rel=1e-12)
+    if gamma == 0.0:
+        torch.testing.assert_close(found, pe.CrossEntropyLoss(weights)(logits, LABELS))
+
+
+@every
+def test_derivatives(build, logits: Tensor) -> None:
+    criterion = build().double()
+    for call in (gradcheck, gradgradcheck):
+        assert call(lambda x: criterion(x, LABELS), (logits.requires_grad_(),), fast_mode=True)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.2, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_focal_loss_of_labels_that_are_sure(gamma: float, dtype: torch.dtype) -> None:
+    """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is minus its slope
+    over gamma + 1; a naive (1 - p)^gamma has an infinite slope at p = 1."""
+    for u in (5.0, 30.0, 80.0, 1e4):
+        logits = torch.tensor([[u, 0.0]], dtype=dtype, requires_grad=True)
+        loss = functional.focal_loss(logits, torch.tensor([0]), gamma=gamma)
+        (slope,) = torch.autograd.grad(loss, logits, create_graph=True)
+        (bend,) = torch.autograd.grad(slope[0, 0], logits)
+        assert loss.isfinite()
+        assert bend.isfinite().all()
+        if u in (30.0, 80.0):
+            first = math.exp(-u * (gamma + 1))
+            assert loss.item() == pytest.approx(first, rel=2e-5)
+            assert slope[0, 0].item() == pytest.approx(-(gamma + 1) * first, rel=2e-5)
+            assert bend[0, 0].item() == pytest.approx((gamma + 1) ** 2 * first, rel=2e-5)
+
+
+def test_focal_loss_of_labels_that_are_wrong() -> None:
+    logits = torch.tensor([[-1e4, 0.0, 3.0]], requires_grad=True)
+    loss = functional.focal_loss(logits, torch.tensor([0]))
+    torch.testing.assert_close(loss, functional.cross_entropy(logits, torch.tensor([0])))
+    loss.backward()
+    assert logits.grad[0, 0] == -1.0
+
+
+@every
+def test_what_does_not_count_may_be_nan(build, logits: Tensor) -> None:
+    criterion = build().double()
+    expected = criterion(logits, LABELS)
+    spoilt = torch.where((LABELS == -100)[..., None], torch.nan, logits).requires_grad_()
+    found = criterion(spoilt, LABELS)
+    assert torch.equal(found, expected)
+    found.backward()
+    assert spoilt.grad.isfinite().all()
+    assert not spoilt.grad[LABELS == -100].any()
+
+
+@every
+@pytest.mark.parametrize("shape", [(2, 3), (0,), (2, 0), ()])
+def test_nothing_counts(build, shape: tuple[int, ...]) -> None:
+    logits = torch.full((*shape, 5), torch.nan, requires_grad=True)
+    loss = build()(logits, torch.full(shape, -100))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not logits.grad.any()
+
+
+@every
+def test_labels_of_no_weight_count_for_nothing(build) -> None:
+    logits = torch.randn(3, 2, requires_grad=True)
+    config = {**build().get_config(), "weights": [0.0, 1.0]}
+    loss = type(build())(**config)(logits, torch.zeros(3, dtype=torch.int64))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not logits.grad.any()
+
+
+@every
+def test_a_single_label_is_certain(build, logits: Tensor) -> None:
+    one = logits[..., :1].float().detach().requires_grad_()
+    config = build().get_config()
+    criterion = type(build())(**{**config, "weights": config["weights"] and [2.0]})
+    loss = criterion(one, LABELS.clamp(max=0))
+    (gradient,) = torch.autograd.grad(loss, one)
+    assert loss.item() == 0.0
+    assert not gradient.any()
+
+
+@every
+def test_narrow_scores(build, logits: Tensor) -> None:
+    criterion, low = build(), logits.bfloat16()
+    loss = criterion(low, LABELS)
+    assert loss.dtype == torch.float32
+    assert torch.equal(loss, criterion(low.float(), LABELS))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(criterion(low, LABELS), loss)
+    assert torch.equal(build()(logits.float(), LABELS.int()), build()(logits.float(), LABELS))
+
+
+@compiles
+@every
+def test_compiles_as_one_graph(build, logits: Tensor) -> None:
+    torch.compiler.reset()
+    criterion = build().double()
+    compiled = torch.compile(criterion, fullgraph=True, backend="aot_eager", dynamic=True)
+    for count in (4, 2):
+        x, labels = logits[:count].clone().requires_grad_(), LABELS[:count]
+        expected = torch.autograd.grad(criterion(x, labels), x)[0]
+        torch.testing.assert_close(torch.autograd.grad(compiled(x, labels), x)[0], expected)
+
+
+@every
+def test_saved_and_loaded(tmp_path, build, logits: Tensor) -> None:
+    criterion = build()
+    criterion.save_pretrained(tmp_path / "saved")
+    loaded = type(criterion).from_pretrained(tmp_path / "saved")
+    assert repr(loaded) == repr(criterion)
+    assert torch.equal(loaded(logits, LABELS), criterion(logits, LABELS))
+
+
+def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
+    """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""
+    labels = torch.tensor([0] * 95 + [1] * 5)
+
+    def fitted(criterion: nn.Module) -> float:
+        scores = torch.zeros(2, requires_grad=True)
+        optimizer = torch.optim.LBFGS([scores], max_iter=200, line_search_fn="strong_wolfe")
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = criterion(scores.expand(100, 2), labels)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return scores.softmax(-1)[1].item()
+
+    counts = pe.label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
+    plain, balanced = fitted(pe.CrossEntropyLoss()), fitted(pe.CrossEntropyLoss(pe.class_weights(counts)))
+    assert plain == pytest.approx(0.05, abs=1e-3)
+    assert balanced == pytest.approx(0.5, abs=1e-3)
+    assert plain < fitted(pe.CrossEntropyLoss(pe.class_weights(counts, beta=0.9))) < balanced
+    assert plain < fitted(pe.FocalLoss(2.0)) < balanced
+
+
+def test_class_weights() -> None:
+    counts = [3, 0, 17, 80]
+    assert pe.class_weights(counts) == pytest.approx([100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)])
+    assert pe.class_weights(counts, beta=0.0) == pytest.approx([1.0, 0.0, 1.0, 1.0])
+    for beta in (0.5, 0.9, 0.999):
+        raw = [(1 - beta) / (1 - beta**n) if n else 0.0 for n in counts]
+        found = pe.class_weights(counts, beta=beta)
+        assert [w / found[0] for w in found] == pytest.approx([w / raw[0] for w in raw])
+        assert sum(n * w for n, w in zip(counts, found, strict=True)) == pytest.approx(100)
+    for counts in ([1, 3], [1, 10**6]):
+        nearly = pe.class_weights(counts, beta=1 - 1e-15)
+        assert nearly == pytest.approx(pe.class_weights(counts), rel=1e-6)
+
+
+def test_label_counts() -> None:
+    assert pe.label_counts(iter(["b", "a", "b"]), ["a", "b", "c"]) == [1, 2, 0]
+    assert pe.label_counts([], ["a"]) == [0]
+    with pytest.raises(ValueError, match=r"^labels must be among a, b, got 'c'$"):
+        pe.label_counts(["a", "c"], ["a", "b"])
+    with pytest.raises(TypeError, match=r"^labels must be a sequence of label names, got the string 'abc'$"):
+        pe.label_counts("abc", ["a", "b", "c"])
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda x: pe.CrossEntropyLoss([]), ValueError, r"^weights must be finite numbers of 0 or more, at least one"),
+        (lambda x: pe.CrossEntropyLoss([1.0, -1.0]), ValueError, r"^weights must be finite .*, got \[1.0, -1.0\]$"),
+        (lambda x: pe.FocalLoss(weights=[math.nan]), ValueError, r"^weights must be finite numbers .*, got \[nan\]$"),
+        (lambda x: pe.CrossEntropyLoss(label_smoothing=1.0), ValueError, r"^label_smoothing must lie in \[0, 1\)"),
+        (lambda x: pe.FocalLoss(-0.5), ValueError, r"^gamma must be a finite number of 0 or more, got -0.5$"),
+        (lambda x: pe.FocalLoss(math.inf), ValueError, r"^gamma must be a finite number of 0 or more, got inf$"),
+        (lambda x: functional.focal_loss(x, LABELS, gamma=math.nan), ValueError, r"^gamma must be a finite number"),
+        (lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1), ValueError, r"^label_smoothing must lie"),
+        (lambda x: pe.CrossEntropyLoss([1.0])(x, LABELS), ValueError, r"^weights must be one a label, 5, got shape"),
+        (lambda x: pe.class_weights([]), ValueError, r"^counts must be integers of 0 or more, not all 0, got \[\]$"),
+        (lambda x: pe.class_weights([0, 0]), ValueError, r"^counts must be integers of 0 or more, not all 0, got"),
+        (lambda x: pe.class_weights([1, -1]), ValueError, r"^counts must be integers of 0 or more, not all 0, got"),
+        (lambda x: pe.class_weights([0.5]), ValueError, r"^counts must be integers of 0 or more, not all 0, got"),
+        (lambda x: pe.class_weights([1], beta=1.5), ValueError, r"^beta must lie in \[0, 1\], got 1.5$"),
+        (lambda x: pe.SoftmaxDecoder(5, 5, criterion=5), TypeError, r"^criterion must be a module \(logits, labels\)"),
+        (
+            lambda x: pe.SoftmaxDecoder(5, 4, criterion=pe.CrossEntropyLoss(WEIGHTS)),
+            ValueError,
+            r"^criterion must have weights for 4 labels, got 5$",
+        ),
+        (lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0), ValueError, r"^dropout must lie in \[0, 1\), got 1.0$"),
+    ],
+)
+def test_wrong_arguments(call, error, text, logits: Tensor) -> None:
+    with pytest.raises(error, match=text):
+        call(logits)
+
+
+@own_words
+@every
+def test_wrong_labels(build, logits: Tensor) -> None:
+    criterion = build()
+    for wrong in (5, -1, 99):
+        with pytest.raises(ValueError, match=r"^labels must lie in \[0, 5\) or be -100, got .*out of bounds"):
+            criterion(logits, torch.where(LABELS == 3, wrong, LABELS))
+    with pytest.raises(TypeError, match=r"^labels must be int64 or int32, got torch.float64$"):
+        criterion(logits, LABELS.double())
+    with pytest.raises(ValueError, match=r"^labels must have shape \(4, 3\), got \(3, 4\)$"):
+        criterion(logits, LABELS.mT)
+    with pytest.raises(TypeError, match=r"^logits must be floating point, got torch.int64$"):
+        criterion(logits.long(), LABELS)
+    with pytest.raises(ValueError, match=r"^logits must have a last axis of labels, got shape \(\)$"):
+        criterion(logits[0, 0, 0], LABELS[0, 0])
+
+
+# In a decoder
+
+
+@every
+def test_a_decoder_minds_its_criterion(build) -> None:
+    decoder = pe.SoftmaxDecoder(7, 5, criterion=build()).double()
+    features = torch.randn(4, 3, 7, dtype=torch.float64)
+    mask = LABELS != -100
+    expected = build().double()(decoder.linear(features), LABELS)
+    spoilt = torch.where(mask[..., None], features, torch.nan)
+    torch.testing.assert_close(decoder.loss(spoilt, LABELS.clamp(min=0), mask), expected)
+    with pytest.raises(ValueError, match=r"^tags must lie in \[0, 5\) where the mask is on, got"):
+        decoder.loss(features, torch.where(LABELS == 3, 7, LABELS), mask)
+
+
+def test_a_criterion_of_ones_own(tmp_path) -> None:
+    class Mine(nn.Module):
+        def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+            if labels.sum() == 0:
+                raise ValueError("mine")
+            return logits.sum()
+
+    decoder = pe.SoftmaxDecoder(7, 5, criterion=Mine())
+    features = torch.randn(4, 3, 7)
+    torch.testing.assert_close(decoder.loss(features, LABELS), decoder.linear(features).sum())
+    with pytest.raises(ValueError, match=r"^mine$"):
+        decoder.loss(features, torch.zeros_like(LABELS))
+    with pytest.raises(TypeError, match=r"must be something that can be rebuilt"):
+        decoder.save_pretrained(tmp_path / "saved")
+
+
+def test_dropout_is_of_the_features_in_training() -> None:
+    decoder = pe.SoftmaxDecoder(700, 5, dropout=0.5)
+    features = torch.ones(1, 1, 700)
+    nn.init.ones_(decoder.linear.weight)
+    nn.init.zeros_(decoder.linear.bias)
+    assert decoder.eval()(features).mean().item() == 700
+    found = decoder.train()(features)
+    assert 500 < found.mean() < 900
+    assert found.mean() != 700
+    assert found.std() < 0.1, "dropped before the map, for all tags alike"
+
+
+def test_old_decoders_load(tmp_path) -> None:
+    """A folder from before there was dropout and a criterion."""
+    decoder = pe.SoftmaxDecoder(7, 5).eval()
+    decoder.save_pretrained(tmp_path / "saved")
+    config = tmp_path / "saved" / "config.json"
+    text = config.read_text()
+    new = text.replace(',\n  "dropout": 0.0,\n  "criterion": null', "")
+    assert new != text
+    config.write_text(new)
+    loaded = pe.SoftmaxDecoder.from_pretrained(tmp_path / "saved")
+    features = torch.randn(2, 3, 7)
+    assert torch.equal(loaded(features), decoder(features))
+    assert repr(loaded) == "SoftmaxDecoder(in_features=7, num_tags=5)"
+
+
+# In a tagger: TokenClassifier
+
+
+def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
+    torch.manual_seed(seed)
+    lexicon = toy_lexicon()
+    encoder = pe.TransformerSequenceEncoder(5, **SIZES)
+    return pe.TokenClassifier(nn.Embedding(len(lexicon), 5), TAGS, lexicon=lexicon, encoder=encoder, **options)
+
+
+def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
+    model = token_classifier(criterion=pe.FocalLoss(1.0), dropout=0.25).eval()
+    tagger = pe.SequenceTagger(
+        model.embedder,
+        TAGS,
+        lexicon=model.lexicon,
+        encoder=model.encoder,
+        decoder=pe.SoftmaxDecoder(4, 5, criterion=pe.FocalLoss(1.0)),
+    ).eval()
+    tagger.decoder.linear = model.decoder.linear
+    batch = model.collate(toy_corpus(1))
+    assert torch.equal(model(**batch), tagger(**batch))
+    assert model.predict([["me", "neu"], []]) == tagger.predict([["me", "neu"], []])
+    assert model.decoder.dropout.p == 0.25
+
+
+def test_token_classifier_saved_and_loaded(tmp_path) -> None:
+    weights = pe.class_weights(pe.label_counts((t for s in toy_corpus() for t in s.tags), TAGS))
+    model = token_classifier(criterion=pe.CrossEntropyLoss(weights, label_smoothing=0.1)).eval()
+    model.save_pretrained(tmp_path)
+    loaded = pe.TokenClassifier.from_pretrained(tmp_path)
+    assert type(loaded) is pe.TokenClassifier
+    assert repr(loaded) == repr(model)
+    batch = model.collate(toy_corpus(1))
+    assert torch.equal(loaded(**batch), model(**batch))
+    assert weights[4] == 0.0, "I-EN never occurs"
+
+
+@pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_token_classifiers_vote(build, stacked: bool) -> None:
+    members = [token_classifier(seed, criterion=build()).eval() for seed in range(3)]
+    batch = members[0].collate(toy_corpus(1))
+    expected = torch.stack([member(**batch) for member in members]).mean()
+    ensemble = pe.VotingEnsemble(members, stacked=stacked).eval()
+    torch.testing.assert_close(ensemble(**batch), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_token_classifiers_train_as_an_ensemble(tmp_path) -> None:
+    ensemble, results = pe.fit_ensemble(
+        lambda seed: token_classifier(seed, criterion=pe.FocalLoss()),
+        toy_corpus(2),
+        toy_corpus(1),
+        folder=tmp_path,
+        seeds=(0, 1),
+        num_processes=1,
+        num_train_epochs=2,
+        metric="macro_f1",
+    )
+    assert [len(result.history) for result in results] == [2, 2]
+    assert isinstance(ensemble.members[0], pe.TokenClassifier)
+    other = {"criterion": pe.FocalLoss(1.0)}
+    with pytest.raises(ValueError, match=r"must come from this run .*, got other \['architecture'\]"):
+        pe.fit_ensemble(
+            lambda seed: token_classifier(seed, **other),
+            toy_corpus(2),
+            toy_corpus(1),
+            folder=tmp_path,
+            seeds=(0, 1),
+            num_processes=1,
+            num_train_epochs=2,
+            metric="macro_f1",
+        )
+
+
+@own_words
+def test_labels_of_special_pieces_and_padding_are_refused() -> None:
+    """Where no mask of words says what counts, a label must stand at a word."""
+    model = pe.TokenClassifier(ToyWordEncoder(5), TAGS)
+    pieces, mask = model.encode([["me", "y"], ["song"]])
+    ids = pieces.piece_ids
+    special = [torch.nn.functional.pad(part, (1, 1), value=v) for part, v in zip(pieces, (3, True, -1), strict=True)]
+    special[1][1, 3:] = False
+    pieces = pe.Pieces(*special)
+    tags = torch.tensor([[0, 1], [2, -100]])
+    model(pieces, tags=tags, mask=mask).backward()
+    model(pieces, tags=tags).backward()
+    model(pieces, tags=tags.clamp(min=0), mask=mask)
+    rule = r"must label words, of which there are 1, and be -100 for special pieces and padding, got 0 at place 1$"
+    with pytest.raises(ValueError, match=rf"^tags\[1\] {rule}"):
+        model(pieces, tags=tags.clamp(min=0))
+    by_piece = torch.zeros(2, ids.shape[1] + 2, dtype=torch.int64)
+    rule = r"must label words, of which there are 2, and be -100 for special pieces and padding, got 0 at place 2$"
+    for piece_mask in (None, pieces.piece_mask):
+        with pytest.raises(ValueError, match=rf"^tags\[0\] {rule}"):
+            model(pieces, tags=by_piece, mask=piece_mask)
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: pe.TokenClassifier(ToyWordEncoder(5), []), ValueError, r"^tags must be different names, at least one"),
+        (lambda: pe.TokenClassifier(ToyWordEncoder(5), "ab"), TypeError, r"^tags must be a sequence of tag names"),
+        (lambda: pe.TokenClassifier(nn.Linear(2, 2), TAGS), TypeError, r"^embedder must be a word embedder or a word"),
+        (lambda: pe.TokenClassifier(nn.Embedding(3, 2), TAGS), TypeError, r"^lexicon must be given for the word"),
+        (lambda: token_classifier(criterion=pe.FocalLoss(weights=[1.0])), ValueError, r"^criterion must have weights"),
+        (lambda: token_classifier().encode_tags([["X"]]), ValueError, r"^tags\[0\]\[0\] must be one of O, .*, got 'X'"),
+    ],
+)
+def test_wrong_token_classifiers(call, error, text) -> None:
+    with pytest.raises(error, match=text):
+        call()
