@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tagging.tagger import SequenceTagger, Tagged, to_device
+from polyembed.training._checkpoint import check_tensors, read, write
 
 CHECKPOINT_NAME = "checkpoint.pt"
 Metric = Callable[[Sequence[Sequence[str]], Sequence[Sequence[str]]], float]
@@ -276,8 +277,7 @@ class _Run:
         self.tagger.load_state_dict(self.best_state, strict=False)
 
     def save(self, path: Path, fingerprint: dict[str, Any]) -> None:
-        data = {
-            "fingerprint": fingerprint,
+        state = {
             "history": [tuple(epoch) for epoch in self.history],
             "model": trained_state(self.tagger),
             "best": self.best_state,
@@ -285,30 +285,15 @@ class _Run:
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "scaler": self.scaler.state_dict(),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        torch.save(data, draft)
-        draft.replace(path)
+        write(path, fingerprint, state)
 
     def load(self, path: Path, fingerprint: dict[str, Any], device: torch.device) -> None:
-        try:
-            data = torch.load(path, map_location=device, weights_only=True)
-            theirs = dict(data["fingerprint"])
+        def parse(data: dict[str, Any]) -> tuple[list[Epoch], list[Any]]:
             parts = [data[name] for name in ("model", "best", "optimizer", "scheduler", "scaler")]
-            history = [Epoch(*epoch) for epoch in data["history"]]
-        except Exception as error:  # torch raises many kinds for a damaged file
-            raise ValueError(must(str(path), "be a whole checkpoint", f"{type(error).__name__}: {error}")) from error
-        if theirs != fingerprint:
-            differs = [key for key, value in fingerprint.items() if theirs.get(key) != value]
-            raise ValueError(must(str(path), "come from this run (remove it to start anew)", f"other {differs}"))
-        model, best, optimizer, scheduler, scaler = parts
-        for state in (model, best):
-            require(
-                set(state) == set(trained_state(self.tagger)),
-                str(path),
-                "be a whole checkpoint",
-                f"the tensors {sorted(state)}",
-            )
+            return [Epoch(*epoch) for epoch in data["history"]], parts
+
+        history, (model, best, optimizer, scheduler, scaler) = read(path, fingerprint, device, parse)
+        check_tensors(path, trained_state(self.tagger), model, best)
         self.history, self.best_state = history, best
         self.tagger.load_state_dict(model, strict=False)
         self.optimizer.load_state_dict(optimizer)
