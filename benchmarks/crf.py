@@ -11,14 +11,13 @@ of 1, more than probabilities can hold, so that sums are in logs; "constrained" 
 import argparse
 import multiprocessing
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torchcrf
+from _memory import peak_mb
 
 import polyembed as pe
 from polyembed.tables import Table
@@ -91,20 +90,7 @@ def peak_memory_mb(name: str, shape: tuple[int, int, int], device: str) -> float
     """Measure one call in a process of its own, after one that warms it up."""
     call = make_calls(shape, torch.device(device), check=False)[name]  # a check would warm the memory
     make_calls((2, 3, 3), torch.device(device), check=False)[name]()
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
-    before = _resident_mb("VmRSS")
-    call()
-    return _resident_mb("VmHWM") - before
-
-
-def _resident_mb(field: str) -> float:
-    found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found.group(1)) / 1024 if found else float("nan")
+    return peak_mb(call, device)
 
 
 def main() -> None:

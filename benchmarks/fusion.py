@@ -17,7 +17,8 @@ import os
 from collections.abc import Callable
 
 import torch
-from metaxl_step import peak_mb, time_ms
+from _memory import peak_mb
+from metaxl_step import time_ms
 from torch import Tensor
 from transformers import XLMRobertaConfig, XLMRobertaModel
 

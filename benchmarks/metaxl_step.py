@@ -19,15 +19,14 @@ import argparse
 import gc
 import multiprocessing
 import os
-import re
 import statistics
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from _memory import peak_mb
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -149,24 +148,6 @@ def peak_memory_mb(name: str, shape: tuple[int, int], place: int, device: str, d
     """Measure one call in a process of its own, after one on a small batch."""
     make_calls((2, 3), place, device, dropout)[name]()
     return peak_mb(make_calls(shape, place, device, dropout)[name], device)
-
-
-def peak_mb(call: Callable[[], object], device: str) -> float:
-    """Measure how much more memory a call takes at its peak than was held before."""
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        call()
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
-    Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
-    before = _resident_mb("VmRSS")
-    call()
-    return _resident_mb("VmHWM") - before
-
-
-def _resident_mb(field: str) -> float:
-    found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found.group(1)) / 1024 if found else float("nan")
 
 
 def main() -> None:

@@ -90,6 +90,32 @@ def test_representations_bad_input() -> None:
         representations(Pooled(model), [make_batch(2, 3, 1)], model.dropout)
 
 
+def test_a_sentence_without_a_token_has_no_first_one() -> None:
+    model, batch = bert(), make_batch(3, 7, 1)
+    batch["attention_mask"][1] = 0
+    found = representations(model, [batch], 1, "cls")
+    whole = representations(model, [{name: value[[0, 2]] for name, value in batch.items()}], 1, "cls")
+    torch.testing.assert_close(found, whole)
+
+
+def test_batches_of_other_kinds() -> None:
+    with pytest.raises(TypeError, match=r"^each batch must be a mapping to the model's arguments, got str$"):
+        representations(bert(), make_batch(2, 3, 1), 1)
+    batches = [make_batch(2, 3, 1), make_batch(2, 3, 2)]
+    with pytest.raises(ValueError, match=r"^target must hold a batch for each of the other's, got fewer$"):
+        parallel_cosine(bert(), batches, iter(batches[:1]))
+
+
+def test_points_that_make_no_picture() -> None:
+    for clouds in ([torch.ones(4, 1)], [torch.ones(4, 3), torch.ones(4, 2)]):
+        with pytest.raises(ValueError, match=r"^clouds must hold points in rows, all of as many dimensions, two or mo"):
+            project(clouds)
+    with pytest.raises(ValueError, match=r"^clouds must be finite, got NaN or infinity$"):
+        project([torch.full((2, 3), math.nan)])
+    with pytest.raises(ValueError, match=r"^gains must be finite, got \[1.0, nan\]$"):
+        gain_correlation([1.0, math.nan], [0.1, 0.2])
+
+
 class Pooled(nn.Module):
     """A model with a layer that gives no sequence: dropout, of sentence vectors."""
 
@@ -148,7 +174,7 @@ def test_parallel_sentences(pooling: Any) -> None:
         parallel_cosine(model, [pairs[0][0]], [pairs[1][1]])
     with pytest.raises(ValueError, match=r"^source must hold at least one sentence, got none$"):
         parallel_cosine(model, [], [])
-    with pytest.raises(ValueError, match=r"zip\(\)"):
+    with pytest.raises(ValueError, match=r"^target must hold a batch for each of the other's, got fewer$"):
         parallel_cosine(model, [pairs[0][0]], [])
     with pytest.raises(ValueError, match=r"^pooling must be one of 'mean', 'cls', got 'max'$"):
         parallel_cosine(model, [], [], pooling="max")

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -203,6 +204,100 @@ def test_a_skip_past_the_transform_and_around_layers() -> None:
         assert error(found.meta_grads, expected.meta_grads) < tolerance
 
 
+class Normed(nn.Module):
+    """Below the transform, hidden states are divided by something that counts as a constant."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.below, self.above, self.kind = nn.Linear(DIM, DIM), nn.Linear(DIM, TAGS), kind
+
+    def size(self, h: Tensor) -> Any:
+        if self.kind == "no_grad":
+            with torch.no_grad():
+                return (2 * h).norm(dim=-1, keepdim=True)
+        if self.kind == "item":
+            return h.norm().item()
+        return (h.data if self.kind == "data" else h.detach()).norm(dim=-1, keepdim=True)
+
+    def forward(self, x: Tensor, transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
+        h = self.below(x).tanh()
+        return self.above(transform(h / self.size(h)).tanh()).square().mean()
+
+
+def agree_on(model: nn.Module, inputs: Tensor) -> None:
+    """All three methods give the same, of a model that is called with a transform."""
+    transform = Transform().double()
+
+    def source_loss(theta: dict[str, Tensor], phi: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, theta, (inputs, lambda h: functional_call(transform, phi, (h,))))
+
+    def target_loss(theta: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, theta, (inputs[:2],))
+
+    arguments = source_loss, target_loss, dict(model.named_parameters()), dict(transform.named_parameters())
+    expected = solve(*arguments, method=EXACT[1])
+    for method, tolerance in ((EXACT[0], 1e-9), (METHODS[2], 1e-7)):
+        found = solve(*arguments, method=method)
+        assert error(found.meta_grads, expected.meta_grads) < tolerance
+        assert error(found.source_grads, expected.source_grads) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["no_grad", "detach", "data", "item"])
+def test_what_counts_as_a_constant_is_one(kind: str) -> None:
+    """Dual numbers pass through ``no_grad``, and differences through everything."""
+    torch.manual_seed(0)
+    agree_on(Normed(kind).double(), torch.randn(4, DIM, dtype=torch.float64))
+
+
+class Square(torch.autograd.Function):
+    """A square with forward derivatives, whose formula is made of torch functions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        return x * x + 0.0
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return 2.0 * ctx.saved_tensors[0] * grad
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        return 2.0 * ctx.saved_tensors[0] * tangent
+
+
+class Squared(Normed):
+    def size(self, h: Tensor) -> Tensor:
+        return 1.0 + torch.tanh(Square.apply(h))
+
+
+def test_a_function_with_forward_derivatives_of_its_own() -> None:
+    torch.manual_seed(0)
+    agree_on(Squared("").double(), torch.randn(4, DIM, dtype=torch.float64))
+
+
+class Looked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.above = nn.Embedding(11, DIM, sparse=True), nn.Linear(DIM, TAGS)
+
+    def forward(self, ids: Tensor, transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
+        return self.above(transform(self.table(ids)).tanh()).square().mean()
+
+
+def test_sparse_gradients() -> None:
+    torch.manual_seed(0)
+    agree_on(Looked().double(), torch.randint(11, (4, 3)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_inside_no_grad(method: str) -> None:
+    with torch.no_grad():
+        found = hypergradient(*tiny(), inner_lr=0.1, method=method).meta_grads["b"]
+    torch.testing.assert_close(found, torch.tensor([-0.2, -0.4]), rtol=1e-3, atol=0.0)
+
+
 def test_differences_in_float32() -> None:
     for place in (0, 1, 2, 3):
         expected = solve(*problem(place=place, dropout=0.0), method=EXACT[1])
@@ -289,6 +384,16 @@ def test_bad_input(method: str) -> None:
         call(lr={"b": 1.0})
     with pytest.raises(ValueError, match=r"^inner_lr must be a positive number, got 0.0$"):
         call(lr=0.0)
+    for rate, kind in (("x", "str"), (True, "bool")):
+        with pytest.raises(TypeError, match=rf"^inner_lr must be a number, or a tensor of them, got {kind}$"):
+            call(lr=rate)
+    for rate in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=rf"^inner_lr\['a'\] must be a positive number, got {rate}$"):
+            call(lr={"a": rate})
+    with pytest.raises(
+        ValueError, match=r"^inner_lr\['a'\] must broadcast against the shape \(2,\), got shape \(3,\)$"
+    ):
+        call(lr={"a": torch.ones(3)})
     with pytest.raises(ValueError, match=r"^source_loss must depend on params, got a loss that uses none"):
         call(source=lambda t, p: p["b"].sum())
 

@@ -127,3 +127,25 @@ def test_bad_input() -> None:
         mean_cosine(points, points[:2])
     with pytest.raises(ValueError, match=r"^mask must have shape \(3,\), got \(3, 5\)$"):
         mean_cosine(points, points, torch.ones(3, 5, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("function", [hausdorff_distance, modified_hausdorff_distance, mean_cosine])
+def test_any_length_and_two_dtypes(function) -> None:
+    source, target = torch.randn(7, 5), torch.randn(7, 5)
+    expected = function(source.double(), target.double()).item()
+    for scale in (1e-38, 1e30):
+        assert function(scale * source, target).item() == pytest.approx(expected, rel=1e-3)
+    mixed = function(source.double(), target)
+    assert mixed.dtype == torch.float64
+    assert mixed.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("function", [hausdorff_distance, modified_hausdorff_distance])
+@pytest.mark.parametrize("chunk", [2, 1024])
+def test_gradients(function, chunk: int) -> None:
+    points = [torch.randn(size, 5, dtype=torch.float64, requires_grad=True) for size in (7, 5)]
+    assert torch.autograd.gradcheck(lambda *both: function(*both, chunk=chunk), points)
+
+
+def test_one_pair() -> None:
+    assert mean_cosine(torch.tensor([1.0, 0.0]), torch.tensor([3.0, 4.0])).item() == pytest.approx(0.6)

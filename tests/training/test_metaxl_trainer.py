@@ -4,9 +4,12 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -26,6 +29,7 @@ from polyembed import (
 )
 from polyembed.metrics import accuracy
 from polyembed.training import TrainerStep
+from polyembed.training._metaxl_run import checksum
 
 HIDDEN = 7
 Row = dict[str, Any]
@@ -399,15 +403,70 @@ def test_more_epochs_may_follow(tmp_path: Path) -> None:
 def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
     Setting().train(checkpoint=tmp_path)
     rule = r"checkpoint.pt must come from this run \(remove it to start anew\), got other "
-    with pytest.raises(ValueError, match=rule + "seed$"):
+    with pytest.raises(ValueError, match=rule + r"\['seed'\]$"):
         Setting(seed=1).train(checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=rule + "rows$"):
-        Setting().train(SOURCE[:-1], checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=rule + "method"):
+    for source in (SOURCE[:-1], SOURCE[::-1], make_rows(12, 3), [*SOURCE[:-1], {**SOURCE[-1], "label": 1}]):
+        with pytest.raises(ValueError, match=rule + r"\['rows'\]$"):
+            Setting().train(source, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=rule + r"\['method'\]$"):
         Setting(method="joint_rtn").train(checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=rule + r"\['hypergradient'\]$"):
+        Setting(hypergradient="finite_difference").train(checkpoint=tmp_path)
+    other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=3, residual=False).double())
+    with pytest.raises(ValueError, match=rule + r"\['rtn'\]$"):
+        other.train(checkpoint=tmp_path)
+    elsewhere = Setting()
+    elsewhere.trainer.layers = [elsewhere.model.body[2]]
+    with pytest.raises(ValueError, match=rule + r"\['layers'\]$"):
+        elsewhere.train(checkpoint=tmp_path)
+    Setting().train(copy.deepcopy(SOURCE), checkpoint=tmp_path)
+    data = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    del data["best"]["model.head.bias"]
+    torch.save(data, tmp_path / "checkpoint.pt")
+    with pytest.raises(ValueError, match=r"checkpoint.pt must be a whole checkpoint, got the tensors \['model"):
+        Setting().train(checkpoint=tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"torn")
     with pytest.raises(ValueError, match=r"checkpoint.pt must be a whole checkpoint, got "):
         Setting().train(checkpoint=tmp_path)
+
+
+@dataclass
+class Phrase:
+    """A row that is no mapping, with something that no checksum can read."""
+
+    words: tuple[str, ...]
+    number: float = 1.0
+    cache: object = field(default_factory=object)
+
+
+def test_checksums_of_rows() -> None:
+    """The same in another process, other for any change that can be read; none for a set that reads when asked."""
+    rows: list[Any] = [
+        {"x": torch.tensor([1.5, 2.0]), "label": 1},
+        {"x": torch.tensor(True), "y": np.array([1, 2])},
+        Phrase(("a", "\udc80"), 2.0),
+        ("text", None, b"bytes", 3j, np.float32(0.5), torch.ones(2, dtype=torch.bfloat16)),
+    ]
+    known = checksum(rows)
+    assert known == checksum(copy.deepcopy(rows))
+    code = "from polyembed.training._metaxl_run import checksum; print(checksum([{'a': ('b', 1.5), 'c': None}]))"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(printed) == checksum([{"a": ("b", 1.5), "c": None}])
+    changes: list[tuple[int, Any]] = [
+        (0, {"x": torch.tensor([1.5, 2.5]), "label": 1}),
+        (0, {"x": torch.tensor([[1.5, 2.0]]), "label": 1}),
+        (0, {"x": torch.tensor([1.5, 2.0]), "tag": 1}),
+        (1, {"x": torch.tensor(True), "y": np.array([1, 3])}),
+        (1, {"x": torch.tensor(True), "y": np.array([1, 2], dtype=np.int32)}),
+        (2, Phrase(("a", "b"), 2.0)),
+        (2, Phrase(("a", "\udc80"), 3.0)),
+        (3, ("text", 0, b"bytes", 3j, np.float32(0.5), torch.ones(2, dtype=torch.bfloat16))),
+        (3, ("text", None, b"bytes", 3j, np.float32(0.5), torch.ones(2))),
+    ]
+    for place, row in changes:
+        assert checksum([*rows[:place], row, *rows[place + 1 :]]) != known
+    assert checksum([["a", "b"], ["c"]]) != checksum([["a"], ["b", "c"]])
+    assert checksum(torch.utils.data.TensorDataset(torch.ones(3))) is None
 
 
 @pytest.mark.parametrize("method", ["metaxl", "joint", "joint_rtn", "target_only"])
@@ -443,8 +502,17 @@ def test_bad_input() -> None:
         Setting(hypergradient="magic")
     with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
         Setting(batch_size=0)
-    with pytest.raises(ValueError, match=r"^backoff_epochs must be 0 or more, got -1$"):
+    with pytest.raises(ValueError, match=r"^backoff_epochs must be an integer, 0 or more, got -1$"):
         Setting(backoff_epochs=-1)
+    with pytest.raises(ValueError, match=r"^backoff_epochs must be an integer, 0 or more, got 1.5$"):
+        Setting(backoff_epochs=1.5)
+    with pytest.raises(ValueError, match=r"^max_grad_norm must be positive, or None, got -1.0$"):
+        Setting(max_grad_norm=-1.0)
+    rule = r"must be rows, with a length and an index \(no loader, no iterator\), got "
+    with pytest.raises(TypeError, match=rf"^source {rule}DataLoader$"):
+        Setting().train(torch.utils.data.DataLoader(SOURCE))
+    with pytest.raises(TypeError, match=rf"^target {rule}dict$"):
+        Setting().train(target={"am": TARGET})
     with pytest.raises(ValueError, match=r"^target_weight must be 0 or more, got -0.5$"):
         Setting(target_weight=-0.5)
     with pytest.raises(ValueError, match=r"^amp_dtype must be torch.bfloat16 \(.*\), got torch.float16$"):
@@ -492,8 +560,35 @@ def test_labels_that_differ() -> None:
 
     with pytest.raises(ValueError, match=rule.format("'X'", "'NOUN'")):
         Setting().train([Sentence("NOUN", "VERB")], [Sentence("X", "VERB")])
+    with pytest.raises(ValueError, match=rule.format("2", "0")):
+        Setting().train(rows(np.array([[0], [1]])), rows([np.int64(1), np.int64(2)], key="label_ids"))
     Setting().train(SOURCE, [row for row in TARGET if row["label"] != 2])  # a small target set may lack some
     Setting().train([row for row in SOURCE if row["label"] != 2], TARGET)
+
+
+class Table(torch.utils.data.Dataset):
+    """Rows as `datasets` has them: with the names of its labels."""
+
+    def __init__(self, rows: list[Row], *names: str, sequence: bool = False) -> None:
+        self.rows = rows
+        labels = SimpleNamespace(names=list(names))
+        self.features = {"x": SimpleNamespace(), "label": SimpleNamespace(feature=labels) if sequence else labels}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self.rows[index]
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_numbers_that_stand_for_other_labels(sequence: bool) -> None:
+    source = Table(SOURCE, "bad", "good", sequence=sequence)
+    rule = r"^target must count the labels in 'label' as source does, got 'good' for 0, which is 'bad' there$"
+    with pytest.raises(ValueError, match=rule):
+        Setting().train(source, Table(TARGET, "good", "bad"))
+    Setting().train(source, Table(TARGET, "bad", "good", "none", sequence=sequence))
+    Setting().train(source, TARGET)
 
 
 def test_refuses_wrapped_models() -> None:
@@ -578,6 +673,10 @@ for method in ("metaxl", "joint", "joint_rtn"):
     resumed.train(checkpoint=f"{{folder}}/{{method}}")
     assert all(torch.equal(value, setting.state()[name]) for name, value in resumed.state().items())
 try:
+    Setting(seed=rank).train()
+except ValueError as error:
+    print(error)
+try:
     Setting().train(evaluate=lambda model: 1 / rank)
 except (RuntimeError, ZeroDivisionError) as error:
     print(type(error).__name__, error)
@@ -608,5 +707,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
                 state, steps = torch.load(tmp_path / f"{method}-{rank}.pt")
                 assert_same(state, setting.state(), rtol=1e-9, atol=1e-12)
                 assert [step[:4] for step in steps] == [pytest.approx(step[:4]) for step in setting.steps]
+    rule = "train must be called alike in every process, got other ['seed']"
+    assert all(rule in out for out, _ in outputs)
     assert "ZeroDivisionError" in outputs[0][0]
     assert "RuntimeError rank 0 must make this call as the others do" in outputs[1][0]

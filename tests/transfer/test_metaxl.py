@@ -324,6 +324,131 @@ def test_a_bad_loss_changes_nothing() -> None:
     assert not any(module._forward_hooks for module in setting.model.modules())
 
 
+class Counted(nn.Module):
+    """A classifier with batch statistics below and above its blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.low, self.high = nn.Embedding(11, HIDDEN), nn.BatchNorm1d(7), nn.BatchNorm1d(HIDDEN)
+        self.block, self.head = Block(), nn.Linear(HIDDEN, CLASSES)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.high(self.block(self.low(self.embedding(ids))).mean(1)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_batch_counts_once(method: str) -> None:
+    """Batch statistics go on as in two training steps, whatever is run again; a bad loss leaves them as they were."""
+    setting = Setting()
+    torch.manual_seed(5)
+    setting.model = Counted().double()
+    plain = copy.deepcopy(setting.model)
+    setting.optimizer = torch.optim.SGD(setting.model.parameters(), 0.5)
+    setting.model.place = lambda number: setting.model.block
+    torch.manual_seed(9)
+    hook = plain.block.register_forward_hook(lambda _, inputs, output: setting.transform(output))
+    grads = torch.autograd.grad(loss(plain, make_batch(5, 1)), list(plain.parameters()))
+    hook.remove()
+    with torch.no_grad():
+        for parameter, grad in zip(plain.parameters(), grads, strict=True):
+            parameter -= 0.5 * grad
+    loss(plain, make_batch(3, 2))
+    setting.step(method=method)
+    expected = dict(plain.named_buffers())
+    for name, buffer in setting.model.named_buffers():
+        torch.testing.assert_close(buffer, expected[name])
+    before = copy.deepcopy(setting.model.state_dict())
+    with torch.no_grad():
+        setting.model.head.bias[0] = float("nan")
+    with pytest.raises(ValueError, match=r"^source_loss must be finite, got nan$"):
+        setting.step(method=method)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in setting.model.named_buffers())
+
+
+class Turned(nn.Module):
+    """A layer whose weight is divided by a norm that a power iteration follows: its passes differ by their buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.block, self.head = nn.Embedding(11, HIDDEN), Block(), nn.Linear(HIDDEN, CLASSES)
+        nn.utils.parametrizations.spectral_norm(self.block.out)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.block(self.embedding(ids)).mean(1))
+
+
+@pytest.mark.parametrize("method", METHODS[::2])
+def test_a_pass_that_moves_its_buffers_is_run_again_from_where_it_was(method: str) -> None:
+    moves = []
+    for one in (method, "reverse_over_reverse"):
+        setting = Setting()
+        torch.manual_seed(5)
+        setting.model = Turned().double()
+        setting.optimizer = torch.optim.SGD(setting.model.parameters(), 0.5)
+        setting.model.place = lambda number, model=setting.model: model.block
+        setting.before = copy.deepcopy(setting.state())
+        setting.step(method=one)
+        moves.append(setting)
+    assert_moves_alike(*moves, 1e-9 if method == METHODS[0] else 1e-6)
+
+
+def test_what_the_optimiser_of_the_transform_does_not_hold_is_a_constant() -> None:
+    setting, whole = Setting(), Setting()
+    setting.meta_optimizer = torch.optim.SGD([setting.transform.up.weight], 1.0)
+    setting.step(), whole.step()
+    assert all(p.grad is None for p in setting.transform.parameters())
+    moved = setting.moved()
+    assert [name for name, move in moved.items() if name.startswith("t0") and move.any()] == ["t0.up.weight"]
+    torch.testing.assert_close(moved["t0.up.weight"], whole.moved()["t0.up.weight"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_networks_that_share_a_parameter(method: str) -> None:
+    """Its meta-gradient is the sum of those of two parameters, and counts once in the norm."""
+
+    def tied() -> nn.ModuleDict:
+        networks = apart()
+        networks["es"].up.weight = networks["en"].up.weight
+        return networks
+
+    def apart() -> nn.ModuleDict:
+        networks = languages()
+        with torch.no_grad():
+            networks["es"].up.weight.copy_(networks["en"].up.weight)
+        return networks
+
+    one, two = Setting(transform=tied), Setting(transform=apart)
+    batches = [make_batch(5, 1), make_batch(5, 3)]
+    found = one.step(source=batches, languages=["en", "es"], method=method)
+    two.step(source=batches, languages=["en", "es"])
+    both = [two.moved()[f"t0.{name}.up.weight"] for name in ("en", "es")]
+    torch.testing.assert_close(one.moved()["t0.en.up.weight"], sum(both), rtol=1e-6, atol=1e-9)
+    moves = [move for name, move in one.moved().items() if name.startswith("t0")]
+    assert found.meta_norm == pytest.approx(float(torch.stack([move.norm() for move in moves]).norm()))
+    Setting(transform=tied).step(languages="es", method=method)
+
+
+def test_options_out_of_range() -> None:
+    with pytest.raises(ValueError, match=r"^target_weight must be 0 or more, got -1.0$"):
+        Setting().step(target_weight=-1.0)
+    with pytest.raises(ValueError, match=r"^max_norm must be positive, or None, got 0.0$"):
+        Setting().step(max_norm=0.0)
+    with pytest.raises(ValueError, match=r"^meta_max_norm must be positive, or None, got nan$"):
+        Setting().step(meta_max_norm=math.nan)
+    with pytest.raises(ValueError, match=r"^autocast must be torch.bfloat16 \(.*\), got torch.float16$"):
+        Setting().step(autocast=torch.float16)
+    with pytest.raises(TypeError, match=r"^source must be a list of batches, got dict$"):
+        Setting().step(source={"ids": make_batch(5, 1)})
+    setting = Setting()
+    setting.optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
+    with pytest.raises(ValueError, match=r"^optimizer must hold parameters of the model, got none$"):
+        setting.step()
+    setting = Setting()
+    setting.meta_optimizer = setting.optimizer
+    with pytest.raises(ValueError, match=r"^meta_optimizer must hold parameters of transform, got none$"):
+        setting.step()
+
+
 def test_bad_input() -> None:
     setting = Setting()
     with pytest.raises(ValueError, match=r"^target must hold at least one batch, got none$"):

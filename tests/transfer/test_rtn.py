@@ -1,6 +1,6 @@
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -92,6 +92,17 @@ def test_transforms_a_tensor_a_tuple_and_a_list() -> None:
         torch.testing.assert_close(stack(x), 2 * stack.third(h2).tanh() + 1.0)
         assert type(stack.row(x)) is list
     torch.testing.assert_close(stack(x), stack.third(h2).tanh() + 1.0)
+
+
+class Pair(NamedTuple):
+    states: Tensor
+    more: float
+
+
+def test_transforms_a_named_tuple() -> None:
+    layer = Wrap(lambda items: Pair(*items))
+    with transformed_output(layer, lambda h: 2 * h):
+        assert layer(torch.ones(1)) == Pair(torch.full((1,), 2.0), 1.0)
 
 
 def test_nests_in_order() -> None:
@@ -200,6 +211,9 @@ def test_wrong_types() -> None:
         pass
     rule = r"^transform must be callable, an nn.ModuleDict, or a list of such, got float$"
     with pytest.raises(TypeError, match=rule), transformed_output(nn.Identity(), 1.0):
+        pass
+    rule = r"^weight must be a number, or one for each layer, got str$"
+    with pytest.raises(TypeError, match=rule), transformed_output(nn.Identity(), rtn(), weight="x"):
         pass
     layer = Wrap(lambda items: {"h": items[0]})
     rule = r"^layer must return a tensor, or a tuple whose first item is one, got dict$"

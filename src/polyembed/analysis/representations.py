@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +11,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_last_dim, check_positive, import_optional, must, require
+from polyembed._checks import (
+    check_choice,
+    check_last_dim,
+    check_positive,
+    class_name,
+    import_optional,
+    must,
+    require,
+)
 from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
 from polyembed.functional.masking import masked_mean
 from polyembed.transfer.layers import encoder_layer
@@ -55,8 +64,9 @@ def representations(
 ) -> Float[Tensor, "points hidden"]:
     """Collect hidden states of a layer: of each token, or of each sentence's first, ``[CLS]``.
 
-    The model runs in eval mode, without gradients. Padding, where a batch has an ``attention_mask``, is left out. With
-    ``transformed_output(layer, rtn)`` around the call, the transformed states are collected.
+    The model runs in eval mode, without gradients. Padding, where a batch has an ``attention_mask``, is left out, and
+    so is a sentence that is all padding. With ``transformed_output(layer, rtn)`` around the call, the transformed
+    states are collected.
 
     Args:
         model: A transformers model, or any that takes ``model(**batch)``, on its device.
@@ -70,6 +80,7 @@ def representations(
 
     Raises:
         ValueError: Another level, or nothing to read.
+        TypeError: A batch that is no mapping.
 
     Example:
         >>> model = nn.ModuleDict({"table": nn.Embedding(7, 3)})
@@ -96,7 +107,7 @@ def representations(
                 model(**_to_device(model, batch))
             states = seen[-1]
             mask = _mask(batch, states)
-            points = states[mask] if level == "token" else states[torch.arange(len(mask)), mask.int().argmax(1)]
+            points = states[mask] if level == "token" else _firsts(states, mask)[mask.any(1)]
             found.append(points[: max_points - count].cpu())
             count += len(found[-1])
             if count == max_points:
@@ -175,7 +186,9 @@ def parallel_cosine(
     totals: list[float] = []
     rows = 0
     with _reading(model):
-        for one, other in zip(source, target, strict=True):
+        for one, other in zip_longest(source, target):
+            missing = "source" if one is None else "target"
+            require(one is not None and other is not None, missing, "hold a batch for each of the other's", "fewer")
             vectors = [_sentences(model, batch, pooling) for batch in (one, other)]
             sizes = [len(layers[0]) for layers in vectors]
             require(sizes[0] == sizes[1], "target", f"hold {sizes[0]} translations in this batch", sizes[1])
@@ -197,7 +210,7 @@ def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlat
         Both correlations; of the ranks, ties share their mean.
 
     Raises:
-        ValueError: Fewer than two targets, other numbers of them, or a quantity that is the same for all.
+        ValueError: Fewer than two targets, other numbers of them, or a quantity that is the same for all or not finite.
 
     Example:
         >>> gain_correlation([2.1, 0.3, 1.0], [0.4, 0.1, 0.2])
@@ -209,8 +222,9 @@ def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlat
     require(len(gains) > 1, "gains", "be of two targets or more", len(gains))
     both = []
     for name, values in (("gains", gains), ("drops", drops)):
-        require(len(set(values)) > 1, name, "differ between targets", values[0])
         both.append(np.asarray(values, dtype=np.float64))
+        require(bool(np.isfinite(both[-1]).all()), name, "be finite", list(values))
+        require(len(set(values)) > 1, name, "differ between targets", values[0])
     ranks = [(np.sum(x[:, None] > x, axis=1) + np.sum(x[:, None] >= x, axis=1)) / 2 for x in both]
     return Correlation(*(float(np.corrcoef(x, y)[0, 1]) for x, y in (both, ranks)))
 
@@ -223,7 +237,7 @@ def project(
     PCA: onto the two directions of the most variance of all points, each turned so that its largest entry is positive.
 
     Args:
-        clouds: Points in rows.
+        clouds: Points in rows, of two dimensions or more.
         method: How; UMAP bends the space.
         seed: Of UMAP.
 
@@ -231,7 +245,7 @@ def project(
         As many clouds, of two coordinates.
 
     Raises:
-        ValueError: Another method, or no cloud.
+        ValueError: Another method, no cloud, or clouds of other dimensions or with points that are not finite.
         ImportError: UMAP without the package umap-learn.
 
     Example:
@@ -240,7 +254,11 @@ def project(
     """
     check_choice("method", method, ("pca", "umap"))
     require(len(clouds) > 0, "clouds", "hold at least one", "none")
+    shapes = [tuple(cloud.shape) for cloud in clouds]
+    alike = all(len(shape) == 2 and shape[1] == shapes[0][-1] > 1 for shape in shapes)
+    require(alike, "clouds", "hold points in rows, all of as many dimensions, two or more", f"shapes {shapes}")
     points = torch.cat([cloud.detach().cpu().double() for cloud in clouds])
+    require(bool(points.isfinite().all()), "clouds", "be finite", "NaN or infinity")
     if method == "umap":
         umap = import_optional("umap", pip="umap-learn", feature="UMAP")
         flat = torch.from_numpy(np.asarray(umap.UMAP(n_components=2, random_state=seed).fit_transform(points.numpy())))
@@ -308,6 +326,8 @@ def _reading(model: nn.Module) -> Iterator[None]:
 
 
 def _to_device(model: nn.Module, batch: Batch) -> dict[str, Any]:
+    if not isinstance(batch, Mapping):
+        raise TypeError(must("each batch", "be a mapping to the model's arguments", class_name(batch)))
     device = next(model.parameters()).device
     return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
 
@@ -328,4 +348,9 @@ def _sentences(model: nn.Module, batch: Batch, pooling: str) -> list[Tensor]:
     mask = _mask(batch, layers[0])
     if pooling == "mean":
         return [masked_mean(states, mask) for states in layers]
-    return [states[torch.arange(len(mask)), mask.int().argmax(1)] for states in layers]
+    return [_firsts(states, mask) for states in layers]
+
+
+def _firsts(states: Tensor, mask: Tensor) -> Tensor:
+    """Take each sentence's first valid position."""
+    return states[torch.arange(len(mask)), mask.int().argmax(1)]

@@ -3,14 +3,17 @@
 A scalar loss depends on leaves ``phi``. The nodes of its graph that depend on ``phi`` are *above*; the values that
 they take from the other nodes *cross* the cut. What is below has a gradient of its own, from that of the crossing
 values, and a tangent of its own, of the crossing values. To read that tangent in a second run of the same program, the
-first run numbers the calls of torch functions that give floating point tensors; a value that no call gives (from
+first run numbers the calls of torch functions that give floating point values; a value that no call gives (from
 inside a function of several operations, say) cannot be found again, so its node is counted as above.
+
+What the first run takes for a constant (by ``detach`` or inside ``no_grad``) is one in the second run too.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 from torch.overrides import TorchFunctionMode
@@ -25,12 +28,18 @@ DEAD_END = re.compile(r"Error$")  # what a function that is differentiable once 
 
 
 class Tape(TorchFunctionMode):
-    """Numbers the calls whose results are floating point tensors, and remembers each result's edge."""
+    """Numbers the calls that give floating point values, and remembers each result's edge.
 
-    def __init__(self) -> None:
+    Args:
+        hold: Whether to keep the values of constants: of results without a gradient, from something that has one.
+    """
+
+    def __init__(self, *, hold: bool = False) -> None:
         super().__init__()
+        self.hold = hold
         self.calls: list[Any] = []
         self.places: dict[Edge, Place] = {}
+        self.constants: dict[int, Any] = {}  # the number of the call -> its result, where it is kept
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -38,10 +47,12 @@ class Tape(TorchFunctionMode):
         """Call, and write down."""
         result = func(*args, **(kwargs or {}))
         found = _floats(result)
-        if found:
+        if (found or isinstance(result, float)) and _visible():
             for j, tensor in enumerate(found):
                 if tensor.grad_fn is not None:
                     self.places.setdefault((tensor.grad_fn, tensor.output_nr), (len(self.calls), j))
+            if not any(tensor.requires_grad for tensor in found) and _learns((args, kwargs)):
+                self.constants[len(self.calls)] = _changed(result, _copy) if self.hold else None
             self.calls.append(func)
         return result
 
@@ -80,13 +91,17 @@ class Replay(TorchFunctionMode):
         """Call, and read where asked to."""
         result = self.instead.get(func, func)(*args, **(kwargs or {}))
         found = _floats(result)
-        if found:
+        if (found or isinstance(result, float)) and _visible():
             expected = self.tape.calls[self.count] if self.count < len(self.tape.calls) else None
             if func != expected:
                 raise RuntimeError(
                     must("source_loss", "do the same operations whenever it is called", f"{func} where {expected} was")
                 )
-            for j, tensor in enumerate(found):
+            if self.count in self.tape.constants:
+                result = (
+                    _changed(self.tape.constants[self.count], _copy) if self.tape.hold else _changed(result, _still)
+                )
+            for j, tensor in enumerate(_floats(result)):
                 place = self.count, j
                 if place in self.missing:
                     self.missing.discard(place)
@@ -210,6 +225,39 @@ def _reachable(roots: Iterable[Node]) -> set[Node]:
                 seen.add(child)
                 stack.append(child)
     return seen
+
+
+def _visible() -> bool:
+    """Tell a program's own calls from those inside an `autograd.Function`, which has more of them for dual numbers."""
+    return forward_ad._is_fwd_grad_enabled()
+
+
+def _learns(value: Any) -> bool:
+    """Tell whether a gradient flows into any of a call's arguments."""
+    if isinstance(value, Tensor):
+        return value.requires_grad
+    if isinstance(value, dict):
+        return any(map(_learns, value.values()))
+    return isinstance(value, tuple | list) and any(map(_learns, value))
+
+
+def _changed(result: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Give a result with its floating point tensors changed."""
+    if isinstance(result, Tensor):
+        return change(result) if result.is_floating_point() else result
+    if isinstance(result, tuple | list):
+        return type(result)([_changed(item, change) for item in result])
+    return result
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.detach().clone()  # either run may go on in place
+
+
+def _still(tensor: Tensor) -> Tensor:
+    """Take a tangent away."""
+    primal, tangent = forward_ad.unpack_dual(tensor)  # type: ignore[no-untyped-call]
+    return tensor if tangent is None else primal
 
 
 def _floats(result: Any) -> list[Tensor]:

@@ -67,8 +67,9 @@ def hypergradient(
 
     The losses are functions of parameters, by ``torch.func.functional_call`` for example. They are called more than
     once and must do the same each time: random numbers of torch's own generators repeat (on the CPU and the
-    parameters' devices), others must be the caller's care. Nothing is mutated, but the generators move on as they
-    would in two training steps.
+    parameters' devices), others must be the caller's care, and so must what the losses themselves change (running
+    statistics). Nothing is mutated, but the generators move on as they would in two training steps. What a loss takes
+    for a constant, by ``detach`` or ``no_grad``, is one for every method.
 
     *Attention.* What lies above the cut is differentiated twice, which fused attention kernels do not allow: call this
     inside ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``, unless ``phi`` is used after the last attention. Below
@@ -115,9 +116,10 @@ def hypergradient(
     check_choice("method", method, METHODS)
     theta, phi = Leaves("params", params), Leaves("meta_params", meta_params)
     rates = rates_of(inner_lr, theta)
-    if method == "reverse_over_reverse":
-        return _through_the_look_ahead(source_loss, target_loss, theta, phi, rates)
-    return solve(Problem([Source(source_loss)], [target_loss]), theta, phi, rates, method)
+    with torch.enable_grad():
+        if method == "reverse_over_reverse":
+            return _through_the_look_ahead(source_loss, target_loss, theta, phi, rates)
+        return solve(Problem([Source(source_loss)], [target_loss]), theta, phi, rates, method)
 
 
 class Leaves:
@@ -177,7 +179,7 @@ def _through_the_look_ahead(
     _check_meta_used(phi, used)
     _check_kernel("reverse_over_reverse", next((node.name() for node in nodes_named(FUSED_ATTENTION, inner)), None))
     slopes = torch.autograd.grad(inner, theta.values, create_graph=True, allow_unused=True)
-    grads = {name: slope for name, slope in zip(theta.leaves, slopes, strict=True) if slope is not None}
+    grads = {name: _dense(slope) for name, slope in zip(theta.leaves, slopes, strict=True) if slope is not None}
     ahead = {name: leaf - rates[name] * grads[name] if name in grads else leaf for name, leaf in theta.leaves.items()}
     outer = check_loss("target_loss", target_loss(theta.all(ahead)))
     _check_target(outer, phi, theta.values)
@@ -292,7 +294,7 @@ def _first_half(
     used: set[int],
 ) -> tuple[Tensor, _Half | None]:
     """Run a source term and its gradient; below the cut nothing is kept."""
-    tape, generators = Tape(), Generators(devices)
+    tape, generators = Tape(hold=method == "finite_difference"), Generators(devices)
     with source.scope(theta.leaves, phi.leaves):
         with nullcontext() if method == "reverse_over_reverse" else tape:
             loss = check_loss(source.name, source.loss(theta.all(), phi.all()))
@@ -549,7 +551,12 @@ def _explained(method: str) -> Iterator[None]:
 def _add(total: dict[str, Tensor], names: Mapping[str, object], found: Sequence[Tensor | None]) -> None:
     for name, tensor in zip(names, found, strict=True):
         if tensor is not None:
-            total[name] = total[name] + tensor if name in total else tensor
+            total[name] = total[name] + _dense(tensor) if name in total else _dense(tensor)
+
+
+def _dense(grad: Tensor) -> Tensor:
+    """Fill up the gradient of an embedding that asks for a sparse one: the look-ahead has values everywhere."""
+    return grad.to_dense() if grad.layout == torch.sparse_coo else grad
 
 
 def rates_of(inner_lr: float | Mapping[str, Rate], theta: Leaves) -> dict[str, Rate]:
@@ -557,9 +564,25 @@ def rates_of(inner_lr: float | Mapping[str, Rate], theta: Leaves) -> dict[str, R
     if isinstance(inner_lr, Mapping):
         missing = [name for name in theta.leaves if name not in inner_lr]
         require(not missing, "inner_lr", "have a rate for each parameter", f"none for {', '.join(map(repr, missing))}")
+        for name, leaf in theta.leaves.items():
+            _check_rate(f"inner_lr[{name!r}]", inner_lr[name], leaf)
         return {name: inner_lr[name] for name in theta.leaves}
-    require(math.isfinite(inner_lr) and inner_lr > 0, "inner_lr", "be a positive number", inner_lr)
+    _check_rate("inner_lr", inner_lr, None)
+    require(bool(inner_lr > 0), "inner_lr", "be a positive number", inner_lr)
     return dict.fromkeys(theta.leaves, inner_lr)
+
+
+def _check_rate(name: str, rate: Any, leaf: Tensor | None) -> None:
+    """Require a number, or a tensor that broadcasts against a parameter."""
+    if isinstance(rate, Tensor):
+        shape = torch.Size() if leaf is None else leaf.shape
+        both = zip(rate.shape[::-1], shape[::-1], strict=False)
+        fits = rate.dim() <= len(shape) and all(one in (1, size) for one, size in both)
+        require(fits, name, f"broadcast against the shape {tuple(shape)}", f"shape {tuple(rate.shape)}")
+        return
+    if not isinstance(rate, int | float) or isinstance(rate, bool):
+        raise TypeError(must(name, "be a number, or a tensor of them", class_name(rate)))
+    require(math.isfinite(rate) and rate >= 0, name, "be a positive number", rate)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from polyembed._checks import require
 from polyembed.functional.bilevel import LOSS, check_loss
-from polyembed.transfer.metaxl import Averager, at_step, descend, norm_of
+from polyembed.transfer.metaxl import Averager, at_step, descend, held, norm_of, unchanged
 from polyembed.transfer.rtn import check_called, hooks, listed
 
 
@@ -53,16 +53,17 @@ def joint_step(
     phi = {}
     if transform is not None and meta_optimizer is not None:
         networks = nn.ModuleList(listed(transform))
-        phi = held({f"transform.{name}": p for name, p in networks.named_parameters()}, meta_optimizer)
+        phi = learning({f"transform.{name}": p for name, p in networks.named_parameters()}, meta_optimizer)
     metas = {id(p) for p in phi.values()}
-    theta = {name: p for name, p in held(dict(model.named_parameters()), optimizer).items() if id(p) not in metas}
+    theta = {name: p for name, p in learning(dict(model.named_parameters()), optimizer).items() if id(p) not in metas}
     known = {**theta, **phi}
     averager = Averager(known, exchanges=2)
     device = next(iter(theta.values())).device.type
     total: dict[str, Tensor] = {}
     value = torch.zeros(())
     counts = Counter(part.language is None for part in parts)
-    with averager.together(), at_step(f" (step {step})"):
+    others = listed(transform) if phi else []
+    with averager.together(), at_step(f" (step {step})"), unchanged(model, *others), torch.enable_grad():
         for part in parts:
             with ExitStack() as stack:
                 calls = []
@@ -80,18 +81,17 @@ def joint_step(
         value = averager.average({LOSS: value})[LOSS]
         total = averager.average(total)
         mine = {name: grad for name, grad in total.items() if name in theta}
-        others = {name: grad for name, grad in total.items() if name in phi}
-        norms = norm_of(mine.values()), norm_of(others.values())
+        theirs = {name: grad for name, grad in total.items() if name in phi}
+        norms = norm_of(mine.values()), norm_of(theirs.values())
         for norm in norms:
             require(math.isfinite(norm), "the gradient of loss", "be finite", norm)
     descend(optimizer, theta, mine, norms[0], max_norm)
     if not phi or meta_optimizer is None:
         return JointStep(float(value), norms[0], None)
-    descend(meta_optimizer, phi, others, norms[1], meta_max_norm)
+    descend(meta_optimizer, phi, theirs, norms[1], meta_max_norm)
     return JointStep(float(value), *norms)
 
 
-def held(parameters: dict[str, nn.Parameter], optimizer: Optimizer) -> dict[str, nn.Parameter]:
+def learning(parameters: dict[str, nn.Parameter], optimizer: Optimizer) -> dict[str, nn.Parameter]:
     """Take the parameters that an optimiser holds and that learn."""
-    ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    return {name: p for name, p in parameters.items() if id(p) in ids and p.requires_grad}
+    return {name: p for name, p in held(parameters, optimizer).items() if p.requires_grad}

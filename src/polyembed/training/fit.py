@@ -19,6 +19,7 @@ from polyembed.metrics import MetricName, accuracy, entity_f1, macro_f1
 from polyembed.tagging.classifiers import Labelled, LabelledPair
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
 from polyembed.tagging.word_tagger import Tagged
+from polyembed.training._checkpoint import check_tensors, read, write
 
 CHECKPOINT_NAME = "checkpoint.pt"
 Item = Tagged | Labelled | LabelledPair
@@ -283,8 +284,7 @@ class _Run:
         self.model.load_state_dict(self.best_state, strict=False)
 
     def save(self, path: Path, fingerprint: dict[str, Any]) -> None:
-        data = {
-            "fingerprint": fingerprint,
+        state = {
             "history": [tuple(epoch) for epoch in self.history],
             "model": trained_state(self.model),
             "best": self.best_state,
@@ -292,30 +292,15 @@ class _Run:
             "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
             "scaler": self.scaler.state_dict(),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        torch.save(data, draft)
-        draft.replace(path)
+        write(path, fingerprint, state)
 
     def load(self, path: Path, fingerprint: dict[str, Any], device: torch.device) -> None:
-        try:
-            data = torch.load(path, map_location=device, weights_only=True)
-            theirs = dict(data["fingerprint"])
+        def parse(data: dict[str, Any]) -> tuple[list[Epoch], list[Any]]:
             parts = [data[name] for name in ("model", "best", "optimizer", "scheduler", "scaler")]
-            history = [Epoch(*epoch) for epoch in data["history"]]
-        except Exception as error:  # torch raises many kinds for a damaged file
-            raise ValueError(must(str(path), "be a whole checkpoint", f"{type(error).__name__}: {error}")) from error
-        if theirs != fingerprint:
-            differs = [key for key, value in fingerprint.items() if theirs.get(key) != value]
-            raise ValueError(must(str(path), "come from this run (remove it to start anew)", f"other {differs}"))
-        model, best, optimizer, scheduler, scaler = parts
-        for state in (model, best):
-            require(
-                set(state) == set(trained_state(self.model)),
-                str(path),
-                "be a whole checkpoint",
-                f"the tensors {sorted(state)}",
-            )
+            return [Epoch(*epoch) for epoch in data["history"]], parts
+
+        history, (model, best, optimizer, scheduler, scaler) = read(path, fingerprint, device, parse)
+        check_tensors(path, trained_state(self.model), model, best)
         self.history, self.best_state = history, best
         self.model.load_state_dict(model, strict=False)
         self.optimizer.load_state_dict(optimizer)

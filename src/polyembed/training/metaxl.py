@@ -13,18 +13,19 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._checks import check_choice, check_positive, class_name, is_count, must, require
 from polyembed.functional.bilevel import METHODS as HYPERGRADIENTS
-from polyembed.training._joint_step import Part, held, joint_step
-from polyembed.training._metaxl_run import Run, trained
+from polyembed.training._joint_step import Part, joint_step, learning
+from polyembed.training._metaxl_run import Run, checksum, trained
 from polyembed.training._ranks import Ranks, open_ranks
 from polyembed.training._stream import Plan, Rows
 from polyembed.training.fit import CHECKPOINT_NAME, Epoch, FitResult
 from polyembed.transfer.layers import encoder_layer
-from polyembed.transfer.metaxl import check_modules, metaxl_step, model_loss
+from polyembed.transfer.metaxl import check_autocast, check_modules, check_norms, check_weight, metaxl_step, model_loss
 from polyembed.transfer.rtn import listed
 
 SOURCE = "source"
+LABELS = ("tags", "labels", "label", "label_ids", "ner_tags")
 METHODS = ("metaxl", "joint", "joint_rtn", "target_only")
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
 
@@ -156,10 +157,11 @@ class MetaXLTrainer:
             batch_size=batch_size,
             gradient_accumulation_steps=gradient_accumulation_steps,
         )
-        require(backoff_epochs >= 0, "backoff_epochs", "be 0 or more", backoff_epochs)
-        require(target_weight >= 0.0 and math.isfinite(target_weight), "target_weight", "be 0 or more", target_weight)
-        lossless = amp_dtype in (None, torch.bfloat16)
-        require(lossless, "amp_dtype", "be torch.bfloat16 (float16 needs its losses scaled)", amp_dtype)
+        whole = is_count(backoff_epochs) and backoff_epochs >= 0
+        require(whole, "backoff_epochs", "be an integer, 0 or more", backoff_epochs)
+        check_weight(target_weight)
+        check_norms(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm)
+        check_autocast("amp_dtype", amp_dtype)
         transforms = method in ("metaxl", "joint_rtn")
         if transforms and rtn is None:
             raise TypeError(must("rtn", f"be a module, or several, for method {method!r}", None))
@@ -171,17 +173,17 @@ class MetaXLTrainer:
         networks = nn.ModuleList(listed(rtn) if transforms else [])
         self.parts = nn.ModuleDict({"model": model, "rtn": networks})
         metas = {id(p) for p in networks.parameters()}
-        learning = [p for p in model.parameters() if p.requires_grad and id(p) not in metas]
-        require(bool(learning), "model", "have a parameter that requires a gradient", "none")
-        self.optimizer = optimizer if optimizer is not None else Adam(learning, lr=3e-5)
-        trains = bool(held(dict(model.named_parameters()), self.optimizer))
+        trained_ones = [p for p in model.parameters() if p.requires_grad and id(p) not in metas]
+        require(bool(trained_ones), "model", "have a parameter that requires a gradient", "none")
+        self.optimizer = optimizer if optimizer is not None else Adam(trained_ones, lr=3e-5)
+        trains = bool(learning(dict(model.named_parameters()), self.optimizer))
         require(trains, "optimizer", "hold parameters of the model", "none")
         self.meta_optimizer = None
         if transforms:
-            learning = [p for p in networks.parameters() if p.requires_grad]
-            require(bool(learning), "rtn", "have a parameter that requires a gradient", "none")
-            self.meta_optimizer = meta_optimizer if meta_optimizer is not None else Adam(learning, lr=3e-5)
-            trains = bool(held(dict(networks.named_parameters()), self.meta_optimizer))
+            trained_ones = [p for p in networks.parameters() if p.requires_grad]
+            require(bool(trained_ones), "rtn", "have a parameter that requires a gradient", "none")
+            self.meta_optimizer = meta_optimizer if meta_optimizer is not None else Adam(trained_ones, lr=3e-5)
+            trains = bool(learning(dict(networks.named_parameters()), self.meta_optimizer))
             require(trains, "meta_optimizer", "hold parameters of rtn", "none")
         self.schedules = (scheduler, meta_scheduler)
         self.loss = loss
@@ -224,6 +226,7 @@ class MetaXLTrainer:
             The best epoch and the history; an epoch's loss is the mean of its steps'.
 
         Raises:
+            TypeError: Data that is no rows.
             ValueError: No rows, labels that differ, languages without a network, a loss that is not finite (the
                 message tells the step, which has changed nothing), or a checkpoint of another run.
             RuntimeError: Another process failed.
@@ -237,8 +240,11 @@ class MetaXLTrainer:
             if self.backoff_epochs:
                 plans.append(self._plan("joint", self.backoff_epochs, corpora, ranks))
             run = self._run(sum(plan.steps * plan.epochs for plan in plans))
-            fingerprint = self._fingerprint(corpora, run, ranks)
             path = None if checkpoint is None else Path(checkpoint) / CHECKPOINT_NAME
+            fingerprint = {} if path is None and ranks.size == 1 else self._fingerprint(corpora, run, ranks)
+            for theirs in ranks.gather(fingerprint):
+                differs = [key for key, value in fingerprint.items() if theirs.get(key) != value]
+                require(not differs, "train", "be called alike in every process", f"other {differs}")
             if path is not None:
                 there = ranks.gather(path.exists())
                 require(len(set(there)) == 1, "checkpoint", "be a folder that all processes see", there)
@@ -284,9 +290,8 @@ class MetaXLTrainer:
             named = dict(source) if isinstance(source, Mapping) else {SOURCE: source}
         require(bool(named) or not needed, "source", "hold data of at least one language", "none")
         for language, rows in named.items():
-            name = f"source[{language!r}]" if isinstance(source, Mapping) else SOURCE
-            require(len(rows) > 0, name, "hold at least one row", "none")
-        require(len(target) > 0, "target", "hold at least one row", "none")
+            _check_rows(f"source[{language!r}]" if isinstance(source, Mapping) else SOURCE, rows)
+        _check_rows("target", target)
         for network in listed(self.rtn):
             if isinstance(network, nn.ModuleDict):
                 unknown = ", ".join(map(repr, named.keys() - network.keys())) or None
@@ -368,12 +373,16 @@ class MetaXLTrainer:
     def _fingerprint(self, corpora: Mapping[str | None, Rows], run: Run, ranks: Ranks) -> dict[str, Any]:
         """Tell what must be the same for a run to go on; the number of epochs, if anything is planned by it."""
         planned = bool(run.schedulers) or self.backoff_epochs > 0
+        places = {id(module): name for name, module in self.model.named_modules()}
         return {
             "method": self.method,
             "seed": self.seed,
             "batch_size": self.batch_size * ranks.size * self.gradient_accumulation_steps,
-            "rows": {str(language): len(rows) for language, rows in corpora.items()},
-            "parameters": {name: list(value.shape) for name, value in trained(self.parts).items()},
+            "rows": {str(language): [len(rows), checksum(rows)] for language, rows in corpora.items()},
+            "layers": [places.get(id(layer), class_name(layer)) for layer in self.layers],
+            "rtn": [f"{class_name(one)} {_config(one)}" for one in self.parts["rtn"].modules()],
+            "hypergradient": self.hypergradient,
+            "parameters": {name: [*value.shape, str(value.dtype)] for name, value in trained(self.parts).items()},
             "optimizers": [f"{class_name(one)} {one.defaults}" for one in run.optimizers],
             "schedulers": [class_name(one) for one in run.schedulers],
             "epochs": [self.num_train_epochs, self.backoff_epochs] if planned else None,
@@ -395,26 +404,61 @@ def _to(value: Any, device: torch.device) -> Any:
     return value
 
 
+def _check_rows(name: str, rows: Any) -> None:
+    """Require a data set that can be read at any place."""
+    if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__") or isinstance(rows, str | Mapping):
+        raise TypeError(must(name, "be rows, with a length and an index (no loader, no iterator)", class_name(rows)))
+    require(len(rows) > 0, name, "hold at least one row", "none")
+
+
+def _config(module: Any) -> Any:
+    return module.get_config() if hasattr(module, "get_config") else ""
+
+
 def _check_labels(sources: Iterable[Rows], target: Rows) -> None:
-    """Refuse label sets of which neither holds the other, where rows in lists tell their labels."""
+    """Refuse label sets of which neither holds the other, and numbers that stand for other names.
+
+    Rows in lists tell their labels, a `datasets.Dataset` its names of labels.
+    """
+    sources = list(sources)
     theirs: set[Any] = set().union(*map(_labels, sources))
     ours = _labels(target)
     if theirs and ours and theirs - ours and ours - theirs:
         rule = "be the sources', or the other way round"
         found = f"only the target has {sorted(map(repr, ours - theirs))[0]}"
         raise ValueError(must("the labels of target", rule, f"{found}, not {sorted(map(repr, theirs - ours))[0]}"))
+    for rows in sources:
+        for key, names in _label_names(target).items():
+            for number, (our, their) in enumerate(zip(names, _label_names(rows).get(key, names), strict=False)):
+                rule = f"count the labels in {key!r} as source does"
+                require(our == their, "target", rule, f"{our!r} for {number}, which is {their!r} there")
 
 
 def _labels(rows: Rows) -> set[Any]:
+    """Collect the labels of rows in a list."""
     found: set[Any] = set()
     for row in rows if isinstance(rows, list | tuple) else ():
-        for name in ("tags", "labels", "label"):
-            labels: Any = row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
-            labels = labels.tolist() if hasattr(labels, "tolist") else labels
-            found |= {
-                one for one in (labels if isinstance(labels, list | tuple) else [labels]) if isinstance(one, str | int)
-            }
+        for name in LABELS:
+            found |= _names(row.get(name) if isinstance(row, Mapping) else getattr(row, name, None))
     return found - {-100}
+
+
+def _names(labels: Any) -> set[Any]:
+    """Collect labels, whatever holds them."""
+    labels = labels.tolist() if hasattr(labels, "tolist") else labels
+    if isinstance(labels, list | tuple):
+        return {label for part in labels for label in _names(part)}
+    return {labels} if isinstance(labels, str | int) else set()
+
+
+def _label_names(rows: Any) -> dict[str, list[str]]:
+    """Find what the numbers of a `datasets.Dataset` stand for."""
+    found = {}
+    for key, feature in dict(getattr(rows, "features", None) or {}).items():
+        names = getattr(getattr(feature, "feature", feature), "names", None)  # of a sequence, those of its items
+        if key in LABELS and names:
+            found[key] = list(names)
+    return found
 
 
 def _progress(steps: int, progress: bool | None, description: str) -> Iterator[int]:

@@ -68,8 +68,8 @@ def metaxl_step(
 
     The look-ahead is plain gradient descent; the steps themselves are those of any optimisers, whose gradients this
     sets (and clips) and clears. Batches in a list are accumulated, exactly: their mean is the loss, of the source and
-    of the target. With gradient checkpointing (``use_reentrant=False``) the gradients are the same. Modules with batch
-    statistics see each source batch twice.
+    of the target. With gradient checkpointing (``use_reentrant=False``) the gradients are the same. Buffers, such as
+    batch statistics, change as in two training steps: once by each batch.
 
     Where ``torch.distributed`` runs, each process brings batches of its own, of the same sizes: source gradients,
     target gradients and meta-gradients are averaged, so all take the step that one process would take on the joined
@@ -83,7 +83,7 @@ def metaxl_step(
         source: Source batches.
         target: Target batches.
         optimizer: Of the model. What it does not hold is a constant.
-        meta_optimizer: Of the transform.
+        meta_optimizer: Of the transform. What it does not hold is a constant.
         loss: From the model and a batch to the mean loss; by default ``model(**batch).loss``.
         languages: The language of each source batch, or of all, for an ``nn.ModuleDict``.
         inner_lr: ``alpha`` of the look-ahead, for all or by the parameter's name; by default the optimiser's.
@@ -92,7 +92,7 @@ def metaxl_step(
         method: How meta-gradients are computed; see `polyembed.functional.hypergradient`.
         max_norm: The norm to which the model's gradient is clipped.
         meta_max_norm: The norm to which the meta-gradient is clipped.
-        autocast: The dtype in which the losses are computed, e.g. ``torch.bfloat16``.
+        autocast: The dtype in which the losses are computed, ``torch.bfloat16``.
         step: The number of the step, for messages.
 
     Returns:
@@ -100,8 +100,8 @@ def metaxl_step(
 
     Raises:
         ValueError: No batch, a loss that is not finite (the message tells the step; nothing has changed then), a
-            compiled model, or what `polyembed.functional.hypergradient` refuses.
-        TypeError: A wrapped model, or a transform that is no module.
+            compiled model, options out of range, or what `polyembed.functional.hypergradient` refuses.
+        TypeError: A wrapped model, a transform that is no module, or one batch where a list of them is asked for.
         RuntimeError: Another process failed, or a source pass did other things the second time.
 
     Example:
@@ -120,24 +120,24 @@ def metaxl_step(
     """
     check_choice("method", method, METHODS)
     check_modules(model, transform)
-    require(len(source) > 0, "source", "hold at least one batch", "none")
-    require(len(target) > 0, "target", "hold at least one batch", "none")
+    for kind, batches in (("source", source), ("target", target)):
+        if not isinstance(batches, Sequence) or isinstance(batches, str) or hasattr(batches, "_fields"):
+            raise TypeError(must(kind, "be a list of batches", class_name(batches)))
+        require(len(batches) > 0, kind, "hold at least one batch", "none")
+    check_weight(target_weight)
+    check_norms(max_norm=max_norm, meta_max_norm=meta_max_norm)
+    check_autocast("autocast", autocast)
     named = [languages] * len(source) if languages is None or isinstance(languages, str) else list(languages)
     require(len(named) == len(source), "languages", f"name one of each of {len(source)} source batches", len(named))
     networks = _networks(transform)
-    phi = {
-        f"{place}.{name}": parameter
-        for place, module in networks.items()
-        for name, parameter in module.named_parameters()
-    }
-    metas = {id(parameter) for parameter in phi.values()}
+    parameters = {f"{place}.{name}": p for place, module in networks.items() for name, p in module.named_parameters()}
+    phi = held(parameters, meta_optimizer)
+    require(bool(phi), "meta_optimizer", "hold parameters of transform", "none")
+    metas = {id(p) for p in parameters.values()}
     needed = {id(p) for one in listed(transform) for language in named for p in _parameters(network(one, language))}
     lrs = {id(parameter): group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
-    theta = {
-        name: parameter
-        for name, parameter in model.named_parameters()
-        if id(parameter) in lrs and id(parameter) not in metas
-    }
+    theta = {name: p for name, p in held(dict(model.named_parameters()), optimizer).items() if id(p) not in metas}
+    require(bool(theta), "optimizer", "hold parameters of the model", "none")
     leaves, meta_leaves = Leaves("params", theta), Leaves("meta_params", phi)
     rates = rates_of({name: lrs[id(p)] for name, p in theta.items()} if inner_lr is None else inner_lr, leaves)
     averager = Averager({**theta, **phi})
@@ -150,15 +150,22 @@ def metaxl_step(
     def source_term(batch: Any, language: str | None) -> Source:
         """Hold parameters and transforms in place for a pass and its gradients, so that checkpoints find them."""
         counts: list[list[int]] = []
+        buffers: list[dict[str, dict[str, Tensor]]] = []  # of each module, what the first pass changes, from before
 
         @contextmanager
         def scope(values: Params, meta_values: Params) -> Iterator[None]:
+            modules = {"model": model, **networks}
+            mine = {"model": values, **{prefix: _under(prefix, meta_leaves.all(meta_values)) for prefix in networks}}
+            first = not buffers
+            old = {name: _buffers(module) for name, module in modules.items()} if first else buffers[0]
             with ExitStack() as stack:
-                stack.enter_context(holding(model, values))
-                for prefix, module in networks.items():
-                    stack.enter_context(holding(module, _under(prefix, meta_values)))
+                for name, module in modules.items():
+                    spare = {} if first else {key: value.clone() for key, value in old[name].items()}
+                    stack.enter_context(holding(module, {**mine[name], **spare}))
                 counts[:] = [stack.enter_context(hooks(layer, transform, weight=weight, language=language))]
                 yield
+            if first:
+                buffers.append({name: _moved(module, old[name]) for name, module in modules.items()})
 
         def term(values: Params, meta_values: Params) -> Tensor:
             value = evaluate(batch)
@@ -184,7 +191,7 @@ def metaxl_step(
         cosines.append(float(torch.stack([dot.cpu() for dot in dots]).sum()) / size if dots and size else 0.0)
 
     when = "" if step is None else f" (step {step})"
-    with averager.together(), at_step(when):
+    with averager.together(), at_step(when), unchanged(model, *networks.values()), torch.enable_grad():
         found = solve(
             Problem(terms, targets, lambda values: holding(model, values), averager.average, idle, observe),
             leaves,
@@ -195,7 +202,10 @@ def metaxl_step(
         norms = []
         for name, grads in (
             ("the gradient of source_loss", found.source_grads),
-            ("the meta-gradient", found.meta_grads),
+            (
+                "the meta-gradient",
+                {name: found.meta_grads[name] for name in meta_leaves.leaves if name in found.meta_grads},
+            ),
         ):
             norms.append(norm_of(grads.values()))
             require(math.isfinite(norms[-1]), name, "be finite", norms[-1])
@@ -223,6 +233,40 @@ def _networks(transform: nn.Module | Sequence[nn.Module]) -> dict[str, nn.Module
     return found
 
 
+def held(parameters: Mapping[str, nn.Parameter], optimizer: Optimizer) -> dict[str, nn.Parameter]:
+    """Take the parameters that an optimiser holds."""
+    ids = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return {name: p for name, p in parameters.items() if id(p) in ids}
+
+
+def _buffers(module: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.clone() for name, buffer in module.named_buffers()}
+
+
+def _moved(module: nn.Module, before: Params) -> dict[str, Tensor]:
+    """Take what is no longer as it was."""
+    now = dict(module.named_buffers())
+    return {name: value for name, value in before.items() if name in now and not _alike(now[name], value)}
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one is other or (one.shape == other.shape and torch.equal(one, other))
+
+
+@contextmanager
+def unchanged(*modules: nn.Module) -> Iterator[None]:
+    """Give buffers, such as batch statistics, their values back if something fails."""
+    before = [_buffers(module) for module in modules]
+    try:
+        yield
+    except Exception:
+        for module, old in zip(modules, before, strict=True):
+            for name, buffer in module.named_buffers():
+                if name in old and old[name].shape == buffer.shape:
+                    buffer.copy_(old[name])
+        raise
+
+
 def _parameters(module: Any) -> list[nn.Parameter]:
     return list(module.parameters())
 
@@ -243,6 +287,23 @@ def check_modules(model: nn.Module, transform: Any) -> None:
                 raise TypeError(must(name, rule, class_name(part)))
             if "OptimizedModule" in kinds or getattr(part, "_compiled_call_impl", None) is not None:
                 raise ValueError(must(name, "not be compiled (it would skip the hooks)", class_name(part)))
+
+
+def check_weight(target_weight: float) -> None:
+    """Require a weight of the target's loss."""
+    require(target_weight >= 0.0 and math.isfinite(target_weight), "target_weight", "be 0 or more", target_weight)
+
+
+def check_norms(**norms: float | None) -> None:
+    """Require norms to clip to."""
+    for name, norm in norms.items():
+        require(norm is None or norm > 0.0, name, "be positive, or None", norm)
+
+
+def check_autocast(name: str, dtype: torch.dtype | None) -> None:
+    """Require a dtype whose losses need no scaling."""
+    lossless = dtype in (None, torch.bfloat16)
+    require(lossless, name, "be torch.bfloat16 (float16 needs its losses scaled)", dtype)
 
 
 def norm_of(tensors: Any) -> float:

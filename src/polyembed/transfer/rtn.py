@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from numbers import Real
 from typing import Any, TypeAlias
 
 from jaxtyping import Float
@@ -105,7 +106,8 @@ def transformed_output(
 
     Raises:
         ValueError: Layers, transforms and weights that are not as many; a language without a network.
-        TypeError: A layer that is no module, a transform that cannot be called, or an output without hidden states.
+        TypeError: A layer that is no module, a transform that cannot be called, a weight that is no number, or an
+            output without hidden states.
         RuntimeError: A layer that did not run inside the context. A model that ``torch.compile`` has compiled before
             skips hooks that are added later.
 
@@ -139,6 +141,9 @@ def hooks(
     transforms = transforms * len(layers) if len(transforms) == 1 else transforms
     weights = weights * len(layers) if len(weights) == 1 else weights
     require(bool(layers), "layer", "name at least one layer", "none")
+    for share in weights:
+        if share is not None and not isinstance(share, Real | Tensor):
+            raise TypeError(must("weight", "be a number, or one for each layer", class_name(share)))
     for name, found in (("transform", transforms), ("weight", weights)):
         require(len(found) == len(layers), name, f"be one for all or one for each of {len(layers)} layers", len(found))
     calls = [0] * len(layers)
@@ -166,7 +171,8 @@ def hooks(
                 new = new if share is None else start + share * (new - start)
                 if states is output:
                     return new
-                return type(output)((new, *output[1:]))
+                changed = (new, *output[1:])
+                return output._make(changed) if hasattr(output, "_make") else type(output)(changed)
 
             stack.callback(module.register_forward_hook(hook).remove)
         yield calls
