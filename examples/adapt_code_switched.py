@@ -102,17 +102,6 @@ def languages_as_tags(sentences: Sentences) -> Sentences:
     return [replace(sentence, tags=sentence.languages) for sentence in sentences]
 
 
-class Text(NamedTuple):
-    """Words with a label."""
-
-    words: tuple[str, ...]
-    label: str
-
-
-def as_texts(tweets: Sentences) -> list[Text]:
-    return [Text(tweet.words, tweet.metadata["sentiment"]) for tweet in tweets]
-
-
 def head_score(task: Task, folder: str, arguments: argparse.Namespace, seed: int) -> float:
     """Train a head over the frozen encoder; the epoch is chosen on dev. Gives the score on test."""
     from transformers import AutoModel, AutoTokenizer
@@ -122,12 +111,10 @@ def head_score(task: Task, folder: str, arguments: argparse.Namespace, seed: int
         AutoModel.from_pretrained(folder), tokenizer, freeze="all", overflow="truncate"
     )  # fmt: skip
     torch.manual_seed(seed)
-    parts = task.parts
+    parts = tuple([sentence for sentence in part if len(sentence.words)] for part in task.parts)
     if task.sentiment:
-        parts = tuple(map(as_texts, parts))
-        model = pe.SequenceClassifier(encoder, sorted({text.label for part in parts for text in part}), pooling="cls")
+        model = pe.SequenceClassifier(encoder, sorted({text.label for part in parts for text in part}))
     else:
-        parts = tuple([sentence for sentence in part if len(sentence.words)] for part in parts)
         tags = sorted({tag for part in parts for sentence in part for tag in sentence.tags})
         model = pe.TokenClassifier(encoder, tags)
     model.to(arguments.device)

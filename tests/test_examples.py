@@ -112,3 +112,24 @@ def test_layer_fusion_on_the_data_folder(data_folder: Path, tiny_world: Path, tm
     printed = run("layer_fusion.py", "--task", "sagt-lid", "wikiann", *sizes, *pretraining, *options, "--out", tmp_path)
     assert "| system     | average | family | rest " in printed
     assert "| layer | average | cosine | de " in printed
+
+
+def test_adapt_code_switched(tiny_world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    files = [part for p in ("train", "dev", "test") for part in (f"--{p}", tiny_world / f"xx.{p}.conll")]
+    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
+    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--head-epochs", 1, "--seeds", 1, "--out", tmp_path]
+    printed = run("adapt_code_switched.py", *files, *pretraining, *options, "--shares", 1.0)
+    assert "| 0 %   | 0 " in printed
+    assert "| 100 % | 12 " in printed
+
+
+def test_adapt_code_switched_on_the_data_folder(data_folder: Path, tiny_world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
+    sizes = ["--size-of-parts", 8, "--switch-sentences", 3, "--words", 4, "--shares", 1.0, "--epochs", 1]
+    options = ["--cache", tiny_world / "encoder", "--head-epochs", 1, "--seeds", 1, "--out", tmp_path]
+    printed = run("adapt_code_switched.py", "--mix", "sagt", "hinglish", *sizes, *pretraining, *options)
+    for column in ("at switches %", "POS accuracy", "NER f1", "sentiment accuracy"):
+        assert f"| {column} " in printed
+    assert (tmp_path / "hinglish" / "words.png").stat().st_size > 10_000
