@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import polyembed as pe
+from polyembed.functional._cut import Tape
 from polyembed.functional.bilevel import METHODS, Hypergradient, hypergradient
 
 EXACT = METHODS[:2]
@@ -284,6 +285,36 @@ class Looked(nn.Module):
 
     def forward(self, ids: Tensor, transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
         return self.above(transform(self.table(ids)).tanh()).square().mean()
+
+
+class Narrowed(nn.Module):
+    """A map to fewer features below the transform, whose result is changed in place, or not."""
+
+    def __init__(self, changed: bool) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.above = nn.Linear(DIM, 3 * DIM), nn.Linear(3 * DIM, DIM), nn.Linear(DIM, TAGS)
+        self.changed = changed
+
+    def forward(self, x: Tensor, transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
+        h = self.narrow(self.wide(x).tanh())
+        h = h.mul_(1.5).tanh() if self.changed else h.tanh()
+        return self.above(transform(h).tanh()).square().mean()
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_results_that_are_not_computed_again(changed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    seen: list[bool] = []
+    output = Tape.output
+
+    def watch(tape: Tape, number: int) -> Tensor | None:
+        found = output(tape, number)
+        seen.append(found is not None)
+        return found
+
+    monkeypatch.setattr(Tape, "output", watch)
+    agree_on(Narrowed(changed).double(), torch.randn(4, DIM, dtype=torch.float64))
+    assert seen == [False, not changed]
 
 
 def test_sparse_gradients() -> None:

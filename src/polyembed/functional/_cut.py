@@ -10,15 +10,17 @@ What the first run takes for a constant (by ``detach`` or inside ``no_grad``) is
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import torch.autograd.forward_ad as forward_ad
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 from torch.overrides import TorchFunctionMode
 
 from polyembed._checks import must
+from polyembed.functional._dual import dual_linear
 
 Edge: TypeAlias = tuple[Node, int]
 Place: TypeAlias = tuple[int, int]  # of a tensor: the number of the call, and of the result
@@ -32,11 +34,14 @@ class Tape(TorchFunctionMode):
 
     Args:
         hold: Whether to keep the values of constants: of results without a gradient, from something that has one.
+        keep: Whether to keep the results of linear maps to fewer features: cheap to hold, dear to find again.
     """
 
-    def __init__(self, *, hold: bool = False) -> None:
+    def __init__(self, *, hold: bool = False, keep: bool = False) -> None:
         super().__init__()
         self.hold = hold
+        self.keep = keep
+        self.kept: dict[int, tuple[Tensor, int]] = {}  # the number of the call -> its result, and its version
         self.calls: list[Any] = []
         self.places: dict[Edge, Place] = {}
         self.constants: dict[int, Any] = {}  # the number of the call -> its result, where it is kept
@@ -53,8 +58,21 @@ class Tape(TorchFunctionMode):
                     self.places.setdefault((tensor.grad_fn, tensor.output_nr), (len(self.calls), j))
             if not any(tensor.requires_grad for tensor in found) and _learns((args, kwargs)):
                 self.constants[len(self.calls)] = _changed(result, _copy) if self.hold else None
+            if self.keep and func is F.linear and args and result.dim() and args[0].shape[-1] > result.shape[-1]:
+                self.kept[len(self.calls)] = result.detach(), result._version
             self.calls.append(func)
         return result
+
+    def forget(self, last: int) -> None:
+        """Drop what is for calls after the last one that will be read again, and all edges."""
+        self.places = {}
+        self.kept = {number: found for number, found in self.kept.items() if number <= last}
+        self.constants = {number: found for number, found in self.constants.items() if number <= last}
+
+    def output(self, number: int) -> Tensor | None:
+        """Give the kept result of a call, if nobody has changed it since."""
+        result, version = self.kept.get(number, (None, 0))
+        return result if result is not None and result._version == version else None
 
 
 class Replay(TorchFunctionMode):
@@ -64,7 +82,7 @@ class Replay(TorchFunctionMode):
         tape: What the first run wrote.
         places: Where to read.
         read: What to take from a tensor there.
-        instead: Functions to call in the place of others.
+        dual: Whether the numbers are dual, and what is known of linear maps is taken.
     """
 
     class Done(BaseException):
@@ -75,10 +93,10 @@ class Replay(TorchFunctionMode):
         tape: Tape,
         places: Iterable[Place],
         read: Callable[[Tensor], Any],
-        instead: Mapping[Any, Callable[..., Any]] | None = None,
+        dual: bool = False,
     ) -> None:
         super().__init__()
-        self.instead = instead or {}
+        self.dual = dual
         self.tape = tape
         self.missing = set(places)
         self.read = read
@@ -89,7 +107,10 @@ class Replay(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call, and read where asked to."""
-        result = self.instead.get(func, func)(*args, **(kwargs or {}))
+        if self.dual and func is F.linear and _visible():
+            result = dual_linear(self.tape.output(self.count), *args, **(kwargs or {}))
+        else:
+            result = func(*args, **(kwargs or {}))
         found = _floats(result)
         if (found or isinstance(result, float)) and _visible():
             expected = self.tape.calls[self.count] if self.count < len(self.tape.calls) else None

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -294,13 +293,14 @@ def _first_half(
     used: set[int],
 ) -> tuple[Tensor, _Half | None]:
     """Run a source term and its gradient; below the cut nothing is kept."""
-    tape, generators = Tape(hold=method == "finite_difference"), Generators(devices)
+    tape = Tape(hold=method == "finite_difference", keep=method == "forward_over_reverse")
+    generators = Generators(devices)
     with source.scope(theta.leaves, phi.leaves):
         with nullcontext() if method == "reverse_over_reverse" else tape:
             loss = check_loss(source.name, source.loss(theta.all(), phi.all()))
         loss = source.weight * loss
         parts = cut(loss, phi.values, tape.places)
-        tape.places = {}
+        tape.forget(max((number for number, _ in parts.places), default=-1))
         used |= parts.leaves
         _check_params_used(source.name, theta.values, parts.leaves)
         if not parts.leaves & {id(leaf) for leaf in phi.values}:  # then all is below
@@ -415,9 +415,9 @@ def _tangents(half: _Half, theta: Leaves, phi: Leaves, moving: dict[str, Tensor]
     base = {name: leaf.detach() for name, leaf in theta.leaves.items()}
     fixed = {name: leaf.detach() for name, leaf in phi.leaves.items()}
 
-    def run(values: dict[str, Tensor], read: Callable[[Tensor], Any], **instead: Any) -> dict[Place, Any]:
+    def run(values: dict[str, Tensor], read: Callable[[Tensor], Any], dual: bool = False) -> dict[Place, Any]:
         with _replaying(half.generators), torch.no_grad(), half.source.scope(values, fixed), _explained(method):
-            replay = Replay(half.tape, places, read, **instead)
+            replay = Replay(half.tape, places, read, dual)
             return replay.run(lambda: half.source.loss(theta.all(values), phi.all(fixed)))
 
     if method == "finite_difference":
@@ -434,25 +434,7 @@ def _tangents(half: _Half, theta: Leaves, phi: Leaves, moving: dict[str, Tensor]
             name: forward_ad.make_dual(base[name], direction)  # type: ignore[no-untyped-call]
             for name, direction in moving.items()
         }
-        return run({**base, **dual}, _tangent, instead={F.linear: _dual_linear})
-
-
-def _dual_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Map dual numbers as ``F.linear`` does, but add the tangent's parts up in place: no pass more over them."""
-    (point, way), (matrix, turn), (shift, push) = (_parts(part) for part in (x, weight, bias))
-    dtypes = {part.dtype for part in (point, way, matrix, turn, shift, push) if part is not None}
-    if way is None or matrix.dim() != 2 or len(dtypes) > 1 or torch.is_autocast_enabled(x.device.type):
-        return F.linear(x, weight, bias)
-    tangent = F.linear(way, matrix, push)
-    if turn is not None:
-        tangent = tangent.contiguous()
-        tangent.view(-1, len(matrix)).addmm_(point.reshape(-1, point.shape[-1]), turn.T)
-    return forward_ad.make_dual(F.linear(point, matrix, shift), tangent)  # type: ignore[no-untyped-call, no-any-return]
-
-
-def _parts(value: Tensor | None) -> Any:
-    """Take a dual number apart."""
-    return (None, None) if value is None else forward_ad.unpack_dual(value)  # type: ignore[no-untyped-call]
+        return run({**base, **dual}, _tangent, dual=True)
 
 
 def _tangent(value: Tensor) -> Tensor | None:
