@@ -377,6 +377,17 @@ def test_token_classifiers_vote(build, stacked: bool) -> None:
     torch.testing.assert_close(ensemble(**batch), expected, atol=1e-5, rtol=1e-5)
 
 
+def test_a_checkpoint_is_of_one_criterion(tmp_path) -> None:
+    def train(**options) -> None:
+        data, settings = toy_corpus(1), {"num_train_epochs": 1, "metric": "accuracy", "checkpoint": tmp_path}
+        pe.fit(token_classifier(**options), data, data, **settings)
+
+    train(criterion=pe.FocalLoss(1.0))
+    train(criterion=pe.FocalLoss(1.0))
+    with pytest.raises(ValueError, match=r"must come from this run .*, got other \['criterion'\]$"):
+        train(criterion=pe.FocalLoss(2.0))
+
+
 def test_token_classifiers_train_as_an_ensemble(tmp_path) -> None:
     ensemble, results = pe.fit_ensemble(
         lambda seed: token_classifier(seed, criterion=pe.FocalLoss()),
