@@ -40,7 +40,14 @@ from polyembed.text import (
     train_transliterator,
 )
 from polyembed.training import MetaXLTrainer, adapt_masked_lm, fit, fit_ensemble
-from polyembed.transfer import RepresentationTransformationNetwork, align, bli, metaxl_step, transformed_output
+from polyembed.transfer import (
+    RepresentationTransformationNetwork,
+    align,
+    bli,
+    extend_vocabulary,
+    metaxl_step,
+    transformed_output,
+)
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 __all__ = [
@@ -89,6 +96,7 @@ __all__ = [
     "align",
     "bake",
     "bli",
+    "extend_vocabulary",
     "fit",
     "fit_ensemble",
     "functional",

@@ -147,7 +147,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
     Raises:
         TypeError: No tokenizer.
     """
-    if _is_sentencepiece(tokenizer):
+    if is_sentencepiece(tokenizer):
         return SpecialPieces((), ())
     if not callable(tokenizer):
         raise TypeError(must("tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)))
@@ -186,7 +186,7 @@ def _cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
     sound = [word for word in words if word and _is_text(word)]
     if not sound:
         cut = []
-    elif _is_sentencepiece(tokenizer):
+    elif is_sentencepiece(tokenizer):
         cut = tokenizer.encode(sound, out_type=int)
     else:
         cut = _encode([[word] for word in sound], tokenizer, special=False)
@@ -209,17 +209,18 @@ def _is_text(word: str) -> bool:
     return True
 
 
-def _is_sentencepiece(tokenizer: Any) -> bool:
+def is_sentencepiece(tokenizer: Any) -> bool:
+    """Tell a ``SentencePieceProcessor`` from a tokenizer of transformers."""
     return hasattr(tokenizer, "piece_to_id") and hasattr(tokenizer, "unk_id")
 
 
 def _unknown_id(tokenizer: Any) -> int:
-    found = tokenizer.unk_id() if _is_sentencepiece(tokenizer) else tokenizer.unk_token_id
+    found = tokenizer.unk_id() if is_sentencepiece(tokenizer) else tokenizer.unk_token_id
     if found is None:  # byte-level models know everything but the empty word
         found = next((i for i in (tokenizer.mask_token_id, tokenizer.eos_token_id) if i is not None), 0)
     return int(found)
 
 
 def _padding_id(tokenizer: Any) -> int:
-    found = tokenizer.pad_id() if _is_sentencepiece(tokenizer) else tokenizer.pad_token_id
+    found = tokenizer.pad_id() if is_sentencepiece(tokenizer) else tokenizer.pad_token_id
     return 0 if found is None or found < 0 else int(found)
