@@ -83,7 +83,7 @@ def word_piece() -> PreTrainedTokenizerFast:
     return wrap(core)
 
 
-def unigram(*, byte_fallback: bool = True) -> PreTrainedTokenizerFast:
+def unigram(*, byte_fallback: bool = True, scale: float = 1.0) -> PreTrainedTokenizerFast:
     letters = sorted({letter for line in OLD for letter in line} - {" "})
     words = sorted({word for line in OLD for word in line.split()})
     vocabulary = [(piece, 0.0) for piece in SPECIAL] + [("\u2581", -4.0)]
@@ -91,6 +91,7 @@ def unigram(*, byte_fallback: bool = True) -> PreTrainedTokenizerFast:
     vocabulary += [(f"\u2581{word[:4]}", -5.0 - i / 100) for i, word in enumerate(words) if len(word) > 3]
     vocabulary = list({piece: (piece, score) for piece, score in vocabulary}.values())
     vocabulary += [(f"<0x{byte:02X}>", -9.0) for byte in range(256)] if byte_fallback else []
+    vocabulary = [(piece, scale * score) for piece, score in vocabulary]
     core = Tokenizer(models.Unigram(vocabulary, unk_id=1, byte_fallback=byte_fallback))
     core.normalizer = normalizers.NFKC()
     core.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -386,9 +387,11 @@ def test_odd_text(kind: str) -> None:
     assert cut(found.tokenizer, "me gusta")[0] == old.cls_token_id
 
 
-def test_unigram_scores() -> None:
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_unigram_scores(scale: float) -> None:
     """Old scores stay; new ones are no lower than the lowest, which the cost of unknown characters hangs on."""
-    old, _, found = extended("unigram")
+    old = unigram(scale=scale)
+    found = extend_vocabulary(old, masked_lm("bert", len(old)), NEW, 60)
     before, after = (
         json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"] for tokenizer in (old, found.tokenizer)
     )
@@ -397,6 +400,20 @@ def test_unigram_scores() -> None:
     scores = [score for _, score in after[len(before) + 1 :]]
     assert scores == sorted(scores, reverse=True)
     assert min(scores) >= min(score for _, score in before)
+
+
+def test_no_merge_leads_to_an_old_piece() -> None:
+    """Of "abc" the old merges make "a bc", though there is a piece "abc": it stays so."""
+    pieces = ["[PAD]", "[UNK]", "a", "b", "c", "d", "bc", "ab", "abc"]
+    merges = [("b", "c"), ("a", "b"), ("ab", "c")]
+    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    old = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
+    found = extend_vocabulary(old, tiny_model("bert"), ["abc abc abc abd abd"], 5)
+    assert found.pieces == ("abd",)
+    assert found.origins == ((7, 5),)
+    assert old.tokenize("abc abd") == ["a", "bc", "ab", "d"]
+    assert found.tokenizer.tokenize("abc abd") == ["a", "bc", "abd"]
 
 
 def best_pair(words: list[tuple[list[str], int]]) -> tuple[tuple[str, str], int] | None:
