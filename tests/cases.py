@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from contracts import Batch, Case
+from tiny_models import VOCABULARY, word_piece_tokenizer
 from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_lexicon
 
@@ -460,7 +461,26 @@ def call_text(module: nn.Module, batch: Batch) -> Tensor:
     return module.logits(pe.Pieces(ids, batch["mask"], torch.full_like(ids, -1)))
 
 
+def spelled_words(rows: int, width: int) -> Batch:
+    """A character each, or a piece without a text."""
+    return {"ids": torch.randint(4, 11 + len(VOCABULARY), (rows, width)), "mask": mask(rows, width)}
+
+
+def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
+    ids, mask = batch["ids"], batch["mask"]
+    symbols = torch.stack([torch.full_like(ids, 2), ids], -1).flatten(1)  # the mark of a word's edge before each
+    index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1).long()
+    twice = (part.repeat_interleave(2, 1) for part in (mask, index))
+    return module(pe.Pieces(symbols, *twice), ids.shape[1])
+
+
+def character_encoder() -> pe.CharacterWordEncoder:
+    encoder = pe.PretrainedWordEncoder(tiny_bert(), word_piece_tokenizer(), pooling="mean")
+    return pe.CharacterWordEncoder(encoder, pe.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word")
+
+
 SMALLEST = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 5}
+CHARACTERS = {"hidden_size": 4, "num_layers": 1, "num_heads": 2, "readout_size": 5, "num_places": 3}
 LSTM = {COMPILE: "torch compiles no LSTM"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
 TRANSFORMER_SOFTMAX = tagger(
@@ -513,6 +533,20 @@ CASES: list[Case] = [
         wordwise=True,
         exceptions=PIECES,
     ),
+    Case(
+        "CharacterWordEncoder",
+        character_encoder,
+        spelled_words,
+        call_character_encoder,
+        padded=("ids",),
+        wordwise=True,
+        exceptions={
+            TRAINS: "the bias of attention's keys has no effect",
+            BOOL: "its mask is called piece_mask",
+            COMPILE: "its units are found on the host",
+        },
+    ),
+    speller("Char2Subword", lambda: pe.Char2Subword("abcdefg", 5, **CHARACTERS)),
     fusion("LastLayer", pe.LastLayer),
     fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
     fusion("ScalarMix", lambda: pe.ScalarMix(3)),

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny_models import tiny_model, word_piece_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,3 +39,14 @@ def test_fusion() -> None:
     printed = run("fusion.py", "--shape", "2x8", "--pooling-shape", "2x8", "--runs", 1)
     assert "| DLFA, layer 8 " in printed
     assert "| mean " in printed
+
+
+def test_char2subword(data_folder: Path, tmp_path: Path) -> None:
+    tiny_model("bert", vocab_size=17).save_pretrained(tmp_path / "encoder")
+    word_piece_tokenizer().save_pretrained(tmp_path / "encoder")
+    sizes = ["--epochs", 2, "--seeds", 1, "--sentences", 20, "--dev", 5, "--test", 10, "--tagging-epochs", 1]
+    arguments = ["--encoder", tmp_path / "encoder", "--cache", tmp_path / "cache", *sizes]
+    printed = run("char2subword.py", *arguments)
+    for name in ("trained", "held out", "table", "characters, pieces", "characters, words"):
+        assert f"| {name} " in printed
+    assert "fitted before" in run("char2subword.py", *arguments, "--systems", "characters, words")

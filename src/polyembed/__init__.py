@@ -20,6 +20,8 @@ from polyembed.embeddings import (
 from polyembed.encoders import (
     AIF,
     DLFA,
+    Char2Subword,
+    CharacterWordEncoder,
     LastLayer,
     LayerAverage,
     LSTMSequenceEncoder,
@@ -54,7 +56,14 @@ from polyembed.text import (
     train_transliterator,
 )
 from polyembed.training import MetaXLTrainer, adapt_masked_lm, fit, fit_ensemble, sweep_layers
-from polyembed.transfer import RepresentationTransformationNetwork, align, bli, metaxl_step, transformed_output
+from polyembed.transfer import (
+    RepresentationTransformationNetwork,
+    align,
+    bli,
+    extend_vocabulary,
+    metaxl_step,
+    transformed_output,
+)
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 __all__ = [
@@ -65,9 +74,11 @@ __all__ = [
     "BPEmbVectors",
     "BakedEmbedding",
     "CRFDecoder",
+    "Char2Subword",
     "CharCNN",
     "CharacterSpelling",
     "CharacterTransliterator",
+    "CharacterWordEncoder",
     "ConcatCombiner",
     "Constraints",
     "CrossEntropyLoss",
@@ -109,6 +120,7 @@ __all__ = [
     "bake",
     "bli",
     "class_weights",
+    "extend_vocabulary",
     "fit",
     "fit_ensemble",
     "functional",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -152,17 +153,20 @@ class PretrainedWordEncoder(WordEncoder):
             raise TypeError(must("tokenizer", "be given to cut words into pieces", None))
         return align_words(sentences, self.tokenizer, max_length=self.max_length, overflow=self.overflow)
 
-    def forward(self, pieces: Pieces, num_words: int | None = None) -> Float[Tensor, "batch word embedding_dim"]:
+    def forward(
+        self, pieces: Pieces, num_words: int | None = None, *, table: Float[Tensor, "row hidden"] | None = None
+    ) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their sentences.
 
         Args:
             pieces: Sentences cut into pieces; on the CPU the order of their words is checked.
             num_words: How many words a row has at most; if None, as the pieces say (which makes a GPU's host wait).
+            table: Vectors to read in the place of the model's own: then ``piece_ids`` count its rows.
 
         Returns:
             ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
         """
-        fused = self.piece_vectors(pieces)
+        fused = self.piece_vectors(pieces, table=table)
         num_words = count_words(pieces) if num_words is None else num_words
         return pool_words(fused, pieces.word_index, num_words, pooling=self.pooling)
 
@@ -190,13 +194,18 @@ class PretrainedWordEncoder(WordEncoder):
         return joined if _knows_token_types(self.model) else joined._replace(token_types=None)
 
     def piece_vectors(
-        self, pieces: Pieces, token_types: Int[Tensor, "batch piece"] | None = None
+        self,
+        pieces: Pieces,
+        token_types: Int[Tensor, "batch piece"] | None = None,
+        *,
+        table: Float[Tensor, "row hidden"] | None = None,
     ) -> Float[Tensor, "batch piece embedding_dim"]:
         """Run the model and make one layer of all: a vector for each piece, special ones included.
 
         Args:
             pieces: Sentences or pairs cut into pieces; on the CPU the order of their words is checked.
             token_types: Of pairs (`encode_pairs`); the model's own choice if None.
+            table: As in `forward`.
 
         Returns:
             ``(batch, piece, embedding_dim)``; anything where `piece_mask` is off.
@@ -205,17 +214,22 @@ class PretrainedWordEncoder(WordEncoder):
         check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
         if pieces.word_index.device.type == "cpu" and not torch.compiler.is_compiling():
             pieces.check()
-        fused: Tensor = self.fusion(self.hidden_states(pieces, token_types), pieces.piece_mask)
+        fused: Tensor = self.fusion(self.hidden_states(pieces, token_types, table=table), pieces.piece_mask)
         return fused
 
     def hidden_states(
-        self, pieces: Pieces, token_types: Int[Tensor, "batch piece"] | None = None
+        self,
+        pieces: Pieces,
+        token_types: Int[Tensor, "batch piece"] | None = None,
+        *,
+        table: Float[Tensor, "row hidden"] | None = None,
     ) -> list[Float[Tensor, "batch piece hidden"]]:
         """Run the model; in windows where rows are longer than it reads at once.
 
         Args:
             pieces: Sentences cut into pieces.
             token_types: Of pairs, which are not read in windows; the model's own choice if None.
+            table: As in `forward`.
 
         Returns:
             The embeddings and each layer's output, as transformers has them; the last layer's alone where the fusion
@@ -224,7 +238,7 @@ class PretrainedWordEncoder(WordEncoder):
         ids, mask = pieces.piece_ids, pieces.piece_mask
         limit = self.max_length
         if limit is None or ids.shape[1] <= limit:
-            return self._run(ids, mask, token_types)
+            return self._run(ids, mask, token_types, table)
         require(token_types is None, "piece_ids", f"have at most {limit} pieces for pairs", ids.shape[1])
         require(self.overflow == "window", "piece_ids", f"have at most {limit} pieces", ids.shape[1])
         if self.tokenizer is None:
@@ -232,7 +246,7 @@ class PretrainedWordEncoder(WordEncoder):
         batch = len(ids)
         plan = plan_windows(mask, limit, before=len(self.special.before), after=len(self.special.after))
         windows = ids.gather(1, plan.take.flatten(1)).view_as(plan.take)
-        states = self._run(windows.flatten(0, 1), plan.mask.flatten(0, 1))
+        states = self._run(windows.flatten(0, 1), plan.mask.flatten(0, 1), table=table)
         give = plan.give[..., None].expand(-1, -1, states[0].shape[-1])
         return [layer.reshape(batch, -1, layer.shape[-1]).gather(1, give) for layer in states]
 
@@ -243,7 +257,9 @@ class PretrainedWordEncoder(WordEncoder):
             self.model.eval()
         return self
 
-    def _run(self, ids: Tensor, mask: Tensor, token_types: Tensor | None = None) -> list[Tensor]:
+    def _run(
+        self, ids: Tensor, mask: Tensor, token_types: Tensor | None = None, table: Tensor | None = None
+    ) -> list[Tensor]:
         everything = not isinstance(self.fusion, LastLayer)
         if ids.numel() == 0:
             empty = self._dtype_of().new_zeros(*ids.shape, self.embedding_dim)
@@ -253,8 +269,10 @@ class PretrainedWordEncoder(WordEncoder):
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         attended = mask | (first & ~mask.any(1, keepdim=True))
         types = {} if token_types is None else {"token_type_ids": token_types}
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.freeze != "all"):
-            found = self.model(input_ids=ids, attention_mask=attended.long(), output_hidden_states=everything, **types)
+        inputs = {"input_ids": ids} if table is None else {"inputs_embeds": F.embedding(ids, table)}
+        learns = self.freeze != "all" or (table is not None and table.requires_grad)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
+            found = self.model(**inputs, attention_mask=attended.long(), output_hidden_states=everything, **types)
         return list(found.hidden_states) if everything else [found.last_hidden_state]
 
     def _dtype_of(self) -> Tensor:

@@ -6,6 +6,7 @@ from polyembed.text.hinglish import HINGLISH_WORDS
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
 from polyembed.text.pairs import PairedPieces, align_pairs
+from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces
 from polyembed.text.pieces import Pieces, align_words
 from polyembed.text.romanize import social_romanizations, synthetic_pairs
 from polyembed.text.spelling import CharacterSpelling, PieceSpelling, Spelling
@@ -17,6 +18,7 @@ from polyembed.text.transliterate import (
     Transliterator,
     transliterate_sentences,
 )
+from polyembed.text.typos import misspell
 from polyembed.text.word_prior import WordPrior
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "Normalizer",
     "PairedPieces",
     "PieceSpelling",
+    "PieceSurface",
     "Pieces",
     "SchemeTransliterator",
     "Spelling",
@@ -37,6 +40,8 @@ __all__ = [
     "align_words",
     "character_error_rate",
     "fold_devanagari",
+    "misspell",
+    "piece_surfaces",
     "social_romanizations",
     "synthetic_pairs",
     "tags_of",

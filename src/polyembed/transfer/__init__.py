@@ -1,4 +1,4 @@
-"""What was learned in one language, carried over to another: aligned spaces, MetaXL."""
+"""What was learned in one language, carried over to another: aligned spaces, MetaXL, extended vocabularies."""
 
 from polyembed.transfer.adversarial import AdversarialMapping, adversarial_mapping, mapping_criterion
 from polyembed.transfer.bli import BLIResult, bli
@@ -6,16 +6,19 @@ from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.metaxl import MetaXLStep, metaxl_step
 from polyembed.transfer.muse import align, similarity_pairs
 from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
+from polyembed.transfer.vocabulary import ExtendedVocabulary, extend_vocabulary
 
 __all__ = [
     "AdversarialMapping",
     "BLIResult",
+    "ExtendedVocabulary",
     "MetaXLStep",
     "RepresentationTransformationNetwork",
     "adversarial_mapping",
     "align",
     "bli",
     "encoder_layer",
+    "extend_vocabulary",
     "mapping_criterion",
     "metaxl_step",
     "similarity_pairs",

@@ -1,0 +1,160 @@
+"""Are an encoder's sub-word rows found from characters, and does that help where words are misspelled?
+
+    python benchmarks/char2subword.py --encoder runs/small_encoder/<name>
+
+``--encoder`` is a folder of transformers' that holds an encoder and its tokenizer; `examples/small_encoder.py` trains
+one. First a `Char2Subword` is fitted to the encoder's table (kept in ``--cache``): how many of the trained rows, and of
+those held out, is the found vector nearest to? Then taggers are trained on SAGT's clean text (part of speech) and
+tested with errors in the given shares of the words: swapped, dropped, inserted or replaced letters, in words of four
+letters and more. The systems differ in what the same encoder reads, and all train with it:
+
+- ``table``: the rows of its table, as ever;
+- ``characters, pieces``: the same pieces' vectors from characters;
+- ``characters, words``: one vector a word from characters.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from transformers import AutoModel, AutoTokenizer
+from transformers.utils import logging
+
+import polyembed as pe
+from polyembed.data import TaggedSentence, read_conllu
+from polyembed.metrics import accuracy
+from polyembed.tables import Table
+from polyembed.text import misspell, piece_surfaces
+from polyembed.training import fit
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
+RATES = (0.0, 0.1, 0.2, 0.4)
+SYSTEMS = {"table": None, "characters, pieces": "piece", "characters, words": "word"}
+
+
+def build_encoder(folder: Path) -> pe.PretrainedWordEncoder:
+    model = AutoModel.from_pretrained(folder)
+    model.pooler = None
+    return pe.PretrainedWordEncoder(model, AutoTokenizer.from_pretrained(folder), pooling="mean")
+
+
+def fitted(arguments: argparse.Namespace) -> Path:
+    """Fit the module and say how well, or find it in the cache."""
+    folder: Path = arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}-{arguments.typos}"
+    if (folder / "config.json").exists():
+        print(f"fitted before: {folder}\n")
+        return folder
+    encoder = build_encoder(arguments.encoder)
+    table = encoder.model.get_input_embeddings().weight
+    vocabulary = piece_surfaces(encoder.tokenizer)
+    torch.manual_seed(0)
+    module = pe.Char2Subword.for_vocabulary(vocabulary, table.shape[1])
+    start = time.perf_counter(), time.process_time()
+    found = module.fit_to(
+        table,
+        vocabulary,
+        num_train_epochs=arguments.epochs,
+        typos=arguments.typos,
+        progress=arguments.progress,
+    )
+    seconds = time.perf_counter() - start[0], time.process_time() - start[1]
+    module.save_pretrained(folder)
+    columns = ("rows", "how many", "nearest is right, %", "mean cosine")
+    rows = [
+        (name, f"{score.rows:,}", 100 * score.accuracy, score.cosine)
+        for name, score in (("trained", found.trained), ("held out", found.held_out))
+    ]
+    print(Table(columns, rows).to_markdown())
+    count = sum(value.numel() for value in module.parameters() if value.requires_grad)
+    print(f"{count:,} parameters for {table.numel():,}; {arguments.epochs} epochs, {seconds[0]:.0f} s", end=" ")
+    print(f"({seconds[1]:.0f} s of CPU); loss {found.losses[0]:.2f} to {found.losses[-1]:.2f}\n", flush=True)
+    return folder
+
+
+def misspelled(sentences: list[TaggedSentence], rate: float, letters: str, seed: int) -> list[list[str]]:
+    """Misspell a share of the words; the same ones for every system."""
+    draw = random.Random(seed)
+    return [
+        [misspell(word, letters, draw) if draw.random() < rate else word for word in sentence.words]
+        for sentence in sentences
+    ]
+
+
+def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespace) -> list[float]:
+    """Train a tagger and give its accuracy at each rate."""
+    folder = DATA / "code_switched" / "ud_turkish_german_sagt"
+    train, dev, test = (read_conllu(folder / f"qtd_sagt-ud-{split}.conllu") for split in ("train", "dev", "test"))
+    train, dev, test = train[: arguments.sentences], dev[: arguments.dev], test[: arguments.test]
+    tags = sorted({tag for part in (train, dev, test) for sentence in part for tag in sentence.tags})
+    letters = "".join(sorted({letter for sentence in train for word in sentence.words for letter in word.lower()}))
+    letters = "".join(letter for letter in letters if letter.isalpha())
+    torch.manual_seed(seed)
+    encoder: pe.PretrainedWordEncoder | pe.CharacterWordEncoder = build_encoder(arguments.encoder)
+    if module is not None and SYSTEMS[system]:
+        characters = pe.Char2Subword.from_pretrained(module)
+        encoder = pe.CharacterWordEncoder(encoder, characters, unit=SYSTEMS[system])  # type: ignore[arg-type]
+    decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
+    tagger = pe.SequenceTagger(encoder, tags, lexicon=None, decoder=decoder)
+    optimizer = torch.optim.AdamW((value for value in tagger.parameters() if value.requires_grad), lr=5e-4)
+    epochs = arguments.tagging_epochs
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
+    fit(
+        tagger,
+        train,
+        dev,
+        num_train_epochs=epochs,
+        batch_size=16,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        metric="accuracy",
+        seed=seed,
+        progress=arguments.progress,
+    )
+    gold = [list(sentence.tags) for sentence in test]
+    scores = [accuracy(gold, tagger.predict(misspelled(test, rate, letters, seed))) for rate in RATES]
+    print(f"{system}, seed {seed}:", *(f"{100 * score:.2f}" for score in scores), flush=True)
+    return scores
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", type=Path, required=True)
+    parser.add_argument("--epochs", type=int, default=30, help="of the fit to the table")
+    parser.add_argument("--typos", type=float, default=0.2, help="the share of pieces that are misspelled in the fit")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sentences", type=int, help="of training; all if missing")
+    parser.add_argument("--dev", type=int, default=100, help="sentences of development")
+    parser.add_argument("--test", type=int, help="of the test; all if missing")
+    parser.add_argument("--tagging-epochs", type=int, default=6)
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "char2subword")
+    parser.add_argument("--progress", action="store_true", default=None)
+    arguments = parser.parse_args()
+    if not DATA.is_dir():
+        parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    module = fitted(arguments) if any(SYSTEMS[system] for system in arguments.systems) else None
+    columns = ("what the encoder reads", *(f"{100 * rate:.0f} % misspelled" for rate in RATES), "seconds a run")
+    rows = []
+    for system in arguments.systems:
+        start = time.perf_counter()
+        scores = [run(system, seed, module, arguments) for seed in range(arguments.seeds)]
+        seconds = (time.perf_counter() - start) / arguments.seeds
+        cells = [
+            f"{100 * statistics.mean(column):.2f} ± {100 * statistics.pstdev(column):.2f}"
+            for column in zip(*scores, strict=True)
+        ]
+        rows.append((system, *cells, round(seconds)))
+    print()
+    print(Table(columns, rows).to_markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Training a module of characters to give back the rows of a table."""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import OneCycleLR
+
+from polyembed._checks import check_positive, check_probability, must, require
+from polyembed.functional.alignment import nearest_cosine
+from polyembed.text.piece_surfaces import PieceSurface
+from polyembed.text.spelling import spelling_table
+from polyembed.text.typos import misspell
+
+EVALUATED = 1024  # rows at once
+
+
+class RowScore(NamedTuple):
+    """How well the rows of a table are found from their spellings.
+
+    Attributes:
+        accuracy: The share of pieces whose vector is nearer to their own row than to any other row of the table, by the
+            cosine; NaN if there are no pieces.
+        cosine: The mean cosine of a piece's vector and its row; NaN if there are no pieces.
+        rows: How many pieces.
+    """
+
+    accuracy: float
+    cosine: float
+    rows: int
+
+
+class TableFit(NamedTuple):
+    """What `Char2Subword.fit_to` came to.
+
+    Attributes:
+        trained: Of the rows that were learned from.
+        held_out: Of those that were not.
+        losses: The mean loss of each epoch.
+    """
+
+    trained: RowScore
+    held_out: RowScore
+    losses: tuple[float, ...]
+
+
+def fit_table(
+    module: Any,
+    table: Tensor,
+    vocabulary: Sequence[PieceSurface | None],
+    *,
+    num_train_epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    held_out: float,
+    typos: float,
+    temperature: float,
+    max_grad_norm: float,
+    seed: int,
+    progress: bool | None,
+) -> TableFit:
+    """See `Char2Subword.fit_to`; `module` is one."""
+    check_positive(num_train_epochs=num_train_epochs, batch_size=batch_size)
+    check_probability(held_out=held_out)
+    require(0.0 <= typos <= 1.0, "typos", "lie in [0, 1]", typos)
+    for name, value in (
+        ("learning_rate", learning_rate),
+        ("temperature", temperature),
+        ("max_grad_norm", max_grad_norm),
+    ):
+        require(value > 0, name, "be positive", value)
+    vocabulary = list(vocabulary)
+    require(len(vocabulary) <= len(table), "vocabulary", f"have at most the table's {len(table)} rows", len(vocabulary))
+    spelled = [i for i, surface in enumerate(vocabulary) if surface is not None]
+    require(len(spelled) > 0, "vocabulary", "hold a piece with a text", "none")
+    device = next(module.parameters()).device
+    table = table.detach().to(device=device, dtype=torch.float32)
+    require(bool(table.isfinite().all()), "table", "be finite", "NaN or an infinity")
+
+    draw = random.Random(seed)
+    order = draw.sample(spelled, len(spelled))
+    apart = int(held_out * len(order))
+    require(apart < len(order), "held_out", "leave a row to learn from", held_out)
+    left_out, learned = sorted(order[:apart]), sorted(order[apart:])
+    task = _Task(module, table, vocabulary, learned, typos=typos, temperature=temperature)
+    with torch.no_grad():
+        mean = task.targets.mean(0)
+        deviation = (task.targets - mean).square().mean().sqrt()
+        module.mean.copy_(mean)
+        module.scale.copy_(_or_one(deviation))
+    steps = num_train_epochs * math.ceil(len(learned) / batch_size)
+    losses: list[float] = []
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        optimizer = AdamW([value for value in module.parameters() if value.requires_grad], lr=learning_rate)
+        scheduler = OneCycleLR(optimizer, learning_rate, total_steps=max(steps, 2))
+        module.train()
+        with _bar(steps, progress) as bar:
+            for _ in range(num_train_epochs):
+                total = torch.zeros((), device=device)
+                for places, ids in task.epoch(batch_size, draw):
+                    loss = task.loss(places, ids.to(device))
+                    optimizer.zero_grad(set_to_none=True)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    torch.nn.utils.clip_grad_norm_(module.parameters(), max_grad_norm)
+                    optimizer.step()
+                    scheduler.step()
+                    total += loss.detach() * len(places)
+                    bar.update()
+                losses.append(float(total) / len(learned))
+                if not math.isfinite(losses[-1]):
+                    raise ValueError(must("loss", "stay finite", f"{losses[-1]} in epoch {len(losses)}"))
+    module.eval()
+    return TableFit(task.score(learned), task.score(left_out), tuple(losses))
+
+
+class _Task:
+    """Rows of a table and how they are spelled."""
+
+    def __init__(
+        self,
+        module: Any,
+        table: Tensor,
+        vocabulary: Sequence[PieceSurface | None],
+        learned: Sequence[int],
+        *,
+        typos: float,
+        temperature: float,
+    ) -> None:
+        self.module, self.table, self.vocabulary = module, table, vocabulary
+        self.learned = learned
+        self.typos, self.temperature = typos, temperature
+        self.known = {surface for surface in vocabulary if surface is not None}
+        self.letters = "".join(sorted({letter for surface in self.known for letter in surface.text}))
+        self.targets = table[torch.tensor(learned, device=table.device)]
+        self.directions = F.normalize(self.targets, dim=-1)
+        self.scale = _or_one(self.targets.square().sum(-1).mean())
+
+    def epoch(self, batch_size: int, draw: random.Random) -> Iterator[tuple[list[int], Tensor]]:
+        """Deal the learned rows out, those of like length together: places in `learned`, and spellings."""
+        symbols = self.module.symbols([self._see(i, draw) for i in self.learned])
+        order = draw.sample(range(len(symbols)), len(symbols))
+        pool = 16 * batch_size
+        order = [
+            i
+            for start in range(0, len(order), pool)
+            for i in sorted(order[start : start + pool], key=lambda i: len(symbols[i]))
+        ]
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        draw.shuffle(batches)
+        for places in batches:
+            yield places, spelling_table([symbols[i] for i in places])
+
+    def loss(self, places: list[int], ids: Tensor) -> Tensor:
+        place = torch.tensor(places, device=self.table.device)
+        found = self.module(ids).float()
+        expected = self.targets[place]
+        cosines = F.normalize(found, dim=-1) @ self.directions.mT
+        direction = 1 - cosines.gather(1, place[:, None]).mean()
+        length = (found - expected).square().sum(-1).mean() / self.scale
+        loss: Tensor = direction + length + F.cross_entropy(cosines / self.temperature, place)
+        return loss
+
+    @torch.no_grad()
+    def score(self, rows: Sequence[int]) -> RowScore:
+        """Find the nearest row of the whole table for each of `rows`."""
+        hits, cosine = 0, 0.0
+        for start in range(0, len(rows), EVALUATED):
+            some = rows[start : start + EVALUATED]
+            ids = spelling_table(self.module.symbols([self.vocabulary[i] for i in some]))
+            found = self.module(ids.to(self.table.device)).float()
+            place = torch.tensor(some, device=self.table.device)
+            hits += int((nearest_cosine(found, self.table).ids[:, 0] == place).sum())
+            cosine += float(F.cosine_similarity(found, self.table[place]).sum())
+        count = len(rows)
+        return RowScore(hits / count, cosine / count, count) if count else RowScore(math.nan, math.nan, 0)
+
+    def _see(self, row: int, draw: random.Random) -> PieceSurface:
+        surface = self.vocabulary[row]
+        assert surface is not None
+        if self.typos and draw.random() < self.typos:
+            wrong = PieceSurface(misspell(surface.text, self.letters, draw), surface.edge)
+            if wrong not in self.known:
+                return wrong
+        return surface
+
+
+def _or_one(size: Tensor) -> Tensor:
+    """Keep what is divided by away from zero, for rows that are all equal or all zero."""
+    return torch.where(size > 0, size, 1.0)
+
+
+def _bar(steps: int, progress: bool | None) -> Any:
+    from tqdm import tqdm
+
+    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    return tqdm(total=steps, desc="characters", leave=False, disable=disable)

@@ -1,0 +1,116 @@
+"""What the pieces of a sub-word model look like in text."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from polyembed._checks import class_name, must, require
+from polyembed.text.pieces import is_sentencepiece
+
+CONTINUES, SPACE, ENDS, BYTE_SPACE = "##", "\u2581", "</w>", "\u0120"
+NO_TEXT = re.compile(r"<0x[0-9A-F]{2}>|\[unused\d+\]")
+
+
+class PieceSurface(NamedTuple):
+    """A piece as text.
+
+    Attributes:
+        text: Its characters, without the tokenizer's marks.
+        edge: Whether it stands at its word's edge: the start, or the end where the tokenizer marks ends.
+    """
+
+    text: str
+    edge: bool
+
+
+def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
+    """Give the text of each piece of a vocabulary.
+
+    Tokenizers mark the edges of words in one of four ways, which is told from the vocabulary: ``##ta`` continues a word
+    (WordPiece), ``▁ta`` starts one (SentencePiece), ``ta</w>`` ends one, ``Ġta`` starts one and all characters stand
+    for bytes (byte-level).
+
+    Args:
+        tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor``.
+
+    Returns:
+        One surface an id, in order; None for what has no text: added and special pieces, bytes (``<0xE2>``, and
+        byte-level pieces that end inside a character), ``[unused1]``, and ids without a piece.
+
+    Raises:
+        TypeError: No tokenizer.
+        ValueError: A vocabulary that marks no edges.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models
+        >>> from transformers import PreTrainedTokenizerFast
+        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "gus": 1, "##ta": 2}, unk_token="[UNK]"))
+        >>> piece_surfaces(PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]"))
+        [None, PieceSurface(text='gus', edge=True), PieceSurface(text='ta', edge=False)]
+    """
+    if is_sentencepiece(tokenizer):
+        count = tokenizer.get_piece_size()
+        without = (tokenizer.is_control, tokenizer.is_unknown, tokenizer.is_byte, tokenizer.is_unused)
+        vocabulary = {i: tokenizer.id_to_piece(i) for i in range(count) if not any(test(i) for test in without)}
+    elif hasattr(tokenizer, "get_vocab") and hasattr(tokenizer, "all_special_ids"):
+        known: Mapping[str, int] = tokenizer.get_vocab()
+        count = max(known.values(), default=-1) + 1
+        apart = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
+        vocabulary = {i: piece for piece, i in known.items() if i not in apart}
+    else:
+        raise TypeError(must("tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)))
+    vocabulary = {i: piece for i, piece in vocabulary.items() if not NO_TEXT.fullmatch(piece)}
+    marks = {
+        CONTINUES: sum(piece.startswith(CONTINUES) and len(piece) > len(CONTINUES) for piece in vocabulary.values()),
+        SPACE: sum(piece.startswith(SPACE) for piece in vocabulary.values()),
+        ENDS: sum(piece.endswith(ENDS) for piece in vocabulary.values()),
+        BYTE_SPACE: sum(piece.startswith(BYTE_SPACE) for piece in vocabulary.values()),
+    }
+    mark = max(marks, key=marks.__getitem__)
+    require(marks[mark] > 0, "tokenizer", "mark the edges of words by ##, \u2581, </w> or \u0120", "none of them")
+    return [_surface(vocabulary[i], mark) if i in vocabulary else None for i in range(count)]
+
+
+def word_text(word: str, tokenizer: Any) -> str:
+    """Write a word as a tokenizer's pieces would: normalised as a fast tokenizer does it, without marks.
+
+    Args:
+        word: Any string.
+        tokenizer: As in `piece_surfaces`.
+
+    Returns:
+        The word's characters; the word itself where the tokenizer cannot take it (a lone surrogate).
+    """
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    normalizer = getattr(core, "normalizer", None)
+    if normalizer is None:
+        return word
+    try:
+        return str(normalizer.normalize_str(word)).replace(SPACE, " ").strip(" ")
+    except (UnicodeEncodeError, TypeError):  # what the tokenizers package makes of a lone surrogate
+        return word
+
+
+def _surface(piece: str, mark: str) -> PieceSurface | None:
+    if mark == CONTINUES:
+        continues = piece.startswith(CONTINUES) and len(piece) > len(CONTINUES)
+        return PieceSurface(piece.removeprefix(CONTINUES) if continues else piece, not continues)
+    if mark == ENDS:
+        return PieceSurface(piece.removesuffix(ENDS), piece.endswith(ENDS))
+    if mark == SPACE:
+        return PieceSurface(piece.removeprefix(SPACE), piece.startswith(SPACE))
+    try:
+        text = bytes(BYTES[character] for character in piece).decode()
+    except (KeyError, UnicodeDecodeError):
+        return None
+    return PieceSurface(text.removeprefix(" "), text.startswith(" "))
+
+
+def _byte_characters() -> dict[str, int]:
+    """Map the characters of byte-level models to bytes: printable ones are themselves, the others follow from 256."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(rest)}
+
+
+BYTES = _byte_characters()

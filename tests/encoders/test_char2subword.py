@@ -1,0 +1,234 @@
+"""Rows of a table from characters: spelling, the equation, and the fit."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from toys import own_words
+
+import polyembed as pe
+from polyembed.encoders import RowScore
+from polyembed.encoders._fit_table import _Task
+from polyembed.text import PieceSurface
+
+SYLLABLES = ["ba", "ce", "di", "fo", "gu"]
+TEXTS = [a + b + c for a in SYLLABLES for b in SYLLABLES for c in ("", "n", "s")][:53]
+VOCABULARY = [None, *(PieceSurface(text, edge) for text in TEXTS for edge in (True, False))]
+DIM = 16
+SMALL = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "readout_size": 128}
+QUICK = {"num_train_epochs": 25, "batch_size": 8, "learning_rate": 5e-3}
+
+
+def table(seed: int = 0, dim: int = DIM) -> torch.Tensor:
+    """Small rows around a point, as encoders have them, and padding behind."""
+    generator = torch.Generator().manual_seed(seed)
+    return 0.05 * torch.randn(len(VOCABULARY) + 5, dim, generator=generator) + 0.03
+
+
+def module(**options) -> pe.Char2Subword:
+    torch.manual_seed(0)
+    return pe.Char2Subword.for_vocabulary(VOCABULARY, DIM, **{**SMALL, **options})
+
+
+def test_spelling() -> None:
+    small = pe.Char2Subword("abc", 3, hidden_size=4, num_heads=1, max_length=4)
+    surfaces = [
+        PieceSurface("cab", True),
+        PieceSurface("cab", False),
+        PieceSurface("", True),
+        PieceSurface("añb", True),
+    ]
+    assert small.symbols(surfaces) == [[2, 6, 4, 5], [3, 6, 4, 5], [2], [2, 4, 1, 5]]
+    assert small.symbols([PieceSurface("abcabc", True)]) == [[2, 4, 5, 5, 6]], "both ends of long ones"
+    assert small.spell(surfaces).tolist() == [[2, 6, 4, 5], [3, 6, 4, 5], [2, 0, 0, 0], [2, 4, 1, 5]]
+    assert small.spell([]).shape == (0, 0)
+    assert small.num_embeddings == 7
+
+
+def test_inventory() -> None:
+    surfaces = [None, PieceSurface("aab", True), PieceSurface("b", False)]
+    assert pe.Char2Subword.for_vocabulary(surfaces, 3, **SMALL).spelling.characters == "ab"
+    assert pe.Char2Subword.for_vocabulary(surfaces, 3, min_count=2, **SMALL).spelling.characters == "b"
+
+
+def test_the_equation() -> None:
+    """Each place read by its own weights, projected, scaled and moved."""
+    ours = module(num_places=4).double()
+    nn.init.normal_(ours.mean)
+    nn.init.constant_(ours.scale, 0.3)
+    surface = PieceSurface("bacen", True)
+    ids = ours.spell([surface])
+    states = ours.transformer(ours.characters(ids.long()), None)[0]
+    read = ours.readout_bias.clone()
+    for i, state in enumerate(states):
+        read = read + state @ ours.readout[min(i, 3)]  # the fourth place's weights serve those further on
+    expected = ours.mean + 0.3 * (ours.projection.weight @ read.clamp(min=0) + ours.projection.bias)
+    torch.testing.assert_close(ours(ids)[0], expected)
+    edge, inside = ours(ours.spell([surface, PieceSurface("bacen", False)]))
+    assert not torch.allclose(edge, inside), "a piece inside a word has a vector of its own"
+    assert not torch.allclose(edge, ours(ours.spell([PieceSurface("nacen", True)]))[0])
+    assert not torch.allclose(edge, ours(ours.spell([PieceSurface("abcen", True)]))[0]), "the order counts"
+
+
+@pytest.fixture(scope="module")
+def fitted() -> tuple[pe.Char2Subword, pe.encoders.TableFit]:
+    ours = module()
+    return ours, ours.fit_to(table(), VOCABULARY, **QUICK)
+
+
+def test_rows_are_found(fitted) -> None:
+    ours, found = fitted
+    assert found.trained.accuracy >= 0.9
+    assert found.trained.cosine > 0.9
+    assert (found.trained.rows, found.held_out.rows) == (96, 10)
+    assert len(found.losses) == 25
+    assert found.losses[-1] < 0.2 * found.losses[0]
+    assert not ours.training
+
+
+def test_the_score_is_that_of_all_rows(fitted) -> None:
+    """Counted here row by row: the cosine to the own row is above that to every other row of the table."""
+    ours, found = fitted
+    rows = table()
+    right, cosines = [], []
+    for i, surface in enumerate(VOCABULARY):
+        if surface is not None:
+            vector = ours(ours.spell([surface]))[0].detach()
+            similarity = [float(F.cosine_similarity(vector, row, dim=0)) for row in rows]
+            right.append(similarity.index(max(similarity)) == i)
+            cosines.append(similarity[i])
+    parts = found.trained, found.held_out
+    assert sum(right) == round(sum(part.accuracy * part.rows for part in parts))
+    assert sum(cosines) == pytest.approx(sum(part.cosine * part.rows for part in parts), rel=1e-5)
+
+
+@torch.no_grad()
+def test_the_loss() -> None:
+    ours, rows = module().double(), table().double()
+    task = _Task(ours, rows.float(), VOCABULARY, [3, 5, 8, 13], typos=0.0, temperature=0.1)
+    places = [2, 0]
+    ids = ours.spell([VOCABULARY[[3, 5, 8, 13][place]] for place in places])
+    learned = [rows[i] for i in (3, 5, 8, 13)]
+    size = sum(float(row @ row) for row in learned) / 4
+    total = 0.0
+    for place, vector in zip(places, ours(ids), strict=True):
+        cosines = [float(vector @ row / vector.norm() / row.norm()) for row in learned]
+        below = sum(math.exp(cosine / 0.1) for cosine in cosines)
+        distance = float((vector - learned[place]).square().sum()) / size
+        total += (1 - cosines[place]) + distance - math.log(math.exp(cosines[place] / 0.1) / below)
+    assert float(task.loss(places, ids)) == pytest.approx(total / 2, rel=1e-4)
+
+
+def test_the_same_each_time_and_nothing_else_changes(fitted) -> None:
+    ours, rows, vocabulary = module(), table(), list(VOCABULARY)
+    before, state = rows.clone(), torch.get_rng_state()
+    options = {**QUICK, "num_train_epochs": 2, "typos": 0.5}
+    first = ours.fit_to(rows, vocabulary, **options)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(rows, before)
+    assert vocabulary == VOCABULARY
+    again = module()
+    torch.rand(3)
+    assert again.fit_to(rows, vocabulary, **options) == first
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), again.parameters(), strict=True))
+    other = module()
+    assert other.fit_to(rows, vocabulary, **options, seed=1) != first
+
+
+def test_typos_are_seen_but_not_those_that_are_pieces() -> None:
+    ours = module()
+    vocabulary = [PieceSurface("banana", True), PieceSurface("bannaa", True)]
+    task = _Task(ours, table()[:2], vocabulary, [0, 1], typos=1.0, temperature=0.1)
+    import random
+
+    draw = random.Random(0)
+    seen = {task._see(0, draw) for _ in range(300)}
+    assert len(seen) > 20
+    assert vocabulary[1] not in seen
+    assert all(surface.edge for surface in seen)
+    clean = _Task(ours, table()[:2], vocabulary, [0, 1], typos=0.0, temperature=0.1)
+    assert {clean._see(0, draw) for _ in range(50)} == {vocabulary[0]}
+
+
+def test_typos_help_misspelled_pieces(fitted) -> None:
+    import random
+
+    from polyembed.text import misspell
+
+    rows, draw = table(), random.Random(5)
+    wrong = [
+        (i, PieceSurface(misspell(s.text, "bcdfg", draw), s.edge))
+        for i, s in enumerate(VOCABULARY)
+        if s and len(s.text) > 3
+    ]
+    learned = module()
+    learned.fit_to(rows, VOCABULARY, **{**QUICK, "num_train_epochs": 40}, typos=0.5, held_out=0.0)
+
+    def cosine(ours: pe.Char2Subword) -> float:
+        with torch.no_grad():
+            return float(
+                F.cosine_similarity(ours(ours.spell([s for _, s in wrong])), rows[[i for i, _ in wrong]]).mean()
+            )
+
+    assert cosine(learned) > cosine(fitted[0]) + 0.1
+
+
+def test_a_table_of_one_row_and_of_equal_rows() -> None:
+    ours = module()
+    one = ours.fit_to(torch.ones(1, DIM), [PieceSurface("ba", True)], num_train_epochs=1, held_out=0.5)
+    assert one.trained.accuracy == 1.0
+    assert math.isnan(one.held_out.accuracy)
+    assert one.held_out.rows == 0
+    flat = module().fit_to(torch.zeros(3, DIM), VOCABULARY[1:4], num_train_epochs=2, held_out=0.0)
+    assert all(math.isfinite(loss) for loss in flat.losses)
+
+
+def test_fitting_again_goes_on(fitted) -> None:
+    ours = copy.deepcopy(fitted[0])
+    again = ours.fit_to(table(), VOCABULARY, **{**QUICK, "num_train_epochs": 1, "learning_rate": 1e-5})
+    assert again.trained.accuracy == pytest.approx(fitted[1].trained.accuracy, abs=0.03)
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"table": table()[:, 1:]}, ValueError, r"^table must have rows of size 16, got shape \(112, 15\)$"),
+        ({"table": table()[0]}, ValueError, r"^table must have the axes \(row, embedding_dim\), got shape \(16,\)$"),
+        ({"table": table().long()}, TypeError, r"^table must be floating point, got torch.int64$"),
+        ({"table": table()[:50]}, ValueError, r"^vocabulary must have at most the table's 50 rows, got 107$"),
+        ({"table": table() / 0}, ValueError, r"^table must be finite, got NaN or an infinity$"),
+        ({"vocabulary": [None] * 9}, ValueError, r"^vocabulary must hold a piece with a text, got none$"),
+        ({"held_out": 1.0}, ValueError, r"^held_out must lie in \[0, 1\), got 1.0$"),
+        ({"typos": 1.5}, ValueError, r"^typos must lie in \[0, 1\], got 1.5$"),
+        ({"num_train_epochs": 0}, ValueError, r"^num_train_epochs must be a positive integer, got 0$"),
+        ({"learning_rate": 0.0}, ValueError, r"^learning_rate must be positive, got 0.0$"),
+        ({"temperature": -1.0}, ValueError, r"^temperature must be positive, got -1.0$"),
+    ],
+)
+def test_bad_input(change: dict, error: type[Exception], text: str) -> None:
+    arguments = {"table": table(), "vocabulary": VOCABULARY, **QUICK, **change}
+    with pytest.raises(error, match=text):
+        module().fit_to(**arguments)
+
+
+def test_a_loss_that_is_not_finite() -> None:
+    with pytest.raises(ValueError, match=r"^loss must stay finite, got (nan|inf) in epoch 1$"):
+        module().fit_to(table(), VOCABULARY, num_train_epochs=1, temperature=1e-42)
+
+
+@own_words
+def test_bad_sizes() -> None:
+    with pytest.raises(ValueError, match=r"^embedding_dim must be a positive integer, got 0$"):
+        pe.Char2Subword("abc", 0)
+    with pytest.raises(ValueError, match=r"^hidden_size must be a multiple of num_heads=4, got 6$"):
+        pe.Char2Subword("abc", 3, hidden_size=6)
+    with pytest.raises(ValueError, match=r"^min_count must be a positive integer, got 0$"):
+        pe.Char2Subword.for_vocabulary([], 3, min_count=0)
+
+
+def test_scores_print() -> None:
+    assert repr(RowScore(0.5, 0.25, 4)) == "RowScore(accuracy=0.5, cosine=0.25, rows=4)"

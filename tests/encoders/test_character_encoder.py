@@ -1,0 +1,210 @@
+"""An encoder that reads characters, against the same encoder over the rows of its table."""
+
+import pytest
+import torch
+from tiny_models import MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
+from tokenizers import normalizers
+from torch import nn
+from toys import own_words
+
+import polyembed as pe
+from polyembed.text import Pieces, piece_surfaces
+
+TOKENIZER = word_piece_tokenizer()
+SENTENCES = [["me", "gusta", "la", "cancion"], [], ["songs", "\u200b", "zzz", "gusta"]]
+SMALL = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "readout_size": 16}
+
+
+def characters(tokenizer=TOKENIZER, seed: int = 0) -> pe.Char2Subword:
+    torch.manual_seed(seed)
+    return pe.Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, **SMALL).eval()
+
+
+def encoder(name: str = "bert", unit: str = "piece", module=None, **options) -> pe.CharacterWordEncoder:
+    inner = pe.PretrainedWordEncoder(tiny_model(name), TOKENIZER, **options)
+    return pe.CharacterWordEncoder(inner, characters() if module is None else module, unit=unit).eval()
+
+
+def spelled_model(ours: pe.CharacterWordEncoder, name: str) -> nn.Module:
+    """The same model with a table whose rows are what the characters give."""
+    model = tiny_model(name)
+    with torch.no_grad():
+        for i, surface in enumerate(piece_surfaces(TOKENIZER)):
+            if surface is not None:
+                vector = ours.char2subword(ours.char2subword.spell([surface]))[0]
+                model.get_input_embeddings().weight[i] = vector
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_pieces_are_as_if_the_table_held_their_vectors(name: str, pooling: str) -> None:
+    ours = encoder(name, pooling=pooling, fusion=pe.ScalarMix(4))
+    by_table = pe.PretrainedWordEncoder(spelled_model(ours, name), TOKENIZER, pooling=pooling, fusion=pe.ScalarMix(4))
+    (pieces, mask), (expected, other) = ours.encode(SENTENCES), by_table.eval().encode(SENTENCES)
+    assert torch.equal(mask, other)
+    torch.testing.assert_close(ours(pieces, 4), by_table(expected, 4), atol=1e-5, rtol=1e-4)
+    assert torch.equal(ours(pieces), ours(pieces, 4)), "words are counted by the symbols too"
+
+
+def test_words_are_one_unit_each() -> None:
+    ours = encoder(unit="word")
+    pieces, mask = ours.encode(SENTENCES)
+    found = ours(pieces, 4)
+    model, table = tiny_model("bert"), tiny_model("bert").get_input_embeddings().weight
+    for row, words in enumerate(SENTENCES):
+        texts = [pe.text.PieceSurface(word, edge=True) for word in words]
+        own = ours.char2subword(ours.char2subword.spell(texts)) if words else table[:0]
+        vectors = torch.cat([table[2:3], own, table[3:4]])[None]
+        expected = model(inputs_embeds=vectors).last_hidden_state[0, 1:-1]
+        torch.testing.assert_close(found[row, : len(words)], expected, atol=1e-5, rtol=1e-4)
+        assert not found[row, len(words) :].any()
+    assert mask.tolist() == [[True] * 4, [False] * 4, [True] * 4]
+
+
+def test_a_misspelled_word_changes_its_own_spelling_only() -> None:
+    ours = encoder(unit="word")
+    right, wrong = (ours.encode([["me", word, "la"]])[0] for word in ("gusta", "gutsa"))
+    assert right.piece_ids.shape == wrong.piece_ids.shape
+    assert (right.piece_ids != wrong.piece_ids).sum() == 2
+    assert not torch.allclose(ours(right), ours(wrong))
+
+
+def test_symbols_keep_to_the_contract_of_pieces() -> None:
+    for unit in ("piece", "word"):
+        pieces, mask = encoder(unit=unit).encode([*SENTENCES, ["", "\ud800", "[MASK]", "a" * 99]])
+        pieces.check()
+        assert pieces.piece_ids.dtype == pieces.word_index.dtype == torch.int64
+        assert mask.sum(1).tolist() == [4, 0, 4, 4]
+        for row in range(4):
+            owners = pieces.word_index[row][pieces.word_index[row] >= 0]
+            assert owners.unique().tolist() == list(range(int(mask[row].sum())))
+        assert encoder(unit=unit)(pieces, 4).isfinite().all()
+
+
+def test_each_spelling_once(monkeypatch) -> None:
+    ours = encoder(unit="word")
+    seen = []
+    forward = pe.Char2Subword.forward
+    monkeypatch.setattr(pe.Char2Subword, "forward", lambda self, ids: (seen.append(ids), forward(self, ids))[1])
+    ours(ours.encode([["me", "gusta", "me"], ["gusta", "me", "me"]])[0])
+    rows = [tuple(row) for ids in seen for row in ids.tolist() if any(row)]
+    assert len(rows) == len(set(rows)) == 2
+
+
+@pytest.mark.parametrize("unit", ["piece", "word"])
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta", "distilbert", "modernbert"])
+def test_long_sentences_are_read_in_windows(name: str, unit: str) -> None:
+    """Every window as the model alone reads it; a limit counts units, not characters."""
+    short = {} if name == "modernbert" else {"max_position_embeddings": 12}
+    inner = pe.PretrainedWordEncoder(tiny_model(name, **short), word_piece_tokenizer(10))
+    ours = pe.CharacterWordEncoder(inner, characters(), unit=unit).eval()
+    words = ["me", "gus", "la", "a", "b", "c", "can", "song"] * 3
+    found = ours(ours.encode([words, words[:5]])[0], 24)
+    assert found.shape == (2, 24, 8)
+    assert found[0].abs().sum(-1).gt(0).all()
+    alone = ours(ours.encode([words[:5]])[0], 5)
+    torch.testing.assert_close(found[1, :5], alone[0], atol=1e-5, rtol=1e-4)
+    limit = inner.max_length
+    start = ours(ours.encode([words[: limit - 2]])[0])[0, : (limit - 2) // 2]
+    torch.testing.assert_close(found[0, : len(start)], start, atol=1e-5, rtol=1e-4)
+
+
+def test_overflow() -> None:
+    words = ["me"] * 12
+    for unit in ("piece", "word"):
+        inner = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(7), overflow="truncate")
+        found = pe.CharacterWordEncoder(inner, characters(), unit=unit)
+        pieces, _ = found.encode([words])
+        assert int(pieces.word_index.max()) == 4
+        assert not found(pieces, 12)[0, 5:].any()
+        inner = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(7), overflow="error")
+        what = "5 words" if unit == "word" else "7 pieces"
+        with pytest.raises(ValueError, match=rf"^sentences\[0\] must have at most {what}"):
+            pe.CharacterWordEncoder(inner, characters(), unit=unit).encode([words])
+
+
+def test_words_are_normalised_as_the_tokenizer_does() -> None:
+    tokenizer = word_piece_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    inner = pe.PretrainedWordEncoder(tiny_model("bert"), tokenizer)
+    ours = pe.CharacterWordEncoder(inner, characters(), unit="word")
+    assert ours.encode([["ME"]])[0].piece_ids.tolist() == ours.encode([["me"]])[0].piece_ids.tolist()
+
+
+@pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
+def test_characters_learn_through_a_frozen_encoder(freeze: str) -> None:
+    ours = encoder(freeze=freeze).train()
+    ours(ours.encode(SENTENCES)[0], 4).square().sum().backward()
+    assert ours.char2subword.projection.weight.grad.abs().sum() > 0
+    weight = next(part for name, part in ours.encoder.model.named_parameters() if "layer.0" in name)
+    assert (weight.grad is None) == (freeze == "all")
+    table = ours.encoder.model.get_input_embeddings().weight
+    assert (table.grad is None) == (freeze != "none")
+    for parameter in ours.char2subword.parameters():
+        parameter.requires_grad_(False)
+    assert ours(ours.encode(SENTENCES)[0], 4).requires_grad == (freeze != "all")
+
+
+@pytest.mark.parametrize("unit", ["piece", "word"])
+def test_in_a_tagger_saved_and_loaded(tmp_path, unit: str) -> None:
+    ours = encoder(unit=unit, module=characters(), pooling="mean")
+    tagger = pe.SequenceTagger(ours, ["A", "B"], lexicon=None).eval()
+    predicted = tagger.predict(SENTENCES)
+    assert [len(tags) for tags in predicted] == [4, 0, 4]
+    tagger.save_pretrained(tmp_path)
+    loaded = pe.SequenceTagger.from_pretrained(tmp_path)
+    assert loaded.predict(SENTENCES) == predicted
+    assert repr(loaded.embedder) == repr(ours)
+    pieces, _ = ours.encode(SENTENCES)
+    assert torch.equal(loaded.embedder(pieces, 4), ours(pieces, 4))
+
+
+def test_other_pieces_of_a_batch_and_padding_do_not_matter() -> None:
+    ours = encoder()
+    pieces, _ = ours.encode(SENTENCES)
+    together = ours(pieces, 4)
+    for row in range(3):
+        alone = ours(Pieces(*(part[row : row + 1] for part in pieces)), 4)
+        torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
+    garbage = pieces._replace(piece_ids=torch.where(pieces.piece_mask, pieces.piece_ids, 2))
+    assert torch.equal(ours(garbage, 4), together)
+    assert ours(Pieces(*(part[:0] for part in pieces)), 4).shape == (0, 4, 8)
+    nothing = Pieces(pieces.piece_ids, torch.zeros_like(pieces.piece_mask), torch.full_like(pieces.word_index, -1))
+    assert not ours(nothing, 4).any()
+
+
+def test_slow_tokenizers(tmp_path) -> None:
+    tokenizer = slow_tokenizer(tmp_path)
+    inner = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=60), tokenizer)
+    ours = pe.CharacterWordEncoder(inner, characters(tokenizer)).eval()
+    assert ours(ours.encode(SENTENCES)[0]).shape == (3, 4, 8)
+
+
+def test_a_table_of_its_own_in_the_encoder() -> None:
+    """`PretrainedWordEncoder` over vectors that it is given: with its own table as it was."""
+    inner = pe.PretrainedWordEncoder(tiny_model("bert"), TOKENIZER).eval()
+    pieces, _ = inner.encode(SENTENCES)
+    table = inner.model.get_input_embeddings().weight
+    torch.testing.assert_close(inner(pieces, 4, table=table), inner(pieces, 4))
+    torch.testing.assert_close(
+        inner(pieces._replace(piece_ids=22 - pieces.piece_ids), 4, table=table.flip(0)), inner(pieces, 4)
+    )
+
+
+@own_words
+def test_bad_input() -> None:
+    inner = pe.PretrainedWordEncoder(tiny_model("bert"), TOKENIZER)
+    with pytest.raises(ValueError, match=r"^unit must be one of 'piece', 'word', got 'letter'$"):
+        pe.CharacterWordEncoder(inner, characters(), unit="letter")
+    with pytest.raises(ValueError, match=r"^char2subword must give vectors of size 8, got 5$"):
+        pe.CharacterWordEncoder(inner, pe.Char2Subword("abc", 5, **SMALL))
+    with pytest.raises(TypeError, match=r"^encoder must have a tokenizer, got None$"):
+        pe.CharacterWordEncoder(pe.PretrainedWordEncoder(tiny_model("bert")), characters())
+    for unit in ("piece", "word"):
+        with pytest.raises(TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"):
+            encoder(unit=unit).encode(["me"])
+    odd = tiny_model("bert")
+    odd.get_input_embeddings().embed_scale = 2.0
+    with pytest.raises(TypeError, match=r"^encoder must have a plain table of its pieces, got Embedding$"):
+        pe.CharacterWordEncoder(pe.PretrainedWordEncoder(odd, TOKENIZER), characters())

@@ -1,0 +1,114 @@
+"""The text of pieces, for every way in which tokenizers mark the edges of words."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import slow_tokenizer, word_piece_tokenizer
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from polyembed.text import PieceSurface, piece_surfaces
+from polyembed.text.piece_surfaces import BYTES, word_text
+
+
+def wrap(model, **options) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **options)
+
+
+def surface(text: str, edge: bool) -> PieceSurface:
+    return PieceSurface(text, edge)
+
+
+def test_word_piece() -> None:
+    pieces = ["[UNK]", "[unused7]", "gus", "##ta", "#", "##", "###"]
+    tokenizer = wrap(
+        models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"), unk_token="[UNK]"
+    )
+    expected = [
+        surface("gus", True),
+        surface("ta", False),
+        surface("#", True),
+        surface("##", True),
+        surface("#", False),
+    ]
+    assert piece_surfaces(tokenizer) == [None, None, *expected]
+
+
+def test_unigram_and_added_pieces() -> None:
+    pieces = [("<unk>", 0.0), ("\u2581", -1.0), ("\u2581me", -1.0), ("me", -1.0), ("<0xE2>", -9.0)]
+    tokenizer = wrap(models.Unigram(pieces, unk_id=0, byte_fallback=True), unk_token="<unk>")
+    tokenizer.add_tokens(["added", AddedToken("<mask>", special=True)])
+    expected = [surface("", True), surface("me", True), surface("me", False)]
+    assert piece_surfaces(tokenizer) == [None, *expected, None, None, None]
+
+
+def test_byte_level() -> None:
+    letters = {byte: letter for letter, byte in BYTES.items()}
+    assert sorted(BYTES) == sorted(pre_tokenizers.ByteLevel.alphabet())
+
+    def as_bytes(text: str) -> str:
+        return "".join(letters[byte] for byte in text.encode())
+
+    texts = [" ñ", "ñandú", " me", "me", "मुझे", " 我", "😀"]
+    split = as_bytes("ñ")[:1]
+    pieces = [*map(as_bytes, texts), split, "\u2581"]
+    tokenizer = wrap(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    assert piece_surfaces(tokenizer) == [*(surface(t.removeprefix(" "), t[0] == " ") for t in texts), None, None]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_bytes_are_those_of_the_tokenizers_package(text: str) -> None:
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    assert bytes(BYTES[letter] for piece, _ in pieces for letter in piece).decode() == text
+
+
+def test_slow_tokenizers_and_ends_of_words(tmp_path) -> None:
+    tokenizer = slow_tokenizer(tmp_path)
+    found = piece_surfaces(tokenizer)
+    assert len(found) == len(tokenizer)
+    ids = tokenizer.get_vocab()
+    assert found[ids["me</w>"]] == surface("me", True)
+    assert found[ids["g"]] == surface("g", False)
+    assert found[ids["<pad>"]] is None
+
+
+def test_sentencepiece() -> None:
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["me gusta la cancion"] * 20),
+        model_writer=model,
+        vocab_size=30,
+        hard_vocab_limit=False,
+        minloglevel=3,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    found = piece_surfaces(processor)
+    assert found[:3] == [None] * 3
+    for i in range(3, len(found)):
+        piece = processor.id_to_piece(i)
+        assert found[i] == surface(piece.removeprefix("\u2581"), piece.startswith("\u2581"))
+    assert word_text("Me", processor) == "Me"
+
+
+def test_word_text() -> None:
+    tokenizer = word_piece_tokenizer()
+    assert word_text("Ñu", tokenizer) == "Ñu"
+    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()])
+    assert word_text("Ñu", tokenizer) == "n\u0303u"
+    assert word_text("\ud800a", tokenizer) == "\ud800a"
+    tokenizer.backend_tokenizer.normalizer = normalizers.Prepend("\u2581")
+    assert word_text("me", tokenizer) == "me"
+
+
+def test_bad_input() -> None:
+    with pytest.raises(TypeError, match=r"^tokenizer must be of transformers or a SentencePieceProcessor, got dict$"):
+        piece_surfaces({"a": 1})
+    words = wrap(models.WordLevel({"[UNK]": 0, "me": 1}, unk_token="[UNK]"), unk_token="[UNK]")
+    with pytest.raises(
+        ValueError, match=r"^tokenizer must mark the edges of words by ##, \u2581, </w> or \u0120, got none"
+    ):
+        piece_surfaces(words)

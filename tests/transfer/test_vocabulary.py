@@ -1,0 +1,524 @@
+"""Extended vocabularies, on tokenizers of every kind trained here on a few lines, and tiny models."""
+
+import copy
+import functools
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from torch import nn
+from toys import own_words
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizer,
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
+    PreTrainedTokenizerFast,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
+
+from polyembed import extend_vocabulary
+from polyembed.transfer._merges import learn_merges
+from polyembed.transfer._new_pieces import _longest_first
+
+OLD = [
+    "me gusta la cancion", "esa cancion me gusta mucho", "no me gusta nada la musica", "la gente canta canciones",
+    "mucha gente escucha musica", "escucha la musica de la gente",
+    "canta conmigo una cancion mas",
+]  # fmt: skip
+NEW = [
+    "bana bayi ni abana", "umwana wanjye ni mwiza", "abana bawe bari mu ishuri", "umwarimu yigisha abana mu ishuri",
+    "ni mwiza cyane umwana wawe", "abarimu bari mu ishuri cyane", "umwana yiga mu ishuri",
+] * 3  # fmt: skip
+SCRIPT = ["ልጅ ወደ ትምህርት ቤት", "ልጆች ወደ ቤት", "ትምህርት ቤት ውስጥ ልጆች"] * 3
+ODD = [
+    "",
+    " ",
+    "\u200b",
+    "a\u0301 e\u0301",
+    "\ud800",
+    "😀😀 😀",
+    "<0xE1>",
+    "\u2581\u2581x",
+    "[MASK]",
+    "x" * 300,
+    "a\tb\nc\0d",
+]
+NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
+SPECIAL = list(NAMES.values())
+
+
+def wrap(core: Tokenizer) -> PreTrainedTokenizerFast:
+    """Add a mask piece that the model itself does not hold, behind all others."""
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    mask = AddedToken("[MASK]", lstrip=True, special=True)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, **{f"{name}_token": piece for name, piece in NAMES.items()}, mask_token=mask
+    )
+
+
+@functools.cache
+def word_piece() -> PreTrainedTokenizerFast:
+    core = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    core.normalizer = normalizers.Lowercase()
+    letters = "abcdefghijklmnopqrstuvwxyz"  # each at a word's start and inside
+    trainer = trainers.WordPieceTrainer(vocab_size=110, special_tokens=SPECIAL, show_progress=False)
+    core.train_from_iterator([*OLD, *letters, letters, "za"], trainer)
+    return wrap(core)
+
+
+def unigram(*, byte_fallback: bool = True, scale: float = 1.0) -> PreTrainedTokenizerFast:
+    letters = sorted({letter for line in OLD for letter in line} - {" "})
+    words = sorted({word for line in OLD for word in line.split()})
+    vocabulary = [(piece, 0.0) for piece in SPECIAL] + [("\u2581", -4.0)]
+    vocabulary += [(letter, -6.0 - i / 100) for i, letter in enumerate(letters)]
+    vocabulary += [(f"\u2581{word[:4]}", -5.0 - i / 100) for i, word in enumerate(words) if len(word) > 3]
+    vocabulary = list({piece: (piece, score) for piece, score in vocabulary}.values())
+    vocabulary += [(f"<0x{byte:02X}>", -9.0) for byte in range(256)] if byte_fallback else []
+    vocabulary = [(piece, scale * score) for piece, score in vocabulary]
+    core = Tokenizer(models.Unigram(vocabulary, unk_id=1, byte_fallback=byte_fallback))
+    core.normalizer = normalizers.NFKC()
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Metaspace()
+    return wrap(core)
+
+
+@functools.cache  # training breaks ties by chance
+def byte_level() -> PreTrainedTokenizerFast:
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    core.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=330, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    core.train_from_iterator(OLD, trainer)
+    return wrap(core)
+
+
+@functools.cache
+def word_ends() -> PreTrainedTokenizerFast:
+    core = Tokenizer(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=SPECIAL, end_of_word_suffix="</w>", show_progress=False)
+    core.train_from_iterator(OLD, trainer)
+    return wrap(core)
+
+
+@functools.cache
+def byte_fallback_pairs() -> PreTrainedTokenizerFast:
+    """As Llama's: spaces become marks, no pre-tokenizer, bytes for what is unknown."""
+    core = Tokenizer(models.BPE(unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.train_from_iterator(OLD, trainers.BpeTrainer(vocab_size=90, special_tokens=SPECIAL, show_progress=False))
+    plan = json.loads(core.to_str())
+    vocabulary = plan["model"]["vocab"]
+    vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + byte for byte in range(256)}
+    plan["model"] |= {"byte_fallback": True, "fuse_unk": True}
+    core = Tokenizer.from_str(json.dumps(plan))
+    core.pre_tokenizer = None
+    core.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    return wrap(core)
+
+
+TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
+    "word-piece": word_piece,
+    "unigram": unigram,
+    "unigram without bytes": lambda: unigram(byte_fallback=False),
+    "byte-level": byte_level,
+    "word ends": word_ends,
+    "byte fallback": byte_fallback_pairs,
+}
+SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 11}
+HEADS = {
+    "bert": lambda n: BertForMaskedLM(BertConfig(vocab_size=n, **SIZES)),
+    "xlm-roberta": lambda n: XLMRobertaForMaskedLM(XLMRobertaConfig(vocab_size=n, pad_token_id=0, **SIZES)),
+    "untied": lambda n: BertForMaskedLM(BertConfig(vocab_size=n, tie_word_embeddings=False, **SIZES)),
+    "distilbert": lambda n: DistilBertForMaskedLM(
+        DistilBertConfig(vocab_size=n, dim=8, n_layers=1, n_heads=2, hidden_dim=11)
+    ),
+    "modernbert": lambda n: ModernBertForMaskedLM(
+        ModernBertConfig(
+            vocab_size=n, **SIZES, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3
+        )
+    ),
+}
+
+kinds = pytest.mark.parametrize("kind", TOKENIZERS)
+
+
+def masked_lm(name: str, rows: int) -> nn.Module:
+    model = HEADS[name](rows).eval()
+    for parameter in model.parameters():  # biases too
+        nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def extended(kind: str, texts: list[str] = NEW, size: int = 60):
+    old = TOKENIZERS[kind]()
+    model = masked_lm("bert", len(old))
+    return old, model, extend_vocabulary(old, model, texts, size)
+
+
+def cut(tokenizer, text: str) -> list[int]:
+    return tokenizer(text)["input_ids"]
+
+
+@kinds
+def test_new_text_takes_fewer_pieces(kind: str) -> None:
+    old, _, found = extended(kind)
+    before = sum(len(cut(old, text)) for text in NEW)
+    after = sum(len(cut(found.tokenizer, text)) for text in NEW)
+    assert after < 0.7 * before
+    assert 0 < len(found.pieces) <= 60 + 30 * (kind == "word-piece")
+    assert len(set(found.pieces)) == len(found.pieces)
+    assert not set(found.pieces) & set(old.get_vocab())
+
+
+@kinds
+def test_old_ids_stay_and_new_ones_follow(kind: str) -> None:
+    old, _, found = extended(kind)
+    new, known = found.tokenizer, old.get_vocab()
+    assert {piece: new.get_vocab()[piece] for piece in known} == known
+    assert [new.convert_ids_to_tokens(len(known) + i) for i in range(len(found.pieces))] == list(found.pieces)
+    assert len(new) == len(known) + len(found.pieces)
+    assert new.added_tokens_decoder == old.added_tokens_decoder, "new pieces are the model's own"
+    assert new.mask_token_id == old.mask_token_id
+    assert (cut(new, "[MASK] la"), cut(new, "")) == (cut(old, "[MASK] la"), cut(old, ""))
+    assert type(new) is type(old)
+
+
+@kinds
+def test_a_text_without_new_pieces_is_cut_as_before(kind: str) -> None:
+    old, _, found = extended(kind)
+    draw = random.Random(0)
+    letters = sorted({letter for text in [*OLD, *NEW] for letter in text})
+    texts = [*OLD, *NEW, *("".join(draw.choices(letters, k=draw.randrange(1, 9))) for _ in range(3000))]
+    alike = [text for text in texts if max(cut(found.tokenizer, text)) < len(old)]
+    assert len(alike) > 20
+    for text in alike:
+        assert cut(found.tokenizer, text) == cut(old, text)
+
+
+def same_where_no_piece_is_new(kind: str, found: list = []) -> tuple:  # noqa: B006
+    for name, pair in found:
+        if name == kind:
+            return pair
+    old, _, result = extended(kind)
+    found.append((kind, (old, result.tokenizer)))
+    return old, result.tokenizer
+
+
+@given(kind=st.sampled_from(list(TOKENIZERS)), text=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_any_unicode_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> None:
+    old, new = same_where_no_piece_is_new(kind)
+    ids = cut(new, text)
+    if max(ids) < len(old):
+        assert ids == cut(old, text)
+    assert new.unk_token_id not in ids or new.unk_token_id in cut(old, text), "what was known stays known"
+
+
+@kinds
+def test_old_text_is_mostly_left_alone(kind: str) -> None:
+    old, _, found = extended(kind)
+    same = sum(cut(found.tokenizer, text) == cut(old, text) for text in OLD)
+    assert same >= 3
+
+
+@kinds
+def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str) -> None:
+    old = TOKENIZERS[kind]()
+    model = masked_lm("untied", len(old))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = extend_vocabulary(old, model, [*NEW, *SCRIPT], 80)
+    tables = (
+        model.get_input_embeddings().weight,
+        model.get_output_embeddings().weight,
+        model.get_output_embeddings().bias,
+    )
+    names = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
+    special = {*old.all_special_ids}
+    ordinary = [i for i in range(len(old)) if i not in special]
+    assert {*map(bool, found.origins)} == ({True, False} if old.unk_token_id in cut(old, SCRIPT[0]) else {True})
+    for table, name in zip(tables, names, strict=True):
+        assert torch.equal(table[: len(old)], before[name])
+        assert len(table) == len(found.tokenizer)
+        for i, origin in enumerate(found.origins):
+            mean = before[name][list(origin) or ordinary].mean(0)
+            torch.testing.assert_close(table[len(old) + i], mean)
+
+
+def test_origins_are_what_the_old_tokenizer_makes_of_the_piece() -> None:
+    for kind in ("unigram", "byte-level"):
+        old, _, found = extended(kind)
+        mark = "\u2581" if kind == "unigram" else "\u0120"
+        starts = [(piece, ids) for piece, ids in zip(found.pieces, found.origins, strict=True) if piece[0] == mark]
+        assert len(starts) > 5
+        for piece, origin in starts:
+            assert list(origin) == old(piece[1:], add_special_tokens=False)["input_ids"] or piece == mark
+    old, _, found = extended("word-piece")
+    for piece, origin in zip(found.pieces, found.origins, strict=True):
+        if not piece.startswith("##"):
+            expected = old(piece, add_special_tokens=False)["input_ids"]
+            assert list(origin) == [i for i in expected if i != old.unk_token_id]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_function_is_preserved(name: str) -> None:
+    old = word_piece()
+    model = masked_lm(name, len(old))
+    twin = copy.deepcopy(model)
+    state = torch.get_rng_state()
+    found = extend_vocabulary(old, model, NEW, 60)
+    assert torch.equal(torch.get_rng_state(), state)
+    texts = [text for text in OLD if cut(found.tokenizer, text) == cut(old, text)]
+    texts += ["me la [MASK]", "[MASK]"]
+    for text in texts:
+        ids = torch.tensor([cut(found.tokenizer, text)])
+        assert ids.tolist() == [cut(old, text)]
+        torch.testing.assert_close(model(ids).logits[..., : len(old)], twin(ids).logits)
+        assert model(ids).logits.shape[-1] == len(found.tokenizer)
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert tied == (name != "untied")
+    model(torch.tensor([[len(found.tokenizer) - 1]])).logits.sum().backward()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_without_a_head(name: str) -> None:
+    old = word_piece_tokenizer()
+    model = tiny_model(name)  # 23 rows for 17 pieces: the rest is padding
+    found = extend_vocabulary(old, model, NEW, 60, pad_to_multiple_of=16)
+    rows = model.get_input_embeddings().num_embeddings
+    assert rows % 16 == 0
+    assert rows >= len(old) + len(found.pieces)
+    assert model.config.vocab_size == rows
+
+
+def test_rows_beyond_the_pieces_are_used_first() -> None:
+    old = word_piece_tokenizer()
+    model = tiny_model("bert", vocab_size=500)
+    found = extend_vocabulary(old, model, NEW, 60)
+    assert model.get_input_embeddings().num_embeddings == 500
+    assert found.tokenizer.get_vocab()[found.pieces[0]] == len(old)
+
+
+@kinds
+def test_saved_and_opened(tmp_path, kind: str) -> None:
+    _, model, found = extended(kind)
+    found.tokenizer.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    opened, again = AutoTokenizer.from_pretrained(tmp_path), BertForMaskedLM.from_pretrained(tmp_path).eval()
+    for text in [*OLD, *NEW, *SCRIPT, "me [MASK] la"]:
+        assert cut(opened, text) == cut(found.tokenizer, text)
+    ids = torch.tensor([cut(opened, NEW[0])])
+    torch.testing.assert_close(again(ids).logits, model(ids).logits)
+
+
+def test_berts_own_class(tmp_path) -> None:
+    vocabulary = word_piece().get_vocab()
+    old = BertTokenizer(vocab={piece: i for i, piece in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))})
+    model = masked_lm("bert", len(old))
+    found = extend_vocabulary(old, model, NEW, 60)
+    assert type(found.tokenizer) is BertTokenizer
+    found.tokenizer.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    opened = AutoTokenizer.from_pretrained(tmp_path)
+    assert [cut(opened, text) for text in NEW] == [cut(found.tokenizer, text) for text in NEW]
+    assert len(cut(opened, NEW[0])) < len(cut(old, NEW[0]))
+
+
+@kinds
+def test_the_tokenizer_that_is_given_stays(kind: str) -> None:
+    old = TOKENIZERS[kind]()
+    before = old.backend_tokenizer.to_str()
+    texts = list(NEW)
+    extend_vocabulary(old, masked_lm("bert", len(old)), texts, 60)
+    assert old.backend_tokenizer.to_str() == before
+    assert texts == NEW
+
+
+@kinds
+def test_the_same_each_time(kind: str) -> None:
+    first, second = extended(kind)[2], extended(kind)[2]
+    assert first.tokenizer.backend_tokenizer.to_str() == second.tokenizer.backend_tokenizer.to_str()
+    assert first[1:] == second[1:]
+    backwards = extended(kind, NEW[::-1])[2]
+    assert backwards[1:] == first[1:]
+
+
+@kinds
+def test_once_more(kind: str) -> None:
+    """A second language on top of the first; the same text again brings little."""
+    _, model, first = extended(kind)
+    second = extend_vocabulary(first.tokenizer, model, SCRIPT, 60)
+    assert len(second.pieces) > 0
+    assert model.get_input_embeddings().num_embeddings == len(second.tokenizer)
+    ids = [cut(second.tokenizer, text) for text in SCRIPT]
+    assert all(second.tokenizer.unk_token_id not in row for row in ids)
+    unknown = any(first.tokenizer.unk_token_id in cut(first.tokenizer, text) for text in SCRIPT)
+    assert unknown or sum(map(len, ids)) < sum(len(cut(first.tokenizer, text)) for text in SCRIPT)
+
+
+@kinds
+def test_odd_text(kind: str) -> None:
+    old = TOKENIZERS[kind]()
+    found = extend_vocabulary(old, masked_lm("bert", len(old)), [*NEW, *ODD], 80)
+    for piece in found.pieces:
+        piece.encode()
+        assert piece not in ("[MASK]", "")
+    assert cut(found.tokenizer, "[MASK]") == cut(old, "[MASK]")
+    assert cut(found.tokenizer, "me gusta")[0] == old.cls_token_id
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_unigram_scores(scale: float) -> None:
+    """Old scores stay; new ones are no lower than the lowest, which the cost of unknown characters hangs on."""
+    old = unigram(scale=scale)
+    found = extend_vocabulary(old, masked_lm("bert", len(old)), NEW, 60)
+    before, after = (
+        json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"] for tokenizer in (old, found.tokenizer)
+    )
+    assert after[: len(before)] == before
+    assert after[len(before)][0] == "[MASK]"
+    scores = [score for _, score in after[len(before) + 1 :]]
+    assert scores == sorted(scores, reverse=True)
+    assert min(scores) >= min(score for _, score in before)
+
+
+def test_no_merge_leads_to_an_old_piece() -> None:
+    """Of "abc" the old merges make "a bc", though there is a piece "abc": it stays so."""
+    pieces = ["[PAD]", "[UNK]", "a", "b", "c", "d", "bc", "ab", "abc"]
+    merges = [("b", "c"), ("a", "b"), ("ab", "c")]
+    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    old = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
+    found = extend_vocabulary(old, tiny_model("bert"), ["abc abc abc abd abd"], 5)
+    assert found.pieces == ("abd",)
+    assert found.origins == ((7, 5),)
+    assert old.tokenize("abc abd") == ["a", "bc", "ab", "d"]
+    assert found.tokenizer.tokenize("abc abd") == ["a", "bc", "abd"]
+
+
+def best_pair(words: list[tuple[list[str], int]]) -> tuple[tuple[str, str], int] | None:
+    counts = Counter(pair for word, count in words for pair in pairwise(word) for _ in range(count))
+    return min(counts.items(), key=lambda item: (-item[1], item[0]), default=None)
+
+
+def merges_by_counting(words: list[tuple[list[str], int]]) -> Iterator[tuple[str, str]]:
+    """Sennrich 2016, algorithm 1, counted anew at each step."""
+    while (best := best_pair(words)) is not None and best[1] >= 2:
+        pair = best[0]
+        yield pair
+        merged = []
+        for word, count in words:
+            rest, done = list(word), []
+            while rest:
+                both = tuple(rest[:2]) == pair
+                done.append("".join(pair) if both else rest[0])
+                rest = rest[2:] if both else rest[1:]
+            merged.append((done, count))
+        words = merged
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merges_against_counting(seed: int) -> None:
+    draw = random.Random(seed)
+    words = [("".join(draw.choices("abc", k=draw.randrange(1, 9))), draw.randrange(1, 4)) for _ in range(13)]
+    start = [(list(word), count) for word, count in words]
+    found = [(merge.left, merge.right) for merge in learn_merges(start, lambda left, right: left + right)]
+    assert found == list(merges_by_counting(start))
+    assert [word for word, _ in start] == [list(word) for word, _ in words], "an input was written to"
+
+
+def test_cutting_as_word_piece_does() -> None:
+    old = word_piece()
+    vocabulary = old.get_vocab()
+    for text in {word for line in [*OLD, *NEW] for word in line.split()}:
+        ids = old(text, add_special_tokens=False)["input_ids"]
+        assert list(_longest_first(text, "##", vocabulary)) == [i for i in ids if i != old.unk_token_id]
+
+
+def test_a_tokenizer_of_special_pieces_alone() -> None:
+    """Every word is unknown, and there is no piece but special ones to start from: their mean it is."""
+    core = Tokenizer(models.WordPiece({"[PAD]": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    old = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
+    model = tiny_model("bert", vocab_size=2)
+    rows = model.get_input_embeddings().weight.detach().clone()
+    found = extend_vocabulary(old, model, NEW, 60)
+    assert found.tokenizer.tokenize("abana") == ["abana"]
+    assert not any(found.origins)
+    torch.testing.assert_close(model.get_input_embeddings().weight[2:], rows.mean(0).expand(len(found.pieces), -1))
+
+
+def test_a_word_that_was_known_stays_known() -> None:
+    """Greedy cutting would take "ab" and be left with "c", which no piece of its own continues."""
+    names = {"pad": "[PAD]", "unk": "[UNK]"}
+    vocabulary = ["[PAD]", "[UNK]", "a", "b", "##b", "##bc"]
+    core = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    old = PreTrainedTokenizerFast(tokenizer_object=core, **{f"{name}_token": piece for name, piece in names.items()})
+    found = extend_vocabulary(old, tiny_model("bert"), ["ab ab ab"], 3)
+    assert found.tokenizer.tokenize("abc") == ["ab", "##c"]
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"size": 0}, ValueError, r"^size must be a positive integer, got 0$"),
+        ({"size": 2.5}, ValueError, r"^size must be a positive integer, got 2.5$"),
+        ({"size": 5}, ValueError, r"^size must leave room for the \d+ characters of the texts, got 5$"),
+        ({"texts": []}, ValueError, r"^texts must hold a word, got none$"),
+        ({"texts": ["", " ", "\ud800"]}, ValueError, r"^texts must hold a word, got none$"),
+        ({"texts": "abana"}, TypeError, r"^texts must be several strings, got the string 'abana'$"),
+        ({"texts": ["a", 3]}, TypeError, r"^texts\[1\] must be a string, got int$"),
+        ({"model": nn.Linear(2, 2)}, TypeError, r"^model must be of transformers, got Linear$"),
+        ({"tokenizer": None}, TypeError, r"^tokenizer must be a fast one of transformers, got NoneType$"),
+        ({"pad_to_multiple_of": 0}, ValueError, r"^pad_to_multiple_of must be a positive integer, got 0$"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["word-piece", "unigram"])
+def test_bad_input(kind: str, change: dict, error: type[Exception], text: str) -> None:
+    old = TOKENIZERS[kind]()
+    model = masked_lm("bert", len(old))
+    arguments = {"tokenizer": old, "model": model, "texts": NEW, "size": 60, **change}
+    with pytest.raises(error, match=text):
+        extend_vocabulary(**arguments)
+    assert model.get_input_embeddings().num_embeddings == len(old)
+
+
+def test_a_model_of_another_tokenizer() -> None:
+    old = word_piece()
+    with pytest.raises(
+        ValueError, match=rf"^model must have a row for each of the tokenizer's {len(old)} pieces, got 11$"
+    ):
+        extend_vocabulary(old, masked_lm("bert", 11), NEW, 60)
+
+
+def test_other_tokenizers_are_refused(tmp_path) -> None:
+    with pytest.raises(TypeError, match=r"^tokenizer must be a fast one of transformers, got XLMTokenizer$"):
+        extend_vocabulary(slow_tokenizer(tmp_path), tiny_model("bert", vocab_size=60), NEW, 60)
+    core = Tokenizer(models.WordLevel({"[UNK]": 0, "me": 1}, unk_token="[UNK]"))
+    words = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
+    with pytest.raises(
+        ValueError, match=r"^tokenizer must have a model of the kinds WordPiece, Unigram, BPE, got WordLevel$"
+    ):
+        extend_vocabulary(words, tiny_model("bert"), NEW, 60)
