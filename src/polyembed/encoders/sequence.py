@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability
 from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed._transformer import TransformerStack
+from polyembed.encoders._bilstm import bidirectional, reorder, reversal
 from polyembed.functional.masking import select_valid, valid_first
 
 
@@ -193,14 +194,11 @@ class LSTMSequenceEncoder(SequenceEncoder):
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         order = valid_first(mask)  # words to the front: a state that comes after the last word matters to none
-        states = _reorder(select_valid(x, mask), order)
-        place, length = torch.arange(x.shape[1], device=x.device), mask.sum(1, keepdim=True)
-        reverse = torch.where(place < length, length - 1 - place, place)  # its own inverse
+        states = reorder(select_valid(x, mask), order)
+        reverse = reversal(mask.sum(1), x.shape[1])
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
-            states = self.dropout(states)
-            backward_states = _reorder(_run(backwards, _reorder(states, reverse)), reverse)
-            states = torch.cat([_run(forwards, states), backward_states], dim=-1)
-        states = self.dropout(_reorder(states, order.argsort(1)))
+            states = bidirectional(self.dropout(states), reverse, _weights(forwards), _weights(backwards))
+        states = self.dropout(reorder(states, order.argsort(1)))
         return torch.where(mask[..., None], states, 0.0)
 
     def get_config(self) -> dict[str, Any]:
@@ -216,18 +214,5 @@ class LSTMSequenceEncoder(SequenceEncoder):
         return repr_call(self, **self.get_config())
 
 
-def _run(lstm: nn.Module, x: Tensor) -> Tensor:
-    """Run one direction of one layer; in float32 on a CPU, whose oneDNN has no LSTM in half precision."""
-    states: Tensor
-    if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
-        with torch.autocast("cpu", enabled=False):
-            wide = {name: parameter.float() for name, parameter in lstm.named_parameters()}
-            states = torch.func.functional_call(lstm, wide, (x.float(),))[0].to(x.dtype)
-    else:
-        states = lstm(x)[0]
-    return states
-
-
-def _reorder(x: Tensor, order: Tensor) -> Tensor:
-    """Take each row's positions in the given order."""
-    return x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
+def _weights(lstm: nn.Module) -> list[Tensor]:
+    return [getattr(lstm, f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]

@@ -3,8 +3,10 @@
 from polyembed.text.character_transliterator import CharacterTransliterator
 from polyembed.text.error_rate import character_error_rate, fold_devanagari
 from polyembed.text.hinglish import HINGLISH_WORDS
+from polyembed.text.laser_tokenizers import FastBPETokenizer, LaserTokenizer, SentencePieceTokenizer
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
+from polyembed.text.piece_dictionary import PieceDictionary
 from polyembed.text.pieces import Pieces, align_words
 from polyembed.text.romanize import social_romanizations, synthetic_pairs
 from polyembed.text.spelling import CharacterSpelling, PieceSpelling, Spelling
@@ -23,11 +25,15 @@ __all__ = [
     "CharacterSpelling",
     "CharacterTransliterator",
     "DictionaryTransliterator",
+    "FastBPETokenizer",
+    "LaserTokenizer",
     "Lexicon",
     "Normalizer",
+    "PieceDictionary",
     "PieceSpelling",
     "Pieces",
     "SchemeTransliterator",
+    "SentencePieceTokenizer",
     "Spelling",
     "Transliterator",
     "WordPrior",

@@ -98,7 +98,7 @@ def align_words(
         ([[1, 2, 3]], [[0, 1, 1]])
     """
     check_choice("overflow", overflow, OVERFLOW)
-    _check_words(sentences)
+    check_sentences(sentences)
     special = special_pieces(tokenizer)
     limit = piece_limit(tokenizer) if max_length is None else max_length
     if limit is not None:
@@ -123,16 +123,29 @@ def align_words(
             index += [number] * len(pieces)
         rows.append([*ids, *special.after])
         owners.append([*index, *[-1] * len(special.after)])
-    width = max(map(len, rows), default=0)
-    pad = _padding_id(tokenizer)
+    return lay_out(rows, owners, padding_id=_padding_id(tokenizer))
 
-    def padded(lists: list[list[int]], filler: int) -> Tensor:
+
+def lay_out(rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], *, padding_id: int) -> Pieces:
+    """Pad lists of piece ids, and of the words that they belong to, into one batch.
+
+    Args:
+        rows: Ids of the pieces of each sentence.
+        owners: The words that they belong to, -1 for special pieces.
+        padding_id: What fills up shorter rows.
+
+    Returns:
+        Pieces on the CPU.
+    """
+    width = max(map(len, rows), default=0)
+
+    def padded(lists: Sequence[Sequence[int]], filler: int) -> Tensor:
         filled = [[*items, *[filler] * (width - len(items))] for items in lists]
         return torch.tensor(filled, dtype=torch.int64).reshape(len(lists), width)
 
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
     mask = torch.arange(width) < lengths[:, None]
-    return Pieces(padded(rows, pad), mask, padded(owners, -1))
+    return Pieces(padded(rows, padding_id), mask, padded(owners, -1))
 
 
 def special_pieces(tokenizer: Any) -> SpecialPieces:
@@ -172,7 +185,8 @@ def piece_limit(tokenizer: Any) -> int | None:
     return None if limit is None or limit > UNLIMITED else int(limit)
 
 
-def _check_words(sentences: Sequence[Sequence[str]]) -> None:
+def check_sentences(sentences: Sequence[Sequence[str]]) -> None:
+    """Require lists of words."""
     for row, words in enumerate(sentences):
         if isinstance(words, str):
             raise TypeError(must(f"sentences[{row}]", "be a list of words", f"the string {words!r}"))
@@ -183,7 +197,7 @@ def _check_words(sentences: Sequence[Sequence[str]]) -> None:
 
 def _cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
     """Cut each word by itself; what the tokenizer cannot take or drops has no pieces."""
-    sound = [word for word in words if word and _is_text(word)]
+    sound = [word for word in words if word and is_text(word)]
     if not sound:
         cut = []
     elif _is_sentencepiece(tokenizer):
@@ -201,7 +215,8 @@ def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> lis
     return ids
 
 
-def _is_text(word: str) -> bool:
+def is_text(word: str) -> bool:
+    """Tell whether a string can be written down: a lone surrogate cannot."""
     try:
         word.encode()
     except UnicodeEncodeError:
