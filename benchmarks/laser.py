@@ -3,9 +3,9 @@
     python benchmarks/laser.py [--device cuda] [--sentences 1000] [--runs 3] [--threads 1]
 
 An encoder of the released size (five layers, 512 a direction) with random weights: the work does not depend on the
-numbers. Sentences are of natural length: Spanish text cut by a SentencePiece model of 8,000 pieces where the data folder
-is there, lengths drawn like them elsewhere. Batches hold sentences of like length. Every batch goes through all systems,
-one after the other, in an order that turns; a run's time is the sum over batches. No gradients.
+numbers. Sentences are of natural length: Spanish text cut by a SentencePiece model of 8,000 pieces where the data
+folder is there, lengths drawn like them elsewhere. Batches hold sentences of like length. Every batch goes through all
+systems, one after the other, in an order that turns; a run's time is the sum over batches. No gradients.
 """
 
 import argparse

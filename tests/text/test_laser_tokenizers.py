@@ -105,11 +105,11 @@ def test_punctuation_is_normalised_before_the_merges() -> None:
 
 
 def test_whole_sentences_go_through_moses() -> None:
-    dictionary = PieceDictionary.from_pieces(["me", "song", ",", "!", "(", ")"])
+    dictionary = PieceDictionary.from_pieces(["me", "song", ",", "!", "(", ")", "&"])
     merges = [("m", "e</w>"), ("s", "o"), ("n", "g</w>"), ("so", "ng</w>")]
-    cut = FastBPETokenizer(merges, dictionary).cut_text("Me, (song)!")
-    assert dictionary.ids(["me", ",", "(", "song", ")", "!"]) == cut.ids
-    assert cut.owners == [0, 1, 2, 3, 4, 5]
+    cut = FastBPETokenizer(merges, dictionary).cut_text("Me, (song) & !")
+    assert dictionary.ids(["me", ",", "(", "song", ")", "&", "!"]) == cut.ids
+    assert cut.owners == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_the_rules_of_a_language() -> None:
@@ -241,6 +241,12 @@ def test_real_models_take_any_word(data_folder) -> None:
     assert pieces.piece_ids[0, pieces.word_index[0] == 5].tolist()[-1] == tokenizer.dictionary.unknown_id
     assert not (pieces.piece_ids[0, :-1] == tokenizer.dictionary.end_id).any(), "no text ends a sentence"
     tokenizer.text_pieces(words)
+
+
+def test_punctuation_is_normalised_before_sentencepiece(data_folder) -> None:
+    tokenizer = real(data_folder, "eswiki")
+    assert tokenizer.cut_word("“hola”") == tokenizer.cut_word('"hola"')
+    assert tokenizer.cut_text("la “hola” …") == tokenizer.cut_text('la "hola" ...')
 
 
 def test_case_may_be_kept(data_folder) -> None:
