@@ -19,6 +19,7 @@ SCRIPTS = {
     "embedding_speed.py": ["--device", "{device}"],
     "ensemble_speed.py": ["--device", "{device}"],
     "fusion.py": ["--device", "{device}"],
+    "laser.py": ["--device", "{device}"],
     "metaxl_step.py": ["--device", "{device}"],
 }
 

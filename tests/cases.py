@@ -8,7 +8,7 @@ import torch
 from contracts import Batch, Case
 from tiny_models import VOCABULARY, word_piece_tokenizer
 from torch import Tensor, nn
-from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_lexicon
+from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexicon
 
 import polyembed as pe
 from polyembed.text import PairedPieces, WordPrior
@@ -479,9 +479,54 @@ def character_encoder() -> pe.CharacterWordEncoder:
     return pe.CharacterWordEncoder(encoder, pe.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word")
 
 
+def laser_encoder(num_layers: int = 2, **options: Any) -> pe.LaserEncoder:
+    return pe.LaserEncoder(23, 4, 3, num_layers=num_layers, **options)
+
+
+def token_ids(rows: int, width: int) -> Batch:
+    """Ids of pieces under the name that `LaserEncoder` has for them."""
+    batch = words_of_pieces(rows, width)
+    return {"token_ids": batch["ids"], "mask": batch["mask"]}
+
+
+def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **options: Any) -> Case:
+    wrong = (
+        (
+            lambda batch: {**batch, "token_ids": batch["token_ids"].double()},
+            TypeError,
+            r"^token_ids must be int64 or int32, got torch.float64$",
+        ),
+        (
+            lambda batch: {**batch, "token_ids": batch["token_ids"][0]},
+            ValueError,
+            r"^token_ids must have the axes \(batch, piece\), got shape \(4,\)$",
+        ),
+        (
+            lambda batch: {**batch, "token_ids": batch["token_ids"] + 23},
+            ValueError,
+            r"^token_ids must lie in \[0, 23\), got others$",
+        ),
+    )
+    build = lambda: laser_encoder(dictionary=toy_bpe_tokenizer().dictionary)  # noqa: E731
+    return Case(name, build, token_ids, call, padded=("token_ids",), wrong=wrong, exceptions=LSTM, **options)
+
+
+def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) -> Case:
+    """Words of two pieces, the last one of a row perhaps of one."""
+
+    def call(module: nn.Module, batch: Batch) -> Tensor:
+        mask = batch["mask"]
+        index = torch.where(mask, (mask.int().cumsum(1) - 1).div(2, rounding_mode="floor"), -1)
+        return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+
+    exceptions = {BOOL: "its mask is called piece_mask", **exceptions}
+    return Case(name, build, words_of_pieces, call, padded=("ids",), wordwise=True, exceptions=exceptions)
+
+
 SMALLEST = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 5}
 CHARACTERS = {"hidden_size": 4, "num_layers": 1, "num_heads": 2, "readout_size": 5, "num_places": 3}
 LSTM = {COMPILE: "torch compiles no LSTM"}
+GRU = {COMPILE: "torch compiles no GRU"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
 TRANSFORMER_SOFTMAX = tagger(
     encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES), decoder=lambda: pe.SoftmaxDecoder(4, len(TAGS))
@@ -547,6 +592,28 @@ CASES: list[Case] = [
         },
     ),
     speller("Char2Subword", lambda: pe.Char2Subword("abcdefg", 5, **CHARACTERS)),
+    laser_states("LaserEncoder", lambda module, batch: module(**batch)),
+    laser_states(
+        "LaserEncoder.states", lambda module, batch: torch.cat(module.hidden_states(**batch), -1), wordwise=True
+    ),
+    laser_words("BPEBow", lambda: pe.BPEBow(laser_encoder().embed_tokens, toy_bpe_tokenizer())),
+    laser_words("BPEGRU", lambda: pe.BPEGRU(laser_encoder().embed_tokens, hidden_size=3), **GRU),
+    laser_words(
+        "BPEGRU.both",
+        lambda: pe.BPEGRU(laser_encoder().embed_tokens, hidden_size=1, bidirectional=True, freeze="embeddings"),
+        **GRU,
+    ),
+    laser_words("LaserTop", lambda: pe.LaserTop(laser_encoder(), toy_bpe_tokenizer()), **LSTM),
+    laser_words("LaserTop.frozen", lambda: pe.LaserTop(laser_encoder(), freeze="all"), **LSTM),
+    laser_words("LaserElmo", lambda: pe.LaserElmo(laser_encoder(3), freeze="embeddings"), **LSTM),
+    Case(
+        "LaserSentences",
+        lambda: pe.LaserSentences(laser_encoder(), toy_bpe_tokenizer()),
+        words_of_pieces,
+        lambda module, batch: module(pe.Pieces(batch["ids"], batch["mask"], torch.full_like(batch["ids"], -1))),
+        padded=("ids",),
+        exceptions=LSTM,
+    ),
     fusion("LastLayer", pe.LastLayer),
     fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
     fusion("ScalarMix", lambda: pe.ScalarMix(3)),

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from polyembed import CharCNN, Lexicon, Pieces
+from polyembed import CharCNN, FastBPETokenizer, Lexicon, PieceDictionary, Pieces
 from polyembed._pretrained import Configurable, repr_call
 from polyembed.data import TaggedSentence
 
@@ -99,6 +99,15 @@ class ToyWordEncoder(Configurable, nn.Module):
 
     def get_config(self) -> dict[str, Any]:
         return {"embedding_dim": self.embedding_dim, "num_pieces": self.pieces.num_pieces}
+
+
+def toy_bpe_tokenizer() -> FastBPETokenizer:
+    """Byte pairs of the toy words, 23 pieces in all."""
+    merges = ["m e</w>", "g u", "s t", "gu st", "t h", "a t</w>", "th at</w>", "s o", "n g</w>", "so ng</w>"]
+    pieces = ["me", "gu@@", "gust@@", "st@@", "a", "that", "song", "so@@", "ng", "y", "c@@", "a@@", "n@@"]
+    pieces += ["v@@", "e", "ng@@", "s@@", "x", "é"]
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    return FastBPETokenizer(pairs, PieceDictionary.from_pieces(pieces))
 
 
 def toy_lexicon() -> Lexicon:

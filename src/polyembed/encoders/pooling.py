@@ -65,6 +65,10 @@ def pool_words(
     words, count = (index + starts).flatten(), batch * (num_words + 1)
     rows = hidden.flatten(0, 1).to(torch.promote_types(hidden.dtype, torch.float32))
     if pooling == "max":
+        if not torch.is_grad_enabled():
+            none = rows.new_zeros(count, dim)
+            top = none.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax", include_self=False)
+            return top.view(batch, num_words + 1, dim)[:, :num_words].to(hidden.dtype)
         rows = _share_of_max(rows, words, count)
     total = _sums(rows, words, count)
     if pooling == "mean":

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability
 from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed._transformer import TransformerStack
+from polyembed.encoders._bilstm import bidirectional, reorder, reversal
 from polyembed.functional.masking import select_valid, valid_first
 
 
@@ -57,6 +58,7 @@ class TransformerSequenceEncoder(SequenceEncoder):
         num_heads: Heads of each layer.
         feed_forward_size: The width inside each feed-forward network.
         dropout: The probability of dropping: inputs, inside the feed-forward network, and each layer's updates.
+        input_dropout: The probability of dropping a number of a word's vector before the linear map.
         attention_dropout: The probability of dropping an attention weight.
         norm_first: Whether the norm comes before each block (and once at the end) or after its residual.
 
@@ -83,12 +85,15 @@ class TransformerSequenceEncoder(SequenceEncoder):
         num_heads: int = 4,
         feed_forward_size: int = 400,
         dropout: float = 0.1,
+        input_dropout: float = 0.0,
         attention_dropout: float = 0.0,
         norm_first: bool = True,
     ) -> None:
         check_positive(input_size=input_size)
+        check_probability(input_dropout=input_dropout)
         super().__init__()
         self.input_size = input_size
+        self.input_dropout = nn.Dropout(input_dropout)
         self.options: dict[str, Any] = {
             "hidden_size": hidden_size,
             "num_layers": num_layers,
@@ -119,12 +124,12 @@ class TransformerSequenceEncoder(SequenceEncoder):
             Vectors in context, zeros at masked positions.
         """
         self.check_inputs(x, mask)
-        encoded: Tensor = self.transformer(self.projection(select_valid(x, mask)), mask)
+        encoded: Tensor = self.transformer(self.projection(self.input_dropout(select_valid(x, mask))), mask)
         return encoded
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"input_size": self.input_size, **self.options}
+        return {"input_size": self.input_size, "input_dropout": self.input_dropout.p, **self.options}
 
     def __repr__(self) -> str:
         return repr_call(self, **self.get_config())
@@ -193,14 +198,11 @@ class LSTMSequenceEncoder(SequenceEncoder):
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         order = valid_first(mask)  # words to the front: a state that comes after the last word matters to none
-        states = _reorder(select_valid(x, mask), order)
-        place, length = torch.arange(x.shape[1], device=x.device), mask.sum(1, keepdim=True)
-        reverse = torch.where(place < length, length - 1 - place, place)  # its own inverse
+        states = reorder(select_valid(x, mask), order)
+        reverse = reversal(mask.sum(1), x.shape[1])
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
-            states = self.dropout(states)
-            backward_states = _reorder(_run(backwards, _reorder(states, reverse)), reverse)
-            states = torch.cat([_run(forwards, states), backward_states], dim=-1)
-        states = self.dropout(_reorder(states, order.argsort(1)))
+            states = bidirectional(self.dropout(states), reverse, _weights(forwards), _weights(backwards))
+        states = self.dropout(reorder(states, order.argsort(1)))
         return torch.where(mask[..., None], states, 0.0)
 
     def get_config(self) -> dict[str, Any]:
@@ -216,18 +218,5 @@ class LSTMSequenceEncoder(SequenceEncoder):
         return repr_call(self, **self.get_config())
 
 
-def _run(lstm: nn.Module, x: Tensor) -> Tensor:
-    """Run one direction of one layer; in float32 on a CPU, whose oneDNN has no LSTM in half precision."""
-    states: Tensor
-    if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
-        with torch.autocast("cpu", enabled=False):
-            wide = {name: parameter.float() for name, parameter in lstm.named_parameters()}
-            states = torch.func.functional_call(lstm, wide, (x.float(),))[0].to(x.dtype)
-    else:
-        states = lstm(x)[0]
-    return states
-
-
-def _reorder(x: Tensor, order: Tensor) -> Tensor:
-    """Take each row's positions in the given order."""
-    return x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
+def _weights(lstm: nn.Module) -> list[Tensor]:
+    return [getattr(lstm, f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]

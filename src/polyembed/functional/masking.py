@@ -62,7 +62,7 @@ def masked_max(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] 
     """
     check_mask(mask, x.shape[:-1])
     if x.shape[-2] == 0:
-        return x.new_zeros((*x.shape[:-2], x.shape[-1]))
+        return x.sum(-2)
     if mask is None:
         return x.amax(-2)
     top = torch.where(mask[..., None], x, torch.finfo(x.dtype).min).amax(-2)

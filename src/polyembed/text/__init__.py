@@ -3,9 +3,16 @@
 from polyembed.text.character_transliterator import CharacterTransliterator
 from polyembed.text.error_rate import character_error_rate, fold_devanagari
 from polyembed.text.hinglish import HINGLISH_WORDS
+from polyembed.text.laser_tokenizers import (
+    FastBPETokenizer,
+    LaserTokenizer,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
 from polyembed.text.pairs import PairedPieces, align_pairs
+from polyembed.text.piece_dictionary import PieceDictionary
 from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces
 from polyembed.text.pieces import Pieces, align_words
 from polyembed.text.romanize import social_romanizations, synthetic_pairs
@@ -26,13 +33,17 @@ __all__ = [
     "CharacterSpelling",
     "CharacterTransliterator",
     "DictionaryTransliterator",
+    "FastBPETokenizer",
+    "LaserTokenizer",
     "Lexicon",
     "Normalizer",
     "PairedPieces",
+    "PieceDictionary",
     "PieceSpelling",
     "PieceSurface",
     "Pieces",
     "SchemeTransliterator",
+    "SentencePieceTokenizer",
     "Spelling",
     "Transliterator",
     "WordPrior",
@@ -41,6 +52,7 @@ __all__ = [
     "character_error_rate",
     "fold_devanagari",
     "misspell",
+    "open_sentencepiece",
     "piece_surfaces",
     "social_romanizations",
     "synthetic_pairs",

@@ -187,7 +187,7 @@ def check_words(sentences: Sequence[Sequence[str]], *, name: str = "sentences", 
 
 def cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
     """Cut each word by itself; what the tokenizer cannot take or drops has no pieces."""
-    sound = [word for word in words if word and _is_text(word)]
+    sound = [word for word in words if word and is_text(word)]
     if not sound:
         cut = []
     elif is_sentencepiece(tokenizer):
@@ -205,7 +205,8 @@ def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> lis
     return ids
 
 
-def _is_text(word: str) -> bool:
+def is_text(word: str) -> bool:
+    """Tell whether a string can be written down: a lone surrogate cannot."""
     try:
         word.encode()
     except UnicodeEncodeError:

@@ -3,6 +3,7 @@
 from polyembed.vectors.bpemb import BPEmbVectors
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.joined import JoinedVectors
+from polyembed.vectors.laser import LaserFiles, fetch_laser, read_merges, read_piece_dictionary, read_pieces
 from polyembed.vectors.mapped import MappedVectors, OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
 from polyembed.vectors.textfile import TextVectors
@@ -11,8 +12,13 @@ __all__ = [
     "BPEmbVectors",
     "FastTextVectors",
     "JoinedVectors",
+    "LaserFiles",
     "MappedVectors",
     "OrthogonalMapping",
     "TextVectors",
     "WordVectors",
+    "fetch_laser",
+    "read_merges",
+    "read_piece_dictionary",
+    "read_pieces",
 ]

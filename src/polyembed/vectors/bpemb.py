@@ -2,21 +2,14 @@
 
 import os
 import re
-import shutil
-import ssl
-import tarfile
-import tempfile
-import urllib.request
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from http.client import HTTPException
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
 from polyembed._checks import check_file, check_positive, must, require
+from polyembed.vectors._download import DOWNLOAD_ERRORS, download
 from polyembed.vectors.protocol import FileSource, Rows
 from polyembed.vectors.textfile import TextVectors
 
@@ -26,7 +19,6 @@ VECTORS_NAME = "{lang}/{lang}.wiki.bpe.vs{vocab_size}.d{dim}.w2v.bin"
 LANGUAGE = re.compile(r"[a-z0-9_-]+")
 DIGIT = re.compile(r"\d")
 MAX_HEADER = 64  # bytes
-TIMEOUT = 60  # seconds without an answer
 
 
 class BPEmbVectors(FileSource):
@@ -292,39 +284,10 @@ def _download(lang: str, vocab_size: int, dim: int, cache_dir: Path) -> tuple[Pa
         if path.exists():
             continue
         try:
-            _fetch(url, path)
-        except (OSError, EOFError, HTTPException, tarfile.TarError, zlib.error) as error:
+            download(url, path)
+        except DOWNLOAD_ERRORS as error:
             rule = f"name a language that BPEmb has with vocab_size {vocab_size} and dim {dim}, within reach"
             advice = f"Fetch {urls[0]} and {urls[1]} by other means, unpack the latter"
             call = "open them with BPEmbVectors(model_file=..., vectors_file=...)"
             raise FileNotFoundError(must("lang", rule, f"{lang!r} ({error}). {advice}, and {call}")) from error
     return paths[0], paths[1]
-
-
-def _fetch(url: str, path: Path) -> None:
-    """Download a file, or the only file of a .tar.gz, so that `path` is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
-        fetched, unpacked = Path(folder, "fetched"), Path(folder, "unpacked")
-        with urllib.request.urlopen(url, timeout=TIMEOUT, context=ssl.create_default_context()) as response:
-            length = response.headers.get("Content-Length")
-            with fetched.open("wb") as file:
-                shutil.copyfileobj(response, file)
-        if length is not None and fetched.stat().st_size != int(length):
-            raise ConnectionError(f"{url} ended after {fetched.stat().st_size} of {length} bytes")
-        if url.endswith(".tar.gz"):
-            with _only_member(fetched) as member, unpacked.open("wb") as file:
-                shutil.copyfileobj(member, file)
-            fetched = unpacked
-        fetched.replace(path)
-
-
-@contextmanager
-def _only_member(archive: Path) -> Iterator[IO[bytes]]:
-    """Open the one file of an archive; its name and folder do not matter."""
-    with tarfile.open(archive) as tar:
-        members = [member for member in tar if member.isfile()]
-        member = tar.extractfile(members[0]) if len(members) == 1 else None
-        if member is None:
-            raise tarfile.ReadError(f"{len(members)} files in the archive instead of one")
-        yield member
