@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from _encoder import add_encoder_arguments, find_model
+from _encoder import add_encoder_arguments, find_model, load_encoder
 
 import polyembed as pe
 from polyembed.analysis import cloud_distances, plot_clouds, representations
@@ -104,12 +104,7 @@ def languages_as_tags(sentences: Sentences) -> Sentences:
 
 def head_score(task: Task, folder: str, arguments: argparse.Namespace, seed: int) -> float:
     """Train a head over the frozen encoder; the epoch is chosen on dev. Gives the score on test."""
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=RECIPE["adaptation"]["max_length"])
-    encoder = pe.PretrainedWordEncoder(
-        AutoModel.from_pretrained(folder), tokenizer, freeze="all", overflow="truncate"
-    )  # fmt: skip
+    encoder = load_encoder(folder, RECIPE["adaptation"]["max_length"], freeze="all")
     torch.manual_seed(seed)
     parts = tuple([sentence for sentence in part if len(sentence.words)] for part in task.parts)
     if task.sentiment:
@@ -150,9 +145,7 @@ def frequent_words(mix: Mix, language: str, count: int) -> list[list[str]]:
 
 def word_clouds(folder: str, mix: Mix, arguments: argparse.Namespace) -> dict[str, torch.Tensor]:
     """Encode each language's words, each alone: the vectors of ``[CLS]`` at the last layer."""
-    from transformers import AutoModel, AutoTokenizer
-
-    encoder = pe.PretrainedWordEncoder(AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder))
+    encoder = load_encoder(folder, RECIPE["adaptation"]["max_length"])
     encoder.to(arguments.device)
     last = encoder.model.config.num_hidden_layers
     clouds = {}
