@@ -15,6 +15,7 @@ from torch import nn
 from toys import SENTENCES, ToyWordEncoder, own_words, toy_lexicon
 
 import polyembed as pe
+from polyembed import metrics
 from polyembed.data import TaggedSentence
 from polyembed.functional import cross_entropy
 from polyembed.tagging.text_model import to_device
@@ -303,6 +304,23 @@ def test_pairs_are_predicted_in_any_company(build) -> None:
     assert ours.predict([]) == []
 
 
+@pytest.mark.parametrize("kind", [pe.SequenceClassifier, pe.PairClassifier])
+def test_unseen_words_are_read_by_their_letters(kind) -> None:
+    """To the lexicon they are one word; predictions tell them apart, in either text of a pair."""
+    words = [["songs"], ["cuando"], ["canciones"], ["gustas"], ["them"], ["yo"]]
+    model = over_words(kind)
+    ways = [words]
+    if kind is pe.PairClassifier:
+        ways = [[(word, ["me"]) for word in words], [(["me"], word) for word in words]]
+    for texts in ways:
+        most = 0
+        for seed in range(5):
+            torch.manual_seed(seed)
+            nn.init.normal_(model.linear.weight, std=9)
+            most = max(most, len(set(model.predict(texts))))
+        assert most > 1
+
+
 def test_inputs_of_pairs_move() -> None:
     for build in (over_words, over_pieces):
         inputs, mask = build(kind=pe.PairClassifier).encode(PAIRS)
@@ -373,6 +391,24 @@ def test_metrics_of_classifiers() -> None:
     ((gold, predicted),) = seen
     assert gold == [[text.label] for text in DEV]
     assert predicted == [[label] for label in model.predict([text.words for text in DEV])]
+
+
+def test_metrics_by_name() -> None:
+    found = {}
+    for name, metric in (("accuracy", metrics.accuracy), ("macro_f1", metrics.macro_f1)):
+        model = over_words()
+        found[name] = pe.fit(model, TRAIN, DEV, num_train_epochs=1, metric=name).best.score
+        predicted = [[label] for label in model.predict([text.words for text in DEV])]
+        assert found[name] == metric([[text.label] for text in DEV], predicted)
+    assert found["accuracy"] != found["macro_f1"]
+
+
+def test_texts_without_words_are_left_out_of_training(monkeypatch) -> None:
+    model, seen = over_words(), []
+    collate = model.collate
+    monkeypatch.setattr(model, "collate", lambda items: (seen.extend(items), collate(items))[1])
+    pe.fit(model, TRAIN, DEV, num_train_epochs=1)
+    assert sorted(seen) == sorted(text for text in TRAIN if text.words)
 
 
 def test_tweets_with_a_sentiment_are_read_as_they_are() -> None:
