@@ -16,6 +16,9 @@ def dual_linear(kept: Tensor | None, x: Tensor, weight: Tensor, bias: Tensor | N
         x: As in ``F.linear``.
         weight: As in ``F.linear``.
         bias: As in ``F.linear``.
+
+    Returns:
+        A dual number.
     """
     (point, way), (matrix, turn), (shift, push) = (parts(part) for part in (x, weight, bias))
     dtypes = {part.dtype for part in (point, way, matrix, turn, shift, push) if part is not None}

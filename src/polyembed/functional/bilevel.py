@@ -60,8 +60,8 @@ def hypergradient(
       ``(h(theta + e v) - h(theta - e v)) / 2e``: for what has no forward derivative, fused attention kernels first of
       all. Above the cut it is exact, so the kinks of a network of ``phi`` do no harm. The step is
       ``e = 0.1 * eps ** (1 / 3) * |theta| / |v|``, of the machine precision and the norms of what moves below the cut.
-      On a small Transformer no meta-gradient's relative error was above 1e-10 in float64 and 1e-4 in float32. Lower
-      precision is refused.
+      On a small Transformer no meta-gradient's relative error was above 1e-10 in float64 and 1e-4 in float32; on tiny
+      random models of transformers in float64 that of all together was 2e-8, of XLM 2e-6. Lower precision is refused.
     - ``"reverse_over_reverse"``: autograd through the look-ahead; exact, the most memory, and the plainest.
 
     The losses are functions of parameters, by ``torch.func.functional_call`` for example. They are called more than
