@@ -18,6 +18,7 @@ SCRIPTS = {
     "crf.py": ["--runs", "{runs}", "--device", "{device}"],
     "embedding_speed.py": ["--device", "{device}"],
     "ensemble_speed.py": ["--device", "{device}"],
+    "laser.py": ["--device", "{device}"],
     "metaxl_step.py": ["--device", "{device}"],
 }
 

@@ -4,6 +4,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import torch
+
 Vector = list[float]
 Matrix = list[Vector]
 Path = tuple[int, ...]
@@ -310,3 +312,91 @@ def pool_words(pieces: Matrix, word_index: Sequence[int], num_words: int, poolin
         }[pooling]
         found.append([float(reduce(column)) if column else 0.0 for column in columns])
     return found
+
+
+# LASER: the recipe of the released encoder in plain PyTorch (Artetxe and Schwenk 2019), from a checkpoint's layout.
+
+
+def laser_sentences(path: object, sentences: list[list[str]]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Pooled vectors of sentences in pieces, and each sentence's states of the last layer, </s> included."""
+    data = torch.load(path, weights_only=True)
+    sizes, weights, ids = data["params"], data["model"], data["dictionary"]
+    embedding = torch.nn.Embedding.from_pretrained(weights["embed_tokens.weight"])
+    lstm = torch.nn.LSTM(
+        sizes["embed_dim"], sizes["hidden_size"], sizes["num_layers"], bidirectional=sizes["bidirectional"]
+    )
+    lstm.load_state_dict({name.removeprefix("lstm."): w for name, w in weights.items() if name.startswith("lstm.")})
+    rows = [[*(ids.get(piece, ids["<unk>"]) for piece in pieces), ids["</s>"]] for pieces in sentences]
+    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    width = len(rows[order[0]])
+    left = torch.tensor([[ids["<pad>"]] * (width - len(rows[i])) + rows[i] for i in order])
+    lengths = [len(rows[i]) for i in order]
+    right = torch.stack([row.roll(length) for row, length in zip(left, lengths, strict=True)])  # padding to the end
+    packed = torch.nn.utils.rnn.pack_padded_sequence(embedding(right).transpose(0, 1), lengths)
+    with torch.no_grad():
+        states = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], padding_value=sizes["padding_value"])[0]
+    states = states.masked_fill(right.eq(ids["<pad>"]).t()[..., None], -math.inf)
+    back = [order.index(i) for i in range(len(rows))]
+    return states.max(0).values[back], [states[: len(rows[i]), order.index(i)] for i in range(len(rows))]
+
+
+# LASER's states as word vectors: van der Heijden 2019. `forwards[l][t]` and `backwards[l][t]` are states of layer l.
+
+
+def laser_layer(forwards: Matrix, backwards: Matrix, gamma: float) -> Matrix:
+    """Equation 2."""
+    return [
+        [gamma * max(f, b) for f, b in zip(forward, backward, strict=True)]
+        for forward, backward in zip(forwards, backwards, strict=True)
+    ]
+
+
+def laser_elmo(forwards: list[Matrix], backwards: list[Matrix], gamma: float, scores: Vector) -> Matrix:
+    """Equation 3."""
+    weights = softmax(scores)
+    layers = [laser_layer(f, b, gamma) for f, b in zip(forwards, backwards, strict=True)]
+    return [
+        [sum(w * layer[t][i] for w, layer in zip(weights, layers, strict=True)) for i in range(len(layers[0][0]))]
+        for t in range(len(layers[0]))
+    ]
+
+
+def gru(xs: Matrix, weight_in: Matrix, weight_hidden: Matrix, bias_in: Vector, bias_hidden: Vector) -> Matrix:
+    """Each state of a GRU (Cho et al. 2014, in PyTorch's form), gates in the order reset, update, new."""
+    size = len(weight_hidden[0])
+    h, states = [0.0] * size, []
+    for x in xs:
+        a, b = matvec(weight_in, x, bias_in), matvec(weight_hidden, h, bias_hidden)
+        reset = [1 / (1 + math.exp(-(u + v))) for u, v in zip(a[:size], b[:size], strict=True)]
+        update = [1 / (1 + math.exp(-(u + v))) for u, v in zip(a[size:-size], b[size:-size], strict=True)]
+        new = [math.tanh(u + r * v) for u, r, v in zip(a[-size:], reset, b[-size:], strict=True)]
+        h = [(1 - z) * n + z * old for z, n, old in zip(update, new, h, strict=True)]
+        states.append(h)
+    return states
+
+
+def fast_bpe(word: str, merges: list[tuple[str, str]], vocabulary: set[str]) -> list[str]:
+    """Cut one word as fastBPE does: merge, then take apart again what the vocabulary lacks."""
+    pieces = [*word[:-1], word[-1] + "</w>"]
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    while True:
+        pairs = [pair for pair in itertools.pairwise(pieces) if pair in ranks]
+        if not pairs:
+            break
+        best, merged = min(pairs, key=ranks.__getitem__), []
+        while pieces:
+            count = 2 if tuple(pieces[:2]) == best else 1
+            merged.append("".join(pieces[:count]))
+            pieces = pieces[count:]
+        pieces = merged
+    origin = {a + b: (a, b) for a, b in reversed(merges)}
+
+    def name(piece: str) -> str:
+        return piece[:-4] if piece.endswith("</w>") else piece + "@@"
+
+    def apart(piece: str) -> list[str]:
+        if name(piece) in vocabulary or piece not in origin:
+            return [name(piece)]
+        return [part for half in origin[piece] for part in apart(half)]
+
+    return [part for piece in pieces for part in apart(piece)]

@@ -24,6 +24,12 @@ def test_alignment() -> None:
     assert "| three bare products " in printed
 
 
+def test_laser() -> None:
+    printed = run("laser.py", "--sentences", 20, "--batch-size", 7, "--runs", 1, "--hidden-size", 4)
+    assert "| bare nn.LSTM, padded " in printed
+    assert "word vectors (LaserTop) over a bare LSTM: " in printed
+
+
 def test_protocols(data_folder: Path, tmp_path: Path) -> None:
     sizes = ["--sentences", 40, "--dev", 10, "--test", 30, "--epochs", 1, "--seeds", 1, "--lines", 200, "--dim", 10]
     printed = run("protocols.py", "--protocol", "zero_shot", *sizes, "--cache", tmp_path)

@@ -121,6 +121,20 @@ def test_attention_dropout_only_in_training(x: Tensor) -> None:
     assert not torch.equal(encoder(x), encoder(x))
 
 
+def test_input_dropout_only_in_training(x: Tensor) -> None:
+    encoder = transformer(dropout=0.0, input_dropout=0.5)
+    assert torch.equal(encoder(x), transformer_like(encoder)(x))
+    encoder.train()
+    assert not torch.equal(encoder(x), encoder(x))
+
+
+def transformer_like(encoder: pe.TransformerSequenceEncoder) -> pe.TransformerSequenceEncoder:
+    """The same without dropout."""
+    other = transformer(dropout=0.0)
+    other.load_state_dict(encoder.state_dict())
+    return other
+
+
 def test_sizes() -> None:
     assert transformer().embedding_dim == 6
     assert lstm().embedding_dim == 10
@@ -135,5 +149,7 @@ def test_wrong_constructions() -> None:
         pe.LSTMSequenceEncoder(2.5)
     with pytest.raises(ValueError, match=r"^dropout must lie in \[0, 1\), got 1$"):
         pe.LSTMSequenceEncoder(3, dropout=1)
+    with pytest.raises(ValueError, match=r"^input_dropout must lie in \[0, 1\), got 1.0$"):
+        pe.TransformerSequenceEncoder(3, input_dropout=1.0)
     with pytest.raises(ValueError, match=r"^attention_dropout must lie in \[0, 1\), got -0.1$"):
         pe.TransformerSequenceEncoder(3, attention_dropout=-0.1)

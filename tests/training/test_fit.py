@@ -84,6 +84,17 @@ def test_stops_when_stale() -> None:
     assert result.best.number == 2
 
 
+def test_stops_after_decreases_in_a_row() -> None:
+    """Each epoch below the one before; an equal score, or a better one, starts the count anew."""
+    rising = (0.9, 0.5, 0.6, 0.4, 0.4, 0.3, 0.2, 0.9)
+    result = fit(build(), toy_corpus(), DEV, max_decreases=2, metric=scores(*rising), num_train_epochs=8)
+    assert (len(result.history), result.best.number) == (7, 1)
+    once = fit(build(), toy_corpus(), DEV, max_decreases=1, metric=scores(*rising), num_train_epochs=8)
+    assert len(once.history) == 2
+    either = fit(build(), toy_corpus(), DEV, patience=3, max_decreases=2, metric=scores(*rising), num_train_epochs=8)
+    assert len(either.history) == 4
+
+
 def test_metrics_by_name() -> None:
     perfect = {}
     for metric in ("f1", "accuracy"):
@@ -348,6 +359,8 @@ def test_wrong_arguments() -> None:
         fit(tagger, toy_corpus(1), DEV, num_train_epochs=0)
     with pytest.raises(ValueError, match=r"^patience must be a positive integer, got 0$"):
         fit(tagger, toy_corpus(1), DEV, patience=0)
+    with pytest.raises(ValueError, match=r"^max_decreases must be a positive integer, got 0$"):
+        fit(tagger, toy_corpus(1), DEV, max_decreases=0)
     with pytest.raises(ValueError, match=r"^tags\[0\]\[0\] must be one of"):
         fit(tagger, [TaggedSentence(("me",), ("X",))], DEV)
     with pytest.raises(ValueError, match=r"^tagger must have a parameter that requires a gradient, got none$"):

@@ -2,15 +2,12 @@ import copy
 import io
 import pickle
 import random
-import ssl
 import tarfile
-import urllib.error
-import urllib.request
-from email.message import Message
 
 import bpemb
 import numpy as np
 import pytest
+from network import Server
 
 from polyembed.vectors import BPEmbVectors, WordVectors
 
@@ -185,26 +182,6 @@ def archive(data, names=("data/nl/nl.wiki.bpe.vs1000.d25.w2v.bin",)):
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     return buffer.getvalue()
-
-
-class Server:
-    """Stands for the network: what each URL answers, and what was asked for."""
-
-    def __init__(self, monkeypatch, answers, lengths=None):
-        self.answers, self.lengths, self.asked = answers, lengths or {}, []
-        monkeypatch.setattr(urllib.request, "urlopen", self.open)
-
-    def open(self, url, *, timeout, context):
-        assert timeout > 0
-        assert context.verify_mode == ssl.CERT_REQUIRED
-        assert context.check_hostname
-        self.asked.append(url)
-        if url not in self.answers:
-            raise urllib.error.URLError("no network")
-        response = io.BytesIO(self.answers[url])
-        response.headers = Message()
-        response.headers["Content-Length"] = str(self.lengths.get(url, len(self.answers[url])))
-        return response
 
 
 MODEL_URL = "https://bpemb.h-its.org/nl/nl.wiki.bpe.vs1000.model"

@@ -265,8 +265,8 @@ class LaserTop(_StateWords):
     Args:
         encoder: A `LaserEncoder`.
         tokenizer: What cuts words into its pieces; needed for `encode`. ``LaserTop(*load_laser())`` gives both.
-        freeze: ``"none"``; ``"embeddings"``: the pieces' embeddings do not train; ``"all"``: the encoder runs without
-            a graph, only ``gamma`` trains.
+        freeze: ``"none"``; ``"embeddings"``: the pieces' embeddings do not train; ``"all"``: the encoder does not
+            train and keeps no graph, ``gamma`` does.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, hidden_size)``.
@@ -306,8 +306,7 @@ class LaserTop(_StateWords):
         """
         self.check_pieces(pieces)
         num_words = count_words(pieces) if num_words is None else num_words
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.freeze != "all"):
-            top = self.both_directions(self.encoder.last_hidden_state(pieces.piece_ids, pieces.piece_mask))
+        top = self.both_directions(self.encoder.last_hidden_state(pieces.piece_ids, pieces.piece_mask))
         return pool_words(self.gamma.to(top.dtype) * top, pieces.word_index, num_words, pooling="max")
 
 
@@ -362,10 +361,8 @@ class LaserElmo(_StateWords):
         """
         self.check_pieces(pieces)
         num_words = count_words(pieces) if num_words is None else num_words
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.freeze != "all"):
-            layers = self.encoder.hidden_states(pieces.piece_ids, pieces.piece_mask)[1:]
-            layers = [self.both_directions(states) for states in layers]
-        mixed = self.mix(layers, pieces.piece_mask)
+        layers = self.encoder.hidden_states(pieces.piece_ids, pieces.piece_mask)[1:]
+        mixed = self.mix([self.both_directions(states) for states in layers], pieces.piece_mask)
         return pool_words(mixed, pieces.word_index, num_words, pooling="max")
 
 

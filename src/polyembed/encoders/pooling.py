@@ -62,6 +62,11 @@ def pool_words(
         return _pick(hidden, index, num_words, last=pooling == "last")
     rows = torch.where(inside[..., None], hidden, 0.0).to(torch.promote_types(hidden.dtype, torch.float32))
     if pooling == "max":
+        if not torch.is_grad_enabled():
+            wide = index[..., None].expand_as(rows)
+            none = rows.new_zeros(batch, num_words + 1, dim)
+            top = none.scatter_reduce(1, wide, rows, "amax", include_self=False)
+            return top[:, :num_words].to(hidden.dtype)
         rows = _share_of_max(rows, index, num_words)
     total = _sums(rows, index, num_words)
     if pooling == "mean":

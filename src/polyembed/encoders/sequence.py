@@ -58,6 +58,7 @@ class TransformerSequenceEncoder(SequenceEncoder):
         num_heads: Heads of each layer.
         feed_forward_size: The width inside each feed-forward network.
         dropout: The probability of dropping: inputs, inside the feed-forward network, and each layer's updates.
+        input_dropout: The probability of dropping a number of a word's vector before the linear map.
         attention_dropout: The probability of dropping an attention weight.
         norm_first: Whether the norm comes before each block (and once at the end) or after its residual.
 
@@ -84,12 +85,15 @@ class TransformerSequenceEncoder(SequenceEncoder):
         num_heads: int = 4,
         feed_forward_size: int = 400,
         dropout: float = 0.1,
+        input_dropout: float = 0.0,
         attention_dropout: float = 0.0,
         norm_first: bool = True,
     ) -> None:
         check_positive(input_size=input_size)
+        check_probability(input_dropout=input_dropout)
         super().__init__()
         self.input_size = input_size
+        self.input_dropout = nn.Dropout(input_dropout)
         self.options: dict[str, Any] = {
             "hidden_size": hidden_size,
             "num_layers": num_layers,
@@ -120,12 +124,12 @@ class TransformerSequenceEncoder(SequenceEncoder):
             Vectors in context, zeros at masked positions.
         """
         self.check_inputs(x, mask)
-        encoded: Tensor = self.transformer(self.projection(select_valid(x, mask)), mask)
+        encoded: Tensor = self.transformer(self.projection(self.input_dropout(select_valid(x, mask))), mask)
         return encoded
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"input_size": self.input_size, **self.options}
+        return {"input_size": self.input_size, "input_dropout": self.input_dropout.p, **self.options}
 
     def __repr__(self) -> str:
         return repr_call(self, **self.get_config())

@@ -3,7 +3,12 @@
 from polyembed.text.character_transliterator import CharacterTransliterator
 from polyembed.text.error_rate import character_error_rate, fold_devanagari
 from polyembed.text.hinglish import HINGLISH_WORDS
-from polyembed.text.laser_tokenizers import FastBPETokenizer, LaserTokenizer, SentencePieceTokenizer
+from polyembed.text.laser_tokenizers import (
+    FastBPETokenizer,
+    LaserTokenizer,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
 from polyembed.text.piece_dictionary import PieceDictionary
@@ -40,6 +45,7 @@ __all__ = [
     "align_words",
     "character_error_rate",
     "fold_devanagari",
+    "open_sentencepiece",
     "social_romanizations",
     "synthetic_pairs",
     "tags_of",

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from torch import nn
+
 from polyembed._checks import class_name, import_optional, must, require
 from polyembed._pretrained import Configurable, repr_call
 from polyembed.text.piece_dictionary import SPECIAL, PieceDictionary, read_json
@@ -114,8 +116,8 @@ class FastBPETokenizer(LaserTokenizer):
             None.
         language: A two-letter code, for Moses' rules.
         transform: Applied to the tokenised text before lower-casing. LASER 1 romanises Greek there, and cuts Chinese
-            (jieba) and Japanese (MeCab) into words: give a function that does. It must be a `Configurable` to be
-            saved.
+            (jieba) and Japanese (MeCab) into words: give a function that does. To be saved it must be a
+            `Configurable` without weights.
 
     Raises:
         ValueError: Merges that fastBPE would not have written, a dictionary of other pieces.
@@ -196,6 +198,9 @@ class FastBPETokenizer(LaserTokenizer):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, but for the merges."""
+        if isinstance(self.transform, nn.Module):  # its weights would be in no file
+            rule = "have no weights, where the tokeniser is to be saved"
+            raise TypeError(must("transform", rule, class_name(self.transform)))
         options = {"vocabulary": self.vocabulary, "language": self.language, "transform": self.transform}
         return {"dictionary": self.dictionary, **options}
 

@@ -59,6 +59,7 @@ def fit_ensemble(
     scheduler_interval: Literal["epoch", "step"] = "epoch",
     metric: Literal["f1", "accuracy"] | Metric = "f1",
     patience: int | None = None,
+    max_decreases: int | None = None,
     max_grad_norm: float | None = 1.0,
     amp_dtype: torch.dtype | None = None,
     progress: bool | None = None,
@@ -102,6 +103,7 @@ def fit_ensemble(
         scheduler_interval: When the scheduler steps.
         metric: ``"f1"``, ``"accuracy"``, or a function of gold and predicted tags.
         patience: Stop after so many epochs without a better score; None = never.
+        max_decreases: As in `fit`.
         max_grad_norm: Clip the gradient's norm to this; None = never.
         amp_dtype: Autocast forward passes to this dtype.
         progress: Whether to show a progress bar: of members where they have processes, else of steps; if None, only
@@ -140,6 +142,8 @@ def fit_ensemble(
         "patience": patience,
         "max_grad_norm": max_grad_norm,
         "amp_dtype": amp_dtype,
+        # left out where it is off: a folder that knows nothing of it goes on
+        **({} if max_decreases is None else {"max_decreases": max_decreases}),
     }
     with open_ranks() as ranks:
 

@@ -1,5 +1,6 @@
 """A training loop for those who have none of their own."""
 
+import itertools
 import math
 import os
 import time
@@ -62,6 +63,7 @@ def fit(
     scheduler_interval: Literal["epoch", "step"] = "epoch",
     metric: Literal["f1", "accuracy"] | Metric = "f1",
     patience: int | None = None,
+    max_decreases: int | None = None,
     max_grad_norm: float | None = 1.0,
     amp_dtype: torch.dtype | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -86,6 +88,8 @@ def fit(
         metric: Entity micro-F1 as conlleval counts, accuracy, or a function of gold and predicted tags; higher is
             better.
         patience: Stop after so many epochs without a better score; None = never.
+        max_decreases: Stop when the score has fallen so many times in a row, each time below the epoch before (Prechelt
+            1998, UP); None = never.
         max_grad_norm: Clip the gradient's norm to this; None = never.
         amp_dtype: Autocast forward passes to this dtype; float16 with loss scaling.
         checkpoint: A folder for the state after each epoch; if it holds one, training goes on from there.
@@ -119,6 +123,7 @@ def fit(
         scheduler_interval=scheduler_interval,
         metric=metric,
         patience=patience,
+        max_decreases=max_decreases,
     )
     trainable = {name: value for name, value in tagger.named_parameters() if value.requires_grad}
     optimizer = default_optimizer(tagger) if optimizer is None else optimizer
@@ -161,7 +166,7 @@ def fit(
 
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        while len(run.history) < num_train_epochs and not run.is_stale(patience):
+        while len(run.history) < num_train_epochs and not run.is_stale(patience, max_decreases):
             number = len(run.history) + 1
             start = time.perf_counter()
             torch.manual_seed(seed * 1_000_003 + number)
@@ -193,11 +198,12 @@ def check_fit(
     scheduler_interval: str,
     metric: str | Metric,
     patience: int | None,
+    max_decreases: int | None = None,
 ) -> None:
     """Raise what would make `fit` fail before its first step, rather than in the middle of an epoch."""
-    check_positive(
-        num_train_epochs=num_train_epochs, batch_size=batch_size, patience=1 if patience is None else patience
-    )
+    stops = {"patience": patience, "max_decreases": max_decreases}
+    given = {name: value for name, value in stops.items() if value is not None}
+    check_positive(num_train_epochs=num_train_epochs, batch_size=batch_size, **given)
     check_choice("scheduler_interval", scheduler_interval, ("epoch", "step"))
     if scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
         raise ValueError(must("scheduler_interval", "be 'epoch' for a ReduceLROnPlateau", "'step'"))
@@ -246,8 +252,13 @@ class _Run:
     def best(self) -> Epoch:
         return max(self.history, key=lambda epoch: epoch.score)  # the first of equals
 
-    def is_stale(self, patience: int | None) -> bool:
-        return patience is not None and bool(self.history) and len(self.history) - self.best.number >= patience
+    def is_stale(self, patience: int | None, max_decreases: int | None) -> bool:
+        if patience is not None and self.history and len(self.history) - self.best.number >= patience:
+            return True
+        if max_decreases is None or len(self.history) <= max_decreases:
+            return False
+        last = [epoch.score for epoch in self.history[-1 - max_decreases :]]
+        return all(after < before for before, after in itertools.pairwise(last))
 
     def step(self, loss: Tensor, max_grad_norm: float | None, *, step_scheduler: bool) -> None:
         self.optimizer.zero_grad(set_to_none=True)

@@ -70,6 +70,7 @@ class TrainingOptions(TypedDict, total=False):
         scheduler: Gives a schedule for that optimiser.
         scheduler_interval: See `fit`.
         patience: See `fit`.
+        max_decreases: See `fit`.
         max_grad_norm: See `fit`.
         amp_dtype: See `fit`; tests run in full precision.
         progress: See `fit`.
@@ -81,6 +82,7 @@ class TrainingOptions(TypedDict, total=False):
     scheduler: Callable[[Optimizer], LRScheduler | ReduceLROnPlateau]
     scheduler_interval: Literal["epoch", "step"]
     patience: int | None
+    max_decreases: int | None
     max_grad_norm: float | None
     amp_dtype: torch.dtype | None
     progress: bool | None

@@ -1,0 +1,129 @@
+"""How fast are LASER's word vectors, beside a bare `nn.LSTM` over the same padded batches?
+
+    python benchmarks/laser.py [--device cuda] [--sentences 1000] [--runs 3] [--threads 1]
+
+An encoder of the released size (five layers, 512 a direction) with random weights: the work does not depend on the
+numbers. Sentences are of natural length: Spanish text cut by a SentencePiece model of 8,000 pieces where the data
+folder is there, lengths drawn like them elsewhere. Batches hold sentences of like length. Every batch goes through all
+systems, one after the other, in an order that turns; a run's time is the sum over batches. No gradients.
+"""
+
+import argparse
+import lzma
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import sentencepiece
+import torch
+from torch import nn
+
+from polyembed import BPEGRU, BPEBow, LaserElmo, LaserEncoder, LaserTop, Pieces, SentencePieceTokenizer
+from polyembed.tables import Table
+from polyembed.text import LaserTokenizer
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
+MODEL = "subwords/sentencepiece_wiki8k/eswiki.8k.2023-11-17.model"
+TEXT = "text/mono/es.txt.xz"
+SYNTHETIC_PIECES = 8_001
+
+
+def natural(count: int, batch_size: int) -> tuple[list[Pieces], str]:
+    """Cut real sentences into batches of like length."""
+    tokenizer: LaserTokenizer = SentencePieceTokenizer(sentencepiece.SentencePieceProcessor(str(DATA / MODEL)))
+    with lzma.open(DATA / TEXT, "rt", encoding="utf-8") as file:
+        lines = [line.split() for line in file]
+    chosen = random.Random(0).sample(lines, count)
+    cut = sorted(chosen, key=lambda words: sum(len(tokenizer.cut_word(word)) for word in words))
+    batches = [tokenizer.pieces(cut[i : i + batch_size]) for i in range(0, count, batch_size)]
+    return batches, "Spanish sentences"
+
+
+def synthetic(count: int, batch_size: int) -> tuple[list[Pieces], str]:
+    """Draw lengths and pieces, two to a word on average."""
+    generator = random.Random(0)
+    lengths = sorted(max(2, round(generator.lognormvariate(3.2, 0.6))) for _ in range(count))
+    batches = []
+    for start in range(0, count, batch_size):
+        part = torch.tensor(lengths[start : start + batch_size])
+        mask = torch.arange(int(part.max())) < part[:, None]
+        ids = torch.randint(4, SYNTHETIC_PIECES, mask.shape).where(mask, 1)
+        batches.append(Pieces(ids, mask, torch.arange(mask.shape[1]).div(2, rounding_mode="floor").where(mask, -1)))
+    return batches, "drawn lengths"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--hidden-size", type=int, default=512)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    real = (DATA / MODEL).exists() and (DATA / TEXT).exists()
+    batches, source = (natural if real else synthetic)(arguments.sentences, arguments.batch_size)
+    device = torch.device(arguments.device)
+    largest = max(int(batch.piece_ids.max()) for batch in batches)
+    encoder = LaserEncoder(largest + 1, hidden_size=arguments.hidden_size).to(device).eval()
+    bare = nn.LSTM(320, arguments.hidden_size, 5, batch_first=True, bidirectional=True).to(device)
+    bare.load_state_dict(encoder.lstm.state_dict())
+    top, elmo = LaserTop(encoder).to(device), LaserElmo(encoder).to(device)
+    bow, gru = BPEBow(encoder.embed_tokens), BPEGRU(encoder.embed_tokens).to(device)
+    calls: dict[str, Callable[[Pieces, int], object]] = {
+        "bare nn.LSTM, padded": lambda pieces, words: bare(encoder.embed_tokens(pieces.piece_ids)),
+        "LaserEncoder, last layer": lambda pieces, words: encoder.last_hidden_state(pieces.piece_ids),
+        "LaserEncoder, all layers": lambda pieces, words: encoder.hidden_states(pieces.piece_ids),
+        "LaserTop": top,
+        "LaserElmo": elmo,
+        "BPEGRU": gru,
+        "BPEBow": bow,
+    }
+    times = in_turns(calls, batches, arguments.runs, device)
+    medians = {name: statistics.median(runs) for name, runs in times.items()}
+    unit, words = medians["bare nn.LSTM, padded"], sum(int(batch.word_index.amax(1).add(1).sum()) for batch in batches)
+    rows = [[name, spent, spent / unit, f"{words / spent:,.0f}"] for name, spent in medians.items()]
+    columns = ["system", "seconds", "of the bare LSTM's time", "words a second"]
+    print(f"{arguments.sentences} {source}, {words} words, {arguments.threads} thread(s), {device}\n")
+    print(Table(columns, rows, digits=3).to_markdown())
+    print()
+    print(f"word vectors (LaserTop) over a bare LSTM: {medians['LaserTop'] / unit:.3f}")
+    states = medians["LaserEncoder, all layers"] / medians["LaserEncoder, last layer"]
+    print(f"all layers over the last alone: {states:.3f}")
+    print(f"LaserTop over BPEBow: {medians['LaserTop'] / medians['BPEBow']:.0f}")
+
+
+@torch.no_grad()
+def in_turns(
+    calls: dict[str, Callable[[Pieces, int], object]], batches: list[Pieces], runs: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Time all systems on each batch, one after the other; another is the first each time."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
+    moved = [Pieces(*(part.to(device) for part in batch)) for batch in batches]
+    counts = [int(batch.word_index.max()) + 1 for batch in batches]
+    for name in order:  # what is built on first use
+        calls[name](moved[0], counts[0])
+    for _ in range(runs):
+        total = dict.fromkeys(calls, 0.0)
+        for pieces, words in zip(moved, counts, strict=True):
+            order.append(order.pop(0))
+            for name in order:
+                start = time.perf_counter()
+                calls[name](pieces, words)
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)
+                total[name] += time.perf_counter() - start
+        for name, spent in total.items():
+            times[name].append(spent)
+    return times
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The tagger of van der Heijden 2019 over any word vectors, and its trainings: the recipes with parts that exist."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+
+import polyembed as pe
+from polyembed.training import TrainingOptions
+
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser2019"]
+RISE = 0.3  # the part of a cycle in which the rate goes up
+
+
+def build_tagger(
+    words: torch.nn.Module, tags: list[str], *, lexicon: pe.Lexicon | None = None, **changes: Any
+) -> pe.SequenceTagger:
+    """Put the paper's Transformer and CRF on word vectors.
+
+    Args:
+        words: A word encoder, or a word embedder (MUSE) with its lexicon.
+        tags: The tag set.
+        lexicon: Of a word embedder.
+        **changes: To the recipe's encoder: dropout found by a search, smaller sizes for a test.
+
+    Returns:
+        The tagger.
+    """
+    encoder = pe.TransformerSequenceEncoder(int(words.embedding_dim), **{**RECIPES["encoder"], **changes})
+    return pe.SequenceTagger(words, tags, lexicon=lexicon, encoder=encoder)
+
+
+def build_transformer_tagger(words: pe.PretrainedWordEncoder, tags: list[str]) -> pe.SequenceTagger:
+    """Put a linear layer on BERT or XLM."""
+    decoder = pe.SoftmaxDecoder(words.embedding_dim, len(tags))
+    return pe.SequenceTagger(words, tags, lexicon=None, decoder=decoder)
+
+
+def training_options(recipe: str, num_sentences: int, **changes: Any) -> TrainingOptions:
+    """Turn a recipe into options of `training.zero_shot`, `training.joint` and, called, of `fit`.
+
+    Args:
+        recipe: ``"baselines"``, ``"laser"`` or ``"transformers"``.
+        num_sentences: Of the training set: the 1-cycle policy must know how long a training is.
+        **changes: To the recipe.
+
+    Returns:
+        The options.
+    """
+    given = {**RECIPES[recipe]["training"], **changes}
+    names = ("optimizer", "learning_rate", "momentum", "weight_decay", "schedule")
+    name, rate, momentum, decay, schedule = (given.pop(key, None) for key in names)
+    rest = {"weight_decay": decay or 0.0} | ({} if momentum is None else {"momentum": momentum})
+
+    def optimizer(tagger: pe.SequenceTagger) -> Optimizer:
+        trainable = [parameter for parameter in tagger.parameters() if parameter.requires_grad]
+        return getattr(torch.optim, name)(trainable, lr=rate, **rest)
+
+    def one_cycle(optimizer: Optimizer) -> LRScheduler:
+        steps = given["num_train_epochs"] * -(-num_sentences // given["batch_size"])
+        return OneCycleLR(optimizer, rate, total_steps=steps, pct_start=RISE)
+
+    options: TrainingOptions = {**given, "optimizer": optimizer}  # type: ignore[typeddict-item]
+    if schedule == "one_cycle":
+        options |= {"scheduler": one_cycle, "scheduler_interval": "step"}
+    return options

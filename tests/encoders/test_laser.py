@@ -1,0 +1,238 @@
+"""LASER's encoder against the released recipe in plain PyTorch, and against checkpoints that are none."""
+
+import argparse
+import os
+import pickle
+
+import oracles
+import pytest
+import torch
+from laser_files import OPTIONS, SIZES, parts, small_encoder, write_checkpoint
+from toys import own_words, toy_bpe_tokenizer
+
+import polyembed as pe
+
+SENTENCES = [["me", "gust@@", "a"], [], ["song"] * 11, ["gu@@", "none of these", "s@@", "c@@", "x"], ["me"]]
+
+
+def padded(rows: list[list[int]], *, left: bool = False) -> torch.Tensor:
+    width = max(map(len, rows))
+    filler = [[1] * (width - len(row)) for row in rows]
+    return torch.tensor([f + row if left else row + f for row, f in zip(rows, filler, strict=True)])
+
+
+def ids_of(sentences: list[list[str]]) -> list[list[int]]:
+    dictionary = toy_bpe_tokenizer().dictionary
+    return [[*dictionary.ids(pieces), dictionary.end_id] for pieces in sentences]
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return write_checkpoint(tmp_path / "laser.pt")
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_the_numbers_of_the_released_recipe(checkpoint, left: bool) -> None:
+    expected, states = oracles.laser_sentences(checkpoint, SENTENCES)
+    encoder = pe.LaserEncoder.from_checkpoint(checkpoint)
+    assert not encoder.training
+    ids = padded(ids_of(SENTENCES), left=left)
+    torch.testing.assert_close(encoder(ids), expected, atol=1e-6, rtol=0)
+    last = encoder.hidden_states(ids)[-1]
+    assert torch.equal(last, encoder.last_hidden_state(ids))
+    for row, found in enumerate(last):
+        torch.testing.assert_close(found[ids[row] != 1], states[row], atol=1e-6, rtol=0)
+        assert not found[ids[row] == 1].any()
+
+
+def test_all_layers_are_those_of_an_lstm_cut_short() -> None:
+    encoder = small_encoder()
+    ids = padded(ids_of(SENTENCES))
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        encoder.embed_tokens(ids), (ids != 1).sum(1), batch_first=True, enforce_sorted=False
+    )
+    found = encoder.hidden_states(ids)
+    assert [x.shape[-1] for x in found] == [5, 6, 6, 6]
+    torch.testing.assert_close(found[0], encoder.embed_tokens(ids) * (ids != 1)[..., None])
+    for layers in (1, 2, 3):
+        lstm = torch.nn.LSTM(5, 3, layers, bidirectional=True, batch_first=True)
+        lstm.load_state_dict({name: encoder.lstm.state_dict()[name] for name in lstm.state_dict()})
+        expected = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)[0]
+        torch.testing.assert_close(found[layers], expected, atol=1e-6, rtol=0)
+
+
+def test_a_mask_may_have_holes() -> None:
+    encoder = small_encoder().double()
+    ids = torch.tensor([[4, 7, 9, 5, 2]])
+    mask = torch.tensor([[True, False, True, False, True]])
+    torch.testing.assert_close(encoder(ids, mask), encoder(ids[mask][None]))
+    states = encoder.hidden_states(ids, mask)
+    for layer, whole in zip(encoder.hidden_states(ids[mask][None]), states, strict=True):
+        torch.testing.assert_close(whole[mask], layer[0])
+        assert not whole[~mask].any()
+
+
+def test_a_row_without_pieces_gives_zeros() -> None:
+    assert not small_encoder()(torch.tensor([[1, 1], [4, 2]]))[0].any()
+
+
+def test_parameters_have_the_released_names() -> None:
+    names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
+    expected = [f"lstm.{name}_l{layer}{end}" for layer in range(5) for end in ("", "_reverse") for name in names]
+    assert list(pe.LaserEncoder(7, 2, 1).state_dict()) == ["embed_tokens.weight", *expected]
+    assert pe.LaserEncoder(7).lstm.weight_ih_l4_reverse.shape == (2048, 1024)
+
+
+def test_a_checkpoint_brings_its_dictionary(checkpoint) -> None:
+    encoder = pe.LaserEncoder.from_checkpoint(checkpoint)
+    assert encoder.dictionary.pieces() == toy_bpe_tokenizer().dictionary.pieces()
+    assert repr(encoder) == (
+        "LaserEncoder(num_embeddings=23, embedding_dim=5, hidden_size=3, num_layers=3, padding_idx=1, "
+        "dictionary=PieceDictionary(23 pieces))"
+    )
+    assert all(parameter.requires_grad for parameter in encoder.parameters())
+
+
+def test_special_pieces_may_be_missing_from_a_checkpoint(tmp_path) -> None:
+    ids = {piece: i for piece, i in parts()["dictionary"].items() if i > 3}
+    encoder = pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", dictionary=ids))
+    assert encoder.dictionary.pieces()[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+def test_half_precision_and_old_files_are_read(tmp_path, checkpoint) -> None:
+    half = {name: value.half() for name, value in parts()["model"].items()}
+    found = pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "half.pt", model=half))
+    assert {value.dtype for value in found.state_dict().values()} == {torch.float32}
+    torch.save(parts(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    old = pe.LaserEncoder.from_checkpoint(tmp_path / "old.pt")
+    ids = padded(ids_of(SENTENCES))
+    assert torch.equal(old(ids), pe.LaserEncoder.from_checkpoint(checkpoint)(ids))
+
+
+class Attack:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/never-run",)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_code_in_a_checkpoint_is_never_run(tmp_path, new: bool, monkeypatch) -> None:
+    ran = []
+    torch.save({**parts(), "extra": Attack()}, tmp_path / "x.pt", _use_new_zipfile_serialization=new)
+    monkeypatch.setattr(os, "system", ran.append)
+    with pytest.raises(ValueError, match=r"x\.pt must hold tensors and plain data only; nothing in it was run, got"):
+        pe.LaserEncoder.from_checkpoint(tmp_path / "x.pt")
+    (tmp_path / "bare.pt").write_bytes(pickle.dumps(Attack()))
+    with pytest.raises(ValueError, match=r"bare\.pt must "):
+        pe.LaserEncoder.from_checkpoint(tmp_path / "bare.pt")
+    assert ran == []
+
+
+@pytest.mark.parametrize("config", [{}, argparse.Namespace(arch="laser_transformer")])
+def test_laser_3_is_refused_by_name(tmp_path, config) -> None:
+    state = {"encoder.layers.0.self_attn.k_proj.weight": torch.ones(2, 2)}
+    torch.save({"cfg": config, "model": state}, tmp_path / "laser3.pt")
+    text = r"must be a LASER 1 or 2 checkpoint \(a BiLSTM\), got LASER 3 \(a Transformer\)$"
+    with pytest.raises(ValueError, match=text):
+        pe.LaserEncoder.from_checkpoint(tmp_path / "laser3.pt")
+
+
+def without(key: str) -> dict:
+    return {name: value for name, value in parts()["model"].items() if name != key}
+
+
+BAD = {
+    "another architecture": ({"params": None}, r"be a LASER 1 or 2 checkpoint, with params, model, dictionary, got"),
+    "no dictionary": ({"dictionary": None}, r"be a LASER 1 or 2 checkpoint, with params, model, dictionary, got"),
+    "weights in a list": ({"model": [1]}, r"hold its params and weights as tables"),
+    "one direction": ({"params": {**SIZES, "bidirectional": False}}, r"hold a bidirectional LSTM, got one direction"),
+    "unknown size": ({"params": {**SIZES, **OPTIONS, "heads": 8}}, r"have no params beside .*, got \['heads'\]"),
+    "no size": ({"params": {**OPTIONS}}, r"have the params .*, got none of \['num_embeddings', 'padding_idx'\]"),
+    "a size that is none": (
+        {"params": {**SIZES, **OPTIONS, "hidden_size": "3"}},
+        r"hidden_size must be a positive integer, got '3'",
+    ),
+    "missing key": (
+        {"model": without("lstm.bias_hh_l2")},
+        r"hold the weights of its LSTM, got missing \['lstm.bias_hh_l2'\], unexpected \[\]",
+    ),
+    "extra key": (
+        {"model": {**without(""), "lstm.weight_hr_l0": torch.ones(2)}},
+        r"got missing \[\], unexpected \['lstm.weight_hr_l0'\]",
+    ),
+    "fewer layers": ({"params": {**SIZES, **OPTIONS, "num_layers": 2}}, r"unexpected \['lstm.bias_hh_l2'"),
+    "layers without end": ({"params": {**SIZES, **OPTIONS, "num_layers": 10**9}}, r"got missing \['lstm.bias_hh_l10'"),
+    "another shape": (
+        {"model": {**without(""), "lstm.bias_hh_l0": torch.ones(11)}},
+        r"lstm\.bias_hh_l0 must be floating point of shape \(12,\), got \(11,\)",
+    ),
+    "integers": (
+        {"model": {**without(""), "lstm.bias_hh_l0": torch.ones(12, dtype=torch.int64)}},
+        r"lstm\.bias_hh_l0 must be floating point of shape",
+    ),
+    "no tensor": ({"model": {**without(""), "lstm.bias_hh_l0": 3}}, r"of shape \(12,\), got int"),
+    "a table beyond the file": (
+        {"params": {**SIZES, **OPTIONS, "num_embeddings": 10**15}},
+        r"embed_tokens\.weight must be floating point of shape \(1000000000000000, 5\)",
+    ),
+    "a smaller dictionary": (
+        {"dictionary": {f"p{i}": i for i in range(4, 22)}},
+        r"have a dictionary of its 23 embeddings, got 22",
+    ),
+    "a larger dictionary": (
+        {"dictionary": {**parts()["dictionary"], "more": 23}},
+        r"have a dictionary of its 23 embeddings, got 24",
+    ),
+    "a dictionary with a gap": (
+        {"dictionary": {**parts()["dictionary"], "me": 99}},
+        r"dictionary must number its pieces 0, 1, 2, ..., each once, got 5 for 'gu@@' where 4 is due",
+    ),
+    "a dictionary of two minds": (
+        {"dictionary": {**parts()["dictionary"], "me": 9}},
+        r"dictionary must number its pieces 0, 1, 2, ..., each once",
+    ),
+    "a dictionary of words": ({"dictionary": {"me": "4"}}, r"dictionary must hold integer ids, got '4'"),
+    "a dictionary that is a list": ({"dictionary": ["me"]}, r"dictionary must be a table from pieces to ids, got list"),
+    "another padding": ({"params": {**SIZES, **OPTIONS, "padding_idx": 0}}, r"padding_idx must be the dictionary's 1"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_bad_checkpoints_are_refused(tmp_path, fault: str) -> None:
+    changes, text = BAD[fault]
+    with pytest.raises(ValueError, match=text):
+        pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", **changes))
+
+
+def test_damaged_and_missing_files(tmp_path, checkpoint) -> None:
+    content = checkpoint.read_bytes()
+    for name, data in {"cut": content[: len(content) // 2], "empty": b"", "text": b"no checkpoint"}.items():
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=rf"{name} must "):
+            pe.LaserEncoder.from_checkpoint(tmp_path / name)
+    torch.save(torch.ones(2), tmp_path / "tensor")
+    with pytest.raises(ValueError, match=r"with params, model, dictionary, got Tensor"):
+        pe.LaserEncoder.from_checkpoint(tmp_path / "tensor")
+    with pytest.raises(FileNotFoundError, match=r"nothing at .*absent\.pt\. See polyembed\.vectors\.fetch_laser"):
+        pe.LaserEncoder.from_checkpoint(tmp_path / "absent.pt")
+
+
+@own_words
+def test_bad_arguments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^num_layers must be a positive integer, got 0$"):
+        pe.LaserEncoder(7, num_layers=0)
+    with pytest.raises(ValueError, match=r"^padding_idx must lie in \[0, 7\), got 7$"):
+        pe.LaserEncoder(7, padding_idx=7)
+    dictionary = toy_bpe_tokenizer().dictionary
+    with pytest.raises(ValueError, match=r"^dictionary must hold 7 pieces, got 23$"):
+        pe.LaserEncoder(7, dictionary=dictionary)
+    with pytest.raises(ValueError, match=r"^padding_idx must be the dictionary's 1, got 0$"):
+        pe.LaserEncoder(23, padding_idx=0, dictionary=dictionary)
+
+
+def test_saved_and_loaded_with_its_dictionary(tmp_path) -> None:
+    encoder = small_encoder()
+    encoder.save_pretrained(tmp_path / "saved")
+    loaded = pe.LaserEncoder.from_pretrained(tmp_path / "saved")
+    assert loaded.dictionary.pieces() == encoder.dictionary.pieces()
+    ids = padded(ids_of(SENTENCES))
+    assert torch.equal(loaded(ids), encoder(ids))

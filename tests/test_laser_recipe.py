@@ -1,0 +1,78 @@
+"""The paper's task model and trainings, as the examples build them from the recipes."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from laser_files import small_encoder
+from tiny_models import tiny_model, word_piece_tokenizer
+from toys import TAGS, toy_bpe_tokenizer, toy_corpus
+
+import polyembed as pe
+from polyembed.training import fit
+
+PATH = Path(__file__).resolve().parents[1] / "examples" / "_laser.py"
+SMALL = {"hidden_size": 6, "feed_forward_size": 6}
+
+
+@pytest.fixture(scope="module")
+def laser():
+    spec = importlib.util.spec_from_file_location("_laser", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def top(**options) -> pe.LaserTop:
+    return pe.LaserTop(small_encoder(), toy_bpe_tokenizer(), **options)
+
+
+def test_the_papers_tagger(laser) -> None:
+    tagger = laser.build_tagger(top(), TAGS)
+    encoder = tagger.encoder
+    assert encoder.get_config() == {
+        "input_size": 3,
+        "hidden_size": 300,
+        "num_layers": 2,
+        "num_heads": 2,
+        "feed_forward_size": 300,
+        "input_dropout": 0.25,
+        "dropout": 0.15,
+        "attention_dropout": 0.0,
+        "norm_first": False,
+    }
+    assert isinstance(tagger.decoder, pe.CRFDecoder)
+
+
+@pytest.mark.parametrize("recipe", ["baselines", "laser", "transformers"])
+def test_every_training_runs(laser, recipe: str) -> None:
+    data = toy_corpus(8)
+    if recipe == "transformers":
+        words = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
+        tagger = laser.build_transformer_tagger(words, TAGS)
+    else:
+        tagger = laser.build_tagger(top(freeze="embeddings"), TAGS, **SMALL)
+    options = laser.training_options(recipe, len(data), num_train_epochs=3, batch_size=5)
+    optimizer = options.pop("optimizer")(tagger)
+    scheduler = options.pop("scheduler")(optimizer) if "scheduler" in options else None
+    start = optimizer.param_groups[0]["lr"]
+    result = fit(tagger, data, data, optimizer=optimizer, scheduler=scheduler, metric="accuracy", **options)
+    kind = {"baselines": torch.optim.Adam, "laser": torch.optim.SGD, "transformers": torch.optim.AdamW}[recipe]
+    assert type(optimizer) is kind
+    assert result.history[-1].loss < result.history[0].loss
+    if recipe == "laser":
+        assert scheduler.total_steps == 3 * 5
+        assert start == pytest.approx(0.1 / 25)
+        assert optimizer.param_groups[0]["lr"] < start, "the cycle has come to its end"
+        assert optimizer.param_groups[0]["momentum"] == pytest.approx(0.95, abs=0.01)
+    else:
+        assert optimizer.param_groups[0]["lr"] == laser.RECIPES[recipe]["training"]["learning_rate"]
+
+
+def test_the_recipes_say_what_the_paper_says(laser) -> None:
+    baselines = laser.RECIPES["baselines"]["training"]
+    assert (baselines["num_train_epochs"], baselines["max_decreases"]) == (15, 2)
+    assert (baselines["optimizer"], baselines["learning_rate"], baselines["weight_decay"]) == ("Adam", 1e-3, 1e-3)
+    transformers = laser.RECIPES["transformers"]["training"]
+    assert [transformers[key] for key in ("num_train_epochs", "batch_size", "learning_rate")] == [4, 16, 5e-5]

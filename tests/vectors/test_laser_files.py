@@ -1,0 +1,157 @@
+"""LASER's public files: fetched once, held to their checksums, read; other formats refused."""
+
+import hashlib
+
+import pytest
+import torch
+from laser_files import parts
+from network import Server
+from toys import toy_bpe_tokenizer
+
+import polyembed as pe
+from polyembed.vectors import fetch_laser, read_merges, read_piece_dictionary, read_pieces
+
+LASER1 = "https://dl.fbaipublicfiles.com/laser/models/"
+LASER2 = "https://dl.fbaipublicfiles.com/nllb/laser/"
+
+
+def laser1(tmp_path) -> dict[str, bytes]:
+    tokenizer = toy_bpe_tokenizer()
+    torch.save(parts(), tmp_path / "source.pt")
+    merges = "".join(f"{a} {b} {100 - i}\n" for i, (a, b) in enumerate(tokenizer.merges))
+    vocabulary = "".join(f"{piece} 7\n" for piece in tokenizer.dictionary.pieces()[4:])
+    return {
+        LASER1 + "bilstm.93langs.2018-12-26.pt": (tmp_path / "source.pt").read_bytes(),
+        LASER1 + "93langs.fcodes": merges.encode(),
+        LASER1 + "93langs.fvocab": vocabulary.encode(),
+    }
+
+
+def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
+    server = Server(monkeypatch, laser1(tmp_path))
+    encoder, tokenizer = pe.load_laser("laser1", cache_dir=tmp_path / "cache")
+    assert server.asked == list(server.answers)
+    assert tokenizer.dictionary is encoder.dictionary
+    expected = toy_bpe_tokenizer().pieces([["gusta", "song"]])
+    assert torch.equal(tokenizer.pieces([["gusta", "song"]]).piece_ids, expected.piece_ids)
+    assert pe.LaserTop(encoder, tokenizer)(expected).shape == (1, 2, 3)
+    files = fetch_laser("laser1", cache_dir=tmp_path / "cache")
+    assert len(server.asked) == 3
+    assert [path.name for path in files] == ["bilstm.93langs.2018-12-26.pt", "93langs.fcodes", "93langs.fvocab"]
+
+
+def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -> None:
+    model = data_folder / "subwords/sentencepiece_wiki8k/eswiki.8k.2023-11-17.model"
+    if not model.exists():
+        pytest.skip(f"no {model}")
+    tokenizer = pe.SentencePieceTokenizer(pe.text.open_sentencepiece(model))
+    dictionary = tokenizer.dictionary
+    encoder = pe.LaserEncoder(len(dictionary), 3, 2, num_layers=1)
+    params = {"num_embeddings": len(dictionary), "embed_dim": 3, "hidden_size": 2, "num_layers": 1, "padding_idx": 1}
+    ids = {piece: i for i, piece in enumerate(dictionary.pieces())}
+    data = {"params": {**params, "bidirectional": True}, "model": encoder.state_dict(), "dictionary": ids}
+    torch.save(data, tmp_path / "source.pt")
+    answers = {
+        LASER2 + "laser2.pt": (tmp_path / "source.pt").read_bytes(),
+        LASER2 + "laser2.spm": model.read_bytes(),
+        LASER2 + "laser2.cvocab": "".join(f"{piece} 1\n" for piece in dictionary.pieces()[4:]).encode(),
+    }
+    Server(monkeypatch, answers)
+    sentences = pe.LaserSentences(*pe.load_laser(cache_dir=tmp_path / "cache", language="es"))
+    assert sentences.tokenizer.language == "es"
+    expected = encoder(tokenizer.text_pieces(["Me gusta."]).piece_ids).detach()
+    torch.testing.assert_close(sentences.encode(["Me gusta."]), expected)
+    assert read_piece_dictionary(tmp_path / "cache" / "laser2.cvocab").pieces() == dictionary.pieces()
+
+
+def test_out_of_reach_says_what_to_fetch(tmp_path, monkeypatch) -> None:
+    Server(monkeypatch, {})
+    urls = ", ".join(LASER2 + name for name in ("laser2.pt", "laser2.spm", "laser2.cvocab"))
+    text = rf"laser2\.pt must be there or within reach, got .*no network.*\. Fetch {urls} by other means, and put them"
+    with pytest.raises(FileNotFoundError, match=text):
+        fetch_laser("laser2", cache_dir=tmp_path / "cache")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_cache_is_where_the_package_keeps_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Server(monkeypatch, laser1(tmp_path))
+    assert fetch_laser("laser1").pieces == tmp_path / ".cache" / "laser_encoders" / "93langs.fcodes"
+
+
+def test_a_checksum_holds_a_download(tmp_path, monkeypatch) -> None:
+    answers = laser1(tmp_path)
+    Server(monkeypatch, answers)
+    cache = tmp_path / "cache"
+    text = r"^93langs\.fcodes must have the SHA-256 0+ \(remove the file to fetch it anew\), got [0-9a-f]{64}$"
+    with pytest.raises(ValueError, match=text):
+        fetch_laser("laser1", cache_dir=cache, sha256={"93langs.fcodes": "0" * 64})
+    assert not (cache / "93langs.fcodes").exists()
+    right = hashlib.sha256(answers[LASER1 + "93langs.fcodes"]).hexdigest().upper()
+    fetch_laser("laser1", cache_dir=cache, sha256={"93langs.fcodes": right})
+    with pytest.raises(ValueError, match=text):
+        fetch_laser("laser1", cache_dir=cache, sha256={"93langs.fcodes": "0" * 64})
+    with pytest.raises(ValueError, match=r"^sha256 must name files of laser1 \(.*\), got \['laser2.pt'\]$"):
+        fetch_laser("laser1", cache_dir=cache, sha256={"laser2.pt": right})
+
+
+def test_a_file_that_changed_in_the_cache_is_noticed(tmp_path, monkeypatch) -> None:
+    Server(monkeypatch, laser1(tmp_path))
+    files = fetch_laser("laser1", cache_dir=tmp_path / "cache")
+    files.vocabulary.write_text("a 1\n")
+    with pytest.raises(ValueError, match=r"^93langs\.fvocab must have the SHA-256"):
+        fetch_laser("laser1", cache_dir=tmp_path / "cache")
+
+
+def test_files_laid_in_the_cache_by_hand_are_taken(tmp_path, monkeypatch) -> None:
+    server = Server(monkeypatch, {})
+    for url, content in laser1(tmp_path).items():
+        (tmp_path / url.rsplit("/", 1)[1]).write_bytes(content)
+    assert fetch_laser("laser1", cache_dir=tmp_path).checkpoint.parent == tmp_path
+    assert server.asked == []
+
+
+def test_another_release_is_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"^version must be one of 'laser1', 'laser2', got 'laser3'$"):
+        fetch_laser("laser3", cache_dir=tmp_path)
+
+
+def test_merges_are_read(tmp_path) -> None:
+    path = tmp_path / "codes"
+    path.write_bytes("e n</w> 100\n\x85 \u2028 3\na b 0".encode())  # odd characters end no line
+    assert read_merges(path) == [("e", "n</w>"), ("\x85", "\u2028"), ("a", "b")]
+
+
+BAD_MERGES = {
+    "subword-nmt": "#version: 0.2\ne n</w>\n",
+    "no count": "e n</w>\n",
+    "a word for a count": "e n</w> many\n",
+    "four fields": "e n </w> 3\n",
+    "an empty piece": "e  3\n",
+    "JSON": '{"merges": []}\n',
+    "an empty line": "e n 3\n\na b 2\n",
+}
+
+
+@pytest.mark.parametrize("format", BAD_MERGES)
+def test_merges_in_another_format_are_refused(tmp_path, format: str) -> None:
+    (tmp_path / "codes").write_text(BAD_MERGES[format])
+    text = r"codes, line [12], must be two pieces and a count, as fastBPE writes them, got '"
+    with pytest.raises(ValueError, match=text):
+        read_merges(tmp_path / "codes")
+
+
+def test_other_bad_files(tmp_path) -> None:
+    (tmp_path / "x").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"x must be text in UTF-8"):
+        read_merges(tmp_path / "x")
+    (tmp_path / "x").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"x must hold merges, got none"):
+        read_merges(tmp_path / "x")
+    with pytest.raises(ValueError, match=r"x must hold pieces, got none"):
+        read_pieces(tmp_path / "x")
+    (tmp_path / "x").write_text("a 1\nb\n")
+    with pytest.raises(ValueError, match=r"x, line 2, must be a piece and a count, got 'b'"):
+        read_pieces(tmp_path / "x")
+    with pytest.raises(FileNotFoundError, match=r"nothing at"):
+        read_merges(tmp_path / "absent")
