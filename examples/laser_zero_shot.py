@@ -21,16 +21,17 @@ training the chart of B - A (figures 3 and 4). Runs are kept in ``--folder``: th
 import argparse
 import copy
 import lzma
+import math
 import os
 import random
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from _laser import RECIPES, build_tagger, build_transformer_tagger, training_options
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll
@@ -42,20 +43,14 @@ from polyembed.vectors import FastTextVectors, JoinedVectors, TextVectors
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
-RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser2019"]
 CONLL = {"es": "esp", "nl": "ned"}
 PARTS = {"train": "train", "dev": "testa", "test": "testb"}
-LASER = ("LaserTop", "LaserElmo")
-BASELINES = ("BPEBow", "BPEGRU", "LSTM", "MUSE")
+BASELINES = ("MUSE", "BPEBow", "BPEGRU")
+LASER = ("LSTM", "LaserTop", "LaserElmo")
 WORDS = (*BASELINES, *LASER)
+Settings = dict[str, float]
+"""What a search changes of the recipe."""
 SEARCH_SENTENCES = 500
-
-
-class Settings(NamedTuple):
-    """What a search chooses; None = as the recipe says."""
-
-    dropout: float | None = None
-    weight_decay: float | None = None
 
 
 def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
@@ -144,19 +139,14 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
     }
 
     def over_words(name: str, settings: Settings) -> Build:
-        context = dict(RECIPES["encoder"])
-        if settings.dropout is not None:
-            context["dropout"] = settings.dropout
+        changes = {key: value for key, value in settings.items() if key in RECIPES["encoder"]}
 
         def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
-            lexicon = None
-            if name == "MUSE":
-                lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-                embedder = pe.SourceEmbedding(static, lexicon)
-            else:
-                embedder = words[name]()
-            top = pe.TransformerSequenceEncoder(embedder.embedding_dim, **context)
-            return pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=top).to(arguments.device)
+            if name != "MUSE":
+                return build_tagger(words[name](), tags, **changes).to(arguments.device)
+            lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
+            vectors = pe.SourceEmbedding(static, lexicon)
+            return build_tagger(vectors, tags, lexicon=lexicon, **changes).to(arguments.device)
 
         return build
 
@@ -168,7 +158,7 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
         def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
             model = AutoModel.from_pretrained(arguments.model)
             embedder = pe.PretrainedWordEncoder(model, AutoTokenizer.from_pretrained(arguments.model))
-            return pe.SequenceTagger(embedder, tags, lexicon=None).to(arguments.device)
+            return build_transformer_tagger(embedder, tags).to(arguments.device)
 
         return build
 
@@ -177,46 +167,34 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
 
 
 def training(name: str, arguments: argparse.Namespace, sentences: int, settings: Settings) -> dict[str, Any]:
-    """Give how a system is trained on so many sentences: the recipe of its kind."""
-    kind = "laser" if name in LASER and not arguments.adam else "baseline" if name in WORDS else "transformers"
-    recipe = RECIPES[kind]
-    epochs, batch = arguments.epochs or recipe["num_train_epochs"], recipe["batch_size"]
-    decay = recipe["weight_decay"] if settings.weight_decay is None else settings.weight_decay
-
-    def optimizer(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
-        trained = [value for value in tagger.parameters() if value.requires_grad]
-        options = {"lr": recipe["learning_rate"], "weight_decay": decay}
-        if kind == "laser":
-            return torch.optim.SGD(trained, momentum=recipe["momentum"], **options)
-        return torch.optim.Adam(trained, **options)
-
-    def one_cycle(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
-        steps = epochs * -(-sentences // batch)
-        return torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe["learning_rate"], total_steps=steps)
-
-    options = {"num_train_epochs": epochs, "batch_size": batch, "optimizer": optimizer, "progress": False}
-    options["patience"] = RECIPES["patience"]
-    return options | ({"scheduler": one_cycle, "scheduler_interval": "step"} if kind == "laser" else {})
+    """Give how a system is trained on so many sentences: the recipe of its kind, with changes."""
+    kind = "laser" if name in LASER and not arguments.adam else "baselines" if name in WORDS else "transformers"
+    changes: dict[str, Any] = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
+    changes |= {key: value for key, value in settings.items() if key in RECIPES[kind]["training"]}
+    return dict(training_options(kind, sentences, **changes, progress=False))
 
 
-def propose(trials: int, seed: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
+def propose(trials: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
     """Propose settings, each with a function that takes its score: by Optuna if it is installed, else at random."""
+    ranges = RECIPES["laser"]["search"]
     try:
         import optuna
     except ImportError:
-        order = random.Random(seed)
+        order = random.Random(0)
         for _ in range(trials):
-            yield (
-                Settings(round(order.uniform(0, 0.5), 3), float(f"{10 ** order.uniform(-6, -2):.2g}")),
-                lambda score: None,
-            )
+            found = {}
+            for name, (low, high) in ranges.items():
+                exponent = name == "weight_decay"
+                value = 10 ** order.uniform(math.log10(low), math.log10(high)) if exponent else order.uniform(low, high)
+                found[name] = float(f"{value:.3g}")
+            yield found, lambda score: None
         return
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
     for _ in range(trials):
         trial = study.ask()
-        settings = Settings(trial.suggest_float("dropout", 0, 0.5), trial.suggest_float("L2", 1e-6, 1e-2, log=True))
-        yield settings, lambda score, trial=trial: study.tell(trial, score)
+        found = {name: trial.suggest_float(name, *ends, log=name == "weight_decay") for name, ends in ranges.items()}
+        yield found, lambda score, trial=trial: study.tell(trial, score)
 
 
 def search(
@@ -224,8 +202,8 @@ def search(
 ) -> Settings:
     """Choose dropout and L2 on the source's development sentences, by so many short trainings."""
     corpus = Corpus(source.language, source.train[:SEARCH_SENTENCES], source.dev, source.dev)
-    best: tuple[float, Settings] = (-1.0, Settings())
-    for number, (settings, tell) in enumerate(propose(arguments.search, seed=0)):
+    best: tuple[float, Settings] = (-1.0, {})
+    for number, (settings, tell) in enumerate(propose(arguments.search)):
         result = code_switched(
             {name: system(settings)},
             [corpus],
@@ -237,7 +215,7 @@ def search(
         score = result.runs[0].training.best.score
         tell(score)
         best = max(best, (score, settings), key=lambda pair: pair[0])
-    print(f"{name} on {source.language}: dropout {best[1].dropout}, L2 {best[1].weight_decay}, dev {best[0]:.4f}")
+    print(f"{name} on {source.language}: {best[1]}, dev {best[0]:.4f}")
     return best[1]
 
 
@@ -338,7 +316,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--test", type=int, help="test sentences of each language")
     parser.add_argument("--fraction", type=float, default=0.25, help="of each language in joint training")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
-    parser.add_argument("--adam", action="store_true", help="train the LASER variants as the baselines are")
+    parser.add_argument("--adam", action="store_true", help="train all as the baselines are")
     parser.add_argument("--search", type=int, default=0, metavar="N", help="choose dropout and L2 by so many trials")
     parser.add_argument("--vectors", nargs="+", default=[], metavar="LANG=FILE", help="static vectors")
     parser.add_argument("--text", type=Path, default=DATA / "text" / "mono", help="raw text to train static vectors on")
@@ -369,7 +347,7 @@ def main() -> None:
         others = [corpus for corpus in corpora if corpus is not source]
         systems = make_systems([source, *others], arguments)
         chosen = {
-            name: search(name, system, source, arguments, metric) if arguments.search else Settings()
+            name: search(name, system, source, arguments, metric) if arguments.search else {}
             for name, system in systems.items()
         }
         common = (source, others, systems, chosen, arguments, metric)

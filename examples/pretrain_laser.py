@@ -273,6 +273,7 @@ def train(
     warmup_steps: int,
     max_grad_norm: float,
     max_steps: int | None,
+    stop_at: int | None,
     seed: int,
     bf16: bool,
     checkpoint: Path,
@@ -294,9 +295,12 @@ def train(
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
         done, tokens, losses = state["done"], state["tokens"], state["losses"]
+    last = min(total, stop_at or total)
+    if done > last:
+        raise SystemExit(f"stop_at must be at least the {done} steps that are done, got {last}")
     sums, counts = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device)
     model.train()
-    for step in tqdm(range(done, total), initial=done, total=total, disable=None if progress is None else not progress):
+    for step in tqdm(range(done, last), initial=done, total=last, disable=None if progress is None else not progress):
         number, rows = plan[step]
         direction = directions[number]
         torch.manual_seed(seed * 1_000_003 + step)
@@ -309,7 +313,7 @@ def train(
         optimizer.step()
         schedule.step()
         sums, counts = sums + loss.detach(), counts + pieces
-        if (step + 1) % SAVE_STEPS == 0 or step + 1 == total:
+        if (step + 1) % SAVE_STEPS == 0 or step + 1 == last:
             tokens += int(counts)
             losses.append(float(sums / counts))
             if not math.isfinite(losses[-1]):
@@ -321,7 +325,7 @@ def train(
             torch.save({**state, "done": step + 1, "tokens": tokens, "losses": losses}, draft)
             draft.replace(checkpoint)
             tqdm.write(f"step {step + 1} of {total}: {losses[-1]:.3f} nats a piece", file=sys.stderr)
-    return Progress(total, tokens, losses)
+    return Progress(last, tokens, losses)
 
 
 def save(encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, folder: Path) -> None:
@@ -375,6 +379,7 @@ def pretrain_laser(
     text: Path | None = None,
     tatoeba: Path | None = None,
     max_steps: int | None = None,
+    stop_at: int | None = None,
     seed: int = 0,
     device: str | None = None,
     bf16: bool = False,
@@ -389,7 +394,8 @@ def pretrain_laser(
         lines: The most pairs of a file, chosen at random.
         text: A folder of ``<one>-<other>.tsv`` or ``.tsv.xz``; the data folder's if None.
         tatoeba: A folder of Tatoeba's test pairs; the data folder's if None.
-        max_steps: Stop after so many steps; the recipe's epochs if None.
+        max_steps: Plan for so many steps; the recipe's epochs if None.
+        stop_at: Take the weights of this step of the plan, where the learning rate is still on its way down.
         seed: Of the first weights, the order and the dropout.
         device: Where to train; a GPU where there is one if None.
         bf16: Whether forward passes are in bfloat16.
@@ -413,6 +419,7 @@ def pretrain_laser(
         "seed": seed,
         "bf16": bf16,
     }
+    settings |= {} if stop_at is None else {"stop_at": stop_at}
     mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
     folder = ROOT / "runs" / "laser_small" / mark if cache is None else cache
     report = folder / "report.json"
@@ -422,10 +429,11 @@ def pretrain_laser(
             raise ValueError(f"cache must hold an encoder of these settings, got {theirs} in {folder}")
         return folder
     draft_settings = folder / "training" / "settings.json"
-    if draft_settings.exists() and json.loads(draft_settings.read_text("utf-8")) != settings:
+    plan = {key: value for key, value in settings.items() if key != "stop_at"}
+    if draft_settings.exists() and json.loads(draft_settings.read_text("utf-8")) != plan:
         raise ValueError(f"cache must hold a training of these settings, got another in {folder}")
     draft_settings.parent.mkdir(parents=True, exist_ok=True)
-    draft_settings.write_text(json.dumps(settings), "utf-8")
+    draft_settings.write_text(json.dumps(plan), "utf-8")
 
     start = perf_counter()
     pairs = read_directions(text, languages, lines)
@@ -454,6 +462,7 @@ def pretrain_laser(
             directions,
             **training,
             max_steps=max_steps,
+            stop_at=stop_at,
             seed=seed,
             bf16=bf16,
             checkpoint=folder / "training" / "checkpoint.pt",
@@ -517,6 +526,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--text", type=Path, help="a folder of <one>-<other>.tsv or .tsv.xz")
     parser.add_argument("--tatoeba", type=Path, help="a folder of Tatoeba's test pairs, tatoeba.spa-eng.spa, ...")
     parser.add_argument("--max-steps", type=int, help="instead of the recipe's epochs")
+    parser.add_argument("--stop-at", type=int, help="take the weights of this step, if there is no time for all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
     parser.add_argument("--bf16", action="store_true", help="forward passes in bfloat16")
