@@ -1,6 +1,6 @@
 """The examples that `make demo` does not run, on small files made here."""
 
-import importlib.util
+import importlib
 import json
 import random
 import subprocess
@@ -11,6 +11,9 @@ import pytest
 import torch
 
 import polyembed as pe
+from polyembed.data import TaggedSentence
+from polyembed.tables import Table
+from polyembed.training import Corpus, Epoch, FitResult, ProtocolResult, Run
 from polyembed.vectors import OrthogonalMapping, TextVectors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -164,11 +167,8 @@ def test_pretrained_laser_opens(small_laser: Path) -> None:
 def test_pretraining_goes_on(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was killed comes to the very weights of one that was not."""
     pytest.importorskip("sacremoses")
-    spec = importlib.util.spec_from_file_location("pretrain_laser", ROOT / "examples" / "pretrain_laser.py")
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("pretrain_laser")
     monkeypatch.setattr(example, "SAVE_STEPS", 2)
     options = {"text": parallel_world, "tatoeba": parallel_world, "max_steps": 5, "progress": False, "device": "cpu"}
     whole = example.pretrain_laser("tiny", cache=tmp_path / "whole", **options)
@@ -216,6 +216,27 @@ def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path
         assert (tmp_path / "ner" / "gain_es.png").stat().st_size > 10_000
         assert "LaserTop on es: {'input_dropout': " in printed
     assert len(list((tmp_path / "ner").glob("*.md"))) == (2 if protocol == "zero_shot" else 3)
+
+
+def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entity is listed if the static system misses it with every seed and the contextual one never does."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("laser_zero_shot")
+    gold = ["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "B-PER"]
+    static = [["O", "O", "B-LOC", "O", "O", "B-PER"], ["O", "O", "O", "O", "B-ORG", "O"]]
+    contextual = [["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "B-PER"], ["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "O"]]
+    runs = []
+    for system, tags in (("MUSE", static), ("LaserElmo", contextual)):
+        for seed, row in enumerate(tags):
+            training = FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
+            runs.append(Run(system, seed, ("es",), training, {"nl": 0.0}, {"nl": [row]}))
+    result = ProtocolResult(Table((), ()), tuple(runs), {"nl": [gold]}, "f1")
+    sentence = TaggedSentence(("Ann", "in", "New", "Rome", "Senate", "Bo"), tuple(gold))
+    rows = example.wins(result, Corpus("nl", test=[sentence]), "MUSE", "LaserElmo")
+    assert rows == [
+        ("PER", "[ Ann ] in New Rome Senate", "O"),
+        ("LOC", "Ann in [ New Rome ] Senate Bo", "B-LOC O"),
+    ]
 
 
 def test_laser_examples_on_the_data_folder(data_folder: Path, tmp_path: Path) -> None:
