@@ -186,7 +186,7 @@ class Translator(nn.Module):
         tongue = self.languages(target.new_tensor(language)).to(vector.dtype)
         inputs = F.dropout(self.pieces(before), self.dropout, self.training).to(vector.dtype)
         joined = [part[:, None].expand(-1, before.shape[1], -1) for part in (vector, tongue.expand(len(target), -1))]
-        state = [part[None].contiguous() for part in self.start(vector).tanh().chunk(2, -1)]
+        state = [part[None].to(vector.dtype).contiguous() for part in self.start(vector).tanh().chunk(2, -1)]
         states, _ = self.lstm(torch.cat([inputs, *joined], -1), tuple(state))
         real = after != padding
         logits = self.output(F.dropout(states[real], self.dropout, self.training))

@@ -218,6 +218,22 @@ def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path
     assert len(list((tmp_path / "ner").glob("*.md"))) == (2 if protocol == "zero_shot" else 3)
 
 
+def test_pretraining_in_half_precision(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sacremoses")
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("pretrain_laser")
+    options = {"text": parallel_world, "tatoeba": tmp_path, "max_steps": 6, "progress": False, "device": "cpu"}
+    reports = {}
+    for bf16, stop_at in ((False, None), (True, None), (False, 3)):
+        folder = tmp_path / f"{bf16} {stop_at}"
+        example.pretrain_laser("tiny", cache=folder, bf16=bf16, stop_at=stop_at, **options)
+        reports[bf16, stop_at] = json.loads((folder / "report.json").read_text("utf-8"))
+    assert reports[True, None]["losses"] == pytest.approx(reports[False, None]["losses"], rel=1e-2)
+    assert reports[True, None]["losses"] != reports[False, None]["losses"]
+    assert [report["steps"] for report in reports.values()] == [6, 6, 3]
+    assert reports[False, None]["tatoeba"] == {}
+
+
 def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entity is listed if the static system misses it with every seed and the contextual one never does."""
     monkeypatch.syspath_prepend(ROOT / "examples")
