@@ -78,6 +78,16 @@ def test_words_keep_their_numbers() -> None:
     pieces.check()
 
 
+def test_words_that_are_kept_are_the_same_and_not_without_end(monkeypatch) -> None:
+    tokenizer = toy_bpe_tokenizer()
+    cut = []
+    monkeypatch.setattr(tokenizer, "cut_word", lambda word: cut.append(word) or TOKENIZER.cut_word(word))
+    monkeypatch.setattr("polyembed.text.laser_tokenizers.MOST_KNOWN", 2)
+    for words in (["me", "song", "me"], ["me", "that"], ["me", "song"]):
+        assert torch.equal(tokenizer.pieces([words]).piece_ids, TOKENIZER.pieces([words]).piece_ids)
+    assert cut == ["me", "song", "that", "me", "song"]
+
+
 def test_no_sentences_and_no_words() -> None:
     assert TOKENIZER.pieces([]).piece_ids.shape == (0, 0)
     assert TOKENIZER.pieces([[]]).piece_ids.tolist() == [[END]]

@@ -18,6 +18,7 @@ from polyembed.text.pieces import Pieces, check_sentences, is_text, lay_out
 END_OF_WORD = "</w>"
 CONTINUES = "@@"
 WORD_START = "▁"
+MOST_KNOWN = 100_000  # words whose pieces are kept from one batch to the next
 UNKNOWN = "\0"  # a token that no text holds: control characters become spaces
 MERGES_NAME = "merges-{}.json"
 MODEL_NAME = "sentencepiece-{}.model"
@@ -44,6 +45,9 @@ class LaserTokenizer(Configurable):
 
     dictionary: PieceDictionary
 
+    def __init__(self) -> None:
+        self._known: dict[str, list[int]] = {}  # Moses' rules take longer than everything else here
+
     @abstractmethod
     def cut_word(self, word: str) -> list[int]:
         """Cut one word into ids; none for a word that the preparation drops."""
@@ -67,10 +71,12 @@ class LaserTokenizer(Configurable):
             TypeError: A string in the place of a list of words, or words that are no strings.
         """
         check_sentences(sentences)
-        types = dict.fromkeys(itertools.chain.from_iterable(sentences))
-        unknown = [self.dictionary.unknown_id]
-        cut = {word: self.cut_word(word) or unknown for word in types}
-        return self.join(_flatten([cut[word] for word in words]) for words in sentences)
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+        for word in itertools.chain.from_iterable(sentences):
+            if word not in self._known:
+                self._known[word] = self.cut_word(word) or [self.dictionary.unknown_id]
+        return self.join(_flatten([self._known[word] for word in words]) for words in sentences)
 
     def text_pieces(self, texts: Sequence[str]) -> Pieces:
         """Cut whole sentences, as LASER's own tools do.
@@ -143,6 +149,7 @@ class FastBPETokenizer(LaserTokenizer):
         language: str = "en",
         transform: Callable[[str], str] | None = None,
     ) -> None:
+        super().__init__()
         self.merges = [_check_merge(place, pair) for place, pair in enumerate(merges)]
         self.dictionary = dictionary
         self.vocabulary = None if vocabulary is None else sorted(vocabulary)
@@ -249,6 +256,7 @@ class SentencePieceTokenizer(LaserTokenizer):
     ) -> None:
         if not hasattr(model, "serialized_model_proto"):
             raise TypeError(must("model", "be a SentencePieceProcessor", class_name(model)))
+        super().__init__()
         pieces = [model.id_to_piece(i) for i in range(len(model)) if not (model.is_control(i) or model.is_unknown(i))]
         self.model = model
         self.dictionary = PieceDictionary.from_pieces(pieces) if dictionary is None else dictionary
