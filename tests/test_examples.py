@@ -1,5 +1,7 @@
 """The examples that `make demo` does not run, on small files made here."""
 
+import importlib
+import json
 import random
 import subprocess
 import sys
@@ -9,6 +11,9 @@ import pytest
 import torch
 
 import polyembed as pe
+from polyembed.data import TaggedSentence
+from polyembed.tables import Table
+from polyembed.training import Corpus, Epoch, FitResult, ProtocolResult, Run
 from polyembed.vectors import OrthogonalMapping, TextVectors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -133,3 +138,180 @@ def test_adapt_code_switched_on_the_data_folder(data_folder: Path, tiny_world: P
     for column in ("at switches %", "POS accuracy", "NER f1", "sentiment accuracy"):
         assert f"| {column} " in printed
     assert (tmp_path / "hinglish" / "words.png").stat().st_size > 10_000
+
+
+SENTENCE_WORDS = {
+    "en": ["the", "sun", "sea", "light", "day", "water", "Ann", "Rome", "is", "in"],
+    "es": ["el", "sol", "mar", "luz", "día", "agua", "Ann", "Roma", "es", "en"],
+    "nl": ["de", "zon", "zee", "licht", "dag", "water", "Ann", "Rome", "is", "in"],
+}
+
+
+@pytest.fixture(scope="module")
+def parallel_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pairs of three languages, word for word, tagged sentences and raw text of two, and test pairs for retrieval."""
+    folder = tmp_path_factory.mktemp("parallel")
+    order = random.Random(0)
+
+    def sentences(count: int) -> list[list[int]]:
+        return [[order.randrange(10) for _ in range(order.randint(3, 7))] for _ in range(count)]
+
+    def texts(rows: list[list[int]], language: str) -> list[str]:
+        return [" ".join(SENTENCE_WORDS[language][i] for i in row) + f" {number}" for number, row in enumerate(rows)]
+
+    rows = sentences(200)
+    for other in ("es", "nl"):
+        lines = ["\t".join(pair) for pair in zip(texts(rows, "en"), texts(rows, other), strict=True)]
+        (folder / f"en-{other}.tsv").write_text("\n".join(lines), "utf-8")
+        (folder / f"{other}.txt").write_text("\n".join(texts(rows, other)), "utf-8")
+        for part in ("train", "dev", "test"):
+            tagged = [[SENTENCE_WORDS[other][i] for i in row] for row in sentences(12)]
+            names = {"Ann": "B-PER", "Rome": "B-LOC", "Roma": "B-LOC"}
+            text = "\n\n".join("\n".join(f"{word} {names.get(word, 'O')}" for word in words) for words in tagged)
+            (folder / f"{other}.{part}.conll").write_text(text + "\n", "utf-8")
+    test = [rows[0], *sentences(20)]  # the first is in the text, under the same number
+    for side, language in (("spa", "es"), ("eng", "en")):
+        (folder / f"tatoeba.spa-eng.{side}").write_text("\n".join(texts(test, language)), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small_laser(parallel_world: Path) -> Path:
+    """Pretrain a tiny encoder."""
+    pytest.importorskip("sacremoses")
+    folder = parallel_world / "encoder"
+    options = ["--size", "tiny", "--text", parallel_world, "--tatoeba", parallel_world, "--max-steps", 20]
+    printed = run("pretrain_laser.py", *options, "--cache", folder)
+    for row in ("en -> es", "es -> en", "nl -> en", "nl -> es", "es   "):
+        assert f"| {row}" in printed
+    assert printed == run("pretrain_laser.py", *options, "--cache", folder)  # read, not trained again
+    return folder
+
+
+def test_pretrained_laser_opens(small_laser: Path) -> None:
+    sentences = pe.LaserSentences.from_pretrained(small_laser)
+    released = pe.LaserEncoder.from_checkpoint(small_laser / "laser.pt")
+    assert released.dictionary is not None
+    assert released.dictionary.pieces() == sentences.tokenizer.dictionary.pieces()
+    vectors = sentences.encode(["el sol", "the sun", ""])
+    pieces = sentences.tokenizer.text_pieces(["el sol"])
+    torch.testing.assert_close(released(pieces.piece_ids, pieces.piece_mask), vectors[:1])
+    words = pe.LaserTop(sentences.encoder, sentences.tokenizer)
+    assert words(words.encode([["el", "sol"]])[0]).shape == (1, 2, 16)
+    assert (small_laser / "laser.spm").stat().st_size > 1000
+    report = json.loads((small_laser / "report.json").read_text("utf-8"))
+    assert report["left_out"]["tatoeba"] > 0
+    assert report["directions"]["en -> es"]["after"] < report["directions"]["en -> es"]["before"]
+    assert not (small_laser / "training").exists()
+
+
+def test_pretraining_goes_on(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was killed comes to the very weights of one that was not."""
+    pytest.importorskip("sacremoses")
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("pretrain_laser")
+    monkeypatch.setattr(example, "SAVE_STEPS", 2)
+    options = {"text": parallel_world, "tatoeba": parallel_world, "max_steps": 5, "progress": False, "device": "cpu"}
+    whole = example.pretrain_laser("tiny", cache=tmp_path / "whole", **options)
+    save = torch.save
+    saved = []
+
+    def killed(state: object, path: Path) -> None:
+        saved.append(path)
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        save(state, path)
+
+    monkeypatch.setattr(torch, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        example.pretrain_laser("tiny", cache=tmp_path / "cut", **options)
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(ValueError, match="cache must hold a training of these settings, got another"):
+        example.pretrain_laser("tiny", cache=tmp_path / "cut", **(options | {"seed": 1}))
+    cut = example.pretrain_laser("tiny", cache=tmp_path / "cut", **options)
+    first, second = (pe.LaserSentences.from_pretrained(folder).encoder.state_dict() for folder in (whole, cut))
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+    reports = [json.loads((folder / "report.json").read_text("utf-8")) for folder in (whole, cut)]
+    assert reports[0]["losses"] == reports[1]["losses"]
+    assert reports[0]["tokens_seen"] == reports[1]["tokens_seen"]
+    with pytest.raises(ValueError, match="cache must hold an encoder of these settings"):
+        example.pretrain_laser("tiny", cache=tmp_path / "cut", **(options | {"seed": 1}))
+
+
+@pytest.mark.parametrize("protocol", ["zero_shot", "joint"])
+def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path, protocol: str) -> None:
+    sources = ["--encoder", small_laser, "--data", parallel_world, "--text", parallel_world, "--sources", "es"]
+    systems = ["--search", 1] if protocol == "joint" else []
+    systems += ["--systems", "MUSE", "LaserTop"] if protocol == "joint" else []
+    options = ["--protocols", protocol, "--epochs", 1, "--seeds", 1, "--dim", 8, "--folder", tmp_path]
+    printed = run("laser_zero_shot.py", *sources, *systems, *options)
+    names = ["MUSE", "LaserTop"] if systems else ["MUSE", "BPEBow", "BPEGRU", "LSTM", "LaserTop", "LaserElmo"]
+    table = printed[printed.index("###") :]
+    assert [line.split()[1] for line in table.splitlines() if line.startswith("|")][2 : 2 + len(names)] == names
+    if protocol == "zero_shot":
+        assert "nl entities that LaserElmo gets right and MUSE wrong" in table
+        again = run("laser_zero_shot.py", *sources, *systems, *options)
+        assert again[again.index("###") :] == table
+    else:
+        assert (tmp_path / "ner" / "gain_es.png").stat().st_size > 10_000
+        assert "LaserTop on es: {'input_dropout': " in printed
+    assert len(list((tmp_path / "ner").glob("*.md"))) == (2 if protocol == "zero_shot" else 3)
+
+
+def test_pretraining_in_half_precision(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sacremoses")
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("pretrain_laser")
+    options = {"text": parallel_world, "tatoeba": tmp_path, "max_steps": 6, "progress": False, "device": "cpu"}
+    reports = {}
+    for bf16, stop_at in ((False, None), (True, None), (False, 3)):
+        folder = tmp_path / f"{bf16} {stop_at}"
+        example.pretrain_laser("tiny", cache=folder, bf16=bf16, stop_at=stop_at, **options)
+        reports[bf16, stop_at] = json.loads((folder / "report.json").read_text("utf-8"))
+    assert reports[True, None]["losses"] == pytest.approx(reports[False, None]["losses"], rel=1e-2)
+    assert reports[True, None]["losses"] != reports[False, None]["losses"]
+    assert [report["steps"] for report in reports.values()] == [6, 6, 3]
+    assert reports[False, None]["tatoeba"] == {}
+
+
+def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entity is listed if the static system misses it with every seed and the contextual one never does."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("laser_zero_shot")
+    gold = ["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "B-PER"]
+    static = [["O", "O", "B-LOC", "O", "O", "B-PER"], ["O", "O", "O", "O", "B-ORG", "O"]]
+    contextual = [["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "B-PER"], ["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "O"]]
+    runs = []
+    for system, tags in (("MUSE", static), ("LaserElmo", contextual)):
+        for seed, row in enumerate(tags):
+            training = FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
+            runs.append(Run(system, seed, ("es",), training, {"nl": 0.0}, {"nl": [row]}))
+    result = ProtocolResult(Table((), ()), tuple(runs), {"nl": [gold]}, "f1")
+    sentence = TaggedSentence(("Ann", "in", "New", "Rome", "Senate", "Bo"), tuple(gold))
+    rows = example.wins(result, Corpus("nl", test=[sentence]), "MUSE", "LaserElmo")
+    assert rows == [
+        ("PER", "[ Ann ] in New Rome Senate", "O"),
+        ("LOC", "Ann in [ New Rome ] Senate Bo", "B-LOC O"),
+    ]
+
+
+def test_laser_examples_on_the_data_folder(data_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sacremoses")
+    options = ["--size", "tiny", "--languages", "en", "es", "nl", "--lines", 60, "--max-steps", 3]
+    printed = run("pretrain_laser.py", *options, "--cache", tmp_path / "encoder")
+    assert "| nl " in printed
+    systems = [
+        "--task",
+        "pos",
+        "--encoder",
+        tmp_path / "encoder",
+        "--systems",
+        "BPEBow",
+        "LaserElmo",
+        "--sources",
+        "nl",
+    ]
+    sizes = ["--sentences", 20, "--dev", 10, "--test", 10, "--epochs", 1, "--seeds", 1, "--folder", tmp_path]
+    printed = run("laser_zero_shot.py", *systems, *sizes)
+    assert "| LaserElmo | " in printed

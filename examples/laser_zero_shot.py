@@ -1,0 +1,378 @@
+r"""LASER's states as word vectors, zero-shot and in joint training (van der Heijden 2019), on CoNLL-2002.
+
+    python examples/laser_zero_shot.py --encoder FOLDER                          # entities, es -> nl and nl -> es
+    python examples/laser_zero_shot.py --encoder laser2 --task pos --device cuda # the released encoder
+    python examples/laser_zero_shot.py --encoder FOLDER --protocols joint        # scenarios A and B, and the chart
+    python examples/laser_zero_shot.py --encoder FOLDER --search 10              # dropout and L2 by search, on dev
+    python examples/laser_zero_shot.py --model bert-base-multilingual-cased      # a row of transformers'
+
+``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. Each language is trained on by
+itself and tested on both, so that its own score stands beside the transferred one. Systems: the five word encoders of
+the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``, ``LaserElmo``, and ``LSTM``: LaserElmo over two random layers), static
+vectors of both languages laid over one another (``MUSE``), and with ``--model`` any encoder of transformers. All but
+the last stand under the paper's task model. Sentences are those of CoNLL-2002 in the data folder (`$POLYEMBED_DATA`,
+else ``../shared/data`` beside the repository), parts of speech as universal tags, or of ``--data``, a folder of
+``<lang>.train.conll``, ``<lang>.dev.conll`` and ``<lang>.test.conll`` (word first, tag last).
+
+Then come the entities that the static system gets wrong with every seed and the contextual one right, and for joint
+training the chart of B - A (figures 3 and 4). Runs are kept in ``--folder``: the same command again goes on.
+"""
+
+import argparse
+import copy
+import lzma
+import math
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from _laser import RECIPES, build_tagger, build_transformer_tagger, training_options
+
+import polyembed as pe
+from polyembed.data import TaggedSentence, read_conll
+from polyembed.metrics import entities
+from polyembed.tables import Table
+from polyembed.text import to_universal
+from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.vectors import FastTextVectors, JoinedVectors, TextVectors
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
+CONLL = {"es": "esp", "nl": "ned"}
+PARTS = {"train": "train", "dev": "testa", "test": "testb"}
+BASELINES = ("MUSE", "BPEBow", "BPEGRU")
+LASER = ("LSTM", "LaserTop", "LaserElmo")
+WORDS = (*BASELINES, *LASER)
+Settings = dict[str, float]
+"""What a search changes of the recipe."""
+SEARCH_SENTENCES = 500
+
+
+def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
+    """Read each language's sentences, as many as asked for, evenly spread."""
+    corpora = []
+    for language in arguments.languages:
+        parts = {}
+        for part, count in (("train", arguments.sentences), ("dev", arguments.dev), ("test", arguments.test)):
+            if arguments.data is None:
+                path = DATA / "conll2002" / f"{CONLL[language]}.{PARTS[part]}"
+                found = read_conll(path, tag_column=2 if arguments.task == "ner" else 1)
+                if arguments.task == "pos":
+                    name = f"conll2002-{language}"
+                    found = [
+                        TaggedSentence(s.words, tuple(to_universal(tag, tagset=name) for tag in s.tags)) for s in found
+                    ]
+            else:
+                found = read_conll(arguments.data / f"{language}.{part}.conll")
+            found = [sentence for sentence in found if len(sentence.words)]
+            step = max(1, len(found) // (count or len(found)))
+            parts[part] = found[::step][:count]
+        corpora.append(Corpus(language, **parts))
+    return corpora
+
+
+def open_encoder(name: str) -> tuple[pe.LaserEncoder, Any]:
+    """Open a released encoder by name, or a folder."""
+    if name in ("laser1", "laser2"):
+        return pe.load_laser(name)
+    sentences = pe.LaserSentences.from_pretrained(name)
+    return sentences.encoder, sentences.tokenizer
+
+
+def raw_text(path: Path, lines: int) -> Iterator[list[str]]:
+    """Read text, words and punctuation apart."""
+    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
+        for line in islice(file, lines):
+            yield re.findall(r"\w+|[^\w\s]", line)
+
+
+def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> Any:
+    """Open a language's static vectors, trained first on raw text and the training words if none are named."""
+    given = dict(pair.split("=", 1) for pair in arguments.vectors).get(language)
+    if given is not None:
+        return FastTextVectors(given) if Path(given).suffix in (".bin", ".ftz") else TextVectors(given)
+    path = arguments.folder / "vectors" / f"{language}.bin"
+    if path.exists():
+        return FastTextVectors(path)
+    corpus = [" ".join(sentence.words).split() for sentence in train]
+    texts = [arguments.text / f"{language}{end}" for end in (".txt.xz", ".txt")]
+    for text in [text for text in texts if text.exists()][:1]:
+        corpus += raw_text(text, arguments.lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sizes = {"dim": arguments.dim, "min_count": 2, "bucket": 100_000, "epochs": 10}
+    return FastTextVectors.train(corpus, path, **sizes)
+
+
+def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
+    """Lay the static vectors of all languages over those of the first, from the words that both hold."""
+    first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
+    turned = [pe.align(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
+    return JoinedVectors([first, *turned])
+
+
+def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> dict[str, Callable[[Settings], Build]]:
+    """Give the systems by name, each as a function of its settings; the first corpus is the source."""
+    tags = sorted({tag for corpus in corpora for part in corpus[1:] for sentence in part for tag in sentence.tags})
+    encoder, tokenizer = open_encoder(arguments.encoder) if arguments.encoder else (None, None)
+    static = aligned_vectors(corpora, arguments) if "MUSE" in arguments.systems else None
+    freeze = arguments.freeze
+
+    def random_encoder() -> pe.LaserEncoder:
+        sizes = (encoder.embed_tokens.num_embeddings, encoder.embedding_dim, encoder.hidden_size)
+        return pe.LaserEncoder(*sizes, num_layers=2, dictionary=encoder.dictionary)
+
+    def table() -> torch.nn.Embedding:
+        return copy.deepcopy(encoder.embed_tokens)
+
+    embeddings = "none" if freeze == "none" else "embeddings"
+    words: dict[str, Callable[[], Any]] = {
+        "BPEBow": lambda: pe.BPEBow(table(), tokenizer, freeze=embeddings),
+        "BPEGRU": lambda: pe.BPEGRU(table(), tokenizer, freeze=embeddings),
+        "LaserTop": lambda: pe.LaserTop(copy.deepcopy(encoder), tokenizer, freeze=freeze),
+        "LaserElmo": lambda: pe.LaserElmo(copy.deepcopy(encoder), tokenizer, freeze=freeze),
+        "LSTM": lambda: pe.LaserElmo(random_encoder(), tokenizer),
+    }
+
+    def over_words(name: str, settings: Settings) -> Build:
+        changes = {key: value for key, value in settings.items() if key in RECIPES["encoder"]}
+
+        def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
+            if name != "MUSE":
+                return build_tagger(words[name](), tags, **changes).to(arguments.device)
+            lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
+            vectors = pe.SourceEmbedding(static, lexicon)
+            return build_tagger(vectors, tags, lexicon=lexicon, **changes).to(arguments.device)
+
+        return build
+
+    def of_transformers(settings: Settings) -> Build:
+        from transformers import AutoModel, AutoTokenizer, logging
+
+        logging.set_verbosity_error()  # a masked language model's head is left out on purpose
+
+        def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
+            model = AutoModel.from_pretrained(arguments.model)
+            embedder = pe.PretrainedWordEncoder(model, AutoTokenizer.from_pretrained(arguments.model))
+            return build_transformer_tagger(embedder, tags).to(arguments.device)
+
+        return build
+
+    found = {name: lambda settings, name=name: over_words(name, settings) for name in arguments.systems}
+    return found | ({Path(arguments.model).name: of_transformers} if arguments.model else {})
+
+
+def training(name: str, arguments: argparse.Namespace, sentences: int, settings: Settings) -> dict[str, Any]:
+    """Give how a system is trained on so many sentences: the recipe of its kind, with changes."""
+    kind = "laser" if name in LASER and not arguments.adam else "baselines" if name in WORDS else "transformers"
+    changes: dict[str, Any] = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
+    changes |= {key: value for key, value in settings.items() if key in RECIPES[kind]["training"]}
+    return dict(training_options(kind, sentences, **changes, progress=False))
+
+
+def propose(trials: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
+    """Propose settings, each with a function that takes its score: by Optuna if it is installed, else at random."""
+    ranges = RECIPES["laser"]["search"]
+    try:
+        import optuna
+    except ImportError:
+        order = random.Random(0)
+        for _ in range(trials):
+            found = {}
+            for name, (low, high) in ranges.items():
+                exponent = name == "weight_decay"
+                value = 10 ** order.uniform(math.log10(low), math.log10(high)) if exponent else order.uniform(low, high)
+                found[name] = float(f"{value:.3g}")
+            yield found, lambda score: None
+        return
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+    for _ in range(trials):
+        trial = study.ask()
+        found = {name: trial.suggest_float(name, *ends, log=name == "weight_decay") for name, ends in ranges.items()}
+        yield found, lambda score, trial=trial: study.tell(trial, score)
+
+
+def search(
+    name: str, system: Callable[[Settings], Build], source: Corpus, arguments: argparse.Namespace, metric: str
+) -> Settings:
+    """Choose dropout and L2 on the source's development sentences, by so many short trainings."""
+    corpus = Corpus(source.language, source.train[:SEARCH_SENTENCES], source.dev, source.dev)
+    best: tuple[float, Settings] = (-1.0, {})
+    for number, (settings, tell) in enumerate(propose(arguments.search)):
+        result = code_switched(
+            {name: system(settings)},
+            [corpus],
+            seeds=[0],
+            metric=metric,
+            folder=arguments.folder / "search" / f"{number}",
+            **training(name, arguments, len(corpus.train), settings),
+        )
+        score = result.runs[0].training.best.score
+        tell(score)
+        best = max(best, (score, settings), key=lambda pair: pair[0])
+    print(f"{name} on {source.language}: {best[1]}, dev {best[0]:.4f}")
+    return best[1]
+
+
+def wins(result: ProtocolResult, corpus: Corpus, static: str, contextual: str) -> list[tuple[str, ...]]:
+    """List entities that one system gets wrong with every seed and the other right with every seed."""
+
+    def found(system: str) -> list[list[set[Any]]]:
+        runs = result.predictions(system, corpus.language).values()
+        return [[set(entities(tags)) for tags in run] for run in runs]
+
+    one, other = found(static), found(contextual)
+    said = next(iter(result.predictions(static, corpus.language).values()))
+    rows = []
+    for i, sentence in enumerate(corpus.test):
+        for entity in entities(sentence.tags):
+            if any(entity in run[i] for run in one) or not all(entity in run[i] for run in other):
+                continue
+            start, end = entity.start, entity.end
+            before, after = sentence.words[max(0, start - 4) : start], sentence.words[end : end + 4]
+            around = " ".join((*before, "[", *sentence.words[start:end], "]", *after))
+            rows.append((entity.type, around, " ".join(said[i][start:end])))
+    return rows
+
+
+def report(title: str, table: Table, folder: Path) -> None:
+    print(f"\n### {title}\n\n{table.to_markdown()}", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{title.replace(' ', '_')}.md").write_text(table.to_markdown() + "\n", "utf-8")
+
+
+def draw_gain(result: Table, path: Path, title: str) -> None:
+    """Draw B - A as bars, a group for each language (figures 3 and 4)."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("No picture: pip install matplotlib")
+        return
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    languages = result.columns[1:]
+    figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
+    width = 0.8 / len(result.rows)
+    for number, (system, *cells) in enumerate(result.rows):
+        places = [language + number * width for language in range(len(languages))]
+        errors = [100 * (cell.deviation or 0.0) for cell in cells]
+        axes.bar(places, [100 * cell.mean for cell in cells], width, yerr=errors, label=system)
+    axes.axhline(0, color="0.3", linewidth=0.8)
+    axes.set_xticks([language + 0.4 - width / 2 for language in range(len(languages))], languages)
+    axes.set_ylabel("B - A, points")
+    axes.set_title(title)
+    axes.legend(fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    print(f"\nB - A: {path}")
+
+
+def run(
+    protocol: str, source: Corpus, others: Sequence[Corpus], systems: dict[str, Callable[[Settings], Build]],
+    chosen: dict[str, Settings], arguments: argparse.Namespace, metric: str,
+) -> ProtocolResult:  # fmt: skip
+    """Run a protocol with each system trained as its kind is."""
+    results = []
+    count = len(source.train)
+    if protocol != "zero_shot":
+        part = arguments.fraction
+        count = max(1, round(part * count)) if protocol == "A" else count
+        count += sum(max(1, round(part * len(other.train))) for other in others)
+    for name, system in systems.items():
+        options = training(name, arguments, count, chosen[name])
+        options |= {"seeds": range(arguments.seeds), "metric": metric, "folder": arguments.folder / source.language}
+        if protocol == "zero_shot":
+            results.append(zero_shot({name: system(chosen[name])}, source, others, **options))
+        else:
+            options |= {"scenario": protocol, "fraction": arguments.fraction}
+            results.append(joint({name: system(chosen[name])}, source, others, **options))
+        seconds = sum(epoch.seconds for run in results[-1].runs for epoch in run.training.history)
+        best = [run.training.best.number for run in results[-1].runs]
+        print(f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}", flush=True)
+    return merge(*results)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=("ner", "pos"), default="ner")
+    parser.add_argument("--protocols", nargs="+", choices=("zero_shot", "joint"), default=["zero_shot"])
+    parser.add_argument("--encoder", help="a folder of pretrain_laser.py, laser1 or laser2")
+    parser.add_argument("--systems", nargs="*", choices=WORDS, help="all that the arguments allow if missing")
+    parser.add_argument("--model", help="a checkpoint of transformers by name or folder, as one more system")
+    parser.add_argument(
+        "--freeze", choices=("none", "embeddings", "all"), default="none", help="what does not train on"
+    )
+    parser.add_argument("--languages", nargs="+", default=["es", "nl"])
+    parser.add_argument("--sources", nargs="+", help="the languages to train on; all of them in turn if missing")
+    parser.add_argument("--data", type=Path, help="a folder of <lang>.train.conll, <lang>.dev.conll, <lang>.test.conll")
+    parser.add_argument("--sentences", type=int, help="to train on, of each language; all if missing")
+    parser.add_argument("--dev", type=int, help="development sentences of each language")
+    parser.add_argument("--test", type=int, help="test sentences of each language")
+    parser.add_argument("--fraction", type=float, default=0.25, help="of each language in joint training")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--adam", action="store_true", help="train all as the baselines are")
+    parser.add_argument("--search", type=int, default=0, metavar="N", help="choose dropout and L2 by so many trials")
+    parser.add_argument("--vectors", nargs="+", default=[], metavar="LANG=FILE", help="static vectors")
+    parser.add_argument("--text", type=Path, default=DATA / "text" / "mono", help="raw text to train static vectors on")
+    parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text")
+    parser.add_argument("--dim", type=int, default=100, help="of the static vectors trained here")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--listed", type=int, default=10, help="entities in the listing of errors")
+    parser.add_argument("--folder", type=Path, default=Path("runs") / "laser_zero_shot")
+    arguments = parser.parse_args()
+    if arguments.systems is None:
+        arguments.systems = [] if arguments.encoder is None else list(WORDS)
+    if arguments.encoder is None and set(arguments.systems) - {"MUSE"}:
+        parser.error("--encoder must be given for every system but MUSE")
+    if not arguments.systems and not arguments.model:
+        parser.error("--encoder, --systems or --model must name a system")
+    arguments.folder = arguments.folder / arguments.task
+    return arguments
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    corpora = read_corpora(arguments)
+    metric = "f1" if arguments.task == "ner" else "accuracy"
+    for source in corpora:
+        if source.language not in (arguments.sources or arguments.languages):
+            continue
+        others = [corpus for corpus in corpora if corpus is not source]
+        systems = make_systems([source, *others], arguments)
+        chosen = {
+            name: search(name, system, source, arguments, metric) if arguments.search else {}
+            for name, system in systems.items()
+        }
+        common = (source, others, systems, chosen, arguments, metric)
+        if "zero_shot" in arguments.protocols:
+            result = run("zero_shot", *common)
+            report(f"{arguments.task} trained on {source.language}", result.table, arguments.folder)
+            contextual = next((name for name in ("LaserElmo", "LaserTop") if name in systems), None)
+            if arguments.task == "ner" and "MUSE" in systems and contextual is not None:
+                for corpus in others:
+                    rows = wins(result, corpus, "MUSE", contextual)
+                    title = f"{corpus.language} entities that {contextual} gets right and MUSE wrong"
+                    table = Table(("type", "entity", "MUSE said"), rows)
+                    print(
+                        f"\n### {title}: {len(rows)}\n\n{Table(table.columns, rows[: arguments.listed]).to_markdown()}"
+                    )
+                    (arguments.folder / f"{title.replace(' ', '_')}.md").write_text(table.to_markdown() + "\n", "utf-8")
+        if "joint" in arguments.protocols:
+            a, b = (run(scenario, *common) for scenario in ("A", "B"))
+            for scenario, result in (("A", a), ("B", b)):
+                report(f"{arguments.task} joint {scenario} with {source.language}", result.table, arguments.folder)
+            change = gain(a, b)
+            report(f"{arguments.task} B - A with {source.language}", change, arguments.folder)
+            title = f"{arguments.task}, all of {source.language}, {arguments.fraction:g} of the others"
+            draw_gain(change, arguments.folder / f"gain_{source.language}.png", title)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,550 @@
+r"""Pretrain a small LASER by translation into English and Spanish; the second call loads it.
+
+    python examples/pretrain_laser.py --size small --languages en es nl de       # four languages of the data folder
+    python examples/pretrain_laser.py --size useful --device cuda --bf16         # all 22 of them
+    python examples/pretrain_laser.py --size tiny --text my/pairs --max-steps 200
+
+The recipe is LASER's own (Artetxe and Schwenk 2019, sections 3 and 4): pieces shared by all languages; a BiLSTM
+encoder that is not told the language; an LSTM decoder that sees of the source the pooled vector alone, joined to the
+embedding of the last piece and of the target language at every step and mapped linearly to its first state; teacher
+forcing; Adam; batches that alternate between pairs of languages.
+
+The text is ``text/parallel`` of the data folder (`$POLYEMBED_DATA`, else ``../shared/data`` beside the repository), or
+``--text``, a folder of files ``<one>-<other>.tsv`` or ``.tsv.xz`` with a pair of sentences a line, tab between.
+Sentences of two files that have the same English become pairs too, so that every language meets both targets. What
+equals a sentence of the Tatoeba test sets, on letters and digits, is left out, and counted.
+
+**The folder** holds the encoder and its tokeniser as `polyembed.LaserSentences.from_pretrained` opens them, and the
+same in the layout of the released files: ``laser.pt`` for `polyembed.LaserEncoder.from_checkpoint`, ``laser.spm`` for
+a ``SentencePieceProcessor``. ``report.json`` has the settings, sizes, losses and the error of similarity search.
+"""
+
+import argparse
+import hashlib
+import json
+import lzma
+import math
+import os
+import random
+import sys
+import tomllib
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import sentencepiece
+import torch
+import torch.nn.functional as F
+from sacremoses import MosesPunctNormalizer
+from torch import Tensor, nn
+from tqdm import tqdm
+
+import polyembed as pe
+from polyembed.tables import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]
+TARGETS = ("en", "es")
+PIVOT = "en"
+TATOEBA = {"es": "spa", "de": "deu", "nl": "nld", "tr": "tur", "hi": "hin", "ru": "rus"}
+HELD_OUT = 50  # of so many pivot sentences one, wherever it stands
+HELD_OUT_PAIRS = 200  # the most of a direction
+SAVE_STEPS = 200
+FORMAT = 1  # of the cache
+
+
+class Pair(NamedTuple):
+    """Two sentences that say the same, and what was translated into both."""
+
+    source: str
+    target: str
+    pivot: str
+
+
+class Direction(NamedTuple):
+    """Pairs of one source and one target language, as ids."""
+
+    source: str
+    target: str
+    train: list[tuple[list[int], list[int]]]
+    held_out: list[tuple[list[int], list[int]]]
+
+    @property
+    def name(self) -> str:
+        """Name it in tables."""
+        return f"{self.source} -> {self.target}"
+
+
+def data_folder() -> Path:
+    """Find the data folder."""
+    return Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
+
+
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Read a file of two columns."""
+    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
+        rows = [tuple(line.rstrip("\n").split("\t")) for line in file]
+    wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
+    if wrong:
+        raise SystemExit(f"{path} must hold two columns, got others in line {wrong[0]}")
+    return [(one.strip(), other.strip()) for one, other in rows if one.strip() and other.strip()]
+
+
+def read_directions(folder: Path, languages: Sequence[str] | None, lines: int | None) -> dict[str, list[Pair]]:
+    """Read every file of wanted languages, and pair by their English what no file pairs."""
+    found: dict[tuple[str, str], dict[Pair, None]] = defaultdict(dict)
+    by_pivot: dict[str, dict[str, list[str]]] = {}
+    for path in sorted([*folder.glob("*-*.tsv"), *folder.glob("*-*.tsv.xz")]):
+        one, other = path.name.split(".")[0].split("-")
+        if languages is not None and not {one, other} <= set(languages):
+            continue
+        rows = read_pairs(path)
+        random.Random(path.name).shuffle(rows)
+        for a, b in rows[:lines]:
+            pivot = b if other == PIVOT else a
+            found[one, other][Pair(a, b, pivot)] = found[other, one][Pair(b, a, pivot)] = None
+            if PIVOT in (one, other):
+                aligned = by_pivot.setdefault(one if other == PIVOT else other, {})
+                aligned.setdefault(pivot, []).append(a if other == PIVOT else b)
+    for target in TARGETS:
+        for language, aligned in by_pivot.items():
+            for pivot in aligned.keys() & by_pivot.get(target, {}).keys() if language != target else ():
+                pair = Pair(aligned[pivot][0], by_pivot[target][pivot][0], pivot)
+                found[language, target][pair] = None
+    wanted = {key: sorted(pairs) for key, pairs in sorted(found.items()) if key[1] in TARGETS}
+    if not wanted:
+        raise SystemExit(
+            f"{folder} must hold <one>-<other>.tsv of languages wanted and {' or '.join(TARGETS)}, got none"
+        )
+    return {f"{source} {target}": pairs for (source, target), pairs in wanted.items()}
+
+
+def letters(text: str) -> str:
+    """Give what the test sets are matched by."""
+    return "".join(character for character in text.casefold() if character.isalnum())
+
+
+def read_tatoeba(folder: Path, languages: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """Read the test pairs of each language with English, where the folder has them."""
+    pairs = {}
+    for language in languages:
+        name = f"tatoeba.{TATOEBA.get(language, language)}-eng"
+        sides = [folder / f"{name}.{code}" for code in (TATOEBA.get(language, language), "eng")]
+        if all(side.exists() for side in sides):
+            theirs, english = (side.read_text("utf-8").splitlines() for side in sides)
+            pairs[language] = (theirs, english)
+    return pairs
+
+
+def train_tokenizer(texts: Sequence[str], path: Path, vocab_size: int) -> None:
+    """Train byte pairs on text prepared as the tokeniser prepares it."""
+    normalizer = MosesPunctNormalizer("en")
+    draft = path.with_suffix(".draft")
+    with draft.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(normalizer.normalize(text).lower() for text in texts),
+            model_writer=file,
+            model_type="bpe",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,
+            num_threads=1,
+            minloglevel=3,
+        )
+    draft.replace(path)
+
+
+class Translator(nn.Module):
+    """An encoder, and the decoder that teaches it."""
+
+    def __init__(
+        self, encoder: pe.LaserEncoder, languages: Sequence[str], sizes: dict[str, int], dropout: float
+    ) -> None:
+        super().__init__()
+        count, sentence, hidden = encoder.embed_tokens.num_embeddings, 2 * encoder.hidden_size, sizes["hidden_size"]
+        self.encoder = encoder
+        self.unknown = encoder.dictionary.unknown_id
+        self.dropout = dropout
+        self.languages = nn.Embedding(len(languages), sizes["language_dim"])
+        self.pieces = nn.Embedding(count, sizes["embedding_dim"], padding_idx=encoder.padding_idx)
+        self.start = nn.Linear(sentence, 2 * hidden)
+        inputs = sizes["embedding_dim"] + sentence + sizes["language_dim"]
+        self.lstm = nn.LSTM(inputs, hidden, batch_first=True)
+        self.output = nn.Linear(hidden, count)
+        nn.init.uniform_(self.encoder.embed_tokens.weight, -0.1, 0.1)
+        nn.init.uniform_(self.pieces.weight, -0.1, 0.1)
+
+    def forward(self, source: Tensor, target: Tensor, language: int) -> tuple[Tensor, Tensor]:
+        """Give the sum of the losses of a batch's target pieces, in nats, and how many there are."""
+        padding = self.encoder.padding_idx
+        mask = source != padding
+        dropped = torch.rand(source.shape, device=source.device) < (self.dropout if self.training else 0.0)
+        vector = self.encoder(torch.where(dropped & mask, self.unknown, source), mask)
+        before, after = target[:, :-1], target[:, 1:]
+        tongue = self.languages(target.new_tensor(language)).to(vector.dtype)
+        inputs = F.dropout(self.pieces(before), self.dropout, self.training).to(vector.dtype)
+        joined = [part[:, None].expand(-1, before.shape[1], -1) for part in (vector, tongue.expand(len(target), -1))]
+        state = [part[None].to(vector.dtype).contiguous() for part in self.start(vector).tanh().chunk(2, -1)]
+        states, _ = self.lstm(torch.cat([inputs, *joined], -1), tuple(state))
+        real = after != padding
+        logits = self.output(F.dropout(states[real], self.dropout, self.training))
+        return F.cross_entropy(logits.float(), after[real], reduction="sum"), real.sum()
+
+
+def lay_out(
+    pairs: Sequence[tuple[list[int], list[int]]], encoder: pe.LaserEncoder, device: torch.device
+) -> list[Tensor]:
+    """Pad a batch; a target starts from the end of a sentence, too."""
+    end, padding = encoder.dictionary.end_id, encoder.padding_idx
+    sides = [[[*source, end] for source, _ in pairs], [[end, *target, end] for _, target in pairs]]
+    widths = [max(map(len, side)) for side in sides]
+    return [
+        torch.tensor([row + [padding] * (width - len(row)) for row in side], device=device)
+        for side, width in zip(sides, widths, strict=True)
+    ]
+
+
+def plan_epoch(directions: Sequence[Direction], tokens: int, seed: int, epoch: int) -> list[tuple[int, list[int]]]:
+    """Cut each direction into batches of like length and at most so many target pieces, and mix all batches."""
+    order = random.Random(f"{seed} {epoch}")
+    batches = []
+    for number, direction in enumerate(directions):
+        lengths = [max(len(source), len(target)) + 1 for source, target in direction.train]
+        rows = sorted(range(len(lengths)), key=lambda row: lengths[row] + 2 * order.random())
+        batch: list[int] = []
+        for row in rows:
+            if batch and (len(batch) + 1) * max(lengths[row], lengths[batch[-1]]) > tokens:
+                batches.append((number, batch))
+                batch = []
+            batch.append(row)
+        batches += [(number, batch)] if batch else []
+    order.shuffle(batches)
+    return batches
+
+
+def held_out_losses(model: Translator, directions: Sequence[Direction]) -> dict[str, float]:
+    """Measure the mean loss of a target piece, in nats, in each direction."""
+    device = model.output.weight.device
+    model.eval()
+    losses = {}
+    with torch.no_grad():
+        for direction in directions:
+            total, count = 0.0, 0
+            rows = sorted(direction.held_out, key=lambda pair: len(pair[1]))
+            for i in range(0, len(rows), 50):
+                source, target = lay_out(rows[i : i + 50], model.encoder, device)
+                loss, pieces = model(source, target, TARGETS.index(direction.target))
+                total, count = total + loss.item(), count + int(pieces)
+            losses[direction.name] = total / count if count else math.nan
+    return losses
+
+
+def search_errors(
+    encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, test: dict[str, tuple[list[str], list[str]]]
+) -> dict[str, list[float]]:
+    """Measure in percent how often the nearest sentence is not the translation: into English, and out of it."""
+    sentences = pe.LaserSentences(encoder, tokenizer).eval()
+    errors = {}
+    for language, sides in test.items():
+        theirs, english = (sentences.encode(side, batch_size=100) for side in sides)
+        right = torch.arange(len(theirs))
+        both = [sentences.nearest(*pair).ids[:, 0] for pair in ((theirs, english), (english, theirs))]
+        errors[language] = [100 * (found != right).float().mean().item() for found in both]
+    return errors
+
+
+class Progress(NamedTuple):
+    """What a training came to."""
+
+    steps: int
+    tokens: int
+    losses: list[float]
+
+
+def train(
+    model: Translator,
+    directions: Sequence[Direction],
+    *,
+    num_train_epochs: int,
+    batch_tokens: int,
+    learning_rate: float,
+    warmup_steps: int,
+    max_grad_norm: float,
+    max_steps: int | None,
+    stop_at: int | None,
+    seed: int,
+    bf16: bool,
+    checkpoint: Path,
+    progress: bool | None,
+) -> Progress:
+    """Train by teacher forcing; a training that was killed goes on from its last checkpoint to the same numbers."""
+    device = model.output.weight.device
+    plan = [batch for epoch in range(num_train_epochs) for batch in plan_epoch(directions, batch_tokens, seed, epoch)]
+    total = min(len(plan), max_steps or len(plan))
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda step: min((step + 1) / max(1, warmup_steps), 1.0, (total - step) / max(1, total - warmup_steps)),
+    )
+    done, tokens, losses = 0, 0, []
+    if checkpoint.exists():
+        state = torch.load(checkpoint, map_location=device, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+        done, tokens, losses = state["done"], state["tokens"], state["losses"]
+    last = min(total, stop_at or total)
+    if done > last:
+        raise SystemExit(f"stop_at must be at least the {done} steps that are done, got {last}")
+    sums, counts = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device)
+    model.train()
+    for step in tqdm(range(done, last), initial=done, total=last, disable=None if progress is None else not progress):
+        number, rows = plan[step]
+        direction = directions[number]
+        torch.manual_seed(seed * 1_000_003 + step)
+        source, target = lay_out([direction.train[row] for row in rows], model.encoder, device)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+            loss, pieces = model(source, target, TARGETS.index(direction.target))
+        optimizer.zero_grad(set_to_none=True)
+        (loss / pieces).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
+        optimizer.step()
+        schedule.step()
+        sums, counts = sums + loss.detach(), counts + pieces
+        if (step + 1) % SAVE_STEPS == 0 or step + 1 == last:
+            tokens += int(counts)
+            losses.append(float(sums / counts))
+            if not math.isfinite(losses[-1]):
+                raise SystemExit(f"the loss must stay finite, got {losses[-1]} at step {step + 1}")
+            sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
+            parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
+            state = {name: part.state_dict() for name, part in parts.items()}
+            draft = checkpoint.with_suffix(".draft")
+            torch.save({**state, "done": step + 1, "tokens": tokens, "losses": losses}, draft)
+            draft.replace(checkpoint)
+            tqdm.write(f"step {step + 1} of {total}: {losses[-1]:.3f} nats a piece", file=sys.stderr)
+    return Progress(last, tokens, losses)
+
+
+def save(encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, folder: Path) -> None:
+    """Write what the library opens, and the layout of the released files."""
+    pe.LaserSentences(encoder, tokenizer).save_pretrained(folder)
+    params = {
+        "num_embeddings": encoder.embed_tokens.num_embeddings,
+        "embed_dim": encoder.embedding_dim,
+        "hidden_size": encoder.hidden_size,
+        "num_layers": encoder.num_layers,
+        "padding_idx": encoder.padding_idx,
+        "bidirectional": True,
+        "left_pad": True,
+        "padding_value": 0.0,
+    }
+    dictionary = {piece: number for number, piece in enumerate(encoder.dictionary.pieces())}
+    torch.save({"params": params, "model": encoder.state_dict(), "dictionary": dictionary}, folder / "laser.pt")
+    (folder / "laser.spm").write_bytes(tokenizer.model.serialized_model_proto())
+
+
+def in_ids(
+    pairs: dict[str, list[Pair]], tokenizer: pe.SentencePieceTokenizer, max_length: int
+) -> tuple[list[Direction], int]:
+    """Cut pairs into pieces and hold some out; what is too long is left out, and counted."""
+    known: dict[str, list[int]] = {}
+
+    def cut(text: str) -> list[int]:
+        if text not in known:
+            known[text] = tokenizer.cut_text(text).ids
+        return known[text]
+
+    directions, long = [], 0
+    for name, part in pairs.items():
+        sides: dict[bool, list[tuple[list[int], list[int]]]] = {False: [], True: []}
+        for source, target, pivot in part:
+            ids = (cut(source), cut(target))
+            fits = max(map(len, ids)) < max_length and min(map(len, ids)) > 0
+            long += not fits
+            if fits:
+                sides[zlib.crc32(letters(pivot).encode()) % HELD_OUT == 0].append(ids)
+        if sides[False]:
+            directions.append(Direction(*name.split(), sides[False], sides[True][:HELD_OUT_PAIRS]))
+    return directions, long
+
+
+def pretrain_laser(
+    size: str = "small",
+    *,
+    languages: Sequence[str] | None = None,
+    lines: int | None = None,
+    text: Path | None = None,
+    tatoeba: Path | None = None,
+    max_steps: int | None = None,
+    stop_at: int | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    bf16: bool = False,
+    cache: Path | None = None,
+    progress: bool | None = None,
+) -> Path:
+    """Give the folder of a pretrained encoder, trained first if it is not there yet.
+
+    Args:
+        size: A recipe: tiny, small or useful.
+        languages: Languages of the text; all that there are if None.
+        lines: The most pairs of a file, chosen at random.
+        text: A folder of ``<one>-<other>.tsv`` or ``.tsv.xz``; the data folder's if None.
+        tatoeba: A folder of Tatoeba's test pairs; the data folder's if None.
+        max_steps: Plan for so many steps; the recipe's epochs if None.
+        stop_at: Take the weights of this step of the plan, where the learning rate is still on its way down.
+        seed: Of the first weights, the order and the dropout.
+        device: Where to train; a GPU where there is one if None.
+        bf16: Whether forward passes are in bfloat16.
+        cache: The folder; ``runs/laser_small/<hash of the settings>`` if None.
+        progress: Whether to show a progress bar; if None, only on a terminal.
+
+    Returns:
+        The folder.
+    """
+    recipe: dict[str, Any] = RECIPES[size]
+    default = data_folder() / "text" / "parallel"
+    text = default if text is None else text
+    tatoeba = data_folder() / "parallel" / "tatoeba" if tatoeba is None else tatoeba
+    settings = {
+        "format": FORMAT,
+        "recipe": recipe,
+        "languages": None if languages is None else list(languages),
+        "lines": lines,
+        "text": None if text == default else str(text.resolve()),
+        "max_steps": max_steps,
+        "seed": seed,
+        "bf16": bf16,
+    }
+    settings |= {} if stop_at is None else {"stop_at": stop_at}
+    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+    folder = ROOT / "runs" / "laser_small" / mark if cache is None else cache
+    report = folder / "report.json"
+    if report.exists():
+        theirs = json.loads(report.read_text("utf-8"))["settings"]
+        if theirs != settings:
+            raise ValueError(f"cache must hold an encoder of these settings, got {theirs} in {folder}")
+        return folder
+    draft_settings = folder / "training" / "settings.json"
+    plan = {key: value for key, value in settings.items() if key != "stop_at"}
+    if draft_settings.exists() and json.loads(draft_settings.read_text("utf-8")) != plan:
+        raise ValueError(f"cache must hold a training of these settings, got another in {folder}")
+    draft_settings.parent.mkdir(parents=True, exist_ok=True)
+    draft_settings.write_text(json.dumps(plan), "utf-8")
+
+    start = perf_counter()
+    pairs = read_directions(text, languages, lines)
+    trained_on = sorted({language for name in pairs for language in name.split()})
+    test = read_tatoeba(tatoeba, trained_on)
+    tested = {letters(sentence) for sides in test.values() for side in sides for sentence in side}
+    clean = {name: [p for p in part if not {letters(x) for x in p} & tested] for name, part in pairs.items()}
+    removed = sum(map(len, pairs.values())) - sum(map(len, clean.values()))
+    spm = folder / "training" / "laser.spm"
+    if not spm.exists():
+        texts = dict.fromkeys(side for part in clean.values() for pair in part for side in pair[:2])
+        train_tokenizer(list(texts), spm, recipe["tokenizer"]["vocab_size"])
+    tokenizer = pe.SentencePieceTokenizer(sentencepiece.SentencePieceProcessor(model_file=str(spm)))
+    training = dict(recipe["training"])
+    dropout, max_length = training.pop("dropout"), training.pop("max_length")
+    directions, long = in_ids(clean, tokenizer, max_length)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = pe.LaserEncoder(len(tokenizer.dictionary), dictionary=tokenizer.dictionary, **recipe["encoder"])
+        model = Translator(encoder, TARGETS, recipe["decoder"], dropout)
+    model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    before = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)
+    with torch.random.fork_rng():
+        result = train(
+            model,
+            directions,
+            **training,
+            max_steps=max_steps,
+            stop_at=stop_at,
+            seed=seed,
+            bf16=bf16,
+            checkpoint=folder / "training" / "checkpoint.pt",
+            progress=progress,
+        )
+    after = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)
+    save(encoder.cpu().eval(), tokenizer, folder)
+    content = {
+        "settings": settings,
+        "directions": {
+            d.name: {
+                "pairs": len(d.train),
+                "pieces": sum(len(target) + 1 for _, target in d.train),
+                "before": before[0][d.name],
+                "after": after[0][d.name],
+            }
+            for d in directions
+        },
+        "tatoeba": {language: {"before": before[1][language], "after": after[1][language]} for language in test},
+        "left_out": {"tatoeba": removed, "length": long},
+        "steps": result.steps,
+        "tokens_seen": result.tokens,
+        "losses": result.losses,
+        "parameters": {"encoder": _count(encoder), "decoder": _count(model) - _count(encoder)},
+        "seconds": round(perf_counter() - start),
+    }
+    draft = report.with_suffix(".draft")
+    draft.write_text(json.dumps(content, indent=1), "utf-8")
+    draft.replace(report)
+    for path in draft_settings.parent.iterdir():
+        path.unlink()
+    draft_settings.parent.rmdir()
+    return folder
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def tables(report: dict[str, Any]) -> Iterator[Table]:
+    """Lay a report out."""
+    columns = ("direction", "pairs", "target pieces", "nats a piece before", "after")
+    rows = [
+        (name, f"{row['pairs']:,}", f"{row['pieces']:,}", row["before"], row["after"])
+        for name, row in report["directions"].items()
+    ]
+    yield Table(columns, rows)
+    columns = ("Tatoeba, error in percent", "to English before", "after", "from English before", "after")
+    rows = [
+        (language, *(row[when][way] for way in (0, 1) for when in ("before", "after")))
+        for language, row in report["tatoeba"].items()
+    ]
+    yield Table(columns, rows, digits=1)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=RECIPES, default="small")
+    parser.add_argument("--languages", nargs="+", help="all that the text has if missing")
+    parser.add_argument("--lines", type=int, help="the most pairs of a file")
+    parser.add_argument("--text", type=Path, help="a folder of <one>-<other>.tsv or .tsv.xz")
+    parser.add_argument("--tatoeba", type=Path, help="a folder of Tatoeba's test pairs, tatoeba.spa-eng.spa, ...")
+    parser.add_argument("--max-steps", type=int, help="instead of the recipe's epochs")
+    parser.add_argument("--stop-at", type=int, help="take the weights of this step, if there is no time for all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device")
+    parser.add_argument("--bf16", action="store_true", help="forward passes in bfloat16")
+    parser.add_argument("--cache", type=Path, help="runs/laser_small/<hash of the settings> if missing")
+    return parser.parse_args()
+
+
+def main() -> None:
+    folder = pretrain_laser(**vars(parse_arguments()))
+    report = json.loads((folder / "report.json").read_text("utf-8"))
+    for table in tables(report):
+        print(table.to_markdown(), end="\n\n")
+    sizes = " and ".join(f"{count:,} ({part})" for part, count in report["parameters"].items())
+    print(f"Parameters: {sizes}. {report['steps']:,} steps over {report['tokens_seen']:,} target pieces", end=", ")
+    print(f"{report['seconds']} s. Pairs left out: {report['left_out']['tatoeba']} of the test sets", end=", ")
+    print(f"{report['left_out']['length']} by length.")
+    print(f"Encoder: {folder}")
+
+
+if __name__ == "__main__":
+    main()
