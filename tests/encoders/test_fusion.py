@@ -221,6 +221,22 @@ def test_bad_input(states: list[Tensor], call, text: str) -> None:
         call(states)
 
 
+@own_words
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: pe.DLFA(8, 1.5), r"^lower_layer must count layers by whole numbers, got 1.5$"),
+        (lambda: pe.DLFA(8, "1"), r"^lower_layer must count layers by whole numbers, got '1'$"),
+        (lambda: pe.DLFA(8, True), r"^lower_layer must count layers by whole numbers, got True$"),
+        (lambda: pe.LayerAverage([0, None]), r"^layers must count layers by whole numbers, got None$"),
+        (lambda: pe.ScalarMix(1)([torch.ones(1, 2, 3).long()]), r"^hidden_states\[0\] must be floating point, got torch"),
+    ],
+)
+def test_wrong_types(call, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        call()
+
+
 @pytest.mark.parametrize("branches", BRANCHES)
 def test_a_sentence_without_words_takes_no_part_in_the_statistics(branches: str) -> None:
     aif, alone = (shaken(pe.AIF(6, reduction_ratio=2, branches=branches)).double().train() for _ in range(2))

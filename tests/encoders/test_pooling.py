@@ -70,6 +70,15 @@ def test_equal_pieces_share_the_gradient_of_their_maximum() -> None:
 
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
+def test_nan_in_a_word_is_not_hidden(pooling: str) -> None:
+    """The maximum of a piece of NaN was 0, as if the word had none."""
+    hidden = torch.tensor([[[float("nan")], [1.0], [float("nan")], [5.0], [6.0]]])
+    found = pool_words(hidden, torch.tensor([[0, 0, 0, 1, 1]]), 2, pooling=pooling)
+    assert found[0, 0].isnan().all()
+    assert found[0, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("pooling", WORD_POOLINGS)
 def test_low_precision_adds_up_in_float32(pooling: str) -> None:
     hidden = torch.full((1, 1000, 1), 1.01, dtype=torch.bfloat16)
     found = pool_words(hidden, torch.zeros(1, 1000, dtype=torch.int64), 1, pooling=pooling)
@@ -108,6 +117,7 @@ def test_sequences(pooling: str) -> None:
     ("arguments", "error", "text"),
     [
         ({"hidden": torch.zeros(3, 7)}, ValueError, r"^hidden must have the axes \(batch, piece, dim\), got shape"),
+        ({"hidden": torch.ones(3, 7, 5).int()}, TypeError, r"^hidden must be floating point, got torch.int32$"),
         ({"word_index": INDEX[:2]}, ValueError, r"^word_index must have shape \(3, 7\), got \(2, 7\)$"),
         ({"word_index": INDEX.double()}, TypeError, r"^word_index must be int64 or int32, got torch.float64$"),
         ({"num_words": -1}, ValueError, r"^num_words must be 0 or more, got -1$"),
@@ -126,3 +136,5 @@ def test_bad_input_of_sequences() -> None:
         pool_sequence(torch.zeros(1, 2, 3), pooling="sum")
     with pytest.raises(TypeError, match=r"^mask must be bool"):
         pool_sequence(torch.zeros(1, 2, 3), torch.ones(1, 2))
+    with pytest.raises(TypeError, match=r"^hidden must be floating point, got torch.int64$"):
+        pool_sequence(torch.zeros(1, 2, 3).long(), pooling="mean")

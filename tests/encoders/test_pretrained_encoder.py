@@ -86,6 +86,20 @@ def test_freeze(name: str, freeze: str) -> None:
     assert ours.fusion.training
 
 
+@pytest.mark.parametrize(("name", "layers"), [("xlm", "attentions"), ("t5", "encoder.block")])
+def test_the_embedding_layer_is_frozen_whatever_its_names_are(name: str, layers: str) -> None:
+    """XLM's norm was trained, and all of T5, whose table is called "shared"."""
+    from transformers import T5Config, T5EncoderModel
+
+    sizes = {"vocab_size": 23, "d_model": 8, "d_kv": 4, "num_layers": 2, "num_heads": 2, "d_ff": 11}
+    model = T5EncoderModel(T5Config(**sizes)) if name == "t5" else tiny_model(name)
+    ours = pe.PretrainedWordEncoder(model, TOKENIZER, freeze="embeddings")
+    trained = {name for name, parameter in ours.model.named_parameters() if parameter.requires_grad}
+    assert not ours.model.get_input_embeddings().weight.requires_grad
+    assert not {"shared.weight", "layer_norm_emb.weight", "layer_norm_emb.bias"} & trained
+    assert any(name.startswith(layers) for name in trained)
+
+
 def test_long_sentences_are_read_in_windows() -> None:
     words = ["me", "gusta", "la", "cancion", "songs"] * 9
     long, short = encoder(), pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), TOKENIZER).eval()

@@ -80,6 +80,11 @@ def test_dropped_words_are_unknown() -> None:
     assert [VOCABULARY[i] for i in pieces.piece_ids[0]] == ["[CLS]", "[UNK]", "me", "[SEP]", "[UNK]", "[UNK]", "[SEP]"]
 
 
+def test_words_that_can_be_read_once_are_not_lost() -> None:
+    found = align_pairs([(iter(["me"]), iter(["la", "gusta"]))], bert())
+    assert found.pieces.piece_ids.tolist() == align_pairs([(["me"], ["la", "gusta"])], bert()).pieces.piece_ids.tolist()
+
+
 def test_no_pairs() -> None:
     pieces, types = align_pairs([], bert())
     assert pieces.piece_ids.shape == types.shape == (0, 0)

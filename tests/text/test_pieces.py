@@ -95,6 +95,14 @@ def test_truncated_words_have_no_pieces() -> None:
     pieces.check()
 
 
+def test_words_that_can_be_read_once_are_not_lost() -> None:
+    """They were read by the checks, and nothing was left for the pieces."""
+    expected = align_words([["me", "gusta"], ["la"]], TOKENIZER)
+    for sentences in ([iter(["me", "gusta"]), ("la",)], (iter(words) for words in (["me", "gusta"], ["la"]))):
+        found = align_words(sentences, TOKENIZER)
+        assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+
+
 def test_windows_are_for_the_encoder() -> None:
     whole = align_words(LONG, TOKENIZER)
     for one, other in zip(whole, align_words(LONG, TOKENIZER, max_length=5, overflow="window"), strict=True):
@@ -124,6 +132,8 @@ def test_numbers_of_words_are_checked(index: list[list[int]], text: str) -> None
     ("sentences", "tokenizer", "options", "error", "text"),
     [
         (["me"], TOKENIZER, {}, TypeError, r"^sentences\[0\] must be a list of words, got the string 'me'$"),
+        ("me", TOKENIZER, {}, TypeError, r"^sentences must be lists of words, got the string 'me'$"),
+        ([["me"], None], TOKENIZER, {}, TypeError, r"^sentences\[1\] must be a list of words, got NoneType$"),
         ([["me", 3]], TOKENIZER, {}, TypeError, r"^sentences\[0\]\[1\] must be a string, got int$"),
         (
             [["me"]],

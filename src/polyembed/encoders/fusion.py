@@ -9,7 +9,17 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_dim, check_last_dim, check_mask, check_positive, require
+from polyembed._checks import (
+    check_choice,
+    check_dim,
+    check_float,
+    check_last_dim,
+    check_mask,
+    check_positive,
+    is_count,
+    must,
+    require,
+)
 from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed.functional.masking import masked_mean, select_valid
 
@@ -37,6 +47,7 @@ class LayerFusion(PretrainedModule):
         require(hidden_states is not None and len(hidden_states) > 0, "hidden_states", rule, "none")
         first = hidden_states[0]
         check_dim("hidden_states[0]", first, 3, "batch, seq, hidden")
+        check_float(**{"hidden_states[0]": first})
         for layer, states in enumerate(hidden_states):
             same = states.shape == first.shape
             require(same, f"hidden_states[{layer}]", f"have shape {tuple(first.shape)}", tuple(states.shape))
@@ -98,7 +109,7 @@ class LayerAverage(LayerFusion):
 
     Raises:
         ValueError: No layer, or one that the encoder does not have.
-        TypeError: A mask that is not bool.
+        TypeError: A layer that is no whole number, a mask that is not bool.
 
     Example:
         >>> LayerAverage([0, -1])([torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)])
@@ -110,7 +121,7 @@ class LayerAverage(LayerFusion):
     def __init__(self, layers: Sequence[int] | None = None) -> None:
         super().__init__()
         require(layers is None or len(layers) > 0, "layers", "name at least one layer", layers)
-        self.layers = None if layers is None else list(layers)
+        self.layers = None if layers is None else [_number(layer, "layers") for layer in layers]
 
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
         """Give the layers named."""
@@ -293,7 +304,7 @@ class DLFA(LayerFusion):
 
     Raises:
         ValueError: A layer that the encoder does not have, other shapes.
-        TypeError: A mask that is not bool.
+        TypeError: A layer that is no whole number, a mask that is not bool.
 
     Example:
         >>> states = [torch.randn(2, 3, 8) for _ in range(13)]
@@ -316,7 +327,7 @@ class DLFA(LayerFusion):
     ) -> None:
         super().__init__()
         check_choice("weighting", weighting, ("sigmoid", "literal"))
-        self.lower_layer, self.weighting = lower_layer, weighting
+        self.lower_layer, self.weighting = _number(lower_layer, "lower_layer"), weighting
         self.aif = AIF(hidden_size, reduction_ratio=reduction_ratio, branches=branches)
 
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
@@ -404,6 +415,13 @@ class _Branch(nn.Module):
         narrow = F.relu(self.down_norm(self.down(x), valid))
         wide: Tensor = self.up_norm(self.up(narrow), valid)
         return wide
+
+
+def _number(layer: int, name: str) -> int:
+    """Require a layer's number."""
+    if not is_count(layer):
+        raise TypeError(must(name, "count layers by whole numbers", repr(layer)))
+    return int(layer)
 
 
 def _layer(hidden_states: Sequence[Hidden], layer: int, name: str) -> Hidden:

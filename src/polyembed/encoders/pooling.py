@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_dim, check_ids, check_mask, require
+from polyembed._checks import check_choice, check_dim, check_float, check_ids, check_mask, require
 from polyembed.functional.masking import masked_max, masked_mean
 
 WordPooling = Literal["first", "last", "mean", "max", "sum"]
@@ -39,7 +39,7 @@ def pool_words(
 
     Raises:
         ValueError: Shapes that do not fit, or another pooling.
-        TypeError: An index that is not of integers.
+        TypeError: An index that is not of integers, vectors that are not floating point.
 
     Example:
         >>> hidden = torch.tensor([[[9.0], [1.0], [2.0], [5.0]]])
@@ -48,6 +48,7 @@ def pool_words(
         tensor([3., 0., 5.])
     """
     check_dim("hidden", hidden, 3, "batch, piece, dim")
+    check_float(hidden=hidden)
     check_ids("word_index", word_index)
     shape = tuple(hidden.shape[:2])
     require(tuple(word_index.shape) == shape, "word_index", f"have shape {shape}", tuple(word_index.shape))
@@ -95,13 +96,14 @@ def pool_sequence(
 
     Raises:
         ValueError: Shapes that do not fit, or another pooling.
-        TypeError: A mask that is not bool.
+        TypeError: A mask that is not bool, vectors that are not floating point.
 
     Example:
         >>> pool_sequence(torch.tensor([[[1.0], [3.0]]]), pooling="mean")
         tensor([[2.]])
     """
     check_dim("hidden", hidden, 3, "batch, seq, dim")
+    check_float(hidden=hidden)
     check_mask(mask, hidden.shape[:2])
     check_choice("pooling", pooling, SEQUENCE_POOLINGS)
     if pooling == "mean":
@@ -142,6 +144,6 @@ def _share_of_max(rows: Tensor, words: Tensor, count: int) -> Tensor:
     with torch.no_grad():
         top = rows.new_full((count, rows.shape[1]), float("-inf"))
         top = top.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax")
-        leads = rows == top.index_select(0, words)
+        leads = (rows == top.index_select(0, words)) | rows.isnan()  # a NaN is the maximum, as torch has it
         equals = _sums(leads.to(rows.dtype), words, count).clamp(min=1).index_select(0, words)
     return torch.where(leads, rows / equals, 0.0)

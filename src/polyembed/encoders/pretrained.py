@@ -88,9 +88,8 @@ class PretrainedWordEncoder(WordEncoder):
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         self.max_length = _most_pieces(self.model, tokenizer)
-        for name, parameter in self.model.named_parameters():
-            if freeze == "all" or (freeze == "embeddings" and "embedding" in name):
-                parameter.requires_grad_(False)
+        for parameter in {"none": (), "embeddings": _embedding_layer(self.model), "all": self.model.parameters()}[freeze]:
+            parameter.requires_grad_(False)
         self.train(self.training)
 
     @classmethod
@@ -336,6 +335,14 @@ def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
                 positions -= table.padding_idx + 1
     limits = [limit for limit in (positions, piece_limit(tokenizer)) if limit]
     return min(limits) if limits else None
+
+
+def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
+    """List the parameters before the first layer: tables and their norm, however a model names them."""
+    table = {id(parameter) for parameter in model.get_input_embeddings().parameters()}  # type: ignore[operator]
+    for name, parameter in model.named_parameters():
+        if "embedding" in name or name.startswith("layer_norm_emb.") or id(parameter) in table:  # the norm of XLM's
+            yield parameter
 
 
 def _knows_token_types(model: nn.Module) -> bool:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from polyembed._pretrained import PretrainedModule
-from polyembed.text.pieces import Pieces
+from polyembed.text.pieces import Pieces, check_words
 
 
 class WordEncoder(PretrainedModule):
@@ -46,8 +46,11 @@ class WordEncoder(PretrainedModule):
 
         Returns:
             Pieces, and the mask of words ``(batch, word)``.
+
+        Raises:
+            TypeError: A string in the place of a list of words, or words that are no strings.
         """
-        sentences = list(sentences)
+        sentences = check_words(sentences)
         lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
         width = max(map(len, sentences), default=0)
         return self.pieces(sentences), torch.arange(width) < lengths[:, None]

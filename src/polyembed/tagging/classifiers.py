@@ -403,9 +403,7 @@ class SequenceClassifier(TextClassifier):
         Raises:
             TypeError: A string in the place of a list of words, or words that are no strings.
         """
-        texts = list(texts)
-        check_words(texts, name="texts")
-        return texts
+        return [*check_words(texts, name="texts")]
 
     def text_of(self, item: Labelled) -> Sequence[str]:
         """Give a text's words.
@@ -546,7 +544,7 @@ class PairClassifier(TextClassifier):
             ValueError: Other than two texts.
             TypeError: A string in the place of a pair or of a list of words, or words that are no strings.
         """
-        return check_pairs(texts, name="texts")
+        return [*check_pairs(texts, name="texts")]
 
     def text_of(self, item: LabelledPair) -> tuple[Sequence[str], Sequence[str]]:
         """Give the words of both texts.

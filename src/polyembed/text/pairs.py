@@ -1,6 +1,6 @@
 """Two sentences in one row of pieces, as encoders of transformers read pairs: ``[CLS] first [SEP] second [SEP]``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -93,18 +93,18 @@ def align_pairs(
         [[2, 1, 3, 2, 1]]
     """
     check_choice("overflow", overflow, OVERFLOW[:2])
-    pairs = check_pairs(pairs)
+    read = check_pairs(pairs)
     frame = pair_frame(tokenizer)
     limit = piece_limit(tokenizer) if max_length is None else max_length
     if limit is not None:
         check_positive(max_length=limit)
         require(limit > frame.size, "max_length", "leave room beside the special pieces", limit)
-    cut = cut_words(dict.fromkeys(word for pair in pairs for words in pair for word in words), tokenizer)
+    cut = cut_words(dict.fromkeys(word for pair in read for words in pair for word in words), tokenizer)
     unknown = unknown_id(tokenizer)
     rows: list[list[int]] = []
     owners: list[list[int]] = []
     types: list[list[int]] = []
-    for row, pair in enumerate(pairs):
+    for row, pair in enumerate(read):
         ids, index = [], []
         for words, start in zip(pair, (0, len(pair[0])), strict=True):
             spelled = [cut[word] or [unknown] for word in words]
@@ -135,7 +135,7 @@ def align_pairs(
     return PairedPieces(pieces, torch.tensor(filled, dtype=torch.int64).reshape(len(types), width))
 
 
-def check_pairs(pairs: Sequence[Any], *, name: str = "pairs") -> list[tuple[Sequence[str], Sequence[str]]]:
+def check_pairs(pairs: Iterable[Any], *, name: str = "pairs") -> list[tuple[list[str], list[str]]]:
     """Require two lists of words each.
 
     Args:
@@ -155,9 +155,8 @@ def check_pairs(pairs: Sequence[Any], *, name: str = "pairs") -> list[tuple[Sequ
             raise TypeError(must(f"{name}[{row}]", "be two lists of words", f"{class_name(pair)} {pair!r}"))
         require(len(pair) == 2, f"{name}[{row}]", "be two lists of words", f"{len(pair)} things")
         found.append((pair[0], pair[1]))
-    for place in (0, 1):
-        check_words([pair[place] for pair in found], name=name, place=f"[{place}]")
-    return found
+    first, second = (check_words([pair[i] for pair in found], name=name, place=f"[{i}]") for i in (0, 1))
+    return list(zip(first, second, strict=True))
 
 
 def pair_frame(tokenizer: Any) -> PairFrame:

@@ -98,7 +98,7 @@ def align_words(
         ([[1, 2, 3]], [[0, 1, 1]])
     """
     check_choice("overflow", overflow, OVERFLOW)
-    check_words(sentences)
+    sentences = check_words(sentences)
     special = special_pieces(tokenizer)
     limit = piece_limit(tokenizer) if max_length is None else max_length
     if limit is not None:
@@ -175,14 +175,24 @@ def pad_pieces(rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], f
     return Pieces(padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1))
 
 
-def check_words(sentences: Sequence[Sequence[str]], *, name: str = "sentences", place: str = "") -> None:
-    """Require lists of strings; `place` says where in a thing of many sentences they are."""
+def check_words(sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "") -> list[list[str]]:
+    """Require lists of strings, and give them; `place` says where in a thing of many sentences they are.
+
+    What can be read only once is read here: the caller goes on with what is returned.
+    """
+    if isinstance(sentences, str):
+        raise TypeError(must(name, "be lists of words", f"the string {sentences!r}"))
+    rows = []
     for row, words in enumerate(sentences):
         if isinstance(words, str):
             raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", f"the string {words!r}"))
-        for number, word in enumerate(words):
+        if not isinstance(words, Iterable):
+            raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", class_name(words)))
+        rows.append(list(words))
+        for number, word in enumerate(rows[-1]):
             if not isinstance(word, str):
                 raise TypeError(must(f"{name}[{row}]{place}[{number}]", "be a string", class_name(word)))
+    return rows
 
 
 def cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
