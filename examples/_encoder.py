@@ -30,11 +30,18 @@ def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
     return str(small_encoder(arguments.size, languages=arguments.pretrain or languages, **options))
 
 
-def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
-    """Open an encoder; what is longer than `max_length` pieces is cut, unless the options say otherwise."""
-    from transformers import AutoModel, AutoTokenizer, logging
+def be_quiet() -> None:
+    """Keep transformers from reporting every file that it opens; a head is left out on purpose."""
+    from transformers import logging
 
     logging.disable_progress_bar()
-    logging.set_verbosity_error()  # a masked language model's head is left out on purpose
+    logging.set_verbosity_error()
+
+
+def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
+    """Open an encoder; what is longer than `max_length` pieces is cut, unless the options say otherwise."""
+    from transformers import AutoModel, AutoTokenizer
+
+    be_quiet()
     tokenizer = AutoTokenizer.from_pretrained(name, model_max_length=max_length)
     return pe.PretrainedWordEncoder(AutoModel.from_pretrained(name), tokenizer, **{"overflow": "truncate", **options})

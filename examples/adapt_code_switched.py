@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from _encoder import add_encoder_arguments, find_model, load_encoder
+from _encoder import add_encoder_arguments, be_quiet, find_model, load_encoder
 
 import polyembed as pe
 from polyembed.analysis import cloud_distances, plot_clouds, representations
@@ -255,6 +255,7 @@ def main() -> None:
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["de", "tr", "en", "es", "hi"]
     name = find_model(arguments, ())
+    be_quiet()
     print(f"Encoder: {name}\n")
     mixes = {"files": load_files(arguments)} if all(files) else {name: MIXES[name]() for name in arguments.mix}
     for title, mix in mixes.items():
