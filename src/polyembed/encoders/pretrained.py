@@ -88,7 +88,8 @@ class PretrainedWordEncoder(WordEncoder):
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         self.max_length = _most_pieces(self.model, tokenizer)
-        for parameter in {"none": (), "embeddings": _embedding_layer(self.model), "all": self.model.parameters()}[freeze]:
+        frozen = {"none": (), "embeddings": _embedding_layer(self.model), "all": self.model.parameters()}
+        for parameter in frozen[freeze]:
             parameter.requires_grad_(False)
         self.train(self.training)
 
