@@ -89,10 +89,7 @@ def test_freeze(name: str, freeze: str) -> None:
 @pytest.mark.parametrize(("name", "layers"), [("xlm", "attentions"), ("t5", "encoder.block")])
 def test_the_embedding_layer_is_frozen_whatever_its_names_are(name: str, layers: str) -> None:
     """XLM's norm was trained, and all of T5, whose table is called "shared"."""
-    from transformers import T5Config, T5EncoderModel
-
-    sizes = {"vocab_size": 23, "d_model": 8, "d_kv": 4, "num_layers": 2, "num_heads": 2, "d_ff": 11}
-    model = T5EncoderModel(T5Config(**sizes)) if name == "t5" else tiny_model(name)
+    model = t5_encoder() if name == "t5" else tiny_model(name)
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, freeze="embeddings")
     trained = {name for name, parameter in ours.model.named_parameters() if parameter.requires_grad}
     assert not ours.model.get_input_embeddings().weight.requires_grad
@@ -170,6 +167,47 @@ class _Tagged:
         self.words, self.tags = words, tags
 
 
+def t5_encoder() -> nn.Module:
+    from transformers import T5Config, T5EncoderModel
+
+    sizes = {"vocab_size": 23, "d_model": 8, "d_kv": 4, "num_layers": 2, "num_heads": 2, "d_ff": 11}
+    return T5EncoderModel(T5Config(**sizes))
+
+
+def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path) -> None:
+    """It was opened as the whole, whose decoder had no weights."""
+    ours = pe.PretrainedWordEncoder(t5_encoder(), TOKENIZER, fusion=pe.ScalarMix(3)).eval()
+    pieces, _ = ours.encode(SENTENCES)
+    ours.save_pretrained(tmp_path / "saved")
+    loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
+    assert type(loaded.model) is type(ours.model)
+    assert torch.equal(loaded(pieces, 4), ours(pieces, 4))
+    path = tmp_path / "saved" / "config.json"
+    text = path.read_text()
+    for name in ("AutoTokenizer", "PreTrainedTokenizerFast", "no_such_thing"):
+        path.write_text(text.replace("T5EncoderModel", name))
+        with pytest.raises(ValueError, match=f"^architecture must name a model of transformers, got '{name}'$"):
+            pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
+
+
+def test_what_cannot_be_opened_again_is_not_saved(tmp_path) -> None:
+    model = type("Own", (type(tiny_model("bert")),), {})(tiny_model("bert").config)
+    with pytest.raises(TypeError, match=r"^model must be a public class of transformers to be saved, got Own$"):
+        pe.PretrainedWordEncoder(model, TOKENIZER).save_pretrained(tmp_path / "one")
+    ours = encoder()
+    ours.tokenizer = object()
+    with pytest.raises(TypeError, match=r"^tokenizer must be of transformers to be saved, got object$"):
+        ours.save_pretrained(tmp_path / "two")
+
+
+def bart() -> nn.Module:
+    from transformers import BartConfig, BartModel
+
+    names = ("layers", "attention_heads", "ffn_dim")
+    sizes = {f"{part}_{name}": 2 for part in ("encoder", "decoder") for name in names}
+    return BartModel(BartConfig(vocab_size=23, d_model=8, pad_token_id=0, **sizes))
+
+
 def test_heads_are_left_out() -> None:
     from transformers import BertForMaskedLM
 
@@ -198,6 +236,17 @@ def test_scratch(num_layers: int) -> None:
         ),
         (lambda: encoder(overflow="wrap"), ValueError, r"^overflow must be one of"),
         (lambda: pe.PretrainedWordEncoder(nn.Linear(2, 2)), TypeError, r"^model must be an encoder of transformers"),
+        (
+            lambda: pe.PretrainedWordEncoder(bart()),
+            TypeError,
+            r"^model must be an encoder of transformers, got BartModel, which decodes too",
+        ),
+        (
+            lambda: pe.PretrainedWordEncoder.scratch(TOKENIZER, num_layers=0),
+            ValueError,
+            r"^num_layers must be a positive integer, got 0$",
+        ),
+        (lambda: encoder().encode([None]), TypeError, r"^sentences\[0\] must be a list of words, got NoneType$"),
         (
             lambda: pe.PretrainedWordEncoder(tiny_model("bert")).encode([["me"]]),
             TypeError,

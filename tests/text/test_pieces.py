@@ -1,14 +1,19 @@
 """Words and their pieces: whatever the words, labels never shift."""
 
+import io
+
 import pytest
+import sentencepiece
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import slow_tokenizer, word_piece_tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from toys import own_words
+from transformers import PreTrainedTokenizerFast
 
 from polyembed.text import Pieces, align_words
-from polyembed.text.pieces import special_pieces
+from polyembed.text.pieces import special_pieces, word_opener
 
 TOKENIZER = word_piece_tokenizer()
 ANY_WORD = st.text(min_size=0, max_size=6) | st.sampled_from(["me", "gusta", "cancion", "\u200b", "", " ", "\ud800"])
@@ -52,6 +57,39 @@ def test_it_is_what_the_tokenizer_does_with_split_words() -> None:
     assert pieces.piece_ids.tolist() == expected["input_ids"]
     for row in range(2):
         assert [-1 if word is None else word for word in expected.word_ids(row)] == pieces.word_index[row].tolist()
+
+
+def byte_level(*, add_prefix_space: bool) -> PreTrainedTokenizerFast:
+    """RoBERTa's and ModernBERT's kind: a word after a space is another piece than one without."""
+    rules = Tokenizer(models.BPE())
+    rules.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=280, initial_alphabet=alphabet, show_progress=False)
+    rules.train_from_iterator(["me gusta la cancion"] * 5, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=rules)
+
+
+@pytest.mark.parametrize("add_prefix_space", [False, True])
+def test_words_are_cut_as_inside_a_sentence(add_prefix_space: bool) -> None:
+    """Alone and without a space, "gusta" would continue the word before it, in other pieces."""
+    tokenizer = byte_level(add_prefix_space=add_prefix_space)
+    pieces = align_words([["me", "gusta", "la"]], tokenizer)
+    expected = tokenizer(" me gusta la", add_special_tokens=False)["input_ids"]
+    assert pieces.piece_ids.tolist() == [expected]
+    assert tokenizer.convert_ids_to_tokens(expected)[-1] == "\u0120la"
+    assert word_opener(tokenizer) == ("" if add_prefix_space else " ")
+
+
+def test_sentence_piece_without_a_space_before_the_text() -> None:
+    serialized = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["me gusta la cancion a"] * 5), model_writer=serialized, vocab_size=30,
+        hard_vocab_limit=False, add_dummy_prefix=False,
+        remove_extra_whitespaces=False, minloglevel=3,
+    )  # fmt: skip
+    model = sentencepiece.SentencePieceProcessor(model_proto=serialized.getvalue())
+    assert align_words([["a", "me"]], model).piece_ids.tolist() == [model.encode(" a") + model.encode(" me")]
+    assert model.encode(" a") != model.encode("a")
 
 
 def test_a_slow_tokenizer(tmp_path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
 from transformers.utils import logging as verbosity
@@ -698,6 +698,41 @@ def test_long_sentences_lose_no_word() -> None:
     spy = Spy(model)
     switch_points(model, TOKENIZER, [sentence], max_length=17, batch_size=1)
     assert {batch["input_ids"].shape[1] for batch in spy.batches} == {16, 10}  # 7, 7 and 4 words of two pieces
+
+
+def test_lone_surrogates_are_left_out() -> None:
+    """No tokenizer takes them, and one in a million tweets would end a training."""
+    model, texts = build(), TEXTS[:5]
+    spoilt = ["\ud800" + text for text in texts] + ["\udc00"]
+    options = {"max_length": 17}
+    assert perplexity(model, TOKENIZER, spoilt, **options) == perplexity(model, TOKENIZER, texts, **options)
+    one, other = (
+        adapt_masked_lm(build(), TOKENIZER, part, max_steps=2, **OPTIONS) for part in (spoilt[:-1], texts)
+    )  # fmt: skip
+    assert one == other
+    words = ("gato", "\ud800", "runs")
+    sentence = TaggedSentence(words, ("X",) * 3, languages=("es", "es", "en"))
+    score = switch_points(model, TOKENIZER, [sentence], max_length=17)
+    assert (score.rest.words, score.switch.words) == (1, 1)
+
+
+def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
+    """A piece after a space is another one than without: a sentence's words would be read as one."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=290, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<pad>", "<mask>"],
+        show_progress=False,
+    )  # fmt: skip
+    core.train_from_iterator(["gato runs the casa"] * 5, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", mask_token="<mask>")
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES))
+    spy = Spy(model)
+    switch_points(model, tokenizer, [spoken("gato/es runs/en the/en")])
+    ids = tokenizer(" gato runs the")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids)[-1] == "\u0120the"
+    seen = {piece for batch in spy.batches for row in batch["input_ids"].tolist() for piece in row}
+    assert seen - {tokenizer.mask_token_id} == set(ids)
 
 
 def test_wrong_sentences() -> None:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_dim, check_mask, class_name, must, require
+from polyembed._checks import check_choice, check_dim, check_mask, check_positive, class_name, must, require
 from polyembed._pretrained import repr_call
 from polyembed.encoders.fusion import LastLayer, LayerFusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
@@ -83,13 +83,17 @@ class PretrainedWordEncoder(WordEncoder):
         if not hasattr(model, "config") or not hasattr(model, "base_model"):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
         self.model: nn.Module = model.base_model  # type: ignore[assignment]
+        if getattr(model.config, "is_encoder_decoder", False):
+            got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
+            raise TypeError(must("model", "be an encoder of transformers", got))
         self.tokenizer = tokenizer
         self.fusion = LastLayer() if fusion is None else fusion
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         self.max_length = _most_pieces(self.model, tokenizer)
-        for parameter in {"none": (), "embeddings": _embedding_layer(self.model), "all": self.model.parameters()}[freeze]:
-            parameter.requires_grad_(False)
+        if freeze != "none":
+            for parameter in _embedding_layer(self.model) if freeze == "embeddings" else self.model.parameters():
+                parameter.requires_grad_(False)
         self.train(self.training)
 
     @classmethod
@@ -115,9 +119,13 @@ class PretrainedWordEncoder(WordEncoder):
 
         Returns:
             An encoder with random weights.
+
+        Raises:
+            ValueError: A size that is not positive, or is no multiple of the number of heads.
         """
         from transformers import BertConfig, BertModel
 
+        check_positive(num_layers=num_layers, hidden_size=hidden_size, num_heads=num_heads, max_length=max_length)
         config = BertConfig(
             vocab_size=len(tokenizer),
             hidden_size=hidden_size,
@@ -282,6 +290,7 @@ class PretrainedWordEncoder(WordEncoder):
         config: Any = self.model.config
         return {
             "model": config.to_dict(),
+            "architecture": _architecture(self.model),
             "pooler": getattr(self.model, "pooler", None) is not None,
             "fusion": self.fusion,
             "pooling": self.pooling,
@@ -294,6 +303,8 @@ class PretrainedWordEncoder(WordEncoder):
         names: dict[str, str] = {}
         if self.tokenizer is None:
             return names
+        if not hasattr(self.tokenizer, "save_pretrained"):
+            raise TypeError(must("tokenizer", "be of transformers to be saved", class_name(self.tokenizer)))
         number = sum(1 for _ in folder.glob(f"{TOKENIZER_FILE}*-tokenizer_config.json"))
         with tempfile.TemporaryDirectory() as draft:
             self.tokenizer.save_pretrained(draft)
@@ -310,11 +321,12 @@ class PretrainedWordEncoder(WordEncoder):
 
         files = {key: config.pop(key) for key in list(config) if key.startswith(TOKENIZER_FILE)}
         given, pooler = dict(config.pop("model")), config.pop("pooler")
+        architecture = config.pop("architecture", None)
         # On the CPU, since buffers that are in no state dict are filled here; their random numbers are nobody's.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-            model = AutoModel.from_config(  # type: ignore[no-untyped-call]
-                AutoConfig.for_model(given.pop("model_type"), **given)
-            )
+            settings = AutoConfig.for_model(given.pop("model_type"), **given)
+            build = AutoModel.from_config if architecture is None else _model_class(architecture)
+            model = build(settings)
         if not pooler and hasattr(model, "pooler"):
             model.pooler = None
         return cls(model, _open_tokenizer(files) if files else None, **config)
@@ -349,6 +361,30 @@ def _knows_token_types(model: nn.Module) -> bool:
     """Tell whether a model tells the sentences of a pair apart by a type; RoBERTa's kin have a single one."""
     takes = "token_type_ids" in inspect.signature(model.forward).parameters
     return takes and getattr(model.config, "type_vocab_size", 2) > 1
+
+
+def _architecture(model: nn.Module) -> str | None:
+    """Name the model's class where it is not the one that its configuration stands for (T5's encoder alone)."""
+    import transformers
+
+    config: Any = model.config
+    usual: Any = transformers.MODEL_MAPPING.get(type(config), None)
+    if type(model) is usual:
+        return None
+    name = class_name(model)
+    if getattr(transformers, name, None) is not type(model):
+        raise TypeError(must("model", "be a public class of transformers to be saved", name))
+    return name
+
+
+def _model_class(name: str) -> Any:
+    """Find a model of transformers by its name, and nothing else."""
+    import transformers
+
+    found = getattr(transformers, name, None)
+    good = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    require(good, "architecture", "name a model of transformers", repr(name))
+    return found
 
 
 class _Name(str):

@@ -69,9 +69,9 @@ def align_words(
 ) -> Pieces:
     """Cut sentences of words into pieces, each with the number of its word.
 
-    Every word is cut by itself, as the tokenizer cuts words that are split already, so no piece crosses a word and
-    labels never shift. A word that the tokenizer drops (a zero-width space, the empty string, a lone surrogate) gets
-    the unknown piece.
+    Every word is cut by itself, as the tokenizer cuts words inside a sentence, so no piece crosses a word and labels
+    never shift: a byte-level tokenizer that needs a space before a word is given one. A word that the tokenizer drops
+    (a zero-width space, the empty string, a lone surrogate) gets the unknown piece.
 
     Args:
         sentences: Lists of words; an empty one has its special pieces alone.
@@ -198,14 +198,32 @@ def check_words(sentences: Iterable[Iterable[str]], *, name: str = "sentences", 
 def cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
     """Cut each word by itself; what the tokenizer cannot take or drops has no pieces."""
     sound = [word for word in words if word and _is_text(word)]
-    if not sound:
-        cut = []
-    elif is_sentencepiece(tokenizer):
-        cut = tokenizer.encode(sound, out_type=int)
-    else:
-        cut = _encode([[word] for word in sound], tokenizer, special=False)
-    found = {word: list(ids) for word, ids in zip(sound, cut, strict=True)}
+    opener = word_opener(tokenizer) if sound else ""
+    cut = _cut([opener + word for word in sound], tokenizer)
+    found = dict(zip(sound, cut, strict=True))
     return {word: found.get(word, []) for word in words}
+
+
+def word_opener(tokenizer: Any) -> str:
+    """Give what stands before a word that is cut by itself, so that it is cut as inside a sentence.
+
+    Args:
+        tokenizer: As in `align_words`.
+
+    Returns:
+        A space for tokenizers that know a word by the space before it and do not add one (byte-level ones, as those
+        of RoBERTa and ModernBERT: alone, ``gusta`` would continue the word before); else nothing.
+    """
+    first, later, both = _cut(["a", " a", "a a"], tokenizer)
+    return " " if first != later and both == first + later else ""
+
+
+def _cut(texts: list[str], tokenizer: Any) -> list[list[int]]:
+    if not texts:
+        return []
+    if is_sentencepiece(tokenizer):
+        return [list(ids) for ids in tokenizer.encode(texts, out_type=int)]
+    return _encode([[text] for text in texts], tokenizer, special=False)
 
 
 def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> list[list[int]]:

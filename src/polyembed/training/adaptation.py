@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from polyembed._checks import check_choice, check_file, check_positive, class_name, import_optional, must, require
+from polyembed.text.pieces import word_opener
 
 RECORD_NAME = "adaptation.json"
 WEIGHTS_NAME = "weights.safetensors"
@@ -129,7 +130,7 @@ def adapt_masked_lm(
     by mask pieces (the collator has no 80/10/10 there).
 
     **Examples**: one a text, never two texts in one. A text longer than `max_length` becomes several examples, so that
-    nothing is lost; with `truncation` its tail is. Texts without a piece are left out.
+    nothing is lost; with `truncation` its tail is. Texts without a piece are left out, as are lone surrogates.
 
     **Order**: a sequence is shuffled as a whole each epoch. A stream, that is any other source, goes through a buffer
     of `shuffle_buffer` texts: each text that comes out is drawn from those in the buffer, so a file that is sorted by
@@ -408,6 +409,7 @@ def switch_points(
 
     A sentence of more than `max_length` pieces is cut between words into parts that fit; no word is lost, and a part's
     first word may be a switch point by the part before. A word of which the tokenizer leaves nothing is not counted.
+    Words stand as `polyembed.text.align_words` has them, after a space where the tokenizer needs one.
 
     Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why this works") and does not
     measure it.
@@ -542,12 +544,13 @@ class _Encoder:
         size = model.get_input_embeddings().num_embeddings  # type: ignore[operator]
         require(len(tokenizer) <= size, "tokenizer", f"have at most the model's {size} pieces", len(tokenizer))
         self.tokenizer = tokenizer
+        self.opener = word_opener(tokenizer)
         self.max_length = max_length
         self.truncation = truncation
 
     def __call__(self, texts: Iterable[str], name: str = "texts") -> Iterator[_Example]:
         for group in _chunked(texts, 256):
-            kept = [text for text in group if _check_text(text, name).strip()]
+            kept = [text for text in (_sound(_check_text(text, name)) for text in group) if text.strip()]
             if not kept:
                 continue
             for example in self._encode(kept, return_overflowing_tokens=not self.truncation):
@@ -558,6 +561,8 @@ class _Encoder:
         """Give the parts of a sentence that fit, each with the number of its first word."""
         if not words:
             return
+        words = [_sound(_check_text(word, f"{name}.words")) for word in words]
+        words = [self.opener + word if word else word for word in words]
         room = self.max_length - self.tokenizer.num_special_tokens_to_add()
         lengths = [0] * len(words)
         (whole,) = self._encode([list(words)], is_split_into_words=True, truncation=False)
@@ -981,6 +986,11 @@ def _check_text(text: object, name: str) -> str:
     if not isinstance(text, str):
         raise TypeError(must(name, "hold strings", class_name(text)))
     return text
+
+
+def _sound(text: str) -> str:
+    """Leave out lone surrogates, which no tokenizer takes."""
+    return text.encode("utf-8", "ignore").decode()
 
 
 def _checksum(texts: Sequence[Any]) -> int:
