@@ -251,7 +251,7 @@ def search_errors(
         theirs, english = (sentences.encode(side, batch_size=100) for side in sides)
         right = torch.arange(len(theirs))
         both = [sentences.nearest(*pair).ids[:, 0] for pair in ((theirs, english), (english, theirs))]
-        errors[language] = [100 * (found != right).float().mean().item() for found in both]
+        errors[language] = [100 * (found != right).double().mean().item() for found in both]
     return errors
 
 

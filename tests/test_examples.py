@@ -275,6 +275,37 @@ def test_pretraining_in_half_precision(parallel_world: Path, tmp_path: Path, mon
     assert reports[False, None]["tatoeba"] == {}
 
 
+def test_translation_brings_sentences_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three languages that share no word: the nearest sentence is seldom the translation before, often after."""
+    pytest.importorskip("sacremoses")
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    example = importlib.import_module("pretrain_laser")
+    order = random.Random(0)
+    words = {
+        name: ["".join([name[0], *order.choices("abcdefgh", k=4)]) for _ in range(15)] for name in ("en", "es", "nl")
+    }
+    rows = [[order.randrange(15) for _ in range(order.randint(2, 4))] for _ in range(660)]
+    texts = {name: [" ".join(theirs[i] for i in row) for row in rows] for name, theirs in words.items()}
+    for name, code in (("es", "spa"), ("nl", "nld")):
+        pairs = zip(texts["en"][:600], texts[name][:600], strict=True)
+        (tmp_path / f"en-{name}.tsv").write_text("\n".join(map("\t".join, pairs)))
+        for end, language in ((code, name), ("eng", "en")):
+            (tmp_path / f"tatoeba.{code}-eng.{end}").write_text("\n".join(texts[language][600:]))
+    recipe = {
+        "tokenizer": {"vocab_size": 120},
+        "encoder": {"embedding_dim": 32, "hidden_size": 32, "num_layers": 1},
+        "decoder": {"embedding_dim": 16, "hidden_size": 48, "language_dim": 4},
+        "training": example.RECIPES["tiny"]["training"] | {"num_train_epochs": 50, "learning_rate": 1e-2},
+    }
+    monkeypatch.setitem(example.RECIPES, "tiny", recipe)
+    options = {"text": tmp_path, "tatoeba": tmp_path, "max_steps": 450, "progress": False, "device": "cpu"}
+    folder = example.pretrain_laser("tiny", cache=tmp_path / "encoder", **options)
+    errors = json.loads((folder / "report.json").read_text("utf-8"))["tatoeba"]
+    for when in errors.values():
+        assert min(when["before"]) > 85
+        assert max(when["after"]) < 70
+
+
 def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entity is listed if the static system misses it with every seed and the contextual one never does."""
     monkeypatch.syspath_prepend(ROOT / "examples")
