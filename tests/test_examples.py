@@ -242,7 +242,7 @@ def test_pretraining_goes_on(parallel_world: Path, tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("protocol", ["zero_shot", "joint"])
 def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path, protocol: str) -> None:
     sources = ["--encoder", small_laser, "--data", parallel_world, "--text", parallel_world, "--sources", "es"]
-    systems = ["--search", 1] if protocol == "joint" else []
+    systems = ["--search", 1, "--adam", "--freeze", "all"] if protocol == "joint" else []
     systems += ["--systems", "MUSE", "LaserTop"] if protocol == "joint" else []
     options = ["--protocols", protocol, "--epochs", 1, "--seeds", 1, "--dim", 8, "--folder", tmp_path]
     printed = run("laser_zero_shot.py", *sources, *systems, *options)
