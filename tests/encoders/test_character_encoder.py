@@ -3,9 +3,10 @@
 import pytest
 import torch
 from tiny_models import MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
-from tokenizers import normalizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from torch import nn
 from toys import own_words
+from transformers import PreTrainedTokenizerFast
 
 import polyembed as pe
 from polyembed.text import Pieces, piece_surfaces
@@ -45,6 +46,27 @@ def test_pieces_are_as_if_the_table_held_their_vectors(name: str, pooling: str) 
     assert torch.equal(mask, other)
     torch.testing.assert_close(ours(pieces, 4), by_table(expected, 4), atol=1e-5, rtol=1e-4)
     assert torch.equal(ours(pieces), ours(pieces, 4)), "words are counted by the symbols too"
+
+
+def test_the_special_piece_that_is_the_first_of_the_vocabulary() -> None:
+    """XLM-R's ``<s>`` has the id 0: it must have the row of the table, as the others."""
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    rules = Tokenizer(models.Unigram([(piece, -1.0) for piece in [*names, "\u2581me", "\u2581gus", "ta"]], unk_id=3))
+    rules.pre_tokenizer = pre_tokenizers.Metaspace()
+    rules.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )  # fmt: skip
+    special = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token"), names, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, **special)
+    model = tiny_model("xlm-roberta", pad_token_id=1)
+    module = characters(tokenizer)
+    ours = pe.CharacterWordEncoder(pe.PretrainedWordEncoder(model, tokenizer), module).eval()
+    found = ours(ours.encode([["me", "gusta"]])[0])
+    table = model.get_input_embeddings().weight
+    spelled = module(module.spell([piece for piece in piece_surfaces(tokenizer) if piece is not None]))
+    vectors = torch.cat([table[:1], spelled, table[2:3]])[None]
+    expected = model(inputs_embeds=vectors).last_hidden_state[0]
+    torch.testing.assert_close(found[0], expected[1:3], atol=1e-5, rtol=1e-4)
 
 
 def test_words_are_one_unit_each() -> None:

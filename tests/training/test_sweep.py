@@ -61,6 +61,23 @@ def test_each_system_is_what_zero_shot_trains() -> None:
     assert plot_layers({"average": result.scores["average"]}).get_xticks().tolist() == [2, 3]
 
 
+@pytest.mark.parametrize("layers", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+def test_the_best_layer_has_the_highest_scores(layers: list[int]) -> None:
+    """Taggers that always say the same: a tag of the texts around layer 2, one that they never have around others."""
+
+    def fixed(fusion, train, seed):
+        tagger = build(fusion, train, seed)
+        says = "O" if getattr(fusion, "lower_layer", 0) == 2 else "I-EN"
+        tagger.decoder.linear.bias.data.fill_(-99.0)[TAGS.index(says)] = 99.0
+        return tagger
+
+    options = {**OPTIONS, "seeds": (0,), "num_train_epochs": 1}
+    result = sweep_layers(fixed, EN, [DE], layers=layers, fusion=fusion, **options)
+    scores = result.scores["average"]
+    assert scores[2][0] > max(scores[1][0], scores[3][0])
+    assert result.best == {"average": 2, "en": 2, "de": 2}
+
+
 def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
     options = {**OPTIONS, "seeds": (0,), "folder": tmp_path}
     first = sweep_layers(build, EN, [DE], layers=[1], fusion=fusion, **options)
