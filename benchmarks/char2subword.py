@@ -97,7 +97,7 @@ def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespa
     encoder: pe.PretrainedWordEncoder | pe.CharacterWordEncoder = build_encoder(arguments.encoder)
     if module is not None and SYSTEMS[system]:
         characters = pe.Char2Subword.from_pretrained(module)
-        encoder = pe.CharacterWordEncoder(encoder, characters, unit=SYSTEMS[system])  # type: ignore[arg-type]
+        encoder = pe.CharacterWordEncoder(encoder, characters, unit=SYSTEMS[system])
     decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
     tagger = pe.SequenceTagger(encoder, tags, lexicon=None, decoder=decoder)
     optimizer = torch.optim.AdamW((value for value in tagger.parameters() if value.requires_grad), lr=5e-4)

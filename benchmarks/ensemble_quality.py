@@ -44,7 +44,7 @@ def train(task: str, cache: Path, dim: int, seeds: int, jobs: int) -> EnsembleRe
         batch_size=TASKS[task].batch_size,
         optimizer=partial(make_optimizer, task),
         scheduler=partial(make_scheduler, task),
-        metric=TASKS[task].metric,  # type: ignore[arg-type]
+        metric=TASKS[task].metric,
         patience=TASKS[task].patience,
     )
 

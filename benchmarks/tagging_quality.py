@@ -193,7 +193,7 @@ def run(task: str, system: str, seed: int, cache: Path, dim: int, encoder: str) 
             batch_size=TASKS[task].batch_size,
             optimizer=optimizer,
             scheduler=make_scheduler(task, optimizer),
-            metric=metric,  # type: ignore[arg-type]
+            metric=metric,
             patience=TASKS[task].patience,
             seed=seed,
             progress=False,
@@ -309,7 +309,7 @@ def main() -> None:
         line = f"{runs[0]['parameters']:,} | {statistics.mean(scores):.4f} | {spread:.4f} | {seconds:.0f}"
         print(f"| {task} | {system} | {line} |")
         if system == "hme":
-            voted = pe.functional.majority_vote([one["predicted"] for one in runs])  # type: ignore[misc]
+            voted = pe.functional.majority_vote([one["predicted"] for one in runs])
             print(f"| {task} | hme-vote of {len(runs)} | | {score(task, TASKS[task].load()[2], voted):.4f} | | |")
 
 

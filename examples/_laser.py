@@ -63,7 +63,7 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> Trainin
         steps = given["num_train_epochs"] * -(-num_sentences // given["batch_size"])
         return OneCycleLR(optimizer, rate, total_steps=steps, pct_start=RISE)
 
-    options: TrainingOptions = {**given, "optimizer": optimizer}  # type: ignore[typeddict-item]
+    options: TrainingOptions = {**given, "optimizer": optimizer}
     if schedule == "one_cycle":
         options |= {"scheduler": one_cycle, "scheduler_interval": "step"}
     return options

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from _encoder import add_encoder_arguments, be_quiet, find_model, load_encoder
+from _encoder import add_encoder_arguments, add_file_arguments, be_quiet, files_of, find_model, load_encoder
 
 import polyembed as pe
 from polyembed.analysis import cloud_distances, plot_clouds, representations
@@ -230,10 +230,7 @@ def load_files(arguments: argparse.Namespace) -> Mix:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
-    for part in ("train", "dev", "test"):
-        parser.add_argument(f"--{part}", type=Path, help="a file of yours, in the place of a mix")
-    parser.add_argument("--format", default="conll", help="of files of yours: what `read_tagged` knows")
-    parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
+    add_file_arguments(parser, "mix")
     add_encoder_arguments(parser)
     parser.add_argument("--shares", nargs="+", type=float, default=[0.1, 0.5, 1.0], help="of the text to adapt to")
     parser.add_argument("--epochs", type=int, default=RECIPE["adaptation"]["num_train_epochs"])
@@ -247,17 +244,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "adapt_code_switched")
     arguments = parser.parse_args()
-    files = (arguments.train, arguments.dev, arguments.test)
-    if any(files) and not all(files):
-        parser.error("--train, --dev and --test must be given together")
-    if not all(files) and not DATA.is_dir():
-        parser.error(f"there must be real data at {DATA} (set POLYEMBED_DATA), or files of yours")
+    files = files_of(parser, arguments, DATA)
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["de", "tr", "en", "es", "hi"]
     name = find_model(arguments, ())
     be_quiet()
     print(f"Encoder: {name}\n")
-    mixes = {"files": load_files(arguments)} if all(files) else {name: MIXES[name]() for name in arguments.mix}
+    mixes = {"files": load_files(arguments)} if files else {name: MIXES[name]() for name in arguments.mix}
     for title, mix in mixes.items():
         study(title, shortened(mix, arguments.size_of_parts), name, arguments)
 

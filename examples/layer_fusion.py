@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _encoder import add_encoder_arguments, find_model, load_encoder
+from _encoder import add_encoder_arguments, add_file_arguments, files_of, find_model, load_encoder
 
 import polyembed as pe
 from polyembed.analysis import plot_layers, rank_layers
@@ -141,10 +141,7 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
-    for part in ("train", "dev", "test"):
-        parser.add_argument(f"--{part}", type=Path, help="a file of yours, in the place of a task")
-    parser.add_argument("--format", default="conll", help="of files of yours: what `read_tagged` knows")
-    parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
+    add_file_arguments(parser, "task")
     add_encoder_arguments(parser)
     parser.add_argument("--layers", nargs="+", type=int, help="the lower layers of DLFA; all, the last too, if missing")
     parser.add_argument("--weighting", choices=("sigmoid", "literal"), default="sigmoid", help="of DLFA")
@@ -160,16 +157,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "layer_fusion")
     arguments = parser.parse_args()
-    files = (arguments.train, arguments.dev, arguments.test)
-    if any(files) and not all(files):
-        parser.error("--train, --dev and --test must be given together")
-    if not all(files) and not DATA.is_dir():
-        parser.error(f"there must be real data at {DATA} (set POLYEMBED_DATA), or files of yours")
+    files = files_of(parser, arguments, DATA)
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["en", "tr", *TARGETS]
     name = find_model(arguments, ())
     print(f"Encoder: {name}\n")
-    if all(files):
+    if files:
         corpus = Corpus("files", *(read_tagged(path, arguments.format) for path in files))
         run_task("files", corpus, [], arguments.metric, name, arguments)
         return

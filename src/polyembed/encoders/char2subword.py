@@ -80,7 +80,7 @@ class Char2Subword(PretrainedModule):
         check_positive(embedding_dim=embedding_dim, readout_size=readout_size, num_places=num_places)
         super().__init__()
         self.spelling = CharacterSpelling(characters, max_length=max_length)
-        options = {
+        options: dict[str, Any] = {
             "hidden_size": hidden_size,
             "num_layers": num_layers,
             "num_heads": num_heads,
@@ -88,7 +88,7 @@ class Char2Subword(PretrainedModule):
             "dropout": dropout,
         }
         self.options = {**options, "readout_size": readout_size, "num_places": num_places}
-        self.transformer = TransformerStack(**options)  # type: ignore[arg-type]
+        self.transformer = TransformerStack(**options)
         self.characters = nn.Embedding(self.num_embeddings, hidden_size, padding_idx=0)
         self.readout = nn.Parameter(torch.empty(num_places, hidden_size, readout_size))
         self.readout_bias = nn.Parameter(torch.zeros(readout_size))

@@ -27,8 +27,8 @@ class CharacterWordEncoder(WordEncoder):
     ones, bytes) have the rows of the encoder's own table.
 
     ``unit="piece"`` cuts words as the tokenizer does. ``unit="word"`` gives each word one vector, known or not: a
-    misspelled word stays one unit near the right one instead of falling into pieces, and sentences are shorter. The
-    vectors of words that are no pieces are then as good as training has made them.
+    misspelled word stays one unit instead of falling into pieces, and sentences are shorter. The vectors of words that
+    are no pieces are then as good as training has made them.
 
     Its `Pieces` hold a row of symbols a sentence: a unit's mark and characters, or one symbol for a piece without text.
     Finding the units makes the host wait for a GPU.

@@ -1,6 +1,7 @@
 """The ids of sub-word pieces, as the released LASER encoders count them."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -133,8 +134,8 @@ class PieceDictionary(Configurable):
         return f"{class_name(self)}({len(self)} pieces)"
 
     def _first_repeated(self) -> str:
-        seen: set[str] = set()
-        return next((f"{piece!r} twice" for piece in self._pieces if piece in seen or seen.add(piece)), "")  # type: ignore[func-returns-value]
+        counts = Counter(self._pieces)
+        return next((f"{piece!r} twice" for piece in self._pieces if counts[piece] > 1), "")
 
 
 def read_json(path: Path) -> list[Any]:
