@@ -38,12 +38,12 @@ from typing import Any, NamedTuple
 import sentencepiece
 import torch
 import torch.nn.functional as F
-from sacremoses import MosesPunctNormalizer
 from torch import Tensor, nn
 from tqdm import tqdm
 
 import polyembed as pe
 from polyembed.tables import Table
+from polyembed.text.laser_tokenizers import MosesRules
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]
@@ -141,11 +141,11 @@ def read_tatoeba(folder: Path, languages: Sequence[str]) -> dict[str, tuple[list
 
 def train_tokenizer(texts: Sequence[str], path: Path, vocab_size: int) -> None:
     """Train byte pairs on text prepared as the tokeniser prepares it."""
-    normalizer = MosesPunctNormalizer("en")
+    rules = MosesRules("en")
     draft = path.with_suffix(".draft")
     with draft.open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(normalizer.normalize(text).lower() for text in texts),
+            sentence_iterator=(rules.prepare(text).lower() for text in texts),
             model_writer=file,
             model_type="bpe",
             vocab_size=vocab_size,

@@ -6,6 +6,7 @@ import random
 
 import oracles
 import pytest
+import sacremoses
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,7 +112,7 @@ def test_punctuation_is_normalised_before_the_merges() -> None:
     tokenizer = FastBPETokenizer([("m", "e</w>")], dictionary, vocabulary=dictionary.pieces())
     assert tokenizer.cut_word("“") == dictionary.ids(['"'])
     assert tokenizer.cut_word("…") == dictionary.ids([".@@", ".@@", "."])
-    assert tokenizer.cut_word("’") == dictionary.ids(["'"])
+    assert tokenizer.cut_word("’") == dictionary.ids(['"'])
 
 
 def test_whole_sentences_go_through_moses() -> None:
@@ -186,6 +187,14 @@ def test_bad_merges_are_refused() -> None:
 
 
 @own_words
+def test_what_can_be_read_only_once_is_read_once() -> None:
+    sentences, texts = [["me", "song"], ["that"]], ["me song", "that"]
+    found = TOKENIZER.pieces(iter(words) for words in sentences)
+    assert torch.equal(found.piece_ids, TOKENIZER.pieces(sentences).piece_ids)
+    assert torch.equal(TOKENIZER.text_pieces(iter(texts)).piece_ids, TOKENIZER.text_pieces(texts).piece_ids)
+
+
+@own_words
 def test_bad_sentences_are_refused() -> None:
     with pytest.raises(TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"):
         TOKENIZER.pieces(["me"])
@@ -257,6 +266,26 @@ def test_punctuation_is_normalised_before_sentencepiece(data_folder) -> None:
     tokenizer = real(data_folder, "eswiki")
     assert tokenizer.cut_word("“hola”") == tokenizer.cut_word('"hola"')
     assert tokenizer.cut_text("la “hola” …") == tokenizer.cut_text('la "hola" ...')
+
+
+PREPARED = {
+    "l’été, don’t, ‘hola’ y ‚adiós‘": 'l"été, don\'t, "hola" y "adiós"',
+    "a\u00a0«\u00a0b\u00a0»\u00a0c, «d»": 'a "b" c, "d"',
+    "me\u200bgusta\tla\x01canción\ud800 \ue000x\u200cy": "me gusta la canción x y",
+    "uno , “dos” — tres …": 'uno , "dos" - tres ...',
+}
+
+
+@pytest.mark.parametrize("text", PREPARED)
+def test_text_is_prepared_as_laser_encoders_does(data_folder, text: str) -> None:
+    """Controls to spaces and the quotes of Moses 4.0, as the package of 0.0.2 has them."""
+    tokenizer = real(data_folder, "eswiki")
+    expected = tokenizer.model.encode(PREPARED[text], out_type=str)
+    assert tokenizer.cut_text(text).ids == tokenizer.dictionary.ids(expected)
+
+
+def test_another_normalizer_keeps_its_rules() -> None:
+    assert sacremoses.MosesPunctNormalizer().normalize("‘a’") == "'a'"
 
 
 def test_case_may_be_kept(data_folder) -> None:

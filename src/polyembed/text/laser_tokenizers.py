@@ -13,12 +13,14 @@ from torch import nn
 from polyembed._checks import class_name, import_optional, must, require
 from polyembed._pretrained import Configurable, repr_call
 from polyembed.text.piece_dictionary import SPECIAL, PieceDictionary, read_json
-from polyembed.text.pieces import Pieces, check_words, is_text, pad_pieces
+from polyembed.text.pieces import Pieces, check_words, pad_pieces
 
 END_OF_WORD = "</w>"
 CONTINUES = "@@"
 WORD_START = "▁"
 MOST_KNOWN = 100_000  # words whose pieces are kept from one batch to the next
+MOSES_4 = {"‘": '"', "‚": '"', "’": '"', "\u00a0«\u00a0": ' "', "\u00a0»\u00a0": '" '}
+"""Rules of the Moses that LASER's text went through (4.0), where sacremoses has those of a later one."""
 UNKNOWN = "\0"  # a token that no text holds: control characters become spaces
 MERGES_NAME = "merges-{}.json"
 MODEL_NAME = "sentencepiece-{}.model"
@@ -70,7 +72,7 @@ class LaserTokenizer(Configurable):
         Raises:
             TypeError: A string in the place of a list of words, or words that are no strings.
         """
-        check_words(sentences)
+        sentences = check_words(sentences)
         if len(self._known) > MOST_KNOWN:
             self._known.clear()
         for word in itertools.chain.from_iterable(sentences):
@@ -90,8 +92,7 @@ class LaserTokenizer(Configurable):
         Raises:
             TypeError: One string instead of several, or what is no string.
         """
-        check_texts(texts)
-        return self.join(map(self.cut_text, texts))
+        return self.join(map(self.cut_text, check_texts(texts)))
 
     def join(self, sentences: Iterable[CutText]) -> Pieces:
         """Lay cut sentences side by side, each ended by ``</s>``.
@@ -136,8 +137,9 @@ class FastBPETokenizer(LaserTokenizer):
         >>> pieces.piece_ids.tolist(), pieces.word_index.tolist()
         ([[4, 5, 2]], [[0, 0, -1]])
 
-    Deviations: sacremoses stands in for Moses' Perl scripts. Words that are split already are normalised one by one, so
-    rules that look across words (a quote before a comma) do not apply to them.
+    Deviations: sacremoses stands in for Moses' Perl scripts, with the quotes of LASER's (Moses 4.0). Words that are
+    split already are normalised one by one, so rules that look across words (a quote before a comma) do not apply to
+    them.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class FastBPETokenizer(LaserTokenizer):
         self.vocabulary = None if vocabulary is None else sorted(vocabulary)
         self.language = language
         self.transform = transform
-        self._moses = _Moses(language)
+        self._moses = MosesRules(language)
         characters = {piece.removesuffix(CONTINUES) for piece in dictionary.pieces() if piece not in SPECIAL}
         alphabet = sorted(character for character in characters if len(character) == 1)
         tokens = dict.fromkeys([UNKNOWN, *alphabet, *(character + END_OF_WORD for character in alphabet)])
@@ -165,12 +167,12 @@ class FastBPETokenizer(LaserTokenizer):
 
     def cut_word(self, word: str) -> list[int]:
         """Cut one word."""
-        text = self._moses.normalize(_without_controls(word))
+        text = self._moses.prepare(word)
         return list(itertools.chain.from_iterable(self._merge(part) for part in self._finish(text).split()))
 
     def cut_text(self, text: str) -> CutText:
         """Cut a whole text."""
-        words = self._finish(" ".join(self._moses.tokenize(self._moses.normalize(_without_controls(text))))).split()
+        words = self._finish(" ".join(self._moses.tokenize(self._moses.prepare(text)))).split()
         return _flatten([self._merge(word) for word in words])
 
     def _finish(self, text: str) -> str:
@@ -227,7 +229,7 @@ class FastBPETokenizer(LaserTokenizer):
 
 
 class SentencePieceTokenizer(LaserTokenizer):
-    """LASER 2's tokenisation: Moses' punctuation normalisation, lower case, SentencePiece.
+    """LASER 2's tokenisation: spaces for controls, Moses' punctuation normalisation, lower case, SentencePiece.
 
     The model's own numbers count for nothing: each piece gets its id by its name.
 
@@ -247,8 +249,8 @@ class SentencePieceTokenizer(LaserTokenizer):
         >>> model = sentencepiece.SentencePieceProcessor(model_file="laser2.spm")  # doctest: +SKIP
         >>> SentencePieceTokenizer(model).pieces([["me", "gusta"]])  # doctest: +SKIP
 
-    Deviations: none from the laser_encoders package for whole sentences. Words that are split already are normalised
-    one by one, so rules that look across words (a quote before a comma) do not apply to them.
+    Deviations: none from the laser_encoders package (0.0.2) for whole sentences. Words that are split already are
+    normalised one by one, so rules that look across words (a quote before a comma) do not apply to them.
     """
 
     def __init__(
@@ -262,24 +264,24 @@ class SentencePieceTokenizer(LaserTokenizer):
         self.dictionary = PieceDictionary.from_pieces(pieces) if dictionary is None else dictionary
         self.language = language
         self.lowercase = lowercase
-        self._moses = _Moses(language)
+        self._moses = MosesRules(language)
         found = sum(piece in self.dictionary for piece in pieces)
         require(2 * found >= len(pieces), "dictionary", "hold the model's pieces", f"{found} of {len(pieces)}")
 
     def cut_word(self, word: str) -> list[int]:
         """Cut one word."""
-        return self.dictionary.ids(self._encode(word)) if is_text(word) else []
+        return self.dictionary.ids(self._encode(word))
 
     def cut_text(self, text: str) -> CutText:
         """Cut a whole text."""
-        pieces = self._encode(text if is_text(text) else text.encode("utf-8", "replace").decode())
+        pieces = self._encode(text)
         starts = itertools.accumulate(
             int(piece.startswith(WORD_START) or place == 0) for place, piece in enumerate(pieces)
         )
         return CutText(self.dictionary.ids(pieces), [start - 1 for start in starts])
 
     def _encode(self, text: str) -> list[str]:
-        text = self._moses.normalize(text)
+        text = self._moses.prepare(text)
         return list(self.model.encode(text.lower() if self.lowercase else text, out_type=str))
 
     def get_config(self) -> dict[str, Any]:
@@ -324,29 +326,52 @@ def open_sentencepiece(path: Path) -> Any:
     return model
 
 
-def check_texts(texts: Sequence[str]) -> None:
-    """Require a sequence of strings."""
+def check_texts(texts: Iterable[str]) -> list[str]:
+    """Require strings, and give them: the caller goes on with these, since some texts can be read only once."""
     if isinstance(texts, str):
         raise TypeError(must("texts", "be a sequence of sentences", f"the string {texts!r}"))
+    texts = list(texts)
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(must(f"texts[{place}]", "be a string", class_name(text)))
+    return texts
 
 
-class _Moses:
-    """Moses' rules for one language, as sacremoses has them."""
+class MosesRules:
+    """What LASER does to text first: Moses' rules for one language, as sacremoses has them, but for `MOSES_4`.
+
+    Args:
+        language: A two-letter code.
+    """
 
     def __init__(self, language: str) -> None:
         moses = import_optional("sacremoses", pip="polyembed[laser]", feature="LASER's tokenisation")
-        self.language = language
-        self.normalizer = moses.MosesPunctNormalizer(lang=language)
-        self.tokenizer = moses.MosesTokenizer(lang=language)
+        self._normalizer = moses.MosesPunctNormalizer(lang=language)
+        rules = self._normalizer.substitutions
+        self._normalizer.substitutions = [(found, MOSES_4.get(found, becomes)) for found, becomes in rules]
+        self._tokenizer = moses.MosesTokenizer(lang=language)
 
-    def normalize(self, text: str) -> str:
-        return str(self.normalizer.normalize(text))
+    def prepare(self, text: str) -> str:
+        """Put spaces for control characters, and normalise punctuation.
+
+        Args:
+            text: Any string.
+
+        Returns:
+            Text that can be written down, its case kept.
+        """
+        return str(self._normalizer.normalize(_without_controls(text)))
 
     def tokenize(self, text: str) -> list[str]:
-        return list(self.tokenizer.tokenize(text, escape=False))
+        """Split a prepared text into words and punctuation.
+
+        Args:
+            text: What `prepare` gave.
+
+        Returns:
+            Tokens.
+        """
+        return list(self._tokenizer.tokenize(text, escape=False))
 
 
 def _flatten(words: Sequence[Sequence[int]]) -> CutText:
