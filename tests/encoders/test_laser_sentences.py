@@ -4,7 +4,7 @@ import oracles
 import pytest
 import torch
 from laser_files import small_encoder, write_checkpoint
-from toys import toy_bpe_tokenizer
+from toys import own_words, toy_bpe_tokenizer
 
 import polyembed as pe
 
@@ -91,6 +91,34 @@ def test_a_progress_bar_is_shown(sentences, capsys) -> None:
     assert capsys.readouterr().err == ""
 
 
+@own_words
+def test_what_can_be_read_only_once_is_read_once(sentences) -> None:
+    assert torch.equal(sentences.encode(iter(TEXTS)), sentences.encode(TEXTS))
+
+
+def refuse_processes(*arguments, **options):
+    raise AssertionError("a process was started")
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("devices", "error", "text"),
+    [
+        ("cpu", TypeError, r"^devices must be a sequence of devices, got 'cpu' alone$"),
+        (torch.device("cpu"), TypeError, r"^devices must be a sequence of devices, got device\(type='cpu'\) alone$"),
+        ([], ValueError, r"^devices must name at least one, got \[\]$"),
+        (["cpu", "tpu:x"], ValueError, r"^devices\[1\] must name a device, got 'tpu:x'$"),
+        ([None], ValueError, r"^devices\[0\] must name a device, got None$"),
+        (["cuda:99"], ValueError, r"^devices\[0\] must be among the \d+ GPUs that are there, got 'cuda:99'$"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(sentences, monkeypatch, devices, error, text: str) -> None:
+    """Before any process is started, which would fail without saying why."""
+    monkeypatch.setattr("polyembed.encoders.laser_sentences.ProcessPoolExecutor", refuse_processes)
+    with pytest.raises(error, match=text):
+        sentences.encode(["me"], devices=devices)
+
+
 def test_bad_arguments_are_refused(sentences) -> None:
     encoder, tokenizer = sentences.encoder, sentences.tokenizer
     with pytest.raises(TypeError, match=r"^texts must be a sequence of sentences, got the string 'me'$"):
@@ -99,8 +127,6 @@ def test_bad_arguments_are_refused(sentences) -> None:
         sentences.encode(["me", 1])
     with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
         sentences.encode(["me"], batch_size=0)
-    with pytest.raises(ValueError, match=r"^devices must name at least one, got \[\]$"):
-        sentences.encode(["me"], devices=[])
     with pytest.raises(TypeError, match=r"^tokenizer must be a LaserTokenizer, got str$"):
         pe.LaserSentences(encoder, "laser2")
     with pytest.raises(TypeError, match=r"^encoder must be a LaserEncoder, got "):

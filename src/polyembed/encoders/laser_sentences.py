@@ -106,15 +106,14 @@ class LaserSentences(PretrainedModule):
 
         Raises:
             TypeError: One string instead of several, or what is no string.
-            ValueError: No device.
+            ValueError: No device, or one that is not there.
         """
-        check_texts(texts)
+        texts = check_texts(texts)
         check_positive(batch_size=batch_size)
-        require(devices is None or len(devices) > 0, "devices", "name at least one", devices)
         if devices is None:
             vectors = self._encode_here(texts, batch_size, progress)
         else:
-            vectors = self._encode_there(texts, batch_size, [str(device) for device in devices], progress)
+            vectors = self._encode_there(texts, batch_size, _check_devices(devices), progress)
         return length_normalize(vectors) if normalize else vectors
 
     def nearest(self, queries: Sequence[str] | Tensor, keys: Sequence[str] | Tensor, k: int = 1) -> Nearest:
@@ -180,6 +179,24 @@ class LaserSentences(PretrainedModule):
 
 _module: LaserSentences | None = None
 """The copy that a process works with."""
+
+
+def _check_devices(devices: Sequence[str | torch.device]) -> list[str]:
+    """Require devices that are there, before a process for each fails without saying why."""
+    if isinstance(devices, str | torch.device):
+        raise TypeError(must("devices", "be a sequence of devices", f"{devices!r} alone"))
+    require(len(devices) > 0, "devices", "name at least one", devices)
+    names = []
+    for place, given in enumerate(devices):
+        try:
+            device = torch.device(given)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(must(f"devices[{place}]", "name a device", repr(given))) from error
+        count = torch.cuda.device_count() if device.type == "cuda" else None
+        rule = f"be among the {count} GPUs that are there"
+        require(count is None or (device.index or 0) < count, f"devices[{place}]", rule, repr(given))
+        names.append(str(device))
+    return names
 
 
 def _start(pickled: bytes, free: Any, threads: int) -> None:
