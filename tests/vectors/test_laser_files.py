@@ -1,6 +1,7 @@
 """LASER's public files: fetched once, held to their checksums, read; other formats refused."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 import torch
@@ -99,8 +100,29 @@ def test_a_file_that_changed_in_the_cache_is_noticed(tmp_path, monkeypatch) -> N
     Server(monkeypatch, laser1(tmp_path))
     files = fetch_laser("laser1", cache_dir=tmp_path / "cache")
     files.vocabulary.write_text("a 1\n")
-    with pytest.raises(ValueError, match=r"^93langs\.fvocab must have the SHA-256"):
+    text = r"^93langs\.fvocab must have the SHA-256 .* \(remove the file and 93langs\.fvocab\.sha256 to fetch it anew\)"
+    with pytest.raises(ValueError, match=text):
         fetch_laser("laser1", cache_dir=tmp_path / "cache")
+
+
+def test_a_sum_is_whole_before_its_file_is_there(tmp_path, monkeypatch) -> None:
+    """Else a process beside this one, or one after this one was killed, would read half a sum."""
+    Server(monkeypatch, laser1(tmp_path))
+    cache, seen = tmp_path / "cache", []
+    replace = Path.replace
+
+    def watched(self, target):
+        seen.append(Path(target).name)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    fetch_laser("laser1", cache_dir=cache)
+    names = ["bilstm.93langs.2018-12-26.pt", "93langs.fcodes", "93langs.fvocab"]
+    assert seen == [name + end for name in names for end in (".sha256", "")]
+    assert sorted(path.name for path in cache.iterdir()) == sorted(seen)
+    for name in names:
+        expected = hashlib.sha256((cache / name).read_bytes()).hexdigest()
+        assert (cache / f"{name}.sha256").read_text().strip() == expected
 
 
 def test_files_laid_in_the_cache_by_hand_are_taken(tmp_path, monkeypatch) -> None:

@@ -67,16 +67,16 @@ def fetch_laser(
         path = folder / name
         if not path.exists():
             try:
-                download(base + name, path, check=partial(_check_sum, name=name, expected=given.get(name)))
+                download(base + name, path, check=partial(_take, note=_note(path), expected=given.get(name)))
             except DOWNLOAD_ERRORS as error:
                 urls = ", ".join(base + other for other in names)
                 advice = f"Fetch {urls} by other means, and put them into {folder}"
                 raise FileNotFoundError(must(str(path), "be there or within reach", f"{error}. {advice}")) from error
-            _note(path).write_text(_sum(path) + "\n")
         elif name in given:
             _check_sum(path, name=name, expected=given[name])
         elif _note(path).exists():
-            _check_sum(path, name=name, expected=_note(path).read_text().strip())
+            expected = _note(path).read_text().strip()
+            _check_sum(path, name=name, expected=expected, also=f" and {_note(path).name}")
     return LaserFiles(*(folder / name for name in names))
 
 
@@ -155,8 +155,16 @@ def _sum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _check_sum(path: Path, *, name: str, expected: str | None) -> None:
+def _take(path: Path, *, note: Path, expected: str | None) -> None:
+    """Check a file that arrived, and write its sum down whole before the file is where others look for it."""
     if expected is not None:
-        found = _sum(path)
-        rule = f"have the SHA-256 {expected.lower()} (remove the file to fetch it anew)"
-        require(found == expected.lower(), name, rule, found)
+        _check_sum(path, name=note.stem, expected=expected)
+    draft = path.with_name(note.name)
+    draft.write_text(_sum(path) + "\n")
+    draft.replace(note)
+
+
+def _check_sum(path: Path, *, name: str, expected: str, also: str = "") -> None:
+    found = _sum(path)
+    rule = f"have the SHA-256 {expected.lower()} (remove the file{also} to fetch it anew)"
+    require(found == expected.lower(), name, rule, found)
