@@ -109,6 +109,18 @@ def test_half_precision_and_old_files_are_read(tmp_path, checkpoint) -> None:
     assert torch.equal(old(ids), pe.LaserEncoder.from_checkpoint(checkpoint)(ids))
 
 
+def test_weights_that_share_memory_are_parted(tmp_path) -> None:
+    state = parts()["model"]
+    bias = torch.ones(1).expand(12)
+    shared = {**state, "lstm.bias_ih_l0": bias, "lstm.bias_hh_l0": bias}
+    encoder = pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", model=shared))
+    encoder.save_pretrained(tmp_path / "saved")
+    with torch.no_grad():
+        encoder.lstm.bias_ih_l0[0] = 7.0
+    assert encoder.lstm.bias_ih_l0.tolist() == [7.0] + [1.0] * 11
+    assert encoder.lstm.bias_hh_l0.tolist() == [1.0] * 12
+
+
 class Attack:
     def __reduce__(self):
         return os.system, ("touch /tmp/never-run",)
@@ -163,16 +175,24 @@ BAD = {
     "layers without end": ({"params": {**SIZES, **OPTIONS, "num_layers": 10**9}}, r"got missing \['lstm.bias_hh_l10'"),
     "another shape": (
         {"model": {**without(""), "lstm.bias_hh_l0": torch.ones(11)}},
-        r"lstm\.bias_hh_l0 must be floating point of shape \(12,\), got \(11,\)",
+        r"lstm\.bias_hh_l0 must be dense floating point of shape \(12,\), got \(11,\)",
     ),
     "integers": (
         {"model": {**without(""), "lstm.bias_hh_l0": torch.ones(12, dtype=torch.int64)}},
-        r"lstm\.bias_hh_l0 must be floating point of shape",
+        r"lstm\.bias_hh_l0 must be dense floating point of shape",
+    ),
+    "a sparse table": (
+        {"model": {**without(""), "lstm.weight_hh_l0": torch.ones(12, 3).to_sparse()}},
+        r"lstm\.weight_hh_l0 must be dense floating point of shape \(12, 3\)",
+    ),
+    "a weight without numbers": (
+        {"model": {**without(""), "lstm.bias_hh_l0": torch.ones(12, device="meta")}},
+        r"lstm\.bias_hh_l0 must be dense floating point of shape \(12,\)",
     ),
     "no tensor": ({"model": {**without(""), "lstm.bias_hh_l0": 3}}, r"of shape \(12,\), got int"),
     "a table beyond the file": (
         {"params": {**SIZES, **OPTIONS, "num_embeddings": 10**15}},
-        r"embed_tokens\.weight must be floating point of shape \(1000000000000000, 5\)",
+        r"embed_tokens\.weight must be dense floating point of shape \(1000000000000000, 5\)",
     ),
     "a smaller dictionary": (
         {"dictionary": {f"p{i}": i for i in range(4, 22)}},
@@ -192,6 +212,10 @@ BAD = {
     ),
     "a dictionary of words": ({"dictionary": {"me": "4"}}, r"dictionary must hold integer ids, got '4'"),
     "a dictionary that is a list": ({"dictionary": ["me"]}, r"dictionary must be a table from pieces to ids, got list"),
+    "no padding": (
+        {"params": {**SIZES, **OPTIONS, "padding_idx": None}},
+        r"padding_idx must lie in \[0, 23\), got None",
+    ),
     "another padding": ({"params": {**SIZES, **OPTIONS, "padding_idx": 0}}, r"padding_idx must be the dictionary's 1"),
 }
 
@@ -222,6 +246,11 @@ def test_bad_arguments_are_refused() -> None:
         pe.LaserEncoder(7, num_layers=0)
     with pytest.raises(ValueError, match=r"^padding_idx must lie in \[0, 7\), got 7$"):
         pe.LaserEncoder(7, padding_idx=7)
+    for wrong in (None, True, 1.0):
+        with pytest.raises(ValueError, match=rf"^padding_idx must lie in \[0, 7\), got {wrong}$"):
+            pe.LaserEncoder(7, padding_idx=wrong)
+    with pytest.raises(TypeError, match=r"^dictionary must be a PieceDictionary, got list$"):
+        pe.LaserEncoder(7, dictionary=list(range(7)))
     dictionary = toy_bpe_tokenizer().dictionary
     with pytest.raises(ValueError, match=r"^dictionary must hold 7 pieces, got 23$"):
         pe.LaserEncoder(7, dictionary=dictionary)

@@ -225,6 +225,9 @@ def test_bad_arguments_are_refused() -> None:
         pe.BPEGRU(encoder.embed_tokens, hidden_size=0)
     with pytest.raises(TypeError, match=r"^tokenizer must be given to cut words into pieces, got None$"):
         pe.LaserTop(encoder).encode([["me"]])
+    for build in (lambda: pe.LaserTop(encoder, "laser2"), lambda: pe.BPEGRU(encoder.embed_tokens, "laser2")):
+        with pytest.raises(TypeError, match=r"^tokenizer must be a LaserTokenizer, got str$"):
+            build()
     other = pe.FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"]))
     for build in (lambda: pe.LaserTop(encoder, other), lambda: pe.BPEBow(encoder.embed_tokens, other)):
         with pytest.raises(ValueError, match=r"^tokenizer must have a dictionary of 23 pieces, got 6$"):

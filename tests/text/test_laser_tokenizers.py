@@ -181,6 +181,11 @@ def test_bad_merges_are_refused() -> None:
     for pair in (("a", ""), ("a",), ("a</w>", "b"), ("a", "</w>")):
         with pytest.raises(ValueError, match=r"^merges\[1\] must be two pieces, of which only the second may end in"):
             FastBPETokenizer([("a", "b"), pair], dictionary)
+    with pytest.raises(ValueError, match=r"^merges\[2\] must be a pair that did not come before, got \('a', 'b'\)$"):
+        FastBPETokenizer([("a", "b"), ("b", "a"), ("a", "b")], dictionary)
+    for pair in ("ab", ("a", 1), (1, 2)):
+        with pytest.raises(TypeError, match=r"^merges\[1\] must be a pair of strings, got"):
+            FastBPETokenizer([("a", "b"), pair], dictionary)
     foreign = PieceDictionary.from_pieces(["some@@", "thing", "else"])
     with pytest.raises(ValueError, match=r"^dictionary must hold the pieces that the merges make, got 0 of 3"):
         FastBPETokenizer([("a", "b")], foreign)
@@ -192,6 +197,19 @@ def test_what_can_be_read_only_once_is_read_once() -> None:
     found = TOKENIZER.pieces(iter(words) for words in sentences)
     assert torch.equal(found.piece_ids, TOKENIZER.pieces(sentences).piece_ids)
     assert torch.equal(TOKENIZER.text_pieces(iter(texts)).piece_ids, TOKENIZER.text_pieces(texts).piece_ids)
+
+
+@own_words
+def test_other_bad_arguments_are_refused(data_folder) -> None:
+    dictionary = PieceDictionary.from_pieces(["a@@", "b"])
+    with pytest.raises(TypeError, match=r"^dictionary must be a PieceDictionary, got list$"):
+        FastBPETokenizer([("a", "b")], ["a@@", "b"])
+    with pytest.raises(TypeError, match=r"^dictionary must be a PieceDictionary, got dict$"):
+        SentencePieceTokenizer(real(data_folder, "eswiki").model, {"a": 4})
+    with pytest.raises(TypeError, match=r"^vocabulary must be a sequence of pieces, got the string 'ab'$"):
+        FastBPETokenizer([("a", "b")], dictionary, vocabulary="ab")
+    with pytest.raises(TypeError, match=r"^transform must be a function from text to text, got str$"):
+        FastBPETokenizer([("a", "b")], dictionary, transform="el")
 
 
 @own_words

@@ -36,6 +36,8 @@ def test_bad_tables_are_refused() -> None:
         PieceDictionary([*SPECIAL, "a", "b", "a"])
     with pytest.raises(TypeError, match=r"^pieces must be a sequence of pieces, got the string 'ab'$"):
         PieceDictionary("ab")
+    with pytest.raises(TypeError, match=r"^pieces must be a sequence of pieces, got the string 'ab'$"):
+        PieceDictionary.from_pieces("ab")
     with pytest.raises(TypeError, match=r"^pieces\[4\] must be a string, got int$"):
         PieceDictionary([*SPECIAL, 4])
     with pytest.raises(ValueError, match=r"^pieces must hold <s>, <pad>, </s>, <unk>, got none of <s>$"):

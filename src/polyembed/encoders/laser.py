@@ -13,7 +13,17 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_dim, check_file, check_ids, check_mask, check_positive, class_name, must, require
+from polyembed._checks import (
+    check_dim,
+    check_file,
+    check_ids,
+    check_mask,
+    check_positive,
+    class_name,
+    is_count,
+    must,
+    require,
+)
 from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed.encoders._bilstm import bidirectional, reorder, reversal
 from polyembed.functional.masking import masked_max, valid_first
@@ -56,7 +66,7 @@ class LaserEncoder(PretrainedModule):
 
     Raises:
         ValueError: Sizes or shapes that do not fit, ids outside the table, a dictionary of another size.
-        TypeError: Ids that are no integers, a mask that is not bool.
+        TypeError: Ids that are no integers, a mask that is not bool, no dictionary.
 
     Example:
         >>> encoder = LaserEncoder(11, 4, 3, num_layers=2).eval()
@@ -80,8 +90,11 @@ class LaserEncoder(PretrainedModule):
         check_positive(
             num_embeddings=num_embeddings, embedding_dim=embedding_dim, hidden_size=hidden_size, num_layers=num_layers
         )
-        require(0 <= padding_idx < num_embeddings, "padding_idx", f"lie in [0, {num_embeddings})", padding_idx)
+        inside = is_count(padding_idx) and 0 <= padding_idx < num_embeddings
+        require(inside, "padding_idx", f"lie in [0, {num_embeddings})", repr(padding_idx))
         if dictionary is not None:
+            if not isinstance(dictionary, PieceDictionary):
+                raise TypeError(must("dictionary", "be a PieceDictionary", class_name(dictionary)))
             require(len(dictionary) == num_embeddings, "dictionary", f"hold {num_embeddings} pieces", len(dictionary))
             rule = f"be the dictionary's {dictionary.padding_id}"
             require(padding_idx == dictionary.padding_id, "padding_idx", rule, padding_idx)
@@ -119,7 +132,9 @@ class LaserEncoder(PretrainedModule):
         options = {name: params[name] for name in ("num_layers", "padding_idx")}
         with torch.device("meta"):  # no memory, no random numbers
             encoder = cls(count, params["embed_dim"], params["hidden_size"], dictionary=dictionary, **options)
-        encoder.load_state_dict({name: value.float() for name, value in state.items()}, assign=True)
+        # copies: in the file two weights may share memory, or one repeat it
+        copies = {name: value.to(torch.float32, copy=True) for name, value in state.items()}
+        encoder.load_state_dict(copies, assign=True)
         return encoder.eval()
 
     @property
@@ -356,6 +371,7 @@ def _check_checkpoint(path: Path, data: Mapping[str, Any]) -> tuple[dict[str, An
     for key, shape in shapes.items():
         value = state[key]
         sound = isinstance(value, Tensor) and value.is_floating_point() and tuple(value.shape) == shape
+        sound = sound and value.layout == torch.strided and not value.is_meta
         got = tuple(value.shape) if isinstance(value, Tensor) else class_name(value)
-        require(sound, f"{name}: {key}", f"be floating point of shape {shape}", got)
+        require(sound, f"{name}: {key}", f"be dense floating point of shape {shape}", got)
     return params, state

@@ -99,7 +99,7 @@ class BPEBow(_EmbeddingWords):
 
     Raises:
         ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the table.
-        TypeError: No table of embeddings.
+        TypeError: No table of embeddings, no tokeniser.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -158,7 +158,7 @@ class BPEGRU(_EmbeddingWords):
     Raises:
         ValueError: A size or choice that does not exist, a tokeniser for another number of pieces, ids outside the
             table.
-        TypeError: No table of embeddings.
+        TypeError: No table of embeddings, no tokeniser.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -273,7 +273,7 @@ class LaserTop(_StateWords):
 
     Raises:
         ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the table.
-        TypeError: No `LaserEncoder`.
+        TypeError: No `LaserEncoder`, no tokeniser.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -328,7 +328,7 @@ class LaserElmo(_StateWords):
 
     Raises:
         ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the table.
-        TypeError: No `LaserEncoder`.
+        TypeError: No `LaserEncoder`, no tokeniser.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -367,9 +367,12 @@ class LaserElmo(_StateWords):
 
 
 def _check_tokenizer(tokenizer: LaserTokenizer | None, count: int) -> None:
-    dictionary = getattr(tokenizer, "dictionary", None)
-    if dictionary is not None:
-        require(len(dictionary) == count, "tokenizer", f"have a dictionary of {count} pieces", len(dictionary))
+    if tokenizer is None:
+        return
+    if not isinstance(tokenizer, LaserTokenizer):
+        raise TypeError(must("tokenizer", "be a LaserTokenizer", class_name(tokenizer)))
+    size = len(tokenizer.dictionary)
+    require(size == count, "tokenizer", f"have a dictionary of {count} pieces", size)
 
 
 def _in_steps(word_index: Tensor, inside: Tensor, num_words: int) -> tuple[Tensor, Tensor]:

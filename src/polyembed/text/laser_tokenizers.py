@@ -12,7 +12,7 @@ from torch import nn
 
 from polyembed._checks import class_name, import_optional, must, require
 from polyembed._pretrained import Configurable, repr_call
-from polyembed.text.piece_dictionary import SPECIAL, PieceDictionary, read_json
+from polyembed.text.piece_dictionary import SPECIAL, PieceDictionary, check_pieces, read_json
 from polyembed.text.pieces import Pieces, check_words, pad_pieces
 
 END_OF_WORD = "</w>"
@@ -128,6 +128,7 @@ class FastBPETokenizer(LaserTokenizer):
 
     Raises:
         ValueError: Merges that fastBPE would not have written, a dictionary of other pieces.
+        TypeError: Merges that are no pairs of strings, no dictionary, a `transform` that cannot be called.
         ImportError: No sacremoses.
 
     Example:
@@ -152,9 +153,11 @@ class FastBPETokenizer(LaserTokenizer):
         transform: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
-        self.merges = [_check_merge(place, pair) for place, pair in enumerate(merges)]
-        self.dictionary = dictionary
-        self.vocabulary = None if vocabulary is None else sorted(vocabulary)
+        self.merges = _check_merges(merges)
+        self.dictionary = _check_dictionary(dictionary)
+        self.vocabulary = None if vocabulary is None else sorted(check_pieces(vocabulary, name="vocabulary"))
+        if not (transform is None or callable(transform)):
+            raise TypeError(must("transform", "be a function from text to text", class_name(transform)))
         self.language = language
         self.transform = transform
         self._moses = MosesRules(language)
@@ -241,7 +244,7 @@ class SentencePieceTokenizer(LaserTokenizer):
 
     Raises:
         ValueError: A dictionary of another model's pieces.
-        TypeError: No SentencePiece model.
+        TypeError: No SentencePiece model, no dictionary.
         ImportError: No sacremoses.
 
     Example:
@@ -261,7 +264,7 @@ class SentencePieceTokenizer(LaserTokenizer):
         super().__init__()
         pieces = [model.id_to_piece(i) for i in range(len(model)) if not (model.is_control(i) or model.is_unknown(i))]
         self.model = model
-        self.dictionary = PieceDictionary.from_pieces(pieces) if dictionary is None else dictionary
+        self.dictionary = PieceDictionary.from_pieces(pieces) if dictionary is None else _check_dictionary(dictionary)
         self.language = language
         self.lowercase = lowercase
         self._moses = MosesRules(language)
@@ -386,11 +389,26 @@ def _bpe_model(ids: dict[str, int], merges: list[tuple[str, str]]) -> Any:
     return models.BPE(vocab=ids, merges=merges, unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD)
 
 
-def _check_merge(place: int, pair: Sequence[str]) -> tuple[str, str]:
+def _check_dictionary(dictionary: PieceDictionary) -> PieceDictionary:
+    if not isinstance(dictionary, PieceDictionary):
+        raise TypeError(must("dictionary", "be a PieceDictionary", class_name(dictionary)))
+    return dictionary
+
+
+def _check_merges(merges: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
+    """Require pairs of pieces, each pair once: fastBPE stops at a second one."""
+    found: dict[tuple[str, str], None] = {}
     rule = f"be two pieces, of which only the second may end in {END_OF_WORD!r}"
-    sound = len(pair) == 2 and all(pair) and not pair[0].endswith(END_OF_WORD) and pair[1] != END_OF_WORD
-    require(sound, f"merges[{place}]", rule, tuple(pair))
-    return (pair[0], pair[1])
+    for place, pair in enumerate(merges):
+        name = f"merges[{place}]"
+        if isinstance(pair, str) or not all(isinstance(piece, str) for piece in pair):
+            raise TypeError(must(name, "be a pair of strings", repr(pair)))
+        sound = len(pair) == 2 and all(pair) and not pair[0].endswith(END_OF_WORD) and pair[1] != END_OF_WORD
+        require(sound, name, rule, tuple(pair))
+        first, second = pair
+        require((first, second) not in found, name, "be a pair that did not come before", (first, second))
+        found[first, second] = None
+    return list(found)
 
 
 def _name(token: str) -> str:

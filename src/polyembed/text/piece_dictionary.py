@@ -37,12 +37,7 @@ class PieceDictionary(Configurable):
     """
 
     def __init__(self, pieces: Iterable[str]) -> None:
-        if isinstance(pieces, str):
-            raise TypeError(must("pieces", "be a sequence of pieces", f"the string {pieces!r}"))
-        self._pieces = list(pieces)
-        for place, piece in enumerate(self._pieces):
-            if not isinstance(piece, str):
-                raise TypeError(must(f"pieces[{place}]", "be a string", class_name(piece)))
+        self._pieces = check_pieces(pieces)
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         require(len(self._ids) == len(self._pieces), "pieces", "stand once each", self._first_repeated())
         missing = [piece for piece in SPECIAL if piece not in self._ids]
@@ -58,8 +53,11 @@ class PieceDictionary(Configurable):
 
         Returns:
             The dictionary.
+
+        Raises:
+            TypeError: A string in the place of several, or a piece that is none.
         """
-        return cls(dict.fromkeys([*SPECIAL, *pieces]))
+        return cls(dict.fromkeys([*SPECIAL, *check_pieces(pieces)]))
 
     @classmethod
     def from_ids(cls, ids: Mapping[str, int]) -> Self:
@@ -136,6 +134,17 @@ class PieceDictionary(Configurable):
     def _first_repeated(self) -> str:
         counts = Counter(self._pieces)
         return next((f"{piece!r} twice" for piece in self._pieces if counts[piece] > 1), "")
+
+
+def check_pieces(pieces: Iterable[str], *, name: str = "pieces") -> list[str]:
+    """Require strings, and give them: the caller goes on with these, since some can be read only once."""
+    if isinstance(pieces, str):
+        raise TypeError(must(name, "be a sequence of pieces", f"the string {pieces!r}"))
+    pieces = list(pieces)
+    for place, piece in enumerate(pieces):
+        if not isinstance(piece, str):
+            raise TypeError(must(f"{name}[{place}]", "be a string", class_name(piece)))
+    return pieces
 
 
 def read_json(path: Path) -> list[Any]:
