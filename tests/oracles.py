@@ -419,7 +419,7 @@ def fast_bpe(word: str, merges: list[tuple[str, str]], vocabulary: set[str]) -> 
             merged.append("".join(pieces[:count]))
             pieces = pieces[count:]
         pieces = merged
-    origin = {a + b: (a, b) for a, b in reversed(merges)}
+    origin = {a + b: (a, b) for a, b in merges}
 
     def name(piece: str) -> str:
         return piece[:-4] if piece.endswith("</w>") else piece + "@@"

@@ -157,6 +157,19 @@ BAD = {
     "no dictionary": ({"dictionary": None}, r"be a LASER 1 or 2 checkpoint, with params, model, dictionary, got"),
     "weights in a list": ({"model": [1]}, r"hold its params and weights as tables"),
     "one direction": ({"params": {**SIZES, "bidirectional": False}}, r"hold a bidirectional LSTM, got one direction"),
+    "no word of directions": ({"params": SIZES}, r"hold a bidirectional LSTM, got one direction"),
+    "the released embeddings' size": (
+        {"params": {name: size for name, size in {**SIZES, **OPTIONS}.items() if name != "embed_dim"}},
+        r"embed_tokens\.weight must be dense floating point of shape \(23, 320\), got \(23, 5\)",
+    ),
+    "the released states' size": (
+        {"params": {name: size for name, size in {**SIZES, **OPTIONS}.items() if name != "hidden_size"}},
+        r"must be dense floating point of shape \(2048, 5\), got \(12, 5\)",
+    ),
+    "one layer unless said": (
+        {"params": {name: size for name, size in {**SIZES, **OPTIONS}.items() if name != "num_layers"}},
+        r"unexpected \['lstm.bias_hh_l1'",
+    ),
     "unknown size": ({"params": {**SIZES, **OPTIONS, "heads": 8}}, r"have no params beside .*, got \['heads'\]"),
     "no size": ({"params": {**OPTIONS}}, r"have the params .*, got none of \['num_embeddings', 'padding_idx'\]"),
     "a size that is none": (

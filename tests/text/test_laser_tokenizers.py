@@ -59,6 +59,14 @@ def test_merges_are_fastbpes(word: str, dropped: int) -> None:
     assert tokenizer.cut_word(word) == dictionary.ids(expected)
 
 
+def test_a_piece_of_two_origins_is_taken_apart_by_the_later() -> None:
+    merges = [("a", "b"), ("b", "c</w>"), ("ab", "c</w>"), ("a", "bc</w>")]
+    pieces = ["a@@", "ab@@", "c", "bc"]
+    dictionary = PieceDictionary.from_pieces(pieces)
+    assert oracles.fast_bpe("abc", merges, set(pieces)) == ["a@@", "bc"]
+    assert FastBPETokenizer(merges, dictionary).cut_word("abc") == dictionary.ids(["a@@", "bc"])
+
+
 def test_the_vocabulary_may_be_smaller_than_the_dictionary() -> None:
     pieces = outcomes(MERGES)
     dictionary = PieceDictionary.from_pieces(pieces)

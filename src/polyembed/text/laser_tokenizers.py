@@ -186,9 +186,7 @@ class FastBPETokenizer(LaserTokenizer):
 
     def _outcomes(self, tokens: Sequence[str]) -> list[list[int]]:
         """Give the pieces that each token comes out as: itself, or what it was merged from."""
-        parts: dict[str, tuple[str, str]] = {}
-        for first, second in self.merges:
-            parts.setdefault(first + second, (first, second))
+        parts = {first + second: (first, second) for first, second in self.merges}  # of two ways the later, as fastBPE
         allowed = frozenset(self.dictionary.pieces() if self.vocabulary is None else self.vocabulary)
         known = {_name(token) for token in tokens}
         pieces = [piece for piece in self.dictionary.pieces() if piece not in SPECIAL]
