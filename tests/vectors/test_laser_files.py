@@ -41,12 +41,25 @@ def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
     assert [path.name for path in files] == ["bilstm.93langs.2018-12-26.pt", "93langs.fcodes", "93langs.fvocab"]
 
 
+def test_the_vocabulary_file_says_what_may_come_out(tmp_path, monkeypatch) -> None:
+    answers = laser1(tmp_path)
+    answers[LASER1 + "93langs.fvocab"] = answers[LASER1 + "93langs.fvocab"].replace(b"song 7\n", b"")
+    Server(monkeypatch, answers)
+    tokenizer = pe.load_laser("laser1", cache_dir=tmp_path / "cache").tokenizer
+    names = tokenizer.dictionary.pieces()
+    assert "song" in names
+    assert tokenizer.vocabulary == sorted(set(names[4:]) - {"song"})
+    assert tokenizer.cut_word("song") != tokenizer.dictionary.ids(["song"])
+
+
 def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -> None:
     model = data_folder / "subwords/sentencepiece_wiki8k/eswiki.8k.2023-11-17.model"
     if not model.exists():
         pytest.skip(f"no {model}")
-    tokenizer = pe.SentencePieceTokenizer(pe.text.open_sentencepiece(model))
-    dictionary = tokenizer.dictionary
+    processor = pe.text.open_sentencepiece(model)
+    others = pe.SentencePieceTokenizer(processor).dictionary.pieces()[4:]
+    dictionary = pe.PieceDictionary.from_pieces(reversed(others))  # the model's order counts for nothing
+    tokenizer = pe.SentencePieceTokenizer(processor, dictionary)
     encoder = pe.LaserEncoder(len(dictionary), 3, 2, num_layers=1)
     params = {"num_embeddings": len(dictionary), "embed_dim": 3, "hidden_size": 2, "num_layers": 1, "padding_idx": 1}
     ids = {piece: i for i, piece in enumerate(dictionary.pieces())}
@@ -60,6 +73,7 @@ def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -
     Server(monkeypatch, answers)
     sentences = pe.LaserSentences(*pe.load_laser(cache_dir=tmp_path / "cache", language="es"))
     assert sentences.tokenizer.language == "es"
+    assert sentences.tokenizer.dictionary is sentences.encoder.dictionary
     expected = encoder(tokenizer.text_pieces(["Me gusta."]).piece_ids).detach()
     torch.testing.assert_close(sentences.encode(["Me gusta."]), expected)
     assert read_piece_dictionary(tmp_path / "cache" / "laser2.cvocab").pieces() == dictionary.pieces()
