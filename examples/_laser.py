@@ -56,8 +56,15 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> Trainin
     rest = {"weight_decay": decay or 0.0} | ({} if momentum is None else {"momentum": momentum})
 
     def optimizer(tagger: pe.SequenceTagger) -> Optimizer:
-        trainable = [parameter for parameter in tagger.parameters() if parameter.requires_grad]
-        return getattr(torch.optim, name)(trainable, lr=rate, **rest)
+        # L2 in the gradient moves every row of a table at every step, those of no batch too: of pieces of the language
+        # that is tagged without training, nothing would be left
+        tables = {part.weight for part in tagger.modules() if isinstance(part, torch.nn.Embedding)}
+        trainable = {parameter for parameter in tagger.parameters() if parameter.requires_grad}
+        groups = [
+            {"params": [p for p in tagger.parameters() if p in trainable - tables]},
+            {"params": [p for p in tagger.parameters() if p in trainable & tables], "weight_decay": 0.0},
+        ]
+        return getattr(torch.optim, name)([group for group in groups if group["params"]], lr=rate, **rest)
 
     def one_cycle(optimizer: Optimizer) -> LRScheduler:
         steps = given["num_train_epochs"] * -(-num_sentences // given["batch_size"])

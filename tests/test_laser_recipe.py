@@ -76,3 +76,24 @@ def test_the_recipes_say_what_the_paper_says(laser) -> None:
     assert (baselines["optimizer"], baselines["learning_rate"], baselines["weight_decay"]) == ("Adam", 1e-3, 1e-3)
     transformers = laser.RECIPES["transformers"]["training"]
     assert [transformers[key] for key in ("num_train_epochs", "batch_size", "learning_rate")] == [4, 16, 5e-5]
+
+
+def test_rows_of_no_batch_stay(laser) -> None:
+    """Under Adam, L2 would move them as far as the others."""
+    data = toy_corpus(8)
+    tagger = laser.build_tagger(top(freeze="none"), TAGS, **SMALL)
+    table = tagger.embedder.encoder.embed_tokens.weight
+    before = table.detach().clone()
+    optimizer = laser.training_options("baselines", len(data))["optimizer"](tagger)
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    assert held == {id(parameter) for parameter in tagger.parameters()}
+    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    assert decays[id(table)] == 0.0
+    assert decays[id(tagger.decoder.linear.weight)] == 1e-3
+    batch = tagger.collate(data)
+    tagger(**batch).backward()
+    optimizer.step()
+    met = torch.zeros(len(before), dtype=torch.bool)
+    met[batch["inputs"].piece_ids.unique()] = True
+    assert torch.equal(table[~met], before[~met])
+    assert not torch.equal(table[met], before[met])
