@@ -21,6 +21,7 @@ html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"polyembed {release}"
 html_static_path = ["_static"]
+html_css_files = ["polyembed.css"]
 html_copy_source = False
 html_show_sphinx = False
 

@@ -6,6 +6,7 @@ A name is described once, in the package that it belongs to; `polyembed.CRF` and
 import importlib
 import pkgutil
 import re
+from functools import cache
 from inspect import isclass, isroutine
 from typing import Any
 
@@ -35,6 +36,7 @@ def names_of(package: str) -> list[str]:
     return list(getattr(module, "__all__", None) or sorted(name for name in own if not name.startswith("_")))
 
 
+@cache
 def homes() -> dict[str, str]:
     """Map each public name to its place in the reference: ``"CRF"`` to ``"polyembed.tagging.CRF"``."""
     return {name: f"{package}.{name}" for package in PACKAGES for name in names_of(package)}
@@ -51,10 +53,9 @@ class PublicNames(Autosummary):
         package = self.arguments[0]
         self.options["nosignatures"] = None
         module = importlib.import_module(package)
-        names = [
-            name for name in names_of(package) if isclass(getattr(module, name)) or isroutine(getattr(module, name))
-        ]
-        self.content = StringList([f"{package}.{name}" for name in names], source="__all__")
+        public = ((name, getattr(module, name)) for name in names_of(package))
+        names = [f"~{package}.{name}" for name, value in public if isclass(value) or isroutine(value)]
+        self.content = StringList(names, source="__all__")
         return super().run()
 
 
@@ -95,8 +96,11 @@ def link_literals(app: Sphinx, doctree: nodes.document) -> None:
             continue
         name = match[1]
         head = name.partition(".")[0]
-        plain = head[0].isupper() or (head in top and head != "functional")
-        if (plain and head in known) or f"polyembed.{head}" in PACKAGES:
+        home = known.get(head, "")
+        # `entropy` may be a method and `merge` a word, but `Lexicon`, `bake` and `read_conll` are names
+        snake = "_" in head and not home.startswith("polyembed.functional")
+        plain = head[0].isupper() or head in top or snake
+        if (plain and home) or f"polyembed.{head}" in PACKAGES:
             link = addnodes.pending_xref(
                 "", refdomain="py", reftype="obj", reftarget=name, refdoc=app.env.docname, refwarn=False
             )
