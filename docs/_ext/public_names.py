@@ -67,11 +67,12 @@ def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options:
 
 
 def place(env: BuildEnvironment, target: str) -> str | None:
-    """Find where a name is described, however it is spelt."""
+    """Find where a name is described, however it is spelt; a method that a class inherits leads to the class."""
     objects = env.domains["py"].objects  # type: ignore[attr-defined]
     short = target.removeprefix("pe.").removeprefix("polyembed.")
     head, dot, rest = short.partition(".")
-    for found in (target, f"polyembed.{short}", homes().get(head, "") + dot + rest):
+    home = homes().get(head, "")
+    for found in (target, f"polyembed.{short}", home + dot + rest, home):
         if found in objects:
             return found
     return None
