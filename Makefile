@@ -22,15 +22,18 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 	$(BIN)/pydoclint --quiet src
 
+docs: .venv/ready  ## build/docs/index.html; a warning is an error, and so is a public name that the reference lacks
+	$(BIN)/python -m sphinx -b html --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+
 bench: .venv/ready
 	$(BIN)/python benchmarks/run_all.py
 
 clean:
 	rm -rf .venv .cache runs build dist
 
-.venv/ready: pyproject.toml
+.venv/ready: pyproject.toml Makefile
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --editable ".[viz,test,bench,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[viz,test,docs,bench,dev]"
 	touch $@

@@ -140,7 +140,7 @@ def approximate_randomization(
     If the systems were alike, who said what in a sentence would not matter. With ``d`` the difference found and
     ``d*`` the difference after swapping each sentence with probability 1/2,
 
-        p = (1 + #{|d*| >= |d|}) / (1 + num_resamples).
+        ``p = (1 + #{|d*| >= |d|}) / (1 + num_resamples)``.
 
     Args:
         gold: The right labels of each sentence.
@@ -185,7 +185,7 @@ def paired_bootstrap(
 
     With ``d`` the difference found and ``d*`` that on as many sentences drawn from these, both systems' together,
 
-        p = (1 + #{|d* - d| >= |d|}) / (1 + num_resamples),
+        ``p = (1 + #{|d* - d| >= |d|}) / (1 + num_resamples)``,
 
     and the interval runs between quantiles of ``d*``.
 

@@ -44,7 +44,7 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class LaserEncoder(PretrainedModule):
-    """The encoder of LASER 1 and 2: ``v(t_1 .. t_n) = max_i [h_L(i) forwards; h_L(i) backwards]``.
+    """The encoder of LASER 1 and 2: ``v(t_1, ..., t_n) = max_i [h_L(i) forwards; h_L(i) backwards]``.
 
     Embeddings of pieces, then `num_layers` bidirectional LSTM layers (Artetxe and Schwenk 2019, section 3.1). Calling
     the module gives sentence vectors; `hidden_states` gives every layer. Parameters are named as in the released

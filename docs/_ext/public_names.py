@@ -1,0 +1,128 @@
+"""The reference by `__all__`: tables of names, links wherever a page says one, and no name forgotten.
+
+A name is described once, in the package that it belongs to; `polyembed.CRF` and `CRF` lead there as well.
+"""
+
+import importlib
+import pkgutil
+import re
+from functools import cache
+from inspect import isclass, isroutine
+from typing import Any
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.ext.autosummary import Autosummary
+from sphinx.util import logging
+
+import polyembed
+
+LOG = logging.getLogger(__name__)
+PACKAGES = tuple(
+    f"polyembed.{module.name}" for module in pkgutil.iter_modules(polyembed.__path__) if not module.name.startswith("_")
+)
+# for those who write parts of their own, or the same in every class: the page on saving, the contracts
+SKIPPED = {"check_inputs", "get_config", "from_config", "lexicon_mark", "write_files", "detachable_parameters"}
+INLINE = re.compile(r"(?:pe\.|polyembed\.)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(.*\))?", re.DOTALL)
+
+
+def names_of(package: str) -> list[str]:
+    """List a package's public names: `__all__`, or what a module without it defines."""
+    module = importlib.import_module(package)
+    own = (name for name, value in vars(module).items() if getattr(value, "__module__", None) == package)
+    return list(getattr(module, "__all__", None) or sorted(name for name in own if not name.startswith("_")))
+
+
+@cache
+def homes() -> dict[str, str]:
+    """Map each public name to its place in the reference: ``"CRF"`` to ``"polyembed.tagging.CRF"``."""
+    return {name: f"{package}.{name}" for package in PACKAGES for name in names_of(package)}
+
+
+class PublicNames(Autosummary):
+    """``.. public-names:: polyembed.text``: a table of what its `__all__` holds."""
+
+    required_arguments = 1
+    has_content = False
+
+    def run(self) -> list[nodes.Node]:
+        """Make the table."""
+        package = self.arguments[0]
+        self.options["nosignatures"] = None
+        module = importlib.import_module(package)
+        public = ((name, getattr(module, name)) for name in names_of(package))
+        names = [f"~{package}.{name}" for name, value in public if isclass(value) or isroutine(value)]
+        self.content = StringList(names, source="__all__")
+        return super().run()
+
+
+def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: Any) -> bool | None:
+    """Leave out what is no part of using a class, and fields that the class's own text describes."""
+    if name in SKIPPED or type(obj).__name__ == "_tuplegetter":
+        return True
+    return None
+
+
+def place(env: BuildEnvironment, target: str) -> str | None:
+    """Find where a name is described, however it is spelt; a method that a class inherits leads to the class."""
+    objects = env.domains["py"].objects  # type: ignore[attr-defined]
+    short = target.removeprefix("pe.").removeprefix("polyembed.")
+    head, dot, rest = short.partition(".")
+    home = homes().get(head, "")
+    for found in (target, f"polyembed.{short}", home + dot + rest, home):
+        if found in objects:
+            return found
+    return None
+
+
+def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Element) -> nodes.Node | None:
+    """Lead a short name to its place."""
+    found = place(env, str(node.get("reftarget"))) if node.get("refdomain") == "py" else None
+    if found is None:
+        return None
+    domain = env.domains["py"]
+    return domain.resolve_xref(env, node.get("refdoc", ""), app.builder, "obj", found, node, text)
+
+
+def link_literals(app: Sphinx, doctree: nodes.document) -> None:
+    """Make links of `CRF`, `pe.bake(hme)` and `functional.csls` in the prose of pages."""
+    known, top = homes(), set(polyembed.__all__)
+    for literal in list(doctree.findall(nodes.literal)):
+        match = INLINE.fullmatch(literal.astext())
+        inside = isinstance(literal.parent, nodes.reference | addnodes.pending_xref | nodes.title)
+        if match is None or inside or literal.get("classes"):
+            continue
+        name = match[1]
+        head = name.partition(".")[0]
+        home = known.get(head, "")
+        # `entropy` may be a method and `merge` a word, but `Lexicon`, `bake` and `read_conll` are names
+        snake = "_" in head and not home.startswith("polyembed.functional")
+        plain = head[0].isupper() or head in top or snake
+        if (plain and home) or f"polyembed.{head}" in PACKAGES:
+            link = addnodes.pending_xref(
+                "", refdomain="py", reftype="obj", reftarget=name, refdoc=app.env.docname, refwarn=False
+            )
+            literal.replace_self(link)
+            link += literal
+
+
+def check_complete(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of every public name without a place in the reference."""
+    elsewhere = {name: f"polyembed.{name}" for name in polyembed.__all__ if name not in ("__version__", "functional")}
+    for name in {**elsewhere, **homes()}.values():
+        if place(env, name) is None:
+            LOG.warning("%s is public, but the reference does not describe it", name)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register everything with Sphinx."""
+    app.setup_extension("sphinx.ext.autosummary")
+    app.add_directive("public-names", PublicNames)
+    app.connect("autodoc-skip-member", skip)
+    app.connect("missing-reference", resolve)
+    app.connect("doctree-read", link_literals)
+    app.connect("env-check-consistency", check_complete)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

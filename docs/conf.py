@@ -1,0 +1,47 @@
+"""Sphinx: the pages of this folder, and the reference from the docstrings. `make docs` builds it."""
+
+import sys
+from pathlib import Path
+
+import polyembed
+
+sys.path.insert(0, str(Path(__file__).with_name("_ext")))
+
+project = "polyembed"
+author = copyright = "The polyembed contributors"
+release = polyembed.__version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "public_names"]
+exclude_patterns = ["_ext", "_static"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # the tests run every block
+
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = f"polyembed {release}"
+html_static_path = ["_static"]
+html_css_files = ["polyembed.css"]
+html_copy_source = False
+html_show_sphinx = False
+
+default_role = "py:obj"  # docstrings name things in `single` backticks
+add_module_names = False
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 100
+toc_object_entries_show_parents = "hide"
+autosummary_generate = False
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autodoc_default_options = {
+    "members": True,
+    "imported-members": True,
+    "show-inheritance": True,
+    # not again what torch and Python describe, and what the page on saving does
+    "inherited-members": "Module,CRF,PretrainedModule,Configurable,Protocol,object,tuple,dict,str",
+}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_custom_sections = ["Shape"]
