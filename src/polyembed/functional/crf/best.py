@@ -1,5 +1,7 @@
 """The best path of a chain."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -46,18 +48,26 @@ def viterbi(
         by_tag = chain.emissions.permute(1, 2, 0).contiguous()
         gaps = by_tag - by_tag.amax(1, keepdim=True)
         length = chunk_length(chain.emissions)
-        if length is None:
-            arrays = best_path(gaps.numpy(), chain.transitions.numpy(), last.numpy())
-            path, final = map(torch.from_numpy, arrays)
-        else:
+        arrays = _arrays(gaps, chain.transitions, last) if length is None else None
+        if arrays is None:
             found = recur(largest, gaps[None], chain.transitions[None], normalize=False, chunk=length)
             scores = found[0].transpose(1, 2)
             final = _at(scores, last)
             path = _jump(_origins(scores, chain), final.argmax(1, keepdim=True))
+        else:
+            path, final = map(torch.from_numpy, best_path(*arrays))
     tags = path.transpose(0, 1)
     possible = is_allowed(chain, tags) & ~final.isnan().any(1)
     tags = torch.where(possible[:, None], tags, ignore_index)
     return chain.restore(tags, ignore_index)
+
+
+def _arrays(*tensors: Tensor) -> list[Any] | None:
+    """See tensors as arrays; None for those without memory of their own, as under ``torch.vmap``."""
+    try:
+        return [x.numpy() for x in tensors]
+    except RuntimeError:
+        return None
 
 
 def _at(scores: Tensor, last: Tensor) -> Tensor:
