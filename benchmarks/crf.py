@@ -18,6 +18,7 @@ from collections.abc import Callable
 import torch
 import torchcrf
 from _memory import peak_mb
+from _ratios import note
 
 import polyembed as pe
 from polyembed.tables import Table
@@ -93,22 +94,27 @@ def peak_memory_mb(name: str, shape: tuple[int, int, int], device: str) -> float
     return peak_mb(call, device)
 
 
+def parse_shape(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split("x")))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--runs", type=int, default=9)
+    parser.add_argument("--shapes", nargs="+", type=parse_shape, default=SHAPES, metavar="BATCHxWORDSxTAGS")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     rows: list[tuple[str | float | None, ...]] = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for shape in SHAPES:
+        for shape in arguments.shapes:
             ms = time_ms(make_calls(shape, device), device, arguments.runs)
             size = " x ".join(map(str, shape))
             for what in ("loss", "decode"):
                 theirs, ours = f"{what} torchcrf", f"{what} polyembed"
                 memory = [pool.apply(peak_memory_mb, (name, shape, arguments.device)) for name in (theirs, ours)]
                 rows.append((what, size, ms[theirs], ms[ours], ms[theirs] / ms[ours], *memory))
-            if shape == SHAPES[1]:
+            if shape == arguments.shapes[-1]:
                 for name, options in (("sharp", {"deviation": 100.0}), ("constrained", {"constrained": True})):
                     calls = make_calls(shape, device, **options)
                     other = time_ms(calls, device, arguments.runs)
@@ -120,7 +126,10 @@ def main() -> None:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
     print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads\n")
     columns = ("what", "batch x words x tags", "torchcrf, ms", "ours, ms", "times faster", "torchcrf, MB", "ours, MB")
-    print(Table(columns, rows, digits=1).to_markdown())
+    print(Table(columns, rows, digits=1).to_markdown() + "\n")
+    for what, size, _, _, faster, *_ in rows:
+        if what in ("loss", "decode", "decode_tensor"):
+            note(f"torchcrf over polyembed, {what}, {size}", float(faster or 0.0))
 
 
 if __name__ == "__main__":

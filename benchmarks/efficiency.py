@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from _ratios import note
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
@@ -68,6 +69,7 @@ class Study:
             "Scratch 4L": lambda: self.bert(num_hidden_layers=4),
             "mBERT": self.bert,
             "DLFA over mBERT": lambda: self.bert(fusion=pe.DLFA(768, 8)),
+            "LaserTop": self.laser,
             "XLM-R base": lambda: self.xlm_roberta(BASE),
             "XLM-R large": lambda: self.xlm_roberta(LARGE),
         }
@@ -97,6 +99,14 @@ class Study:
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(TAGS))
         return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=decoder).to(self.device)
 
+    def laser(self) -> pe.SequenceTagger:
+        """Build LASER 1's shape under the tagger of its paper."""
+        words = pe.LaserTop(pe.LaserEncoder(73_640))
+        encoder = pe.TransformerSequenceEncoder(
+            words.embedding_dim, hidden_size=300, num_layers=2, num_heads=2, feed_forward_size=300, norm_first=False
+        )
+        return pe.SequenceTagger(words, TAGS, lexicon=None, encoder=encoder).to(self.device)
+
     def bert(self, fusion: torch.nn.Module | None = None, **sizes: int) -> pe.SequenceTagger:
         """Build mBERT's shape, or one of other sizes."""
         from transformers import BertConfig, BertModel
@@ -112,12 +122,12 @@ class Study:
         return self.contextual(XLMRobertaModel(config, add_pooling_layer=False))
 
 
-def print_ratios(report: EfficiencyReport, length: int) -> None:
-    """Print speeds at one length as multiples of each other."""
+def note_ratios(report: EfficiencyReport, length: int) -> None:
+    """Note speeds at one length as multiples of each other."""
     speeds = {name: part[length].sentences for name, part in report.speeds.items() if length in part}
     for one, other in (("HME, baked", "XLM-R base"), ("HME, baked", "HME"), ("HME, UniqueWords", "HME")):
         if one in speeds and other in speeds:
-            print(f"At length {length}, {one} is {speeds[one] / speeds[other]:.1f} times as fast as {other}.")
+            note(f"{one} over {other}, sentences a second at {length}", speeds[one] / speeds[other])
 
 
 def print_predict(study: Study, sentences: list[list[str]]) -> None:
@@ -180,7 +190,7 @@ def main() -> None:
         for name, values in PAPER_MB.items()
     ]
     print(f"The paper's table 7\n\n{Table(('model', *map(str, arguments.lengths)), paper, 1).to_markdown()}\n")
-    print_ratios(report, 128)
+    note_ratios(report, 128)
     if arguments.predict:
         print_predict(study, [words for words in sentences if words][: arguments.predict])
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _ratios import note
 
 import polyembed as pe
 from polyembed.data import load_sample
@@ -150,6 +151,8 @@ def main() -> None:
             for name, ms in times.items()
         ]
     print(Table(("what", "embedder", "ms", "words/s", "times faster"), table).to_markdown())
+    note("HME over baked HME, embedding", embedding["HME"] / embedding["bake(HME)"])
+    note("HME over UniqueWords, training step", training["HME"] / training["UniqueWords(HME)"])
     print(f"\nbaked against plain: largest difference {difference:.1e}, same tags: {same}")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import torch
+from _ratios import note
 from embedding_speed import RandomVectors, median_ms, read_sentences
 from torch import nn
 
@@ -92,7 +93,10 @@ def main() -> None:
             times = median_ms({name: partial(call, model) for name, model in models.items()}, arguments.runs, device)
         first, apart_ms = times["one member"], times["five, one by one"]
         rows += [(what, name, f"{ms:.2f}", f"{ms / first:.2f}", f"{ms / apart_ms:.2f}") for name, ms in times.items()]
-    print(Table(("what", "who", "ms", "of one member", "of one by one"), rows).to_markdown())
+    print(Table(("what", "who", "ms", "of one member", "of one by one"), rows).to_markdown() + "\n")
+    for what, who, _, of_one, _ in rows:
+        if who == "five, one by one":
+            note(f"five members over one, {what}", float(of_one))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 import torch
 from _memory import peak_mb
+from _ratios import note
 from metaxl_step import time_ms
 from torch import Tensor
 from transformers import XLMRobertaConfig, XLMRobertaModel
@@ -126,6 +127,7 @@ def main() -> None:
     rows = [(name, ms[name], ms[name] / ms[UNIT], mb[name], mb[name] / mb[UNIT]) for name in steps]
     print(Table((f"training step, {arguments.shape}", "ms", "ratio", "MB", "ratio"), rows, digits=3).to_markdown())
 
+    note("DLFA over the last layer, training step", rows[list(steps).index("DLFA, layer 8")][2])
     encoder = {} if arguments.no_large else {UNIT: make_steps(large, device)[UNIT]}
     ms = time_ms(pooling_calls(large, device), device, 3 * runs)
     unit = time_ms(encoder, device, max(1, runs // 3)).get(UNIT)
@@ -133,6 +135,7 @@ def main() -> None:
     for name in LOOPED:
         share = None if unit is None else 100 * ms[name] / unit
         rows.append((name, ms[name], ms[f"{name}, loop"] / ms[name], share))
+    note("loop over mean pooling", ms["mean, loop"] / ms["mean"])
     columns = (f"pooling, {arguments.pooling_shape}", "ms", "times faster than the loop", "% of the encoder's step")
     print("\n" + Table(columns, rows, digits=2).to_markdown())
 

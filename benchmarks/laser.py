@@ -19,6 +19,7 @@ from pathlib import Path
 
 import sentencepiece
 import torch
+from _ratios import note
 from torch import nn
 
 from polyembed import BPEGRU, BPEBow, LaserElmo, LaserEncoder, LaserTop, Pieces, SentencePieceTokenizer
@@ -96,10 +97,10 @@ def main() -> None:
     print(f"{arguments.sentences} {source}, {words} words, {where}\n")
     print(Table(columns, rows, digits=3).to_markdown())
     print()
-    print(f"word vectors (LaserTop) over a bare LSTM: {medians['LaserTop'] / unit:.3f}")
+    note("LaserTop over a bare LSTM", medians["LaserTop"] / unit)
     states = medians["LaserEncoder, all layers"] / medians["LaserEncoder, last layer"]
-    print(f"all layers over the last alone: {states:.3f}")
-    print(f"LaserTop over BPEBow: {medians['LaserTop'] / medians['BPEBow']:.0f}")
+    note("all layers over the last alone", states)
+    note("LaserTop over BPEBow", medians["LaserTop"] / medians["BPEBow"])
 
 
 @torch.no_grad()

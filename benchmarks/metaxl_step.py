@@ -27,6 +27,7 @@ from contextlib import nullcontext
 import torch
 import torch.nn.functional as F
 from _memory import peak_mb
+from _ratios import note
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -175,7 +176,11 @@ def main() -> None:
     where = torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
     print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads, dropout {dropout}\n")
     columns = ("sentences x words", "layer", "step", "ms", "of joint", "of authors", "MB", "of joint", "of authors")
-    print(Table(columns, rows, digits=2).to_markdown())
+    print(Table(columns, rows, digits=2).to_markdown() + "\n")
+    for size, place, name, _, of_joint, of_authors, *_ in rows:
+        if name == "forward_over_reverse":
+            note(f"MetaXL over joint training, {size}, layer {place}", float(of_joint or 0.0))
+            note(f"MetaXL over the authors' step, {size}, layer {place}", float(of_authors or 0.0))
 
 
 if __name__ == "__main__":

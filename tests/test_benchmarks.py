@@ -28,7 +28,7 @@ def test_alignment() -> None:
 def test_laser() -> None:
     printed = run("laser.py", "--sentences", 20, "--batch-size", 7, "--runs", 1, "--hidden-size", 4)
     assert "| bare nn.LSTM, padded " in printed
-    assert "word vectors (LaserTop) over a bare LSTM: " in printed
+    assert "LaserTop over a bare LSTM: " in printed
 
 
 def test_protocols(data_folder: Path, tmp_path: Path) -> None:

@@ -44,6 +44,19 @@ def check_probability(**values: float) -> None:
         require(0.0 <= value < 1.0, name, "lie in [0, 1)", value)
 
 
+def check_device(name: str, device: object) -> torch.device:
+    """Require a device that this machine has, and give it."""
+    try:
+        found: torch.device = torch.device(device)  # type: ignore[call-overload]
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(must(name, "name a device", repr(device))) from error
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    count = there.get(found.type)
+    if count is not None:
+        require((found.index or 0) < count, name, f"be a device that is there ({found.type}: {count})", str(found))
+    return found
+
+
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Require `value` to be one of `choices`."""
     choices = tuple(choices)

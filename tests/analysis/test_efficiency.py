@@ -122,6 +122,60 @@ def test_lengths_beyond_the_encoder_are_missing() -> None:
     assert report.size_table().columns[0] == "model"
 
 
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory"), MemoryError()]
+)
+def test_where_memory_ends_the_rest_goes_on(error) -> None:
+    """One model has no memory to predict at 32, and none to train at 8; the other is not disturbed."""
+    linear = nn.Linear(2, 2)
+
+    def limited(limit: int):
+        def call(x):
+            if len(x) >= limit:
+                raise error
+            return linear(x)
+
+        return call
+
+    def inputs(rows: int, length: int):
+        return torch.ones(length, 2)
+
+    small = Subject(linear, inputs, predict=limited(32), forward=limited(64), loss=limited(8))
+    models = {"small": small, "large": Subject(linear, inputs, linear, linear, linear)}
+    report = efficiency_report(models, lengths=[4, 8, 32, 64], runs=2)
+    ends = "out of memory"
+    assert report.out_of_memory["small"] == {
+        *((length, "training") for length in (8, 32, 64)),
+        *((length, "predict") for length in (32, 64)),
+        (64, "forward"),
+    }
+    assert [cell == ends for cell in report.speed_table().rows[0]] == [False, False, False, True, True]
+    assert [cell == ends for cell in report.memory_table().rows[0]] == [False, False, False, False, True]
+    assert [cell == ends for cell in report.memory_table("training").rows[0]] == [False, False, True, True, True]
+    for table in (report.speed_table(), report.memory_table(), report.memory_table("training")):
+        assert all(isinstance(cell, float) for cell in table.rows[1][1:])
+    assert "| out of memory |" in report.speed_table().to_markdown()
+
+
+def test_other_errors_are_not_taken_for_it() -> None:
+    def fail(x):
+        raise RuntimeError("shapes do not fit")
+
+    linear = nn.Linear(2, 2)
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        efficiency_report({"m": Subject(linear, lambda *sizes: torch.ones(1, 2), fail, linear)}, lengths=[1])
+
+
+def test_models_move_to_the_device() -> None:
+    tagger = static_tagger()
+    report = efficiency_report({"m": tagger}, lengths=[3], runs=1, device="cpu")
+    assert report.device == "cpu"
+    moved = []
+    tagger.to = lambda device: moved.append(device)
+    efficiency_report({"m": tagger}, lengths=[3], runs=1, device=torch.device("cpu"))
+    assert moved == [torch.device("cpu")]
+
+
 def test_more_pieces_a_word_reach_the_encoder() -> None:
     seen = []
     tagger = contextual_tagger()
@@ -139,7 +193,7 @@ def test_pictures() -> None:
         name: {16: Speed(x, x, x, 16 * x, 9, None), 32: Speed(x / 2, x, x, x, 9, None)}
         for name, x in (("HME", 90.0), ("BERT", 9.0))
     }
-    report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, (16, 32), 1, "cpu", 1)
+    report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, {}, (16, 32), 1, "cpu", 1)
     ax = plot_efficiency(report)
     assert [(line.get_label(), line.get_ydata().tolist()) for line in ax.lines] == [
         ("HME", [90.0, 45.0]),
@@ -176,6 +230,16 @@ def test_pictures() -> None:
             ValueError,
             r"^max_seconds must be positive, got nan$",
         ),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, device="cuda:99"),
+            ValueError,
+            r"^device must be a device that is there \(cuda: [0-9]+\), got cuda:99$",
+        ),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, device="abacus"),
+            ValueError,
+            r"^device must name a device, got 'abacus'$",
+        ),
     ],
 )
 def test_bad_input(call, error, message) -> None:
@@ -184,7 +248,7 @@ def test_bad_input(call, error, message) -> None:
 
 
 def test_bad_pictures() -> None:
-    report = EfficiencyReport({"HME": Size(1, 0, 1.0, None)}, {"HME": {}}, {"HME": {}}, (16,), 1, "cpu", 1)
+    report = EfficiencyReport({"HME": Size(1, 0, 1.0, None)}, {"HME": {}}, {"HME": {}}, {}, (16,), 1, "cpu", 1)
     with pytest.raises(ValueError, match=r"^picture must be one of 'speed', 'memory', 'score', got 'pie'$"):
         plot_efficiency(report, "pie")
     with pytest.raises(ValueError, match=r"^scores must be given for the picture 'score', got None$"):

@@ -262,7 +262,7 @@ def test_wrong_inputs() -> None:
         mixed.decode(ids, mask)
     with pytest.raises(TypeError, match=r"^tags must be int64 or int32, got torch.float64$"):
         model(ids, tags=ids.double(), mask=mask)
-    with pytest.raises(TypeError, match=r"^a sentence must be a list of words, got the string 'abc'$"):
+    with pytest.raises(TypeError, match=r"^sentences\[1\] must be a list of words, got the string 'abc'$"):
         model.predict([["songs"], "abc"])
     assert len(model.lexicon) == len(toy_lexicon())
 

@@ -9,6 +9,7 @@ from torch import nn
 from toys import NEW_WORDS, SENTENCES, TAGS, ToyVectors, ToyWordEncoder, toy_corpus, toy_lexicon
 
 import polyembed as pe
+from polyembed.tagging import text_model
 
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
 
@@ -88,7 +89,7 @@ def test_predicting_leaves_no_trace(wrap) -> None:
 
 def test_predicting_leaves_no_trace_when_it_fails(model) -> None:
     words = list(model.lexicon)
-    with pytest.raises(TypeError, match=r"^a sentence must be a list of words, got the string 'abc'$"):
+    with pytest.raises(TypeError, match=r"^sentences\[1\] must be a list of words, got the string 'abc'$"):
         model.predict([["songs"], "abc"])
     assert list(model.lexicon) == words
     assert model.embedder.num_embeddings == len(model.lexicon)
@@ -100,13 +101,13 @@ def test_the_cache_is_bounded(cache_size: int, monkeypatch) -> None:
     """Whatever is forgotten between chunks, the tags are the same."""
     model = tagger()()
     nn.init.normal_(model.decoder.linear.weight, std=9)
-    sentences = [[f"new{i % 7}", f"new{i}"] for i in range(60)]
+    sentences = [[f"new{i % 7}", f"new{i}"] for i in range(100)]
     expected = [model.predict([words])[0] for words in sentences]
     sizes = []
     extend = model.embedder.extend
     monkeypatch.setattr(model.embedder, "extend", lambda lexicon: (sizes.append(len(lexicon)), extend(lexicon)))
     assert model.predict(sentences, batch_size=1, cache_size=cache_size) == expected
-    chunk = 2 * 16
+    chunk = 2 * text_model.BATCHES_TOGETHER
     assert max(sizes) - len(model.lexicon) <= max(cache_size, chunk)
 
 
@@ -118,7 +119,7 @@ def test_a_word_is_tagged_alike_in_any_company() -> None:
     pairs = [(f"word{i}", f"WORD{i}") for i in range(20)]
     for lower, upper in pairs:
         alone = model.predict([[upper]])[0]
-        company = [[lower]] * 16 + [[upper] * 2]  # longer, so in the next chunk
+        company = [[lower]] * text_model.BATCHES_TOGETHER + [[upper] * 2]  # so in the next bucket
         assert model.predict(company, batch_size=1)[-1] == alone * 2
     assert model.predict([["Song"]]) == model.predict([["song"]])
 

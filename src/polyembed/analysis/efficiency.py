@@ -1,5 +1,6 @@
 """What a model costs: parameters, size, speed and activation memory, for several models side by side."""
 
+import gc
 import os
 import statistics
 import tempfile
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from polyembed._checks import check_choice, check_positive, class_name, import_optional, must, require
+from polyembed._checks import check_choice, check_device, check_positive, class_name, import_optional, must, require
 from polyembed._pretrained import PretrainedModule
 from polyembed.tables import Table
 from polyembed.tagging.tagger import SequenceTagger
@@ -84,12 +85,12 @@ class Memory(NamedTuple):
     """Activation memory of one batch at one length, in MB of 2**20 bytes.
 
     Attributes:
-        forward: After a forward pass in evaluation mode, gradients on.
+        forward: After a forward pass in evaluation mode, gradients on; None if it did not fit in memory.
         training: At the peak of a training step's forward and backward pass (GPU), or kept for the backward pass
-            (CPU); None if there is no loss.
+            (CPU); None if there is no loss, or if it did not fit in memory.
     """
 
-    forward: float
+    forward: float | None
     training: float | None
 
 
@@ -100,6 +101,7 @@ class EfficiencyReport(NamedTuple):
         sizes: Model -> its size.
         speeds: Model -> length -> its speed; lengths that it cannot read are missing.
         memories: Model -> length -> its activation memory.
+        out_of_memory: Model -> lengths and steps (``"predict"``, ``"forward"``, ``"training"``) that memory ended at.
         lengths: Those asked for.
         batch_size: Sentences a batch.
         device: Where it was measured.
@@ -109,6 +111,7 @@ class EfficiencyReport(NamedTuple):
     sizes: dict[str, Size]
     speeds: dict[str, dict[int, Speed]]
     memories: dict[str, dict[int, Memory]]
+    out_of_memory: dict[str, set[tuple[int, str]]]
     lengths: tuple[int, ...]
     batch_size: int
     device: str
@@ -126,25 +129,26 @@ class EfficiencyReport(NamedTuple):
     def speed_table(self, unit: Literal["sentences", "tokens"] = "sentences") -> Table:
         """Give the median throughput a second, a row a model and a column a length (figure 3)."""
         check_choice("unit", unit, ("sentences", "tokens"))
-        return self._table(lambda name, length: self._cell(self.speeds, name, length, unit))
+        return self._table(self.speeds, unit, "predict")
 
     def preprocessing_table(self) -> Table:
         """Give the median time before the model, in ms a batch."""
-        return self._table(lambda name, length: self._cell(self.speeds, name, length, "preprocessing_ms"))
+        return self._table(self.speeds, "preprocessing_ms", None)
 
     def memory_table(self, step: Literal["forward", "training"] = "forward") -> Table:
         """Give activation memory in MB, a row a model and a column a length (table 7)."""
         check_choice("step", step, ("forward", "training"))
-        return self._table(lambda name, length: self._cell(self.memories, name, length, step))
+        return self._table(self.memories, step, step)
 
-    def _table(self, cell: Callable[[str, int], float | None]) -> Table:
+    def _table(self, values: Mapping[str, Mapping[int, Any]], field: str, step: str | None) -> Table:
+        def cell(name: str, length: int) -> float | str | None:
+            if (length, step) in self.out_of_memory[name]:
+                return "out of memory"
+            found = values[name].get(length)
+            return None if found is None else getattr(found, field)
+
         rows = [(name, *(cell(name, length) for length in self.lengths)) for name in self.sizes]
         return Table(("model", *map(str, self.lengths)), rows, 1)
-
-    @staticmethod
-    def _cell(values: Mapping[str, Mapping[int, Any]], name: str, length: int, field: str) -> float | None:
-        found = values[name].get(length)
-        return None if found is None else getattr(found, field)
 
 
 def efficiency_report(
@@ -157,6 +161,7 @@ def efficiency_report(
     pieces_per_word: float = 1.0,
     disk: bool = True,
     seed: int = 0,
+    device: str | torch.device | None = None,
 ) -> EfficiencyReport:
     """Measure models side by side: parameters, size, speed, activation memory (Winata 2021, section 4.2).
 
@@ -170,10 +175,11 @@ def efficiency_report(
 
     *Activation memory*: on a GPU what the allocator holds more after the forward pass than before, and the peak of a
     training step. On a CPU the tensors that autograd saves, each storage once, parameters and inputs left out: what
-    the backward pass needs, not what passes through on the way.
+    the backward pass needs, not what passes through on the way. Where memory ends the tables say so, and the other
+    lengths and models go on.
 
     Args:
-        models: By name, each on its device.
+        models: By name.
         lengths: Of the sentences.
         batch_size: Sentences a batch; 1 in the paper.
         runs: Of each model at each length.
@@ -181,12 +187,13 @@ def efficiency_report(
         pieces_per_word: For taggers over a word encoder.
         disk: Whether to save each model to a temporary folder and weigh it.
         seed: Of the sentences.
+        device: Where to measure: models move there, and stay; None = where they are, all on one.
 
     Returns:
         All figures, and their tables.
 
     Raises:
-        ValueError: No model, models on several devices, or sizes out of range.
+        ValueError: No model, models on several devices, a device that is not there, or sizes out of range.
         TypeError: A model that is neither a `SequenceTagger` nor a `Subject`.
 
     Example:
@@ -205,23 +212,31 @@ def efficiency_report(
     require(pieces_per_word >= 1.0, "pieces_per_word", "be at least 1", pieces_per_word)
     require(max_seconds is None or max_seconds > 0, "max_seconds", "be positive", max_seconds)
     subjects = {name: _subject(name, model, pieces_per_word, seed) for name, model in models.items()}
+    if device is not None:
+        device = check_device("device", device)
+        for subject in subjects.values():
+            subject.module.to(device)
     devices = {next(subject.module.parameters()).device for subject in subjects.values()}
     require(len(devices) == 1, "models", "be on one device", sorted(map(str, devices)))
-    device = devices.pop()
+    where = devices.pop()
     speeds: dict[str, dict[int, Speed]] = {name: {} for name in subjects}
     memories: dict[str, dict[int, Memory]] = {name: {} for name in subjects}
+    out_of_memory: dict[str, set[tuple[int, str]]] = {name: set() for name in subjects}
     for length in lengths:
         batches = {name: subject.inputs(batch_size, length) for name, subject in subjects.items()}
-        readable = {name: batch for name, batch in batches.items() if batch is not None}
-        taken = {name: subjects[name] for name in readable}
+        taken = {name: subject for name, subject in subjects.items() if batches[name] is not None}
         for name, subject in taken.items():
-            memories[name][length] = _memory(subject, readable[name], device)
-        times = _times(taken, readable, device, runs, max_seconds)
+            memories[name][length] = _memory(subject, batches[name], where, length, out_of_memory[name])
+        times = _times(taken, batches, where, runs, max_seconds)
         for name, subject in taken.items():
-            speeds[name][length] = _speed(times[name], subject, batch_size, length)
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+            if name in times:
+                speeds[name][length] = _speed(times[name], subject, batch_size, length)
+            else:
+                out_of_memory[name].add((length, "predict"))
+    machine = torch.cuda.get_device_name(where) if where.type == "cuda" else str(where)
     sizes = {name: _size(subject.module, disk=disk) for name, subject in subjects.items()}
-    return EfficiencyReport(sizes, speeds, memories, tuple(lengths), batch_size, where, torch.get_num_threads())
+    threads = torch.get_num_threads()
+    return EfficiencyReport(sizes, speeds, memories, out_of_memory, tuple(lengths), batch_size, machine, threads)
 
 
 def plot_efficiency(
@@ -249,7 +264,8 @@ def plot_efficiency(
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
         >>> speed = {16: Speed(100.0, 90.0, 110.0, 1600.0, 9, None)}
-        >>> report = EfficiencyReport({"HME": Size(10, 5, 1.0, None)}, {"HME": speed}, {"HME": {}}, (16,), 1, "cpu", 1)
+        >>> sizes, ends = {"HME": Size(10, 5, 1.0, None)}, {"HME": set()}
+        >>> report = EfficiencyReport(sizes, {"HME": speed}, {"HME": {}}, ends, (16,), 1, "cpu", 1)
         >>> plot_efficiency(report).get_ylabel()
         'sentences a second'
     """
@@ -269,12 +285,11 @@ def plot_efficiency(
         ax.set_xlabel("parameters")
         ax.set_ylabel("score")
         return ax
-    drawn = {
-        "speed": {n: {k: v.sentences for k, v in part.items()} for n, part in report.speeds.items()},
-        "memory": {n: {k: v.forward for k, v in part.items()} for n, part in report.memories.items()},
-    }[picture]
-    for name, values in drawn.items():
-        ax.plot(list(values), list(values.values()), marker="o", label=name)
+    for name in report.sizes:
+        found: Mapping[int, Speed | Memory] = (report.speeds if picture == "speed" else report.memories)[name]
+        values = {k: v.sentences if isinstance(v, Speed) else v.forward for k, v in found.items()}
+        kept = {length: value for length, value in values.items() if value is not None}
+        ax.plot(list(kept), list(kept.values()), marker="o", label=name)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xlabel("length")
@@ -341,29 +356,52 @@ def _times(
     runs: int,
     max_seconds: float | None,
 ) -> dict[str, list[float]]:
-    """Time predictions in turns."""
-    times: dict[str, list[float]] = {name: [] for name in subjects}
+    """Time predictions in turns; no times of a model that memory does not suffice for."""
+    times: dict[str, list[float]] = {}
 
     def wait() -> None:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
+    def run(name: str) -> float:
+        with _mode(subjects[name].module, training=False):
+            wait()
+            start = time.perf_counter()
+            subjects[name].predict(batches[name])
+            wait()
+            return time.perf_counter() - start
+
     with torch.no_grad():
-        for name, subject in subjects.items():
-            with _mode(subject.module, training=False):
+        for name in subjects:
+            with _until_memory_ends(device):
                 for _ in range(3):
-                    subject.predict(batches[name])
+                    run(name)
+                times[name] = []
         for _ in range(runs):
-            for name, subject in subjects.items():
-                if max_seconds is not None and len(times[name]) >= 3 and sum(times[name]) > max_seconds:
-                    continue
-                with _mode(subject.module, training=False):
-                    wait()
-                    start = time.perf_counter()
-                    subject.predict(batches[name])
-                    wait()
-                    times[name].append(time.perf_counter() - start)
+            for name, found in times.items():
+                if max_seconds is None or len(found) < 3 or sum(found) <= max_seconds:
+                    found.append(run(name))
     return times
+
+
+@contextmanager
+def _until_memory_ends(device: torch.device) -> Iterator[None]:
+    """Leave the block where memory ends, and go on behind it."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not _is_out_of_memory(error):
+            raise
+        error.__traceback__ = None  # it holds on to everything that the block made
+    else:
+        return
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _speed(times: Sequence[float], subject: Subject, batch_size: int, length: int) -> Speed:
@@ -381,32 +419,40 @@ def _speed(times: Sequence[float], subject: Subject, batch_size: int, length: in
     return Speed(sentences, batch_size / high, batch_size / low, sentences * length, len(times), before)
 
 
-def _memory(subject: Subject, batch: Any, device: torch.device) -> Memory:
-    training = None
-    if device.type == "cuda":
-        with _mode(subject.module, training=False):
-            before = torch.cuda.memory_allocated(device)
-            kept = subject.forward(batch)
-            forward = (torch.cuda.memory_allocated(device) - before) / MB
-            del kept
-        if subject.loss is not None:
-            with _mode(subject.module, training=True):
-                parameters = [value for value in subject.module.parameters() if value.requires_grad]
-                before = torch.cuda.memory_allocated(device)
-                torch.cuda.reset_peak_memory_stats(device)
-                torch.autograd.grad(subject.loss(batch), parameters, allow_unused=True)
-                training = (torch.cuda.max_memory_allocated(device) - before) / MB
-        return Memory(forward, training)
-    with _mode(subject.module, training=False):
-        forward = _saved_mb(lambda: subject.forward(batch), subject.module, batch)
+def _memory(
+    subject: Subject, batch: Any, device: torch.device, length: int, out_of_memory: set[tuple[int, str]]
+) -> Memory:
+    """Measure both steps; those that memory does not suffice for are noted."""
+    steps: dict[str, tuple[Callable[[Any], Tensor], bool]] = {"forward": (subject.forward, False)}
     if subject.loss is not None:
-        loss = subject.loss
-        with _mode(subject.module, training=True), torch.random.fork_rng(devices=[]):
-            training = _saved_mb(lambda: loss(batch), subject.module, batch)
-    return Memory(forward, training)
+        steps["training"] = (subject.loss, True)
+    found: dict[str, float | None] = {"forward": None, "training": None}
+    for step, (call, training) in steps.items():
+        out_of_memory.add((length, step))
+        with _until_memory_ends(device), _mode(subject.module, training=training):
+            if device.type == "cuda":
+                found[step] = _allocated_mb(call, subject.module, batch, device, backward=training)
+            else:
+                found[step] = _saved_mb(call, subject.module, batch)
+            out_of_memory.discard((length, step))
+    return Memory(**found)
 
 
-def _saved_mb(call: Callable[[], object], module: nn.Module, batch: object) -> float:
+def _allocated_mb(
+    call: Callable[[Any], Tensor], module: nn.Module, batch: Any, device: torch.device, *, backward: bool
+) -> float:
+    """Ask the allocator: what is held after a forward pass, or the peak of both passes."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    kept = call(batch)
+    if not backward:
+        return (torch.cuda.memory_allocated(device) - before) / MB
+    parameters = [value for value in module.parameters() if value.requires_grad]
+    torch.autograd.grad(kept, parameters, allow_unused=True)
+    return (torch.cuda.max_memory_allocated(device) - before) / MB
+
+
+def _saved_mb(call: Callable[[Any], object], module: nn.Module, batch: object) -> float:
     """Add up what autograd keeps of a call."""
     own = {_storage(value) for value in (*module.parameters(), *module.buffers(), *_tensors(batch))}
     saved: dict[int, int] = {}
@@ -418,8 +464,8 @@ def _saved_mb(call: Callable[[], object], module: nn.Module, batch: object) -> f
             alive.append(value.detach())
         return value
 
-    with torch.enable_grad(), saved_tensors_hooks(pack, lambda value: value):
-        call()
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), saved_tensors_hooks(pack, lambda value: value):
+        call(batch)
     return sum(saved.values()) / MB
 
 

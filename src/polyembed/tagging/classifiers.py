@@ -119,10 +119,6 @@ class TextClassifier(WordReader):
         """Compute the texts' vectors."""
 
     @abstractmethod
-    def check_texts(self, texts: Sequence[Any]) -> list[Any]:
-        """Require texts of the form that `predict` takes, and list them."""
-
-    @abstractmethod
     def encode(self, texts: Sequence[Any]) -> tuple[Any, Tensor | None]:
         """Turn words into what the other methods call `inputs`, and a mask of words where one is needed."""
 
@@ -217,22 +213,6 @@ class TextClassifier(WordReader):
         """
         inputs, mask = self.encode([self.text_of(item) for item in items])
         return {"inputs": inputs, "labels": self.encode_labels([item.label for item in items]), "mask": mask}
-
-    def predict(self, texts: Sequence[Any], *, batch_size: int = 64, cache_size: int = 50_000) -> list[str]:
-        """Label raw words, those never seen included, in evaluation mode, on the device that the classifier is on.
-
-        Words that a lexicon does not hold are added to it while they are needed, as in `SequenceTagger.predict`.
-
-        Args:
-            texts: Lists of words, or pairs of them; an empty one has a label too.
-            batch_size: How many texts are read at once, those of like length together.
-            cache_size: How many unseen words are kept from chunk to chunk.
-
-        Returns:
-            One label a text, in the order given.
-        """
-        found = self._predict(dict(enumerate(self.check_texts(texts))), batch_size, cache_size)
-        return [found[i] for i in range(len(found))]
 
     def _predict_batch(self, texts: Mapping[int, Any]) -> list[str]:
         inputs, mask = self.encode(list(texts.values()))
@@ -389,21 +369,10 @@ class SequenceClassifier(TextClassifier):
         Returns:
             Ids or `Pieces`, and the mask ``(batch, word)``.
         """
-        return self.read(self.check_texts(texts))
+        return self.read(self._check_texts(texts))
 
-    def check_texts(self, texts: Sequence[Any]) -> list[Sequence[str]]:
-        """Require lists of words.
-
-        Args:
-            texts: The texts.
-
-        Returns:
-            The same.
-
-        Raises:
-            TypeError: A string in the place of a list of words, or words that are no strings.
-        """
-        return [*check_words(texts, name="texts")]
+    def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
+        return [*check_words(texts, name="texts", start=start)]
 
     def text_of(self, item: Labelled) -> Sequence[str]:
         """Give a text's words.
@@ -519,7 +488,7 @@ class PairClassifier(TextClassifier):
         Returns:
             `PairedPieces` and None; or ids or `Pieces` of both texts, and the mask ``(batch, 2, word)``.
         """
-        pairs = self.check_texts(texts)
+        pairs = self._check_texts(texts)
         if self.reads_pieces:
             joined: PairedPieces = self.embedder.encode_pairs(pairs)  # type: ignore[operator]
             return joined, None
@@ -531,20 +500,8 @@ class PairClassifier(TextClassifier):
         both = paired(inputs) if isinstance(inputs, Tensor) else Pieces(*map(paired, inputs))
         return both, paired(mask)
 
-    def check_texts(self, texts: Sequence[Any]) -> list[tuple[Sequence[str], Sequence[str]]]:
-        """Require pairs of lists of words.
-
-        Args:
-            texts: The pairs.
-
-        Returns:
-            The same, as tuples.
-
-        Raises:
-            ValueError: Other than two texts.
-            TypeError: A string in the place of a pair or of a list of words, or words that are no strings.
-        """
-        return [*check_pairs(texts, name="texts")]
+    def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
+        return [*check_pairs(texts, name="texts", start=start)]
 
     def text_of(self, item: LabelledPair) -> tuple[Sequence[str], Sequence[str]]:
         """Give the words of both texts.

@@ -1,7 +1,8 @@
 """What every model of texts has in common: batches to train on, predictions for raw words."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import islice
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,9 @@ from polyembed._checks import check_positive, class_name, must, require
 from polyembed._pretrained import PretrainedModule
 from polyembed.metrics import MetricName
 from polyembed.text.lexicon import UNKNOWN_ID, Lexicon
+
+BATCHES_TOGETHER = 32
+"""How many batches are read before they are sorted by length: enough that little is padding."""
 
 
 class TextModel(PretrainedModule):
@@ -31,9 +35,55 @@ class TextModel(PretrainedModule):
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
         """Make a training batch of labelled texts: the arguments of `forward`."""
 
-    @abstractmethod
-    def predict(self, texts: Sequence[Any], *, batch_size: int = 64, cache_size: int = 50_000) -> list[Any]:
-        """Label raw words."""
+    def predict(
+        self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
+    ) -> list[Any]:
+        """Label raw words, those never seen included, in evaluation mode, on the device that the model is on.
+
+        Words that a lexicon does not hold are added to it, and its embedders compute their vectors, some batches
+        together; when they are more than `cache_size` they all go, and when the texts are labelled lexicon, embedders
+        and mode are as they were. So two threads must not predict with one model.
+
+        Args:
+            texts: Lists of words, or pairs of them for a model of pairs. A tagger gives an empty one no tags.
+            batch_size: How many texts are labelled at once, those of like length together.
+            cache_size: How many unseen words are kept for later texts.
+            progress: Whether to show a progress bar; if None, only on a terminal.
+
+        Returns:
+            One label a text, in the order given: a tagger's is a list, a tag for each word.
+        """
+        return list(self.predict_stream(texts, batch_size=batch_size, cache_size=cache_size, progress=progress))
+
+    @torch.no_grad()
+    def predict_stream(
+        self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
+    ) -> Iterator[Any]:
+        """Label texts as they come, as `predict` does, with no more than ``32 * batch_size`` of them in memory.
+
+        Until it is exhausted or closed, the lexicon keeps the unseen words that it met.
+
+        Args:
+            texts: As in `predict`; a generator over a file, for instance.
+            batch_size: As in `predict`.
+            cache_size: As in `predict`.
+            progress: As in `predict`.
+
+        Yields:
+            One label a text, in the order given.
+        """
+        check_positive(batch_size=batch_size)
+        if isinstance(texts, str):
+            raise TypeError(must("texts", "be lists of words", f"the string {texts!r}"))
+        vocabularies = list(self._vocabularies())
+        start = 0
+        try:
+            for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
+                yield from self._predict_bucket(bucket, start, vocabularies, batch_size, cache_size)
+                start += len(bucket)
+        finally:
+            for vocabulary in vocabularies:
+                vocabulary.forget()
 
     @abstractmethod
     def text_of(self, item: Any) -> Any:
@@ -63,25 +113,32 @@ class TextModel(PretrainedModule):
     def _predict_batch(self, texts: Mapping[int, Any]) -> list[Any]:
         """Label the texts of one batch, given with their places."""
 
-    @torch.no_grad()
-    def _predict(self, texts: Mapping[int, Any], batch_size: int, cache_size: int) -> dict[int, Any]:
-        """Label texts in evaluation mode, those of like length together; nothing of it stays, even if it fails."""
-        check_positive(batch_size=batch_size)
-        vocabularies = list(self._vocabularies())
+    def _check_texts(self, texts: list[Any], start: int) -> list[Any]:
+        """Require texts of the form that `predict` takes; errors count from `start`."""
+        return texts
+
+    def _label_of_nothing(self) -> Any:
+        """Give the label of a text without words; None if it is labelled like others."""
+        return None
+
+    def _predict_bucket(
+        self, texts: list[Any], start: int, vocabularies: Sequence["Vocabulary"], batch_size: int, cache_size: int
+    ) -> list[Any]:
+        """Label texts in evaluation mode, those of like length together."""
+        texts = self._check_texts(texts, start)
+        lengths = [count_words_of(self.sentences_of(text)) for text in texts]
+        found = [None if length else self._label_of_nothing() for length in lengths]
+        order = sorted((i for i, label in enumerate(found) if label is None), key=lengths.__getitem__)
         modes = {module: module.training for module in self.modules()}
-        found: dict[int, Any] = {}
         self.eval()
         try:
-            order = sorted(texts, key=lambda i: count_words_of(self.sentences_of(texts[i])))
-            for chunk in _split(order, 16 * batch_size):
-                for vocabulary in vocabularies:
-                    vocabulary.learn([words for i in chunk for words in self.sentences_of(texts[i])], cache_size)
-                for batch in _split(chunk, batch_size):
-                    labels = self._predict_batch({i: texts[i] for i in batch})
-                    found.update(zip(batch, labels, strict=True))
-        finally:
             for vocabulary in vocabularies:
-                vocabulary.forget()
+                vocabulary.learn([words for i in order for words in self.sentences_of(texts[i])], cache_size)
+            for first in range(0, len(order), batch_size):
+                batch = order[first : first + batch_size]
+                for i, label in zip(batch, self._predict_batch({start + i: texts[i] for i in batch}), strict=True):
+                    found[i] = label
+        finally:
             for module, training in modes.items():
                 module.training = training
         return found
@@ -146,6 +203,14 @@ def to_device(inputs: Any, device: torch.device) -> Any:
     return parts if isinstance(inputs, list) else type(inputs)(*parts)
 
 
-def _split(items: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+def _buckets(texts: Iterable[Any], size: int, progress: bool | None) -> Iterator[list[Any]]:
+    """Read so many texts at a time, counting them on a bar."""
+    from tqdm import tqdm
+
+    total = len(texts) if isinstance(texts, Sized) else None
+    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    remaining = iter(texts)
+    with tqdm(total=total, unit=" texts", leave=False, disable=disable) as bar:
+        while bucket := list(islice(remaining, size)):
+            yield bucket
+            bar.update(len(bucket))

@@ -11,7 +11,7 @@ from polyembed._checks import require
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
 from polyembed.tagging.text_model import TextModel, Vocabulary, to_device
-from polyembed.text.pieces import Pieces
+from polyembed.text.pieces import Pieces, check_words
 
 __all__ = ["Inputs", "Tagged", "Vocabulary", "WordTagger", "to_device"]
 
@@ -90,27 +90,11 @@ class WordTagger(TextModel):
         inputs, mask = self.encode([sentence.words for sentence in sentences])
         return {"inputs": inputs, "tags": self.encode_tags([sentence.tags for sentence in sentences]), "mask": mask}
 
-    def predict(
-        self, sentences: Sequence[Sequence[str]], *, batch_size: int = 64, cache_size: int = 50_000
-    ) -> list[list[str]]:
-        """Tag raw words, those never seen included, in evaluation mode, on the device that the tagger is on.
+    def _check_texts(self, texts: Sequence[Any], start: int) -> list[Any]:
+        return [*check_words(texts, name="sentences", start=start)]
 
-        Words that a lexicon does not hold are added to it, and its embedders compute their vectors, a chunk of
-        batches at a time; when they are more than `cache_size` they all go, and when the sentences are tagged
-        lexicon, embedders and mode are as they were. So two threads must not predict with one tagger.
-
-        Args:
-            sentences: Lists of words; an empty one gets no tags.
-            batch_size: How many sentences are tagged at once, those of like length together.
-            cache_size: How many unseen words are kept from chunk to chunk.
-
-        Returns:
-            One list of tag names a sentence, in the order given.
-        """
-        sentences = list(sentences)
-        filled = {i: words for i, words in enumerate(sentences) if len(words)}
-        found = self._predict(filled, batch_size, cache_size)
-        return [found.get(i, []) for i in range(len(sentences))]
+    def _label_of_nothing(self) -> list[str]:
+        return []
 
     def _predict_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[str]]:
         inputs, mask = self.encode(list(texts.values()))

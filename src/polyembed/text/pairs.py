@@ -135,12 +135,13 @@ def align_pairs(
     return PairedPieces(pieces, torch.tensor(filled, dtype=torch.int64).reshape(len(types), width))
 
 
-def check_pairs(pairs: Iterable[Any], *, name: str = "pairs") -> list[tuple[list[str], list[str]]]:
+def check_pairs(pairs: Iterable[Any], *, name: str = "pairs", start: int = 0) -> list[tuple[list[str], list[str]]]:
     """Require two lists of words each.
 
     Args:
         pairs: The pairs.
         name: What the error calls them.
+        start: The number of the first.
 
     Returns:
         The pairs as tuples.
@@ -150,12 +151,12 @@ def check_pairs(pairs: Iterable[Any], *, name: str = "pairs") -> list[tuple[list
         TypeError: A string in the place of a pair or of a list of words, or words that are no strings.
     """
     found = []
-    for row, pair in enumerate(pairs):
+    for row, pair in enumerate(pairs, start):
         if isinstance(pair, str) or not isinstance(pair, Sequence):
             raise TypeError(must(f"{name}[{row}]", "be two lists of words", f"{class_name(pair)} {pair!r}"))
         require(len(pair) == 2, f"{name}[{row}]", "be two lists of words", f"{len(pair)} things")
         found.append((pair[0], pair[1]))
-    first, second = (check_words([pair[i] for pair in found], name=name, place=f"[{i}]") for i in (0, 1))
+    first, second = (check_words([pair[i] for pair in found], name=name, place=f"[{i}]", start=start) for i in (0, 1))
     return list(zip(first, second, strict=True))
 
 

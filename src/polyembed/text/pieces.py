@@ -175,15 +175,17 @@ def pad_pieces(rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], f
     return Pieces(padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1))
 
 
-def check_words(sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "") -> list[list[str]]:
-    """Require lists of strings, and give them; `place` says where in a thing of many sentences they are.
+def check_words(
+    sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "", start: int = 0
+) -> list[list[str]]:
+    """Require lists of strings, and give them; errors count from `start`, and `place` is where in each text they are.
 
     What can be read only once is read here: the caller goes on with what is returned.
     """
     if isinstance(sentences, str):
         raise TypeError(must(name, "be lists of words", f"the string {sentences!r}"))
     rows = []
-    for row, words in enumerate(sentences):
+    for row, words in enumerate(sentences, start):
         if isinstance(words, str):
             raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", f"the string {words!r}"))
         if not isinstance(words, Iterable):

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._checks import check_choice, check_device, check_positive, class_name, must, require
 from polyembed.metrics import MetricName
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
@@ -186,10 +186,7 @@ def _check_devices(devices: Sequence[str | torch.device] | None) -> list[torch.d
     if devices is None:
         return [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
     require(len(devices) > 0 and not isinstance(devices, str), "devices", "be a list, at least one", repr(devices))
-    try:
-        return [torch.device(device) for device in devices]
-    except RuntimeError as error:
-        raise ValueError(must("devices", "be names of devices", f"{devices} ({str(error).splitlines()[0]})")) from error
+    return [check_device(f"devices[{i}]", device) for i, device in enumerate(devices)]
 
 
 def _check_processes(num_processes: int | None, ranks: Ranks, devices: list[torch.device], num_members: int) -> int:

@@ -1,15 +1,15 @@
 """The best path of a chain."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from polyembed.functional.crf import scan
 from polyembed.functional.crf.chain import BLOCK, Chain, is_allowed, last_position, make_chain
+from polyembed.functional.crf.host import best_path
 from polyembed.functional.crf.semiring import chunk_length, largest, recur
-
-CERTAIN = 1e30
-"""A score that a forbidden transition does not outweigh."""
 
 
 @torch.no_grad()
@@ -38,27 +38,41 @@ def viterbi(
     if mask.shape[1] == 0:
         return torch.zeros_like(mask, dtype=torch.int64)
     chain = make_chain(emissions, mask, transitions, start, end)
-    compiling, length = torch.compiler.is_compiling(), chunk_length(chain.emissions)
-    if compiling:
+    last = last_position(chain.mask)
+    if torch.compiler.is_compiling():
         scores = scan.best_scores(chain.emissions, chain.transitions)
+        final = _at(scores, last)
+        path = scan.follow(_origins(scores, chain), final.argmax(1, keepdim=True))
     else:
         # the best at each word is 0, so that a long chain's scores stay small: float32 tells them apart
         by_tag = chain.emissions.permute(1, 2, 0).contiguous()
         gaps = by_tag - by_tag.amax(1, keepdim=True)
-        scores = recur(largest, gaps[None], chain.transitions[None], normalize=False, chunk=length)[0].transpose(1, 2)
-    last = last_position(chain.mask)
-    final = scores.gather(0, last[None, :, None].expand(1, -1, scores.shape[2]))[0]
-    tag = final.argmax(1, keepdim=True)
-    if compiling:
-        path = scan.follow(_origins(scores, chain), tag)
-    elif length is not None:
-        path = _jump(_origins(scores, chain), tag)
-    else:
-        path = _walk_back(scores, chain, last, tag)
+        length = chunk_length(chain.emissions)
+        arrays = _arrays(gaps, chain.transitions, last) if length is None else None
+        if arrays is None:
+            found = recur(largest, gaps[None], chain.transitions[None], normalize=False, chunk=length)
+            scores = found[0].transpose(1, 2)
+            final = _at(scores, last)
+            path = _jump(_origins(scores, chain), final.argmax(1, keepdim=True))
+        else:
+            path, final = map(torch.from_numpy, best_path(*arrays))
     tags = path.transpose(0, 1)
     possible = is_allowed(chain, tags) & ~final.isnan().any(1)
     tags = torch.where(possible[:, None], tags, ignore_index)
     return chain.restore(tags, ignore_index)
+
+
+def _arrays(*tensors: Tensor) -> list[Any] | None:
+    """See tensors as arrays; None for those without memory of their own, as under ``torch.vmap``."""
+    try:
+        return [x.numpy() for x in tensors]
+    except RuntimeError:
+        return None
+
+
+def _at(scores: Tensor, last: Tensor) -> Tensor:
+    """Give the scores ``(batch, tag)`` at each chain's last word."""
+    return scores.gather(0, last[None, :, None].expand(1, -1, scores.shape[2]))[0]
 
 
 def _origins(scores: Tensor, chain: Chain) -> Tensor:
@@ -78,21 +92,6 @@ def _origins(scores: Tensor, chain: Chain) -> Tensor:
         for score, on in blocks
     ]
     return torch.cat(found)
-
-
-def _walk_back(scores: Tensor, chain: Chain, last: Tensor, tag: Tensor) -> Tensor:
-    """Find where each tag of the best path comes from, word by word; the fewest operations, and no table of origins."""
-    position = torch.arange(scores.shape[0], device=scores.device)[:, None, None]
-    chosen = torch.arange(scores.shape[2], device=scores.device) == tag
-    # from a chain's last word on, the score of its last tag beats all
-    scores = torch.where(position < last[:, None], scores.contiguous(), torch.where(chosen, CERTAIN, 0.0).to(scores))
-    into = chain.transitions.mT.contiguous()
-    tag = tag.squeeze(1)
-    path = [tag]
-    for score in reversed(scores[:-1].unbind(0)):
-        tag = (score + into.index_select(0, tag)).argmax(1)
-        path.append(tag)
-    return torch.stack(path[::-1])
 
 
 def _jump(origins: Tensor, tag: Tensor) -> Tensor:
