@@ -109,7 +109,7 @@ def refuse_processes(*arguments, **options):
         ([], ValueError, r"^devices must name at least one, got \[\]$"),
         (["cpu", "tpu:x"], ValueError, r"^devices\[1\] must name a device, got 'tpu:x'$"),
         ([None], ValueError, r"^devices\[0\] must name a device, got None$"),
-        (["cuda:99"], ValueError, r"^devices\[0\] must be among the \d+ GPUs that are there, got 'cuda:99'$"),
+        (["cuda:99"], ValueError, r"^devices\[0\] must be a device that is there \(cuda: \d+\), got cuda:99$"),
     ],
 )
 def test_devices_that_are_not_there_are_refused(sentences, monkeypatch, devices, error, text: str) -> None:

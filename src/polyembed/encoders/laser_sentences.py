@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from polyembed._checks import check_positive, class_name, must, require
+from polyembed._checks import check_device, check_positive, class_name, must, require
 from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed.encoders.laser import LaserEncoder
 from polyembed.functional.alignment import Nearest, length_normalize, nearest_cosine
@@ -186,17 +186,7 @@ def _check_devices(devices: Sequence[str | torch.device]) -> list[str]:
     if isinstance(devices, str | torch.device):
         raise TypeError(must("devices", "be a sequence of devices", f"{devices!r} alone"))
     require(len(devices) > 0, "devices", "name at least one", devices)
-    names = []
-    for place, given in enumerate(devices):
-        try:
-            device = torch.device(given)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(must(f"devices[{place}]", "name a device", repr(given))) from error
-        count = torch.cuda.device_count() if device.type == "cuda" else None
-        rule = f"be among the {count} GPUs that are there"
-        require(count is None or (device.index or 0) < count, f"devices[{place}]", rule, repr(given))
-        names.append(str(device))
-    return names
+    return [str(check_device(f"devices[{place}]", given)) for place, given in enumerate(devices)]
 
 
 def _start(pickled: bytes, free: Any, threads: int) -> None:
