@@ -104,6 +104,16 @@ class LooksAtValues(Sound):
         return super().mix(y, mask) if bool(mask.any()) else y
 
 
+class LoopsOverRows(Sound):
+    def mix(self, y: Tensor, mask: Tensor) -> Tensor:
+        return super().mix(torch.stack([row * 1 for row in y]), mask)
+
+
+class LoopsOverWords(Sound):
+    def mix(self, y: Tensor, mask: Tensor) -> Tensor:
+        return super().mix(torch.stack([word * 1 for word in y.unbind(1)], 1), mask)
+
+
 class DetachesAFactor(Sound):
     def mix(self, y: Tensor, mask: Tensor) -> Tensor:
         return y * y.detach()
@@ -219,6 +229,7 @@ TWINS: dict[str, list[Case]] = {
     "copies_are_equal_and_apart": [twin(CopiesItself)],
     "moving_leaves_nothing_behind": [twin(KeepsAPlainTensor)],
     "compiles_as_one_graph": [twin(LooksAtValues)],
+    "as_many_operations_for_any_batch": [twin(LoopsOverRows), twin(LoopsOverWords)],
     "has_the_right_gradient": [twin(DetachesAFactor)],
     "has_the_right_second_derivative": [twin(DifferentiatesOnce)],
     "low_precision_is_close": [twin(WidensItsResult), twin(SumsInLowPrecision)],

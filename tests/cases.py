@@ -18,8 +18,10 @@ DIMS = (5, 3, 2)
 TEN_LETTERS = "abcdefghij"
 TRAINS = "every_parameter_gets_a_gradient"
 COMPILE = "compiles_as_one_graph"
+OPERATIONS = "as_many_operations_for_any_batch"
 LOW = "low_precision_is_close"
 BOOL = "a_mask_is_bool"
+FORWARD_ALGORITHM = {OPERATIONS: "the forward algorithm walks from word to word"}
 
 
 def ids(rows: int, width: int) -> Batch:
@@ -239,11 +241,12 @@ def decoder(name: str, build: Callable[[int, int], nn.Module], dim: int = 5, num
             reduced=True,
             wide=True,
             wrong=(short, flat, tags, outside),
+            exceptions=FORWARD_ALGORITHM if name == "CRFDecoder" else {},
         ),
     ]
 
 
-def crf(name: str, num_tags: int = 3, **options: Any) -> Case:
+def crf(name: str, num_tags: int = 3, **exceptions: str) -> Case:
     """Log-probabilities, a row each."""
     wrong = (
         (
@@ -275,7 +278,7 @@ def crf(name: str, num_tags: int = 3, **options: Any) -> Case:
         padded=("emissions", "tags"),
         wide=True,
         wrong=wrong,
-        **options,
+        exceptions={**FORWARD_ALGORITHM, **exceptions},
     )
 
 
@@ -296,8 +299,10 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
     def emissions(module: nn.Module, batch: Batch) -> Tensor:
         return module.emissions(batch["inputs"], batch["mask"])
 
-    unused = {TRAINS: "transitions serve the loss alone"} if hasattr(build().decoder, "crf") else {}
-    loss = Case(f"{name}.loss", build, sentences, padded=("inputs", "tags"), reduced=True, wide=True)
+    is_crf = hasattr(build().decoder, "crf")
+    unused = {TRAINS: "transitions serve the loss alone"} if is_crf else {}
+    walks = FORWARD_ALGORITHM if is_crf else {}
+    loss = Case(f"{name}.loss", build, sentences, padded=("inputs", "tags"), reduced=True, wide=True, exceptions=walks)
     return [
         Case(
             f"{name}.emissions",
@@ -525,8 +530,8 @@ def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) ->
 
 SMALLEST = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 5}
 CHARACTERS = {"hidden_size": 4, "num_layers": 1, "num_heads": 2, "readout_size": 5, "num_places": 3}
-LSTM = {COMPILE: "torch compiles no LSTM"}
-GRU = {COMPILE: "torch compiles no GRU"}
+LSTM = {COMPILE: "torch compiles no LSTM", OPERATIONS: "a recurrent network walks from word to word"}
+GRU = {COMPILE: "torch compiles no GRU", OPERATIONS: "it walks through the longest word"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
 TRANSFORMER_SOFTMAX = tagger(
     encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES), decoder=lambda: pe.SoftmaxDecoder(4, len(TAGS))
@@ -589,6 +594,7 @@ CASES: list[Case] = [
             TRAINS: "the bias of attention's keys has no effect",
             BOOL: "its mask is called piece_mask",
             COMPILE: "its units are found on the host",
+            OPERATIONS: "torch.unique takes rows one by one",
         },
     ),
     speller("Char2Subword", lambda: pe.Char2Subword("abcdefg", 5, **CHARACTERS)),
@@ -706,7 +712,7 @@ CASES: list[Case] = [
     encoder("LSTMSequenceEncoder", lambda: pe.LSTMSequenceEncoder(5, hidden_size=3, num_layers=2), exceptions=LSTM),
     encoder("LSTMSequenceEncoder.one", lambda: pe.LSTMSequenceEncoder(1, hidden_size=1), dim=1, exceptions=LSTM),
     crf("CRF"),
-    crf("CRF.one", num_tags=1, exceptions={TRAINS: "a single tag is certain"}),
+    crf("CRF.one", num_tags=1, **{TRAINS: "a single tag is certain"}),
     *decoder("CRFDecoder", pe.CRFDecoder),
     *decoder("SoftmaxDecoder", pe.SoftmaxDecoder),
     *decoder(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from toys import NEW_WORDS, RUNTIME_TYPES, WORDS
 
 from polyembed import Lexicon
@@ -80,6 +81,16 @@ def law(applies: Callable[[Case], bool] = lambda case: True) -> Callable[[Law], 
         return check
 
     return register
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that reach a kernel."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
 
 
 @law()
@@ -195,6 +206,23 @@ def compiles_as_one_graph(case: Case, backend: str = "aot_eager") -> None:
         _assert_same(value, expected)
         for name, gradient in expected_gradients.items():
             _assert_same(gradients[name], gradient)
+
+
+@law(lambda case: not RUNTIME_TYPES)
+def as_many_operations_for_any_batch(case: Case) -> None:
+    """No loop over rows or words in Python: a batch of any size costs as many kernels, forwards and backwards."""
+
+    def count(rows: int, width: int) -> int:
+        batch = case.batch(rows, width)
+        with Operations() as operations:
+            _gradients(case, module, batch)
+        return operations.count
+
+    module = case.module()
+    count(3, 4)  # what is made once
+    few, rows, words = count(3, 4), count(11, 4), count(3, 11)
+    assert rows == few, f"{few} operations for 3 rows, {rows} for 11"
+    assert words == few, f"{few} operations for 4 words, {words} for 11"
 
 
 @law(lambda case: case.trains)
