@@ -13,6 +13,7 @@ their full vocabularies. Lengths count what a model reads (words, or pieces), as
 
 import argparse
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from _ratios import note
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
-from polyembed.analysis import EfficiencyReport, Subject, efficiency_report, plot_efficiency
+from polyembed.analysis import EfficiencyReport, Size, Subject, efficiency_report, plot_efficiency
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 
@@ -141,11 +142,26 @@ def print_predict(study: Study, sentences: list[list[str]]) -> None:
             for number, words in enumerate(sentences)
         ]
         tagger.predict(unseen[:64])
-        start = time.perf_counter()
-        tagger.predict(unseen)
-        seconds = time.perf_counter() - start
-        rows.append((f"{100 * share:.0f} %", f"{sum(map(len, unseen)) / seconds:,.0f}"))
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            tagger.predict(unseen)
+            times.append(time.perf_counter() - start)
+        rows.append((f"{100 * share:.0f} %", f"{sum(map(len, unseen)) / statistics.median(times):,.0f}"))
     print("\n" + Table(("unseen words", "words a second, predict"), rows).to_markdown())
+
+
+def parse_score(text: str) -> tuple[str, int, float]:
+    name, _, figures = text.partition("=")
+    parameters, score = figures.split(":")
+    return name, int(parameters), float(score)
+
+
+def draw_scores(scores: Sequence[tuple[str, int, float]], path: Path) -> None:
+    """Draw score against parameters of systems that were trained elsewhere."""
+    sizes = {name: Size(parameters, 0, 0.0, None) for name, parameters, _ in scores}
+    report = EfficiencyReport(sizes, {name: {} for name in sizes}, {name: {} for name in sizes}, {}, (), 1, "", 1)
+    plot_efficiency(report, "score", scores={name: score for name, _, score in scores}).figure.savefig(path, dpi=100)
 
 
 def main() -> None:
@@ -158,6 +174,14 @@ def main() -> None:
     parser.add_argument("--max-seconds", type=float, default=20.0, help="for the runs of one model at one length")
     parser.add_argument("--pieces-per-word", type=float, default=1.0)
     parser.add_argument("--predict", type=int, default=2000, help="raw sentences to tag; 0: none")
+    parser.add_argument(
+        "--scores",
+        nargs="*",
+        type=parse_score,
+        default=[],
+        metavar="NAME=PARAMETERS:SCORE",
+        help="draw figure 2 of these",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs") / "efficiency")
     arguments = parser.parse_args()
     torch.manual_seed(0)
@@ -195,7 +219,9 @@ def main() -> None:
         print_predict(study, [words for words in sentences if words][: arguments.predict])
     arguments.out.mkdir(parents=True, exist_ok=True)
     for picture in ("speed", "memory"):
-        plot_efficiency(report, picture).figure.savefig(arguments.out / f"{picture}.png", dpi=150)
+        plot_efficiency(report, picture).figure.savefig(arguments.out / f"{picture}.png", dpi=100)
+    if arguments.scores:
+        draw_scores(arguments.scores, arguments.out / "score.png")
 
 
 if __name__ == "__main__":

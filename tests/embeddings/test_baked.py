@@ -3,6 +3,7 @@
 import pytest
 import torch
 from cases import hierarchical
+from contracts import Operations
 from torch import nn
 from toys import toy_lexicon
 
@@ -35,6 +36,21 @@ def test_behaves_as_an_embedding() -> None:
     assert baked.weight.shape == plain.weight.shape
     assert not baked.weight.requires_grad
     assert not baked(IDS).requires_grad
+
+
+def test_a_word_costs_one_row_whatever_was_baked() -> None:
+    """As many kernels for ten sources, pieces and characters as for one table."""
+
+    def operations(embedder: nn.Module) -> int:
+        with Operations() as counted:
+            embedder(IDS)
+        return counted.count
+
+    lexicon = toy_lexicon()
+    sources = [hierarchical(lexicon) for _ in range(5)]
+    many = pe.MetaEmbedding.self_attention(sources, embedding_dim=7)
+    assert operations(many) > 5 * operations(sources[0].embedders[0])
+    assert operations(pe.bake(many)) == operations(nn.Embedding(len(lexicon), 7)) == 1
 
 
 def test_a_table_stays_as_it_was_baked() -> None:
