@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: demo test test-types lint docs bench clean
+.PHONY: demo test test-types lint docs dist bench clean
 
 demo: .venv/ready
 	$(BIN)/python examples/tag_code_switched.py
@@ -24,6 +24,16 @@ lint: .venv/ready
 
 docs: .venv/ready  ## build/docs/index.html; a warning is an error, and so is a public name that the reference lacks
 	$(BIN)/python -m sphinx -b html --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+
+dist: .venv/ready  ## a wheel and an sdist, checked: installed in an empty environment, used from another folder
+	rm -rf dist build/installed
+	$(BIN)/python -m build --quiet
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/installed
+	build/installed/bin/python -m pip install --quiet $(TORCH)
+	build/installed/bin/python -m pip install --quiet dist/*.whl
+	build/installed/bin/python -m pip check
+	cd build/installed && bin/python -P ../../tests/installed.py
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/run_all.py

@@ -5,9 +5,9 @@ r"""Tag a corpus that is larger than memory, on many workers: parquet in, parque
 The corpus is a folder of parquet files, or one file; a column holds each sentence's words (a list of strings, or a
 string that is split at spaces). Every row group is a task of its own, and becomes one file with the same rows and a
 column ``tags``. A worker opens the tagger once (`bake` its embedder first: its table is mapped from the file, which
-workers of one machine share), reads a row group some thousand rows at a time and moves the finished file into its place
-in one step. Where a worker dies another one does its task again, and no row is lost or doubled. The same command goes on
-where it was stopped. Memory stays as it is however large the corpus grows.
+workers of one machine share), reads a row group some thousand rows at a time and moves the finished file into its
+place in one step. Where a worker dies another one does its task again, and no row is lost or doubled. The same
+command goes on where it was stopped. Memory stays as it is however large the corpus grows.
 
 Paths may be any that pyarrow opens, such as ``s3://bucket/folder``; workers on other machines must see them too.
 """

@@ -3,7 +3,10 @@
 import inspect
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
+import public_names
 from cases import CASES
 from torch import nn
 
@@ -32,6 +35,18 @@ def test_names_are_sorted_and_there() -> None:
     assert len(set(polyembed.__all__)) == len(polyembed.__all__)
     for name in polyembed.__all__:
         assert getattr(polyembed, name) is not None
+
+
+def test_names_and_signatures_are_those_written_down() -> None:
+    """A change of the public surface shows in a review: python tests/public_names.py > tests/public_names.txt."""
+    written = Path(__file__).with_name("public_names.txt").read_text("utf-8").splitlines()
+    assert list(public_names.describe()) == written
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    root = Path(__file__).resolve().parents[1]
+    assert f"\nversion: {polyembed.__version__}\n" in (root / "CITATION.cff").read_text("utf-8")
+    assert version("polyembed") == polyembed.__version__
 
 
 def test_every_public_module_is_under_the_laws() -> None:
