@@ -4,6 +4,7 @@ This file imports nothing of the package and no torch: where torch is not instal
 program that serves the tagger.
 """
 
+import importlib
 import json
 import os
 import unicodedata
@@ -256,7 +257,7 @@ def _read_settings(path: Path, content: bytes) -> dict[str, Any]:
 
 def _open(path: Path, mark: str, options: Any, providers: list[str]) -> Any:
     try:
-        import onnxruntime
+        onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:
         found = f'{error}. pip install "polyembed[onnx]"'
         raise ImportError(_must("OnnxTagger", "find the package 'onnxruntime'", found)) from error
