@@ -15,11 +15,12 @@ def peak_mb(call: Callable[[], object], device: str) -> float:
         call()
         return (torch.cuda.max_memory_allocated() - before) / 2**20
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-    before = _resident_mb("VmRSS")
+    before = resident_mb("VmRSS")
     call()
-    return _resident_mb("VmHWM") - before
+    return resident_mb("VmHWM") - before
 
 
-def _resident_mb(field: str) -> float:
+def resident_mb(field: str) -> float:
+    """Read a size of this process that Linux counts, such as VmRSS, RssAnon (its own memory) and RssFile, in MB."""
     found = re.search(rf"{field}:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(found.group(1)) / 1024 if found else float("nan")

@@ -56,3 +56,10 @@ def test_char2subword(data_folder: Path, tmp_path: Path) -> None:
     for name in ("trained", "held out", "table", "characters, pieces", "characters, words"):
         assert f"| {name} " in printed
     assert "fitted before" in run("char2subword.py", *arguments, "--systems", "characters, words")
+
+
+def test_startup() -> None:
+    printed = run("startup.py", "--size", "small")
+    assert "| median " in printed
+    assert "| lexicon and table, 5,000 words " in printed
+    assert "| opening a tagger, 4 x 5,000 x 50 " in printed

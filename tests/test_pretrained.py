@@ -313,6 +313,17 @@ def test_hub(tagger: pe.SequenceTagger, tmp_path: Path, monkeypatch: pytest.Monk
     assert again.predict(UNSEEN) == tagger.predict(UNSEEN)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    """None is copied into memory: opening costs nothing, and processes share the pages."""
+    tagger.save_pretrained(tmp_path / "tagger")
+    opened = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    ranges = [line.split()[0].split("-") for line in maps if str(tmp_path / "tagger" / "model.safetensors") in line]
+    for name, tensor in opened.state_dict().items():
+        assert any(int(start, 16) <= tensor.data_ptr() < int(stop, 16) for start, stop in ranges), name
+
+
 def test_offline(tmp_path: Path) -> None:
     for name in ("nobody/nothing", str(tmp_path / "nothing"), "a name with spaces"):
         with pytest.raises(FileNotFoundError, match=r"name_or_folder must be a folder or a repository on the hub, got"):

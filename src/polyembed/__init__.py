@@ -42,6 +42,7 @@ from polyembed.tagging import (
     CRFDecoder,
     CrossEntropyLoss,
     FocalLoss,
+    OnnxTagger,
     PairClassifier,
     SequenceClassifier,
     SequenceTagger,
@@ -49,6 +50,8 @@ from polyembed.tagging import (
     TokenClassifier,
     VotingEnsemble,
     class_weights,
+    export_onnx,
+    export_program,
     label_counts,
 )
 from polyembed.text import (
@@ -112,6 +115,7 @@ __all__ = [
     "MetaEmbedding",
     "MetaXLTrainer",
     "Normalizer",
+    "OnnxTagger",
     "PairClassifier",
     "PieceDictionary",
     "PieceMean",
@@ -139,6 +143,8 @@ __all__ = [
     "bake",
     "bli",
     "class_weights",
+    "export_onnx",
+    "export_program",
     "extend_vocabulary",
     "fit",
     "fit_ensemble",

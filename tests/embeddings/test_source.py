@@ -1,6 +1,7 @@
 """Rows of pretrained vectors."""
 
 import copy
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -20,6 +21,28 @@ def test_rows_are_the_sources_and_special_rows_are_zero() -> None:
     assert torch.equal(embedder(ids), embedder.weight[ids])
     assert embedder(torch.tensor(3)).shape == (5,)
     assert torch.equal(embedder(ids.int()), embedder(ids))
+
+
+class Numbers:
+    """A row of a word's number."""
+
+    dim = 101
+
+    def vectors(self, words: list[str]) -> np.ndarray:
+        return np.array(words).astype(np.float32)[:, None].repeat(self.dim, axis=1)
+
+
+def test_beside_a_large_table_there_is_no_second_one() -> None:
+    lexicon = pe.Lexicon(map(str, range(70_000)))
+    tracemalloc.start()
+    try:
+        embedder = pe.SourceEmbedding(Numbers(), lexicon)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert torch.equal(embedder.weight[2:, 3], torch.arange(70_000.0))
+    assert embedder.weight[:2].eq(0).all()
+    assert peak - held < 0.5 * held
 
 
 def test_freezing() -> None:

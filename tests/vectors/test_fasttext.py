@@ -2,7 +2,11 @@ import copy
 import multiprocessing
 import pickle
 import random
+import re
 import struct
+import sys
+import tracemalloc
+from pathlib import Path
 
 import fasttext
 import huggingface_hub
@@ -222,6 +226,54 @@ def test_a_word_has_one_vector_whatever_is_asked_with_it(handmade):
     together = vectors.vectors(words)
     for i in (0, len(words) // 2, len(words) - 1):
         np.testing.assert_array_equal(together[i], vectors.vectors([words[i]])[0])
+
+
+def test_words_are_told_apart_where_their_hashes_are_one(handmade, monkeypatch):
+    path, words, rows, sizes = handmade
+    asked = [*words, "luna", "so", "sola", "", "año\0", "\ud800"]
+    expected = FastTextVectors(path).vectors(asked)
+    monkeypatch.setattr("polyembed.vectors.fasttext.hash", lambda word: -7, raising=False)
+    vectors = FastTextVectors(path)
+    assert [word in vectors for word in asked] == [True] * 4 + [False] * 6
+    assert vectors.words == words
+    np.testing.assert_array_equal(vectors.vectors(asked), expected)
+    np.testing.assert_allclose(expected[0], expected_vector("sol", words, rows, **sizes), rtol=1e-6)
+    vectors = FastTextVectors(write_model(path, ["", "sol"], rows, **sizes))
+    assert [word in vectors for word in ("", "sol", "\ud800")] == [True, True, False]
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A model of 20 MB with 10,000 words."""
+    words = [f"palabra{i}" for i in range(10_000)]
+    rows = np.random.default_rng(0).standard_normal((30_000, 170), dtype=np.float32)
+    return write_model(tmp_path / "large.bin", words, rows, bucket=20_000, min_n=3, max_n=6), words
+
+
+def test_memory_is_that_of_the_rows_asked_for(large):
+    """Where the words are in the file takes some bytes each; on the way, a few rows more are held than asked for."""
+    path, words = large
+    tracemalloc.start()
+    try:
+        vectors = FastTextVectors(path)
+        opened = tracemalloc.get_traced_memory()[0]
+        assert opened < 30 * len(words)
+        tracemalloc.reset_peak()
+        found = vectors.vectors(words)
+        assert tracemalloc.get_traced_memory()[1] - opened < found.nbytes + 10 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_pages_of_the_file_do_not_stay_with_the_process(large):
+    path, words = large
+    vectors = FastTextVectors(path)
+    found = vectors.vectors(words)
+    entries = re.split(r"^(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text(), flags=re.MULTILINE)
+    (entry,) = [entry for entry in entries if str(path) in entry]
+    assert int(re.search(r"Rss: +(\d+) kB", entry)[1]) < 1024
+    np.testing.assert_array_equal(vectors.vectors(words[:5]), found[:5])
 
 
 def test_words_that_are_not_utf8_go_round(handmade):

@@ -15,6 +15,8 @@ from polyembed.embeddings.word_embedder import WordEmbedder
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
 from polyembed.vectors.protocol import WordVectors
 
+CHUNK = 16_384  # words that a source is asked for at once
+
 
 class SourceEmbedding(WordEmbedder):
     """The rows of pretrained vectors for a lexicon's words: ``E[id] = source(word)`` (Winata 2021, section 2.1.1).
@@ -177,13 +179,20 @@ def as_word_embedder(embedder: nn.Module) -> nn.Module:
 
 
 def _rows(source: WordVectors, lexicon: Lexicon, *, start: int) -> Tensor:
-    """Compute the rows of the ids from `start` on; special ids have zeros."""
-    words = lexicon.words(max(start, NUM_SPECIAL))
-    vectors = np.asarray(source.vectors(words)) if words else np.zeros((0, source.dim), np.float32)
-    expected = (len(words), source.dim)
-    if vectors.shape != expected:
-        raise ValueError(must(f"{class_name(source)}.vectors", f"return an array of shape {expected}", vectors.shape))
-    for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)):
-        raise ValueError(must(f"the vector of {words[row]!r}", "be finite", "NaN or an infinity"))
-    special = np.zeros((max(0, NUM_SPECIAL - start), source.dim), np.float32)
-    return torch.from_numpy(np.concatenate([special, vectors]).astype(np.float32))
+    """Compute the rows of the ids from `start` on; special ids have zeros.
+
+    Some at a time: beside the table there is never a second one.
+    """
+    words, special = lexicon.words(max(start, NUM_SPECIAL)), max(0, NUM_SPECIAL - start)
+    rows = np.zeros((special + len(words), source.dim), np.float32)
+    for first in range(0, len(words), CHUNK):
+        chunk = words[first : first + CHUNK]
+        vectors = np.asarray(source.vectors(chunk))
+        expected = (len(chunk), source.dim)
+        if vectors.shape != expected:
+            rule = f"return an array of shape {expected}"
+            raise ValueError(must(f"{class_name(source)}.vectors", rule, vectors.shape))
+        for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)):
+            raise ValueError(must(f"the vector of {chunk[row]!r}", "be finite", "NaN or an infinity"))
+        rows[special + first : special + first + len(chunk)] = vectors
+    return torch.from_numpy(rows)

@@ -5,7 +5,9 @@ from polyembed.tagging.constraints import Constraints
 from polyembed.tagging.crf import CRF
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
+from polyembed.tagging.export import export_onnx, export_program
 from polyembed.tagging.losses import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
+from polyembed.tagging.onnx_tagger import OnnxTagger
 from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "FocalLoss",
     "Labelled",
     "LabelledPair",
+    "OnnxTagger",
     "PairClassifier",
     "SequenceClassifier",
     "SequenceTagger",
@@ -26,5 +29,7 @@ __all__ = [
     "TokenClassifier",
     "VotingEnsemble",
     "class_weights",
+    "export_onnx",
+    "export_program",
     "label_counts",
 ]

@@ -254,6 +254,26 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         arguments = self._prepare(emissions, mask)
         return crf.sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
 
+    def constrained_scores(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Give transitions, start and end scores, with -inf where the constraints forbid.
+
+        Args:
+            dtype: Of the result; the parameters' own if None.
+
+        Returns:
+            ``(tag, tag)`` from and to, ``(tag,)``, ``(tag,)``: what the functions of `polyembed.functional` take.
+        """
+        dtype = dtype or self.transitions.dtype
+        transitions, start, end = (
+            scores.to(dtype) if allowed is None else scores.to(dtype).masked_fill(~allowed, float("-inf"))
+            for scores, allowed in (
+                (self.transitions, self.allowed_transitions),
+                (self.start_transitions, self.allowed_start),
+                (self.end_transitions, self.allowed_end),
+            )
+        )
+        return transitions, start, end
+
     def _prepare(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Check, put the batch first, widen to at least float32, and forbid: the arguments of `functional.crf`."""
         check_dim("emissions", emissions, 3, "batch, word, tag" if self.batch_first else "word, batch, tag")
@@ -267,12 +287,4 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         if not self.batch_first:
             emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
         dtype = torch.promote_types(emissions.dtype, torch.float32)
-        transitions, start, end = (
-            scores.to(dtype) if allowed is None else scores.to(dtype).masked_fill(~allowed, float("-inf"))
-            for scores, allowed in (
-                (self.transitions, self.allowed_transitions),
-                (self.start_transitions, self.allowed_start),
-                (self.end_transitions, self.allowed_end),
-            )
-        )
-        return emissions.to(dtype), mask.bool(), transitions, start, end
+        return emissions.to(dtype), mask.bool(), *self.constrained_scores(dtype)

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
@@ -24,7 +25,7 @@ MAGIC = 793712314  # the first four bytes of a file since version 11; older file
 NEWEST_VERSION = 12
 SUPERVISED = 3
 END_OF_SENTENCE = b"</s>"
-CHUNK_BYTES = 32_768  # of words spelled at once: bounds the rows held in memory to some 100 MB at 300 dimensions
+CHUNK_BYTES = 4_096  # of words spelled at once: bounds the rows held in memory to some 10 MB at 300 dimensions
 FNV_BASIS = np.uint32(2166136261)
 FNV_PRIME = np.uint32(16777619)
 NUM_CENTROIDS = 256
@@ -57,8 +58,8 @@ class FastTextVectors(FileSource):
     ``row(w)`` for vocabulary words only, the n-grams of ``min_n`` to ``max_n`` code points (a bare ``<`` or
     ``>`` is none), and ``</s>`` never spelled. A word with neither row nor n-grams gets zeros.
 
-    The matrix stays on disk: the memory needed is that of the dictionary and of the rows asked for. The
-    object may be pickled and shared with worker processes, which open the file themselves.
+    Matrix and dictionary stay on disk: the memory needed is that of the rows asked for, and 20 bytes a word of the
+    vocabulary. The object may be pickled and shared with worker processes, which open the file themselves.
 
     Args:
         path: A fastText ``.bin`` (with or without version number) or quantised ``.ftz`` file.
@@ -89,8 +90,7 @@ class FastTextVectors(FileSource):
         self._min_n, self._bucket = min_n, bucket
         self._unspelled = END_OF_SENTENCE if version else None
         words, pruned = _read_dictionary(cursor, version)
-        self._num_rows_of_words = len(words)
-        self._ids = dict(zip(words, range(len(words)), strict=True))
+        self._words = words
         self._kept = None if pruned is None else pruned[np.argsort(pruned[:, 0])]
         quantized = bool(cursor.unpack("<?")[0]) if version else False
         self._matrix = _read_matrix(cursor, quantized)
@@ -107,13 +107,13 @@ class FastTextVectors(FileSource):
     @property
     def words(self) -> list[str]:
         """The vocabulary, most frequent word first; bytes that are not UTF-8 become lone surrogates."""
-        return [word.decode("utf-8", "surrogateescape") for word in self._ids]
+        return [word.decode("utf-8", "surrogateescape") for word in self._words]
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._words)
 
     def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and _encode(word) in self._ids
+        return isinstance(word, str) and bool(self._words.find([_encode(word)])[0] >= 0)
 
     def files(self) -> dict[str, Path]:
         """Name the file on disk.
@@ -134,7 +134,8 @@ class FastTextVectors(FileSource):
         """
         out = np.zeros((len(words), self._dim), np.float32)
         encoded = [_encode(word) for word in words]
-        for chunk in _chunks(encoded):
+        chunks = list(_chunks(encoded))
+        for chunk in chunks:
             owners, rows = self._rows_of(encoded[chunk])
             if not len(rows):
                 continue
@@ -145,21 +146,23 @@ class FastTextVectors(FileSource):
             for i, (start, stop) in enumerate(pairwise(bounds.tolist()), chunk.start):
                 if start < stop:
                     out[i] = np.add.reduce(table.take(index[start:stop], axis=0), axis=0) / (stop - start)
+        if len(chunks) > 1:
+            self._matrix.release()
         return out
 
     def _rows_of(self, words: Sequence[bytes | None]) -> tuple[Ids, Ids]:
         """Give the matrix rows whose mean each word is: the words' indices, ascending, and the rows."""
-        known = [(i, self._ids[word]) for i, word in enumerate(words) if word in self._ids]
-        own = np.array(known, np.int64).reshape(-1, 2)
+        ids = self._words.find(words)
+        known = np.flatnonzero(ids >= 0)
         spelled = [i for i, word in enumerate(words) if word is not None and word != self._unspelled]
         if not self._max_n or not spelled:
-            return own[:, 0], own[:, 1]
+            return known, ids[known]
         owners, hashes = _ngram_hashes([words[i] or b"" for i in spelled], self._min_n, self._max_n)
         owners, ngrams = np.array(spelled)[owners], (hashes % np.uint32(self._bucket)).astype(np.int64)
         if self._kept is not None:
             owners, ngrams = self._renumber(owners, ngrams)
-        owners = np.concatenate([own[:, 0], owners])
-        rows = np.concatenate([own[:, 1], ngrams + self._num_rows_of_words])
+        owners = np.concatenate([known, owners])
+        rows = np.concatenate([ids[known], ngrams + len(self._words)])
         order = np.argsort(owners, kind="stable")
         return owners[order], rows[order]
 
@@ -311,26 +314,56 @@ def _read_arguments(cursor: _Cursor) -> tuple[int, int, bool, int, int, int]:
     return version, dim, model == SUPERVISED, bucket, min_n, max_n
 
 
-def _read_dictionary(cursor: _Cursor, version: int) -> tuple[list[bytes], npt.NDArray[np.int32] | None]:
+class _Words:
+    """The words as they stand in the file, found by their hashes: some 20 bytes each, where a dict takes 130."""
+
+    def __init__(self, data: mmap.mmap, starts: Ids, hashes: Ids) -> None:
+        order = np.argsort(hashes, kind="stable")
+        self._data, self._starts = data, starts
+        self._ids, self._hashes = order.astype(np.int32), hashes[order]
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for start in self._starts.tolist():
+            yield self._data[start : self._data.find(b"\0", start)]
+
+    def find(self, words: Sequence[bytes | None]) -> Ids:
+        """Give each word's id, or -1."""
+        hashes = np.fromiter(map(hash, words), np.int64, len(words))
+        begins, ends = (np.searchsorted(self._hashes, hashes, side) for side in ("left", "right"))
+        found = np.full(len(words), -1)
+        for i in np.flatnonzero(begins < ends).tolist():
+            for place in self._ids[begins[i] : ends[i]].tolist():
+                start, entry = self._starts[place], (words[i] or b"") + b"\0"
+                if words[i] is not None and self._data[start : start + len(entry)] == entry:
+                    found[i] = place
+        return found
+
+
+def _read_dictionary(cursor: _Cursor, version: int) -> tuple[_Words, npt.NDArray[np.int32] | None]:
     """Read the words, without the labels, and the (n-gram, row) pairs of a pruned model."""
     size, num_words, num_labels, _ = cursor.unpack("<3iq")
     num_pruned = cursor.unpack("<q")[0] if version else -1
     if min(size, num_words, num_labels) < 0 or size != num_words + num_labels:
         cursor.fail(f"a dictionary of {size} entries, {num_words} of them words and {num_labels} labels")
-    words: list[bytes] = []
+    starts, hashes = array("q"), array("q")
     match = None
     for match in islice(ENTRY.finditer(cursor.data, cursor.position), size):
-        words.append(match[1])
-    if len(words) < size or (match is not None and match[1] is None):
-        cursor.fail(f"a dictionary of {len(words)} of {size} entries")
+        starts.append(match.start())
+        hashes.append(hash(match[1]))
+    if len(starts) < size or (match is not None and match[1] is None):
+        cursor.fail(f"a dictionary of {len(starts)} of {size} entries")
     if match is not None:
         cursor.position = match.end()
+    words = _Words(cursor.data, *(np.array(numbers[:num_words], np.int64) for numbers in (starts, hashes)))
     if num_pruned < 0:
-        return words[:num_words], None
+        return words, None
     pruned = cursor.array("<i4", num_pruned, 2)
     if num_pruned and not 0 <= pruned[:, 1].min() <= pruned[:, 1].max() < num_pruned:
         cursor.fail("an n-gram without a row")
-    return words[:num_words], pruned
+    return words, pruned
 
 
 def _read_matrix(cursor: _Cursor, quantized: bool) -> "_Matrix":
@@ -347,15 +380,22 @@ class _Matrix:
         self.num_rows, self.dim = num_rows, dim
         # As bytes: floats in a file are not aligned, and numpy would copy them all before it takes a row.
         self._bytes = cursor.array("u1", num_rows, dim * 4)
+        self._file = cursor.data
 
     def rows(self, ids: Ids) -> Rows:
         return np.take(self._bytes, ids, axis=0).view("<f4")
+
+    def release(self) -> None:
+        """Stop counting the file's pages that were read as memory of this process; they stay cached."""
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self._file.madvise(mmap.MADV_DONTNEED)
 
 
 class _QuantizedMatrix(_Matrix):
     """Rows as codes of a product quantiser: each slice of a row is one of 256 centroids."""
 
     def __init__(self, cursor: _Cursor) -> None:
+        self._file = cursor.data
         has_norms, self.num_rows, self.dim, num_codes = cursor.unpack("<?qqi")
         (self._codes, self._slices), self._norms = self._read_codes(cursor, num_codes, self.dim), None
         if has_norms:

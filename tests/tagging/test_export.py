@@ -1,0 +1,287 @@
+"""Exported taggers against the taggers, tag by tag."""
+
+import copy
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cases import meta, tagger, vector_source
+from toys import NEW_WORDS, TAGS, WORDS, ToyWordEncoder, compiles, toy_lexicon
+
+import polyembed as pe
+from polyembed.functional import viterbi
+from polyembed.tagging import onnx_tagger
+
+pytestmark = compiles
+
+SIZES = {"hidden_size": 12, "num_layers": 1, "num_heads": 3, "feed_forward_size": 17}
+
+
+def crf_tagger() -> pe.SequenceTagger:
+    """Over a baked meta-embedding, with constraints; scores far from zero, so that they count."""
+    torch.manual_seed(1)
+    lexicon = pe.Lexicon([*WORDS, "Ñu"], lowercase_fallback=True, normalization="NFC")
+    embedder = pe.bake(meta(lexicon))
+    decoder = pe.CRFDecoder(12, len(TAGS), constraints=pe.Constraints.bio(TAGS))
+    model = pe.SequenceTagger(
+        embedder,
+        TAGS,
+        lexicon=lexicon,
+        encoder=pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES),
+        decoder=decoder,
+    )
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.normal_(std=2.0)
+    return model.eval()
+
+
+def sentences(*lengths: int) -> list[list[str]]:
+    """Words of the lexicon, and some that no lexicon holds and that are unknown."""
+    random = np.random.default_rng(sum(lengths))
+    return [random.choice([*WORDS, "zzz"], size=length).tolist() for length in lengths]
+
+
+RAGGED = sentences(*range(51), 1, 1, 0, 50, 7)
+
+
+def options() -> object:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    return options
+
+
+def open_tagger(folder: Path) -> pe.OnnxTagger:
+    return pe.OnnxTagger(folder, session_options=options())
+
+
+@pytest.fixture(scope="module")
+def model() -> pe.SequenceTagger:
+    return crf_tagger()
+
+
+@pytest.fixture(scope="module")
+def folder(model, tmp_path_factory) -> Path:
+    pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
+    folder = tmp_path_factory.mktemp("onnx") / "crf"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pe.export_onnx(model, folder)
+    return folder
+
+
+def known_only(model: pe.SequenceTagger, rows: list[list[str]]) -> list[list[str]]:
+    """Tag without the vectors of unseen words."""
+    ids, mask = model.lexicon.encode(rows)
+    with torch.no_grad():
+        decoded = model.decode(ids, mask).tolist()
+    return [[TAGS[tag] for tag in tags[: len(words)]] for tags, words in zip(decoded, rows, strict=True)]
+
+
+def test_gives_the_same_tags(model, folder) -> None:
+    fast = open_tagger(folder)
+    assert fast.tags == tuple(TAGS)
+    found = fast.predict(RAGGED, batch_size=7)
+    assert found == known_only(model, RAGGED)
+    assert len({tag for tags in found for tag in tags}) == len(TAGS)
+    assert all(model.decoder.constraints.first_violation([TAGS.index(tag) for tag in tags]) is None for tags in found)
+    assert fast.predict([]) == []
+    assert fast.predict([[], []]) == [[], []]
+
+
+def test_gives_the_same_emissions_and_tags_on_masks_with_holes(model, folder) -> None:
+    fast = open_tagger(folder)
+    ids, whole = model.lexicon.encode(RAGGED)
+    mask = whole & (torch.rand(whole.shape) < 0.6)
+    with torch.no_grad():
+        emissions, tags = model.emissions(ids, mask), model.decode(ids, mask)
+    torch.testing.assert_close(torch.from_numpy(fast.emissions(ids.numpy(), mask.numpy())), emissions)
+    np.testing.assert_array_equal(fast.decode(ids.numpy(), mask.numpy()), tags.numpy())
+    for shape in ((0, 3), (2, 0), (0, 0)):
+        assert fast.decode(np.zeros(shape, np.int64), np.ones(shape, bool)).shape == shape
+
+
+def test_reads_words_as_the_lexicon(model, folder) -> None:
+    odd = ["SONG", "cancio\u0301n", "CANCIO\u0301N", "naïve", "N\u0303u", "", "\ud800", "<pad>", "zzz", "Me"]
+    fast = open_tagger(folder)
+    rows = [odd, [], odd[::-1], *([word] for word in odd)]
+    ids, mask = fast.encode(rows)
+    expected, expected_mask = model.lexicon.encode(rows)
+    np.testing.assert_array_equal(ids, expected.numpy())
+    np.testing.assert_array_equal(mask, expected_mask.numpy())
+    assert {1, *range(2, 2 + len(WORDS))} & set(expected[0].tolist()) > {1}
+    with pytest.raises(TypeError, match=r"^a sentence must be a list of words, got the string 'me'$"):
+        fast.predict(["me"])
+    with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
+        fast.predict(RAGGED, batch_size=0)
+    with pytest.raises(ValueError, match=r"^ids and mask must have the same axes \(batch, word\), got \(2, 3\), "):
+        fast.emissions(np.zeros((2, 3), np.int64), np.ones((2, 4), bool))
+
+
+def test_serves_without_torch_and_without_the_package(folder, model, tmp_path) -> None:
+    alone = tmp_path / "serving.py"
+    shutil.copy(onnx_tagger.__file__, alone)
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['polyembed'] = None; import serving; "
+        f"print(serving.OnnxTagger({str(folder)!r}).predict({RAGGED[5:9]!r}))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if "polyembed" not in path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(known_only(model, RAGGED[5:9]))
+
+
+def test_says_nothing_of_the_machine(folder) -> None:
+    content = (folder / "tagger.onnx").read_bytes()
+    assert b".py" not in content
+    assert os.getcwd().encode() not in content
+
+
+@pytest.mark.parametrize("name", ["tagger.json", "tagger.onnx", "tagger.onnx.data"])
+def test_a_damaged_file(folder, tmp_path, name: str) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy" / name
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    message = r"hold the settings" if name == "tagger.json" else r"be a model that onnxruntime can open, got "
+    with pytest.raises(ValueError, match=rf"tagger\.(json|onnx) must {message}"):
+        open_tagger(tmp_path / "copy")
+    path.unlink()
+    with pytest.raises((FileNotFoundError, ValueError), match=r"(folder must hold|must be a model that)"):
+        open_tagger(tmp_path / "copy")
+
+
+def test_files_of_two_taggers(folder, tmp_path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy" / "tagger.json"
+    path.write_text(path.read_text("utf-8").replace('"O"', '"X"'), "utf-8")
+    with pytest.raises(ValueError, match=r"tagger\.onnx must be written together with tagger\.json, got one that "):
+        open_tagger(tmp_path / "copy")
+
+
+def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:
+    """Over no encoder, in float64 and in training mode; the tagger is as before."""
+    pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
+    model = tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS), dropout=0.5))().double()
+    state, size = copy.deepcopy(model.state_dict()), len(model.lexicon)
+    folder = tmp_path / "softmax"
+    folder.mkdir()
+    pe.export_onnx(model, folder, words=[*NEW_WORDS, "me"])
+    assert model.training
+    assert len(model.lexicon) == size == model.embedder.num_embeddings
+    torch.testing.assert_close(model.state_dict(), state, rtol=0, atol=0)
+    fast = open_tagger(folder)
+    rows = [[*NEW_WORDS, *words] for words in RAGGED]
+    ids, mask = model.lexicon.encode([["zzz", "me"]])
+    with torch.no_grad():
+        unknown = TAGS[int(model.eval().decode(ids, mask)[0, 0])]
+    assert fast.predict([["never seen"]]) == [[unknown]]
+    known = [[word for word in words if word != "zzz"] for words in rows]
+    assert fast.predict(known) == model.predict(known)
+    assert fast.decode(*fast.encode([["me"], ["me", "y"]]))[0].tolist()[1] == -100
+
+
+def test_torch_export_with_free_sizes(model) -> None:
+    run = pe.export_program(model).module()
+    for rows in (RAGGED, RAGGED[5:6], RAGGED[1:2], RAGGED[:1], RAGGED[3:5]):
+        ids, mask = model.lexicon.encode(rows)
+        with torch.no_grad():
+            emissions, *scores = run(ids, mask)
+            torch.testing.assert_close(emissions, model.emissions(ids, mask))
+            assert torch.equal(viterbi(emissions, mask, *scores), model.decode(ids, mask))
+    for found, expected in zip(scores, model.decoder.crf.constrained_scores(), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_baked_table_that_grows_is_exported_whole() -> None:
+    lexicon = toy_lexicon()
+    model = pe.SequenceTagger(pe.bake(vector_source(lexicon)), TAGS, lexicon=lexicon).eval()
+    lexicon.extend(NEW_WORDS)
+    emissions = pe.export_program(model).module()(*lexicon.encode([NEW_WORDS, ["me"]]))[0]
+    with torch.no_grad():
+        torch.testing.assert_close(emissions, model.emissions(*lexicon.encode([NEW_WORDS, ["me"]])))
+
+
+def test_constrained_scores_forbid(model) -> None:
+    transitions, start, end = model.decoder.crf.constrained_scores()
+    assert torch.equal(transitions.isinf(), ~torch.tensor(pe.Constraints.bio(TAGS).transitions))
+    assert start.isinf().tolist() == [tag.startswith("I-") for tag in TAGS]
+    assert torch.equal(end, model.decoder.crf.end_transitions)
+    assert pe.CRF(3).constrained_scores(torch.float64)[0].dtype == torch.float64
+
+
+def word_encoder_tagger() -> pe.SequenceTagger:
+    return pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None)
+
+
+class OwnDecoder(pe.tagging.Decoder):
+    def loss(self, features, tags, mask=None):
+        return features.sum()
+
+    def decode(self, features, mask=None):
+        return features.argmax(-1)
+
+    def probabilities(self, features, mask=None):
+        return features
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: pe.VotingEnsemble([tagger()()] * 2), r"^tagger must be a SequenceTagger \(.*\), got VotingEnsemble$"),
+        (word_encoder_tagger, r"^tagger\.embedder must be a word embedder, .*, got the word encoder ToyWordEncoder$"),
+        (
+            tagger(encoder=lambda: pe.LSTMSequenceEncoder(7, hidden_size=3)),
+            r"^tagger\.encoder must be None or without recurrence, .*, got LSTMSequenceEncoder$",
+        ),
+        (
+            tagger(decoder=lambda: OwnDecoder(7, len(TAGS))),
+            r"^tagger\.decoder must be a CRFDecoder or a SoftmaxDecoder, got OwnDecoder$",
+        ),
+    ],
+)
+@pytest.mark.parametrize("export", [lambda model, _: pe.export_program(model), pe.export_onnx])
+def test_what_cannot_be_exported(export, build, message: str, tmp_path) -> None:
+    with pytest.raises(TypeError, match=message):
+        export(build(), tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_arguments(tmp_path, monkeypatch) -> None:
+    model = tagger()()
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    message = r"^export_onnx must find the package 'onnx', got .* pip install \"polyembed\[onnx\]\"$"
+    with pytest.raises(ImportError, match=message):
+        pe.export_onnx(model, tmp_path)
+    monkeypatch.setattr("polyembed.tagging.export.import_optional", lambda *_, **__: None)
+    with pytest.raises(TypeError, match=r"^words must be an iterable of words, got the string 'me'$"):
+        pe.export_onnx(model, tmp_path, words="me")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"^folder must be no file, got .*file$"):
+        pe.export_onnx(model, tmp_path / "file")
+
+
+def test_words_are_forgotten_when_the_export_fails(tmp_path, monkeypatch) -> None:
+    lexicon = toy_lexicon()
+    model = pe.SequenceTagger(vector_source(lexicon), TAGS, lexicon=lexicon)
+    monkeypatch.setattr("polyembed.tagging.export.import_optional", lambda *_, **__: None)
+    monkeypatch.setattr("polyembed.tagging.export._Graph", lambda _: 1 / 0)
+    size = len(lexicon)
+    with pytest.raises(ZeroDivisionError):
+        pe.export_onnx(model, tmp_path, words=NEW_WORDS)
+    assert len(lexicon) == size == model.embedder.num_embeddings
