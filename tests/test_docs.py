@@ -20,6 +20,7 @@ WHY_NOT_RUN = {
     "docs/coming_from/laser.md": ["a download"],
     "docs/encoders.md": ["a download"],
     "docs/ensembles.md": ["processes that import the script"],
+    "docs/export.md": ["the extra onnx"],
     "docs/laser.md": ["a download", "hours of pretraining"],
     "docs/metaxl.md": ["several GPUs"],
     "docs/vectors.md": ["downloads"],
