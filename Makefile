@@ -3,6 +3,8 @@ PYTHON ?= python3
 # installed first, so that nothing else chooses a build of torch: e.g. make test TORCH="torch --index-url ..."
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
+# a process a core, each with one thread
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 .PHONY: demo test test-types lint docs dist bench clean
 
@@ -10,10 +12,10 @@ demo: .venv/ready
 	$(BIN)/python examples/tag_code_switched.py
 
 test: .venv/ready
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-types: .venv/ready  ## the same tests, shape annotations checked at run time
-	$(BIN)/python -m pytest --jaxtyping-packages=polyembed,runtime_types.checked -m "not slow"
+	$(PYTEST) --jaxtyping-packages=polyembed,runtime_types.checked -m "not slow"
 
 lint: .venv/ready
 	$(BIN)/ruff check .
