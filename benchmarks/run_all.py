@@ -45,8 +45,12 @@ SCRIPTS: dict[str, dict[str, list[str]]] = {
     "ensemble_speed.py": {"small": ["--small", "--runs", "15"], "full": []},
     "fusion.py": {"small": [*["--shape", "2x32", "--pooling-shape", "8x64", "--no-large", "--runs", "5"]], "full": []},
     "laser.py": {"small": [*["--sentences", "64", "--runs", "3", "--hidden-size", "256"]], "full": []},
+    "startup.py": {"small": ["--size", "small"], "full": ["--size", "full"]},
     "metaxl_step.py": {"small": [*["--shapes", "4x32", "--places", "12", "--runs", "3"]], "full": []},
 }
+
+
+WITHOUT_DEVICE = {"startup.py"}
 
 
 def run(script: str, options: list[str], device: str) -> tuple[dict[str, float], float, bool]:
@@ -54,7 +58,8 @@ def run(script: str, options: list[str], device: str) -> tuple[dict[str, float],
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ratios"
-        command = [sys.executable, str(HERE / script), *options, "--device", device]
+        command = [sys.executable, str(HERE / script), *options]
+        command += [] if script in WITHOUT_DEVICE else ["--device", device]
         done = subprocess.run(command, cwd=HERE.parent, check=False, env={**os.environ, FILE: str(path)})
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
     return dict(map(json.loads, lines)), time.perf_counter() - start, done.returncode == 0
