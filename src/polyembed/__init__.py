@@ -65,7 +65,16 @@ from polyembed.text import (
     SentencePieceTokenizer,
     train_transliterator,
 )
-from polyembed.training import MetaXLTrainer, adapt_masked_lm, fit, fit_ensemble, sweep_layers
+from polyembed.training import (
+    DataCollatorForWords,
+    MetaXLTrainer,
+    adapt_masked_lm,
+    fit,
+    fit_ensemble,
+    for_trainer,
+    sweep_layers,
+    trainer_metrics,
+)
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
     align,
@@ -94,6 +103,7 @@ __all__ = [
     "ConcatCombiner",
     "Constraints",
     "CrossEntropyLoss",
+    "DataCollatorForWords",
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "FastTextVectors",
@@ -142,11 +152,13 @@ __all__ = [
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
+    "for_trainer",
     "functional",
     "label_counts",
     "load_laser",
     "metaxl_step",
     "sweep_layers",
     "train_transliterator",
+    "trainer_metrics",
     "transformed_output",
 ]

@@ -73,7 +73,7 @@ class PretrainedModule(Configurable, nn.Module):
             writer = _Writer(Path(draft), copy_vectors=copy_vectors)
             tree = writer.encode(self, "model")
             left_out = [] if save_sources else sorted(_detachable_names(self))
-            tied = _tied_names(self)
+            tied = tied_names(self)
             skip = {*left_out, *tied}
             state = {name: value.contiguous() for name, value in self.state_dict().items() if name not in skip}
             save_file(state, Path(draft) / WEIGHTS_NAME, metadata={"format": "pt"})
@@ -293,7 +293,7 @@ def _detachable_names(module: nn.Module) -> set[str]:
     }
 
 
-def _tied_names(module: nn.Module) -> dict[str, str]:
+def tied_names(module: nn.Module) -> dict[str, str]:
     """Map every state entry but the first of a parameter or buffer that stands in several places to the first."""
     first: dict[int, str] = {}
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
