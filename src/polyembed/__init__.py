@@ -36,6 +36,7 @@ from polyembed.encoders import (
     TransformerSequenceEncoder,
     load_laser,
 )
+from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
     CRF,
     Constraints,
@@ -95,6 +96,7 @@ __all__ = [
     "BPEmbVectors",
     "BakedEmbedding",
     "CRFDecoder",
+    "CardScore",
     "Char2Subword",
     "CharCNN",
     "CharacterSpelling",
@@ -157,6 +159,7 @@ __all__ = [
     "label_counts",
     "load_laser",
     "metaxl_step",
+    "model_card",
     "sweep_layers",
     "train_transliterator",
     "trainer_metrics",

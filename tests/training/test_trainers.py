@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import tiny_model, word_piece_tokenizer
+from tokenizers import processors
 from torch import nn
 from toys import SENTENCES, TAGS, WORDS, ToyVectors, ToyWordEncoder, toy_corpus, toy_lexicon
 
@@ -40,8 +41,16 @@ def tagger_of_words() -> pe.SequenceTagger:
 
 
 def encoder_of_pieces() -> pe.PretrainedWordEncoder:
+    """BERT's kind: a pair's texts have types of their own."""
+    tokenizer = word_piece_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     model = tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    return pe.PretrainedWordEncoder(model, word_piece_tokenizer())
+    with torch.no_grad():
+        model.embeddings.token_type_embeddings.weight.normal_(std=3)
+    return pe.PretrainedWordEncoder(model, tokenizer)
 
 
 KINDS = {
@@ -83,6 +92,7 @@ def test_wrapped_is_the_model_itself(kind: str) -> None:
     wrapped, rows = pe.for_trainer(model), rows[:5]
     batch = pe.DataCollatorForWords(wrapped)(rows)
     assert all(isinstance(value, torch.Tensor) and len(value) == 5 for value in batch.values())
+    assert ("token_type_ids" in batch) == (kind == "pairs of pieces")
     arguments = model.collate(rows)
     torch.testing.assert_close(wrapped.train()(**batch).loss, model(**arguments))
     assert "logits" not in wrapped(**batch)
@@ -174,6 +184,10 @@ def test_the_state_has_each_tensor_once(tmp_path: Path) -> None:
         assert torch.equal(value, other.model.state_dict()[name]), name
     shared = other.model.embedder.embedders
     assert shared[0].table.weight is shared[2].embedder.table.weight
+    turned = tagger.decoder.linear.weight
+    tagger.decoder.linear.weight = nn.Parameter(turned.detach().T.contiguous().T)
+    assert wrapped.state_dict()["decoder.linear.weight"].is_contiguous()
+    assert torch.equal(wrapped.state_dict()["decoder.linear.weight"], turned)
     outer = nn.Sequential(wrapped)  # as DistributedDataParallel names it, under a prefix
     outer.load_state_dict(outer.state_dict(), strict=True)
     assert {name.partition(".")[2] for name in outer.state_dict()} == set(state)
@@ -257,6 +271,8 @@ def test_trainer_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "whole" / "checkpoint-6", tmp_path / "cut" / "checkpoint-6")
     config = json.loads((tmp_path / "cut" / "checkpoint-6" / "config.json").read_text())
     assert config["class"] == "SequenceTagger"
+    sources = [one["config"].get("source") for one in config["config"]["embedder"]["config"]["embedders"]]
+    assert sources == [None] * 3, "no copies of vectors in a checkpoint"
     resumed = train(tmp_path / "cut", 1)
     assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
 
