@@ -20,8 +20,10 @@ WHY_NOT_RUN = {
     "docs/coming_from/laser.md": ["a download"],
     "docs/encoders.md": ["a download"],
     "docs/ensembles.md": ["processes that import the script"],
+    "docs/hub.md": ["a login on a hub"],
     "docs/laser.md": ["a download", "hours of pretraining"],
     "docs/metaxl.md": ["several GPUs"],
+    "docs/trainers.md": ["lightning-fabric", "peft and a download"],
     "docs/vectors.md": ["downloads"],
 }
 

@@ -81,7 +81,7 @@ def model_card(
         >>> from polyembed import Lexicon, SequenceTagger
         >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["X", "VERB"], lexicon=Lexicon(["me", "gusta"]))
         >>> card = model_card(tagger, languages=["es", "en"], scores=[CardScore("accuracy", 0.9, "SAGT", "test")])
-        >>> print(card[:96])
+        >>> print(card[:100])
         ---
         language:
         - es
