@@ -21,8 +21,10 @@ WHY_NOT_RUN = {
     "docs/encoders.md": ["a download"],
     "docs/ensembles.md": ["processes that import the script"],
     "docs/export.md": ["the extra onnx"],
+    "docs/hub.md": ["a login on a hub"],
     "docs/laser.md": ["a download", "hours of pretraining"],
     "docs/metaxl.md": ["several GPUs"],
+    "docs/trainers.md": ["lightning-fabric", "peft and a download"],
     "docs/vectors.md": ["downloads"],
 }
 

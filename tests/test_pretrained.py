@@ -294,6 +294,9 @@ def test_hub(tagger: pe.SequenceTagger, tmp_path: Path, monkeypatch: pytest.Monk
         def create_repo(self, repo_id: str, **options: object) -> None:
             calls["repo"] = repo_id, options
 
+        def file_exists(self, repo_id: str, name: str, *, revision: str | None) -> bool:
+            return False
+
         def upload_folder(self, *, folder_path: str, **options: object) -> str:
             shutil.copytree(folder_path, tmp_path / "hub")
             calls["upload"] = options

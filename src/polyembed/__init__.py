@@ -36,6 +36,7 @@ from polyembed.encoders import (
     TransformerSequenceEncoder,
     load_laser,
 )
+from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
     CRF,
     Constraints,
@@ -68,7 +69,16 @@ from polyembed.text import (
     SentencePieceTokenizer,
     train_transliterator,
 )
-from polyembed.training import MetaXLTrainer, adapt_masked_lm, fit, fit_ensemble, sweep_layers
+from polyembed.training import (
+    DataCollatorForWords,
+    MetaXLTrainer,
+    adapt_masked_lm,
+    fit,
+    fit_ensemble,
+    for_trainer,
+    sweep_layers,
+    trainer_metrics,
+)
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
     align,
@@ -89,6 +99,7 @@ __all__ = [
     "BPEmbVectors",
     "BakedEmbedding",
     "CRFDecoder",
+    "CardScore",
     "Char2Subword",
     "CharCNN",
     "CharacterSpelling",
@@ -97,6 +108,7 @@ __all__ = [
     "ConcatCombiner",
     "Constraints",
     "CrossEntropyLoss",
+    "DataCollatorForWords",
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "FastTextVectors",
@@ -148,11 +160,14 @@ __all__ = [
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
+    "for_trainer",
     "functional",
     "label_counts",
     "load_laser",
     "metaxl_step",
+    "model_card",
     "sweep_layers",
     "train_transliterator",
+    "trainer_metrics",
     "transformed_output",
 ]

@@ -20,10 +20,12 @@ from torch import Tensor, nn
 
 from polyembed._checks import check_file, class_name, must, require
 from polyembed._version import __version__
+from polyembed.hub import model_card
 
 FORMAT_VERSION = 1
 CONFIG_NAME = "config.json"
 WEIGHTS_NAME = "model.safetensors"
+CARD_NAME = "README.md"
 
 
 class Configurable:
@@ -47,7 +49,12 @@ class PretrainedModule(Configurable, nn.Module):
     """A module that can be saved as a folder, opened again, and shared on a hub."""
 
     def save_pretrained(
-        self, folder: str | os.PathLike[str], *, save_sources: bool = True, copy_vectors: bool | None = None
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        save_sources: bool = True,
+        copy_vectors: bool | None = None,
+        card: str | None = None,
     ) -> None:
         """Write the module into `folder`; an existing folder's files are replaced only when all are written.
 
@@ -59,11 +66,15 @@ class PretrainedModule(Configurable, nn.Module):
                 vectors in the loaded module too. Public fastText models are of several GB: without them the
                 folder holds the lexicon's rows only, and `SourceEmbedding.attach` gives the rest back. As
                 `save_sources` if None.
+            card: The text of its ``README.md`` (`polyembed.hub.model_card` writes one); none is written if None.
 
         Raises:
-            TypeError: A part of the module cannot be rebuilt from data.
+            TypeError: A part of the module cannot be rebuilt from data, or a card that is no text.
         """
         from safetensors.torch import save_file
+
+        if not (card is None or isinstance(card, str)):
+            raise TypeError(must("card", "be text (what model_card gives)", class_name(card)))
 
         folder = Path(folder)
         require(not folder.is_file(), "folder", "be no file", folder)
@@ -73,7 +84,7 @@ class PretrainedModule(Configurable, nn.Module):
             writer = _Writer(Path(draft), copy_vectors=copy_vectors)
             tree = writer.encode(self, "model")
             left_out = [] if save_sources else sorted(_detachable_names(self))
-            tied = _tied_names(self)
+            tied = tied_names(self)
             skip = {*left_out, *tied}
             state = {name: value.contiguous() for name, value in self.state_dict().items() if name not in skip}
             save_file(state, Path(draft) / WEIGHTS_NAME, metadata={"format": "pt"})
@@ -87,6 +98,8 @@ class PretrainedModule(Configurable, nn.Module):
             (Path(draft) / CONFIG_NAME).write_text(
                 json.dumps(config, indent=1, ensure_ascii=False) + "\n", "utf-8", "surrogatepass"
             )
+            if card is not None:
+                (Path(draft) / CARD_NAME).write_text(card, "utf-8", "surrogatepass")
             _move_into(Path(draft), folder, keep=writer.in_use)
 
     @classmethod
@@ -104,14 +117,15 @@ class PretrainedModule(Configurable, nn.Module):
             name_or_folder: A folder, or a repository on the hub.
             revision: A hub revision (branch, tag or commit).
             cache_dir: Where hub files are kept; huggingface_hub's default if None.
-            local_files_only: Never ask the network.
+            local_files_only: Never ask the network; so it is too where ``HF_HUB_OFFLINE=1`` is set.
 
         Returns:
             The module, with the dtypes it was saved in.
 
         Raises:
-            FileNotFoundError: Neither a folder nor a repository of this name.
-            ValueError: A damaged file, a newer format, or a folder that holds another class.
+            FileNotFoundError: Neither a folder nor a repository of this name, or none in the cache while offline; or
+                a file that is missing.
+            ValueError: A damaged file, a newer format, or a folder that holds another class or was not written here.
         """
         folder = _resolve(name_or_folder, revision, cache_dir, local_files_only)
         config = _read_config(folder)
@@ -131,6 +145,7 @@ class PretrainedModule(Configurable, nn.Module):
         commit_message: str = "Upload with polyembed",
         save_sources: bool = True,
         copy_vectors: bool | None = None,
+        card: str | None = None,
     ) -> str:
         """Save into a temporary folder and upload it.
 
@@ -141,6 +156,8 @@ class PretrainedModule(Configurable, nn.Module):
             commit_message: The commit's message.
             save_sources: As in `save_pretrained`.
             copy_vectors: As in `save_pretrained`.
+            card: The text of the ``README.md`` (`polyembed.hub.model_card` writes one). If None, the repository's own
+                stays; where there is none, it gets a card of what the module itself knows.
 
         Returns:
             The address of the commit.
@@ -149,8 +166,10 @@ class PretrainedModule(Configurable, nn.Module):
 
         api = HfApi()
         api.create_repo(repo_id, private=private, exist_ok=True)
+        if card is None and not api.file_exists(repo_id, CARD_NAME, revision=revision):
+            card = model_card(self, repo_id=repo_id)
         with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder, save_sources=save_sources, copy_vectors=copy_vectors)
+            self.save_pretrained(folder, save_sources=save_sources, copy_vectors=copy_vectors, card=card)
             return str(
                 api.upload_folder(repo_id=repo_id, folder_path=folder, revision=revision, commit_message=commit_message)
             )
@@ -293,7 +312,7 @@ def _detachable_names(module: nn.Module) -> set[str]:
     }
 
 
-def _tied_names(module: nn.Module) -> dict[str, str]:
+def tied_names(module: nn.Module) -> dict[str, str]:
     """Map every state entry but the first of a parameter or buffer that stands in several places to the first."""
     first: dict[int, str] = {}
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
@@ -342,15 +361,17 @@ def _resolve(
     if folder.is_dir():
         check_file(folder / CONFIG_NAME, name="folder", where="It was not written by save_pretrained, or only in part.")
         return folder
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(str(name), revision=revision, cache_dir=cache_dir, local_files_only=local_only))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise FileNotFoundError(
-            must("name_or_folder", "be a folder or a repository on the hub", f"{str(name)!r} ({class_name(error)})")
-        ) from error
+        pinned = "" if revision is None else f" at revision {revision!r}"
+        offline = local_only or constants.HF_HUB_OFFLINE
+        why = f"offline, and not in the cache {cache_dir or constants.HF_HUB_CACHE}" if offline else class_name(error)
+        got = f"{str(name)!r}{pinned} ({why})"
+        raise FileNotFoundError(must("name_or_folder", "be a folder or a repository on the hub", got)) from error
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -359,7 +380,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config: dict[str, Any] = json.loads(path.read_text("utf-8", "surrogatepass"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(must(str(path), "be JSON", error)) from error
-    require(isinstance(config, dict) and "class" in config, str(path), "name a class", "none")
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    found = "none" if kind is None else f"a model of transformers ({kind!r}; PretrainedWordEncoder takes it)"
+    require(isinstance(config, dict) and "class" in config, str(path), "name a class, as save_pretrained does", found)
     version = config.get("format_version")
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise ValueError(

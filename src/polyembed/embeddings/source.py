@@ -1,5 +1,6 @@
 """A table of rows from pretrained vectors."""
 
+import re
 import warnings
 from typing import Any, Self
 
@@ -155,7 +156,7 @@ class SourceEmbedding(WordEmbedder):
         return {
             "table": self.table.get_config(),
             "source": Detachable(self.source),
-            "source_name": self.missing_source if self.source is None else repr(self.source),
+            "source_name": self.missing_source if self.source is None else _name(self.source),
         }
 
     @classmethod
@@ -171,6 +172,11 @@ class SourceEmbedding(WordEmbedder):
     def __repr__(self) -> str:
         freeze = not self.table.weight.requires_grad
         return repr_call(self, num_embeddings=self.num_embeddings, embedding_dim=self.embedding_dim, freeze=freeze)
+
+
+def _name(source: WordVectors) -> str:
+    """Print a source without the folders of this machine: what is saved may be shared."""
+    return re.sub(r"'[^']*[/\\]([^'/\\]+)'", r"'\1'", repr(source))
 
 
 def as_word_embedder(embedder: nn.Module) -> nn.Module:

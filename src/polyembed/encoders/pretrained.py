@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_dim, check_mask, check_positive, class_name, must, require
 from polyembed._pretrained import repr_call
+from polyembed.encoders._adapters import describe, inject, without_wrapper
 from polyembed.encoders.fusion import LastLayer, LayerFusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
 from polyembed.encoders.windows import plan_windows
@@ -36,7 +37,8 @@ class PretrainedWordEncoder(WordEncoder):
 
     Args:
         model: An encoder of transformers, with or without a head (which is left out): BERT, XLM-R, XLM, DistilBERT,
-            ModernBERT and their kin.
+            ModernBERT and their kin; also inside a `PeftModel`, or with adapters added: then the adapters train, and
+            LoRA is saved along.
         tokenizer: The model's, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
         pooling: How a word's pieces become one vector.
@@ -82,6 +84,7 @@ class PretrainedWordEncoder(WordEncoder):
         check_choice("overflow", overflow, OVERFLOW)
         if not hasattr(model, "config") or not hasattr(model, "base_model"):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
+        model, self.adapters = without_wrapper(model)
         self.model: nn.Module = model.base_model  # type: ignore[assignment]
         if getattr(model.config, "is_encoder_decoder", False):
             got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
@@ -288,8 +291,10 @@ class PretrainedWordEncoder(WordEncoder):
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the encoder: the model's own configuration among it."""
         config: Any = self.model.config
+        adapter = describe(self.model, self.adapters)
         return {
-            "model": config.to_dict(),
+            **({} if adapter is None else {"adapter": adapter}),
+            "model": _plain(config.to_dict()),
             "architecture": _architecture(self.model),
             "pooler": getattr(self.model, "pooler", None) is not None,
             "fusion": self.fusion,
@@ -320,15 +325,17 @@ class PretrainedWordEncoder(WordEncoder):
         from transformers import AutoConfig, AutoModel
 
         files = {key: config.pop(key) for key in list(config) if key.startswith(TOKENIZER_FILE)}
-        given, pooler = dict(config.pop("model")), config.pop("pooler")
-        architecture = config.pop("architecture", None)
+        given, pooler = _plain(dict(config.pop("model"))), config.pop("pooler")
+        architecture, adapter = config.pop("architecture", None), config.pop("adapter", None)
         # On the CPU, since buffers that are in no state dict are filled here; their random numbers are nobody's.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             settings = AutoConfig.for_model(given.pop("model_type"), **given)
             build = AutoModel.from_config if architecture is None else _model_class(architecture)
             model = build(settings)
-        if not pooler and hasattr(model, "pooler"):
-            model.pooler = None
+            if not pooler and hasattr(model, "pooler"):
+                model.pooler = None
+            if adapter is not None:
+                inject(model, adapter)
         return cls(model, _open_tokenizer(files) if files else None, **config)
 
     def __repr__(self) -> str:
@@ -387,6 +394,18 @@ def _model_class(name: str) -> Any:
     return found
 
 
+def _plain(settings: Any) -> Any:
+    """Leave out what makes transformers fetch code and run it: classes of a repository, kernels by name."""
+    if isinstance(settings, list):
+        return [_plain(value) for value in settings]
+    if not isinstance(settings, dict):
+        return settings
+    code = [
+        key for key in settings if key == "auto_map" or str(key).removesuffix("_internal").endswith("_implementation")
+    ]
+    return {key: _plain(value) for key, value in settings.items() if key not in code}
+
+
 class _Name(str):
     """Text that prints without quotes."""
 
@@ -399,7 +418,7 @@ def _open_tokenizer(files: dict[str, Path]) -> Any:
 
     with _folder_of(files) as folder:
         try:
-            return AutoTokenizer.from_pretrained(folder)
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(must("the tokenizer's files", "be whole", f"{type(error).__name__}: {error}")) from error
 

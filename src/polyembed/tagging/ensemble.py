@@ -108,6 +108,11 @@ class VotingEnsemble(WordTagger):
         """The lexicon that all members share; None if they have several, or none."""
         return self._members[0].lexicon if self._read_alike else None
 
+    @property
+    def reads_alike(self) -> bool:
+        """Whether all members take the same inputs: `encode` then gives one for all, else a list of each member's."""
+        return self._read_alike
+
     def forward(
         self,
         inputs: Int[Tensor, "batch word"] | Pieces | list[Tensor | Pieces],

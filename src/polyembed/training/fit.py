@@ -110,6 +110,7 @@ def fit(
     Raises:
         ValueError: Nothing to train on, a tag or label outside the set, a loss that is not finite, or a checkpoint of
             another run.
+        TypeError: A wrapped model, as by `DistributedDataParallel`, or another module.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger
@@ -120,6 +121,9 @@ def fit(
         >>> fit(tagger, data, data, num_train_epochs=1, metric="accuracy").best.number
         1
     """
+    if not isinstance(model, TextModel):
+        rule = "be a tagger or a classifier of this library, not wrapped (a loop of your own may wrap it)"
+        raise TypeError(must("model", rule, class_name(model)))
     metric = model.default_metric if metric is None else metric
     train, dev = [item for item in train if _length(model, item)], list(dev)
     check_fit(

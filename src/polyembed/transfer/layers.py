@@ -66,7 +66,8 @@ def _encoder(model: nn.Module) -> tuple[nn.Module, int]:
     found: list[Any] = []
     for module in model.modules():
         base = getattr(module, "base_model", None)
-        if isinstance(base, nn.Module) and hasattr(getattr(base, "config", None), "num_hidden_layers"):
+        inner = getattr(base, "base_model", None) is base  # not so of what peft wraps around it
+        if isinstance(base, nn.Module) and inner and hasattr(getattr(base, "config", None), "num_hidden_layers"):
             found += [base] if all(base is not other for other in found) else []
     rule = "hold one transformers encoder (else give the layer's module)"
     require(len(found) == 1, "model", rule, f"{len(found)} in {class_name(model)}")

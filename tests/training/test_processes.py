@@ -1,0 +1,163 @@
+"""Data-parallel training in two processes over gloo: it is that of one process over the joined batches."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_metaxl_trainer import Setting
+from toys import TAGS, ToyVectors, toy_corpus, toy_lexicon
+
+import polyembed as pe
+from polyembed.metrics import accuracy, entity_f1
+
+CORPUS = toy_corpus(4)
+STEPS, HALF = 3, 2
+FOLDERS = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+
+
+def build_tagger() -> pe.SequenceTagger:
+    """In float64, without dropout: a trained table, a frozen one, a CRF (its loss is a mean over sentences)."""
+    lexicon = toy_lexicon()
+    torch.manual_seed(0)
+    tables = [torch.nn.Embedding(len(lexicon), 5), pe.SourceEmbedding(ToyVectors(3), lexicon)]
+    encoder = pe.LSTMSequenceEncoder(8, hidden_size=7, dropout=0.0)
+    return pe.SequenceTagger(pe.MetaEmbedding.concat(tables), TAGS, lexicon=lexicon, encoder=encoder).double()
+
+
+def make_optimizer(tagger: torch.nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD([p for p in tagger.parameters() if p.requires_grad], lr=0.1)
+
+
+def reference(size: int = 2 * HALF) -> dict[str, torch.Tensor]:
+    """One process, batches twice as large."""
+    tagger = build_tagger()
+    optimizer = make_optimizer(tagger)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        tagger(**tagger.collate(CORPUS[step * size : (step + 1) * size])).backward()
+        optimizer.step()
+    return tagger.state_dict()
+
+
+PROGRAM = """
+import json, os, sys
+sys.path[:0] = {paths!r}
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from test_metaxl_trainer import Setting
+from test_processes import CORPUS, HALF, STEPS, build_tagger, make_optimizer
+from transformers import Trainer, TrainingArguments
+import polyembed as pe
+
+rank, folder = int(os.environ["RANK"]), sys.argv[1]
+dist.init_process_group("gloo")
+
+tagger = build_tagger()
+if rank:
+    torch.nn.init.zeros_(tagger.decoder.linear.weight)  # all start from the first one's
+model = torch.nn.parallel.DistributedDataParallel(tagger)
+optimizer = make_optimizer(tagger)
+for step in range(STEPS):
+    first = (2 * step + rank) * HALF
+    optimizer.zero_grad()
+    model(**tagger.collate(CORPUS[first : first + HALF])).backward()
+    optimizer.step()
+torch.save(tagger.state_dict(), f"{{folder}}/torch-{{rank}}.pt")
+try:
+    pe.fit(model, CORPUS, CORPUS)
+except TypeError as error:
+    print(error)
+
+accelerator = Accelerator(cpu=True)
+tagger = build_tagger()
+loader = torch.utils.data.DataLoader(CORPUS[: 2 * STEPS * HALF], batch_size=HALF, collate_fn=tagger.collate)
+model, optimizer, loader = accelerator.prepare(tagger, make_optimizer(tagger), loader)
+for batch in loader:
+    optimizer.zero_grad()
+    accelerator.backward(model(**batch))
+    optimizer.step()
+accelerator.save_state(folder + "/state")
+accelerator.wait_for_everyone()
+with torch.no_grad():
+    tagger.decoder.linear.weight.zero_()
+accelerator.load_state(folder + "/state")
+torch.save(tagger.state_dict(), f"{{folder}}/accelerate-{{rank}}.pt")
+
+setting = Setting(batch_size=3)  # a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
+setting.train()
+torch.save(setting.state(), f"{{folder}}/metaxl-{{rank}}.pt")
+
+tagger = build_tagger()
+args = TrainingArguments(
+    output_dir=folder + "/out", max_steps=STEPS, per_device_train_batch_size=HALF, per_device_eval_batch_size=HALF,
+    optim="sgd", learning_rate=0.1, lr_scheduler_type="constant", max_grad_norm=0.0, use_cpu=True, report_to=[],
+    disable_tqdm=True, train_sampling_strategy="sequential", save_strategy="steps", save_steps=STEPS,
+    ddp_backend="gloo",
+)
+trainer = Trainer(
+    model=pe.for_trainer(tagger), args=args, data_collator=pe.DataCollatorForWords(tagger),
+    train_dataset=CORPUS[: 2 * STEPS * HALF], eval_dataset=CORPUS[:7],
+    compute_metrics=pe.trainer_metrics(tagger, ["f1", "accuracy"]),
+)
+trainer.train()
+open(f"{{folder}}/metrics-{{rank}}.json", "w").write(json.dumps(trainer.evaluate()))
+torch.save(tagger.state_dict(), f"{{folder}}/trainer-{{rank}}.pt")
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Run all loops under one torchrun, which is most of the time."""
+    pytest.importorskip("accelerate")
+    folder = tmp_path_factory.mktemp("processes")
+    path = folder / "program.py"
+    path.write_text(PROGRAM.format(paths=FOLDERS))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", path, folder]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+@pytest.mark.parametrize("loop", ["torch", "accelerate", "trainer"])
+def test_two_processes_are_one(loop: str, launched: tuple[Path, str]) -> None:
+    expected, start, alone = reference(), build_tagger().state_dict(), reference(size=HALF)
+    for rank in range(2):
+        state = torch.load(launched[0] / f"{loop}-{rank}.pt", weights_only=True)
+        for name, value in expected.items():
+            torch.testing.assert_close(state[name], value, rtol=1e-9, atol=1e-12)
+    moved = {name for name, value in expected.items() if not torch.equal(value, start[name])}
+    frozen = {name for name, p in build_tagger().named_parameters() if not p.requires_grad}
+    assert moved == set(expected) - frozen
+    assert not torch.allclose(alone["decoder.linear.weight"], expected["decoder.linear.weight"])
+
+
+def test_metaxl_in_the_processes_of_accelerate(launched: tuple[Path, str]) -> None:
+    setting = Setting(batch_size=6)
+    setting.train()
+    for rank in range(2):
+        state = torch.load(launched[0] / f"metaxl-{rank}.pt", weights_only=True)
+        for name, value in setting.state().items():
+            torch.testing.assert_close(state[name], value, rtol=1e-9, atol=1e-12)
+
+
+def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]) -> None:
+    assert launched[1].count("model must be a tagger or a classifier of this library, not wrapped") == 2
+
+
+def test_the_trainer_of_two_processes_evaluates_each_sentence_once(launched: tuple[Path, str]) -> None:
+    """Its predictions are padded alike in both; its checkpoint is the first one's and opens alone."""
+    folder = launched[0]
+    tagger = pe.SequenceTagger.from_pretrained(folder / "out" / f"checkpoint-{STEPS}")
+    for name, value in reference().items():
+        torch.testing.assert_close(tagger.state_dict()[name], value, rtol=1e-9, atol=1e-12)
+    gold, said = [row.tags for row in CORPUS[:7]], tagger.predict([row.words for row in CORPUS[:7]])
+    for rank in range(2):
+        metrics = json.loads((folder / f"metrics-{rank}.json").read_text())
+        assert metrics["eval_f1"] == entity_f1(gold, said).f1
+        assert metrics["eval_accuracy"] == accuracy(gold, said)
