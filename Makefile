@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: demo test test-types lint docs bench clean
+.PHONY: demo test test-types notebooks lint docs bench clean
 
 demo: .venv/ready
 	$(BIN)/python examples/tag_code_switched.py
@@ -14,6 +14,9 @@ test: .venv/ready
 
 test-types: .venv/ready  ## the same tests, shape annotations checked at run time
 	$(BIN)/python -m pytest --jaxtyping-packages=polyembed,runtime_types.checked -m "not slow"
+
+notebooks: .venv/ready  ## run every cell of every notebook, without a network
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=120 --durations=0 examples/notebooks
 
 lint: .venv/ready
 	$(BIN)/ruff check .
