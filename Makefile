@@ -6,7 +6,7 @@ BIN := .venv/bin
 # a process a core, each with one thread
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo test test-types lint docs dist bench clean
+.PHONY: demo test test-types notebooks lint docs dist bench clean
 
 demo: .venv/ready
 	$(BIN)/python examples/tag_code_switched.py
@@ -16,6 +16,9 @@ test: .venv/ready
 
 test-types: .venv/ready  ## the same tests, shape annotations checked at run time
 	$(PYTEST) --jaxtyping-packages=polyembed,runtime_types.checked -m "not slow"
+
+notebooks: .venv/ready  ## run every cell of every notebook, without a network
+	$(PYTEST) --nbmake --nbmake-timeout=120 --durations=0 examples/notebooks
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -1,11 +1,23 @@
 """Sphinx: the pages of this folder, and the reference from the docstrings. `make docs` builds it."""
 
+import shutil
 import sys
 from pathlib import Path
 
 import polyembed
 
-sys.path.insert(0, str(Path(__file__).with_name("_ext")))
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+# Sphinx reads below this folder only; a copy that is the same stays, else each build would read it again
+notebooks = {path.name: path for path in (HERE.parent / "examples" / "notebooks").glob("*.ipynb")}
+for copy in (HERE / "notebooks").glob("*.ipynb"):
+    if copy.name not in notebooks:
+        copy.unlink()
+for name, path in notebooks.items():
+    copy = HERE / "notebooks" / name
+    if not copy.exists() or copy.read_bytes() != path.read_bytes():
+        shutil.copyfile(path, copy)
 
 project = "polyembed"
 author = copyright = "The polyembed contributors"
@@ -13,9 +25,9 @@ release = polyembed.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "public_names"]
 exclude_patterns = ["_ext", "_static"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # the tests run every block
+nb_execution_mode = "off"  # the tests run every block and every notebook
 
 html_math_renderer = "mathml"
 html_theme = "furo"

@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 import polyembed as pe
+from polyembed.analysis import plot_source_attention
 from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
 from polyembed.tables import Table
 from polyembed.training import fit
@@ -161,25 +162,14 @@ def train_tagger(
 def draw_attention(
     embedding: pe.MetaEmbedding, names: Sequence[str], words: Sequence[str], ids: torch.Tensor, path: Path
 ) -> None:
-    """Draw how much each source counts for each word: the mean over dimensions of equation 3's weights."""
+    """Draw how much each source counts for each word."""
     try:
-        import matplotlib
-    except ImportError:
-        print("No picture: pip install matplotlib")
+        weights = embedding.attention_weights(ids)[:, 0]
+        ax = plot_source_attention(weights, words, sources=names, title="Which source each word leans on")
+    except ImportError as error:
+        print(f"No picture: {error}")
         return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    weights = embedding.attention_weights(ids)[:, 0].mean(-1).detach()
-    figure, axes = plt.subplots(figsize=(0.75 * len(words) + 2, 0.5 * len(names) + 1.5), layout="constrained")
-    middle = 1 / len(names)
-    reach = max(0.01, float((weights - middle).abs().max()))
-    image = axes.imshow(weights, cmap="RdBu_r", aspect="auto", vmin=middle - reach, vmax=middle + reach)
-    axes.set_xticks(range(len(words)), words, rotation=40, ha="right")
-    axes.set_yticks(range(len(names)), names)
-    axes.set_title("Which source each word leans on")
-    figure.colorbar(image, ax=axes, label="attention")
-    figure.savefig(path, dpi=150)
+    ax.figure.savefig(path, dpi=150)
     print(f"Attention over the sources: {path}")
 
 

@@ -1,10 +1,10 @@
-"""BIO confusion: counted by hand, and drawn."""
+"""BIO confusion: counted by hand."""
 
 import random
 
 import pytest
 
-from polyembed.analysis import bio_confusion, plot_confusion
+from polyembed.analysis import bio_confusion
 
 GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O"], ["B-PER", "I-PER", "I-PER"]]
 PREDICTED = [["B-LOC", "O", "O", "I-LOC"], ["B-PER"], ["B-PER", "I-PER", "B-PER"]]
@@ -54,38 +54,3 @@ def test_labels_must_fit() -> None:
             bio_confusion(gold, predicted)
     with pytest.raises(TypeError, match=r"^predicted\[0\] must be the labels of a sentence, got the string 'O'$"):
         bio_confusion([["O"]], ["O"])
-
-
-@pytest.mark.parametrize("normalize", [False, True])
-def test_picture(normalize: bool) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    table = bio_confusion(GOLD, PREDICTED, normalize=normalize)
-    _, ax = plt.subplots()
-    assert plot_confusion(table, ax=ax, title="MUSE") is ax
-    texts = {tuple(map(round, text.get_position())): text.get_text() for text in ax.texts}
-    assert texts[0, 0] == ("0.67" if normalize else "2")
-    assert texts[1, 0] == ("0.33" if normalize else "1")  # gold B, predicted I
-    assert texts[0, 1] == ("0.33" if normalize else "1")
-    assert texts[2, 2] == ("0.50" if normalize else "1")
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["B", "I", "O"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["B", "I", "O"]
-    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("predicted", "gold", "MUSE")
-    shares = ax.images[0].get_array()
-    assert shares[0, 1] == pytest.approx(1 / 3)
-    assert shares.sum() == pytest.approx(3)
-    plt.close("all")
-
-
-def test_picture_of_rows_without_words() -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    ax = plot_confusion(bio_confusion([["O"]], [["O"]]))
-    assert ax.images[0].get_array().sum() == 1.0
-    plt.close("all")

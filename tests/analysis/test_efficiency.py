@@ -2,7 +2,6 @@
 
 import math
 
-import matplotlib
 import pytest
 import torch
 from tiny_models import tiny_model, word_piece_tokenizer
@@ -10,9 +9,7 @@ from torch import nn
 from toys import TAGS, toy_lexicon
 
 import polyembed as pe
-from polyembed.analysis import EfficiencyReport, Size, Speed, Subject, efficiency_report, plot_efficiency
-
-matplotlib.use("Agg")
+from polyembed.analysis import Speed, Subject, efficiency_report
 
 
 def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
@@ -187,24 +184,6 @@ def test_more_pieces_a_word_reach_the_encoder() -> None:
     pieces.check()
 
 
-def test_pictures() -> None:
-    sizes = {"HME": Size(10**6, 10, 4.0, None), "BERT": Size(10**8, 0, 400.0, None)}
-    speeds = {
-        name: {16: Speed(x, x, x, 16 * x, 9, None), 32: Speed(x / 2, x, x, x, 9, None)}
-        for name, x in (("HME", 90.0), ("BERT", 9.0))
-    }
-    report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, {}, (16, 32), 1, "cpu", 1)
-    ax = plot_efficiency(report)
-    assert [(line.get_label(), line.get_ydata().tolist()) for line in ax.lines] == [
-        ("HME", [90.0, 45.0]),
-        ("BERT", [9.0, 4.5]),
-    ]
-    ax = plot_efficiency(report, "score", scores={"HME": 0.7})
-    assert [text.get_text() for text in ax.texts] == ["HME"]
-    assert ax.collections[0].get_offsets().tolist() == [[10**6 + 10, 0.7]]
-    assert plot_efficiency(report, "memory").get_ylabel() == "activation memory, MB"
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -245,13 +224,3 @@ def test_pictures() -> None:
 def test_bad_input(call, error, message) -> None:
     with pytest.raises(error, match=message):
         call()
-
-
-def test_bad_pictures() -> None:
-    report = EfficiencyReport({"HME": Size(1, 0, 1.0, None)}, {"HME": {}}, {"HME": {}}, {}, (16,), 1, "cpu", 1)
-    with pytest.raises(ValueError, match=r"^picture must be one of 'speed', 'memory', 'score', got 'pie'$"):
-        plot_efficiency(report, "pie")
-    with pytest.raises(ValueError, match=r"^scores must be given for the picture 'score', got None$"):
-        plot_efficiency(report, "score")
-    with pytest.raises(ValueError, match=r"^scores must be of the models HME, got \['MME'\]$"):
-        plot_efficiency(report, "score", scores={"MME": 0.5})

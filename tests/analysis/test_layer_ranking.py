@@ -1,15 +1,13 @@
-"""Ranking layers without training, and drawing scores against layers."""
+"""Ranking layers without training, and what each counts in a fusion."""
 
-import matplotlib
 import pytest
 import torch
 from tiny_models import tiny_model
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
-from polyembed.analysis import plot_layers, rank_layers
-
-matplotlib.use("Agg")
+from polyembed import DLFA, LaserElmo, LaserEncoder, LastLayer, LayerAverage, ScalarMix
+from polyembed.analysis import layer_weights, rank_layers
 
 
 def batch(*rows: list[int]) -> dict[str, torch.Tensor]:
@@ -83,20 +81,64 @@ def test_bad_input() -> None:
     one = [batch([2, 5, 3])]
     with pytest.raises(ValueError, match=r"^targets\['de'\]\[0\] must hold at least two sentences, got 1$"):
         rank_layers(model, one, {"de": one})
-    with pytest.raises(ValueError, match=r"^scores must hold at least one name, got none$"):
-        plot_layers({})
-    with pytest.raises(ValueError, match=r"^scores\['de'\] must hold at least one layer, got none$"):
-        plot_layers({"de": {"last layer": 0.5}})
 
 
-def test_the_picture_shows_means_deviations_and_the_last_layer() -> None:
-    ax = plot_layers({"de": {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}, "ru": {2: 0.3}}, ylabel="F1")
-    de, last, ru = ax.lines
-    assert de.get_xdata().tolist() == [1, 3]
-    assert de.get_ydata().tolist() == pytest.approx([0.5, 0.7])
-    assert last.get_ydata() == pytest.approx([0.6, 0.6])
-    assert ru.get_ydata().tolist() == [0.3]
-    band = ax.collections[0].get_paths()[0].vertices
-    assert band[:, 1].min() == pytest.approx(0.5 - 0.02**0.5, abs=1e-6)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["de", "de, last layer", "ru"]
-    assert ax.get_ylabel() == "F1"
+def test_weights_of_a_mix() -> None:
+    mix = ScalarMix(3)
+    with torch.no_grad():
+        mix.scores.copy_(torch.tensor([1.0, 2.0, 4.0]).log())
+    found = layer_weights(mix)
+    assert {layer: weight.tolist() for layer, weight in found.items()} == {
+        0: pytest.approx([1 / 7]), 1: pytest.approx([2 / 7]), 2: pytest.approx([4 / 7]),
+    }  # fmt: skip
+    assert not any(weight.requires_grad for weight in found.values())
+    words = LaserElmo(LaserEncoder(7, 4, 3, num_layers=2))
+    with torch.no_grad():
+        words.mix.scores.copy_(torch.tensor([1.0, 3.0]).log())
+    assert {layer: weight.item() for layer, weight in layer_weights(words).items()} == pytest.approx({1: 0.25, 2: 0.75})
+
+
+@pytest.mark.parametrize("weighting", ["sigmoid", "literal"])
+@pytest.mark.parametrize(
+    "mask", [None, torch.tensor([[True, True, False, True, True], [True, False, False, False, True]])]
+)
+def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
+    """``H_1 * w + H_last * (1 - w)`` at the valid positions is what the module gives in evaluation mode."""
+    states = [torch.randn(2, 5, 8) for _ in range(4)]
+    fusion = DLFA(8, lower_layer=1, weighting=weighting).train()
+    before = {name: value.clone() for name, value in fusion.state_dict().items()}
+    found = layer_weights(fusion, states, mask)
+    assert list(found) == [1, 3]
+    assert fusion.training
+    assert all(torch.equal(value, before[name]) for name, value in fusion.state_dict().items())
+    valid = torch.ones(2, 5, dtype=torch.bool) if mask is None else mask
+    parts = [(states[layer][valid].flatten() * weight) for layer, weight in found.items()]
+    torch.testing.assert_close(sum(parts), fusion.eval()(states, mask)[valid].flatten())
+    if mask is not None:  # what padding holds does not count
+        noisy = [torch.where(mask[..., None], state, torch.nan) for state in states]
+        torch.testing.assert_close(layer_weights(fusion, noisy, mask), found)
+
+
+def test_weights_that_are_constant() -> None:
+    states = [torch.zeros(1, 2, 8) for _ in range(4)]
+    assert layer_weights(LastLayer(), states) == {3: 1.0}
+    assert layer_weights(LayerAverage(), states) == {0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}
+    assert layer_weights(LayerAverage([-1, 1, 3, 0]), states) == {0: 0.25, 1: 0.25, 3: 0.5}
+    control = layer_weights(DLFA(8, lower_layer=-1), states)
+    assert list(control) == [3]
+    assert control[3].tolist() == [1.0] * 16
+
+
+def test_bad_weights() -> None:
+    states = [torch.zeros(1, 2, 8) for _ in range(4)]
+    with pytest.raises(TypeError, match=r"^fusion must be a layer fusion whose layers have weights, got Linear$"):
+        layer_weights(nn.Linear(2, 2))
+    for fusion in (DLFA(8, lower_layer=1), LayerAverage(), LastLayer()):
+        with pytest.raises(ValueError, match=rf"^hidden_states must be given for {type(fusion).__name__}, got None$"):
+            layer_weights(fusion)
+    with pytest.raises(ValueError, match=r"^layers must be a layer of the 4 hidden states, got 4$"):
+        layer_weights(LayerAverage([4]), states)
+    with pytest.raises(ValueError, match=r"^lower_layer must be a layer of the 4 hidden states, got 9$"):
+        layer_weights(DLFA(8, lower_layer=9), states)
+    with pytest.raises(ValueError, match=r"^mask must have shape \(1, 2\), got \(1, 3\)$"):
+        layer_weights(DLFA(8, lower_layer=1), states, torch.ones(1, 3, dtype=torch.bool))

@@ -14,7 +14,6 @@ from polyembed.analysis import (
     cloud_distances,
     gain_correlation,
     parallel_cosine,
-    plot_clouds,
     project,
     representations,
 )
@@ -237,32 +236,8 @@ def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "umap", stub)
     one, other = torch.randn(3, 5), torch.randn(2, 5)
     found = project([one, other], "umap", seed=7)
-    assert given == [{"n_components": 2, "random_state": 7}]
+    assert given == [{"n_components": 2, "n_neighbors": 4, "random_state": 7, "n_jobs": 1}]
     torch.testing.assert_close(found[1], other[:, :2])
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"):
         project([one], "umap")
-
-
-def test_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    clouds = {"en": torch.randn(5, 7), "qu": torch.randn(3, 7)}
-    axes = plot_clouds({"before": clouds, "after": clouds})
-    for ax in axes:
-        assert [text.get_text() for text in ax.get_legend().get_texts()] == ["en", "qu"]
-        assert [len(points.get_offsets()) for points in ax.collections] == [5, 3]
-    assert [ax.get_title() for ax in axes] == ["before", "after"]
-    own = [plt.figure().gca()]
-    assert plot_clouds({"before": clouds}, axes=own) is own
-    with pytest.raises(ValueError, match=r"^axes must be one for each of 2 pictures, got 1$"):
-        plot_clouds({"before": clouds, "after": clouds}, axes=own)
-    with pytest.raises(ValueError, match=r"^pictures must hold at least one, got none$"):
-        plot_clouds({})
-    plt.close("all")
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"^plot_clouds must find the package .* pip install matplotlib$"):
-        plot_clouds({"before": clouds})

@@ -1,6 +1,6 @@
-"""Looking at results: whether differences are sure, which labels are taken for which, where languages lie."""
+"""Looking at results: whether differences are sure, which labels are taken for which, where languages lie; pictures."""
 
-from polyembed.analysis.confusion import bio_confusion, plot_confusion
+from polyembed.analysis.confusion import bio_confusion
 from polyembed.analysis.efficiency import (
     EfficiencyReport,
     Memory,
@@ -8,16 +8,23 @@ from polyembed.analysis.efficiency import (
     Speed,
     Subject,
     efficiency_report,
-    plot_efficiency,
 )
-from polyembed.analysis.layers import plot_layers, rank_layers
+from polyembed.analysis.layers import layer_weights, rank_layers
+from polyembed.analysis.plots import (
+    plot_clouds,
+    plot_confusion,
+    plot_efficiency,
+    plot_layer_weights,
+    plot_layers,
+    plot_representations,
+    plot_source_attention,
+)
 from polyembed.analysis.representations import (
     CloudDistances,
     Correlation,
     cloud_distances,
     gain_correlation,
     parallel_cosine,
-    plot_clouds,
     project,
     representations,
 )
@@ -46,12 +53,16 @@ __all__ = [
     "cloud_distances",
     "efficiency_report",
     "gain_correlation",
+    "layer_weights",
     "paired_bootstrap",
     "parallel_cosine",
     "plot_clouds",
     "plot_confusion",
     "plot_efficiency",
+    "plot_layer_weights",
     "plot_layers",
+    "plot_representations",
+    "plot_source_attention",
     "project",
     "rank_layers",
     "representations",

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from polyembed._checks import import_optional, must
+from polyembed._checks import must
 from polyembed.analysis._labels import check_labels
 from polyembed.metrics import Labels
 from polyembed.tables import Table
@@ -53,46 +53,6 @@ def bio_confusion(gold: Labels, predicted: Labels, *, normalize: bool = False) -
         shares = [count / total if total else 0.0 for count in counts]
         rows.append((label, *(shares if normalize else counts)))
     return Table(("gold", *BIO), rows)
-
-
-def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) -> Any:
-    """Draw a confusion table: a square a pair of labels, darker the larger its share of its row.
-
-    Args:
-        table: What `bio_confusion` gives, counts or shares.
-        ax: The matplotlib axes to draw on; new ones if None.
-        title: For example the system's name.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-
-    Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> ax = plot_confusion(bio_confusion([["B-PER", "O"]], [["O", "O"]]), title="MUSE")
-        >>> [text.get_text() for text in ax.texts][:3]
-        ['0', '0', '1']
-    """
-    if ax is None:
-        ax = import_optional("matplotlib.pyplot", pip="matplotlib", feature="plot_confusion").subplots()[1]
-    labels = [str(row[0]) for row in table.rows]
-    values = [list(row[1:]) for row in table.rows]
-    totals = [sum(row) or 1 for row in values]
-    shares = [[value / total for value in row] for row, total in zip(values, totals, strict=True)]
-    ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    for y, row in enumerate(values):
-        for x, value in enumerate(row):
-            text = f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
-            ax.text(x, y, text, ha="center", va="center", color="white" if shares[y][x] > 0.5 else "black")
-    ax.set_xticks(range(len(table.columns) - 1), table.columns[1:])
-    ax.set_yticks(range(len(labels)), labels)
-    ax.set_xlabel("predicted")
-    ax.set_ylabel(table.columns[0])
-    if title is not None:
-        ax.set_title(title)
-    return ax
 
 
 def _trim(label: str) -> str:

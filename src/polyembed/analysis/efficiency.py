@@ -14,14 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from polyembed._checks import check_choice, check_device, check_positive, class_name, import_optional, must, require
+from polyembed._checks import check_choice, check_device, check_positive, class_name, must, require
 from polyembed._pretrained import PretrainedModule
 from polyembed.tables import Table
 from polyembed.tagging.tagger import SequenceTagger
 from polyembed.text.pieces import Pieces
 
 MB = 2**20
-PICTURES = ("speed", "memory", "score")
 
 
 class Subject(NamedTuple):
@@ -237,65 +236,6 @@ def efficiency_report(
     sizes = {name: _size(subject.module, disk=disk) for name, subject in subjects.items()}
     threads = torch.get_num_threads()
     return EfficiencyReport(sizes, speeds, memories, out_of_memory, tuple(lengths), batch_size, machine, threads)
-
-
-def plot_efficiency(
-    report: EfficiencyReport,
-    picture: Literal["speed", "memory", "score"] = "speed",
-    *,
-    scores: Mapping[str, float] | None = None,
-    ax: Any = None,
-) -> Any:
-    """Draw one of the paper's three pictures: score against parameters, speed or memory against length.
-
-    Args:
-        report: What `efficiency_report` gives.
-        picture: ``"speed"`` (Winata 2021, figure 3), ``"memory"`` (table 7) or ``"score"`` (figure 2).
-        scores: Model -> its score, for ``"score"``; models without one are left out.
-        ax: The matplotlib axes to draw on; new ones if None.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: Another picture, or scores that are missing or of unknown models.
-        ImportError: If matplotlib is not installed.
-
-    Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> speed = {16: Speed(100.0, 90.0, 110.0, 1600.0, 9, None)}
-        >>> sizes, ends = {"HME": Size(10, 5, 1.0, None)}, {"HME": set()}
-        >>> report = EfficiencyReport(sizes, {"HME": speed}, {"HME": {}}, ends, (16,), 1, "cpu", 1)
-        >>> plot_efficiency(report).get_ylabel()
-        'sentences a second'
-    """
-    check_choice("picture", picture, PICTURES)
-    if picture == "score":
-        require(bool(scores), "scores", "be given for the picture 'score'", scores)
-        odd = sorted(set(scores or ()) - set(report.sizes))
-        require(not odd, "scores", f"be of the models {', '.join(report.sizes)}", odd)
-    if ax is None:
-        ax = import_optional("matplotlib.pyplot", pip="matplotlib", feature="plot_efficiency").subplots()[1]
-    if picture == "score":
-        for name, score in (scores or {}).items():
-            size = report.sizes[name]
-            ax.scatter([size.trainable + size.frozen], [score])
-            ax.annotate(name, (size.trainable + size.frozen, score), textcoords="offset points", xytext=(4, 4))
-        ax.set_xscale("log")
-        ax.set_xlabel("parameters")
-        ax.set_ylabel("score")
-        return ax
-    for name in report.sizes:
-        found: Mapping[int, Speed | Memory] = (report.speeds if picture == "speed" else report.memories)[name]
-        values = {k: v.sentences if isinstance(v, Speed) else v.forward for k, v in found.items()}
-        kept = {length: value for length, value in values.items() if value is not None}
-        ax.plot(list(kept), list(kept.values()), marker="o", label=name)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    ax.set_xlabel("length")
-    ax.set_ylabel("sentences a second" if picture == "speed" else "activation memory, MB")
-    ax.legend()
-    return ax
 
 
 def _subject(name: str, model: SequenceTagger | Subject, pieces_per_word: float, seed: int) -> Subject:

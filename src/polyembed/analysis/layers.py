@@ -1,14 +1,17 @@
-"""Which layers of an encoder carry over to other languages: by sentences and their translations, and in a picture."""
+"""Which layers of an encoder carry over to other languages, and how much each counts in a layer fusion."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import cycle
-from typing import Any, Literal
+from typing import Literal
 
-from torch import nn
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
-from polyembed._checks import import_optional, require
-from polyembed.analysis.representations import Batch, parallel_cosine
-from polyembed.tables import Table, mean_and_deviation
+from polyembed._checks import class_name, must, require
+from polyembed.analysis.representations import Batch, parallel_cosine, reading
+from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, ScalarMix
+from polyembed.encoders.laser_words import LaserElmo
+from polyembed.tables import Table
 
 
 def rank_layers(
@@ -71,53 +74,63 @@ def rank_layers(
     return Table(("layer", "average", "cosine", *differences), rows, 4)
 
 
-def plot_layers(
-    scores: Mapping[str, Mapping[int | str, float | Sequence[float]]], *, ax: Any = None, ylabel: str = "score"
-) -> Any:
-    """Draw scores against layers, a line for each name.
+def layer_weights(
+    fusion: nn.Module,
+    hidden_states: Sequence[Float[Tensor, "batch seq hidden"]] | None = None,
+    mask: Bool[Tensor, "batch seq"] | None = None,
+) -> dict[int, Float[Tensor, " weight"]]:
+    """Tell how much each layer counts: ``L = gamma * sum_l w_l H_l``.
+
+    `ScalarMix` has ``w = softmax(s)``, and so has `LaserElmo`, of which the embeddings are no layer. `DLFA` weighs the
+    lower layer by ``w = AIF.weight((L_1 + L_2) / 2)`` and the last by ``1 - w`` (Chen & Guo 2022, equation 4): a weight
+    for each number at each valid position, which depends on what it reads. `LayerAverage` and `LastLayer` are constant.
 
     Args:
-        scores: Name -> layer -> a number, or one number a seed (their mean is drawn, and a band of one standard
-            deviation), as the ``scores`` of a `SweepResult`. What has a name in the place of a layer is a broken line.
-        ax: The matplotlib axes to draw on; new ones if None.
-        ylabel: What is drawn.
+        fusion: A `ScalarMix`, `LaserElmo`, `DLFA`, `LayerAverage` or `LastLayer`.
+        hidden_states: The embeddings, then the output of each layer; not needed by the first two.
+        mask: True = valid; None = all valid.
 
     Returns:
-        The axes.
+        Layer (0 = embeddings) -> its weights: one, or for `DLFA` one a valid position and dimension.
 
     Raises:
-        ValueError: No name, or one without a layer.
-        ImportError: If matplotlib is not installed.
+        TypeError: Another module.
+        ValueError: No hidden states where they are needed, or of other shapes.
 
     Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> ax = plot_layers({"de": {"last layer": 0.61, 1: [0.58, 0.62], 2: [0.62, 0.64]}})
-        >>> ax.get_xlabel(), ax.lines[0].get_label(), [round(float(y), 2) for y in ax.lines[0].get_ydata()]
-        ('lower layer', 'de', [0.6, 0.63])
+        >>> layer_weights(ScalarMix(2))
+        {0: tensor([0.5000]), 1: tensor([0.5000])}
+        >>> states = [torch.zeros(1, 3, 8) for _ in range(5)]
+        >>> {layer: weights.shape for layer, weights in layer_weights(DLFA(8, lower_layer=2), states).items()}
+        {2: torch.Size([24]), 4: torch.Size([24])}
+
+    Deviations: none.
     """
-    require(len(scores) > 0, "scores", "hold at least one name", "none")
-    if ax is None:
-        ax = import_optional("matplotlib.pyplot", pip="matplotlib", feature="plot_layers").subplots()[1]
-    ticks: set[int] = set()
-    for name, part in scores.items():
-        drawn = {layer: mean_and_deviation(_numbers(value)) for layer, value in part.items()}
-        layers = sorted(layer for layer in drawn if not isinstance(layer, str))
-        require(len(layers) > 0, f"scores[{name!r}]", "hold at least one layer", "none")
-        means = [drawn[layer].mean for layer in layers]
-        widths = [drawn[layer].deviation or 0.0 for layer in layers]
-        (line,) = ax.plot(layers, means, marker="o", label=name)
-        low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
-        ax.fill_between(layers, low, high, color=line.get_color(), alpha=0.15)
-        others = [layer for layer in drawn if isinstance(layer, str)]
-        for other, style in zip(others, cycle(("--", ":", "-.")), strict=False):
-            ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=style, label=f"{name}, {other}")
-        ticks.update(layers)
-    ax.set_xticks(sorted(ticks))
-    ax.set_xlabel("lower layer")
-    ax.set_ylabel(ylabel)
-    ax.legend()
-    return ax
+    if isinstance(fusion, LaserElmo):
+        return dict(enumerate(fusion.mix.weights.detach()[:, None], start=1))
+    if isinstance(fusion, ScalarMix):
+        return dict(enumerate(fusion.weights.detach()[:, None]))
+    if not isinstance(fusion, DLFA | LayerAverage | LastLayer):
+        raise TypeError(must("fusion", "be a layer fusion whose layers have weights", class_name(fusion)))
+    require(bool(hidden_states), "hidden_states", f"be given for {class_name(fusion)}", hidden_states)
+    assert hidden_states is not None
+    last = len(hidden_states) - 1
+    if isinstance(fusion, DLFA):
+        return _dlfa_weights(fusion, hidden_states, mask)
+    numbers = [last] if isinstance(fusion, LastLayer) else fusion.layers
+    numbers = list(range(last + 1)) if numbers is None else numbers
+    fusion.chosen(hidden_states)  # refuses layers that are not there
+    found = [layer % (last + 1) for layer in numbers]
+    return {layer: torch.tensor([found.count(layer) / len(found)]) for layer in sorted(set(found))}
 
 
-def _numbers(value: float | Sequence[float]) -> Sequence[float]:
-    return value if isinstance(value, Sequence) else [value]
+def _dlfa_weights(fusion: DLFA, hidden_states: Sequence[Tensor], mask: Tensor | None) -> dict[int, Tensor]:
+    last = len(hidden_states) - 1
+    lower, top = fusion.chosen(hidden_states)
+    mean = (lower + top) / 2
+    with reading(fusion):
+        w = fusion.aif.weight(mean, mask)
+        w = w if fusion.weighting == "sigmoid" else mean * w
+    w = (w if mask is None else w[mask]).flatten()
+    layer = fusion.lower_layer % (last + 1)
+    return {last: torch.ones_like(w)} if layer == last else {layer: w, last: 1 - w}

@@ -100,7 +100,7 @@ def representations(
         seen.append(states)
         return states
 
-    with _reading(model):
+    with reading(model):
         for batch in batches:
             seen.clear()
             with transformed_output(module, watch):
@@ -185,7 +185,7 @@ def parallel_cosine(
     check_choice("pooling", pooling, ("mean", "cls"))
     totals: list[float] = []
     rows = 0
-    with _reading(model):
+    with reading(model):
         for one, other in zip_longest(source, target):
             missing = "source" if one is None else "target"
             require(one is not None and other is not None, missing, "hold a batch for each of the other's", "fewer")
@@ -261,7 +261,9 @@ def project(
     require(bool(points.isfinite().all()), "clouds", "be finite", "NaN or infinity")
     if method == "umap":
         umap = import_optional("umap", pip="umap-learn", feature="UMAP")
-        flat = torch.from_numpy(np.asarray(umap.UMAP(n_components=2, random_state=seed).fit_transform(points.numpy())))
+        near = max(2, min(15, len(points) - 1))  # 15 is its default
+        reducer = umap.UMAP(n_components=2, n_neighbors=near, random_state=seed, n_jobs=1)  # a seed means one job
+        flat = torch.from_numpy(np.asarray(reducer.fit_transform(points.numpy())))
     else:
         points = points - points.mean(0)
         axes = torch.linalg.eigh(points.T @ points).eigenvectors[:, -2:].flip(1)  # in rising order of variance
@@ -270,50 +272,8 @@ def project(
     return list(torch.split(flat, [len(cloud) for cloud in clouds]))
 
 
-def plot_clouds(
-    pictures: Mapping[str, Mapping[str, Tensor]],
-    method: Literal["pca", "umap"] = "pca",
-    *,
-    seed: int = 0,
-    axes: Any = None,
-) -> Any:
-    """Draw clouds of points side by side, such as source and target before and after (Xia 2021, figures 1 and 3).
-
-    Args:
-        pictures: From a picture's title to its clouds by name; each picture has a plane of its own.
-        method: See `project`.
-        seed: Of UMAP.
-        axes: As many matplotlib axes; a new figure if None.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: No picture, or axes that are not as many.
-        ImportError: If matplotlib, or umap-learn, is not installed.
-
-    Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> source, target = torch.randn(5, 7), torch.randn(3, 7)
-        >>> axes = plot_clouds({"before": {"en": source, "qu": target}, "after": {"en": target, "qu": target}})
-        >>> [ax.get_title() for ax in axes]
-        ['before', 'after']
-    """
-    require(len(pictures) > 0, "pictures", "hold at least one", "none")
-    if axes is None:
-        pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature="plot_clouds")
-        axes = pyplot.subplots(1, len(pictures), figsize=(4 * len(pictures), 4), squeeze=False)[1][0]
-    require(len(axes) == len(pictures), "axes", f"be one for each of {len(pictures)} pictures", len(axes))
-    for ax, (title, clouds) in zip(axes, pictures.items(), strict=True):
-        for name, points in zip(clouds, project(list(clouds.values()), method, seed=seed), strict=True):
-            ax.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, alpha=0.5, label=name)
-        ax.set_title(title)
-        ax.legend()
-    return axes
-
-
 @contextmanager
-def _reading(model: nn.Module) -> Iterator[None]:
+def reading(model: nn.Module) -> Iterator[None]:
     """Run a model for its output alone; afterwards each of its modules is in the mode that it was in."""
     modes = {module: module.training for module in model.modules()}
     model.eval()

@@ -1,0 +1,89 @@
+"""The notebooks as files, and away from their folder; `make notebooks` runs every cell of them in a kernel."""
+
+import re
+from pathlib import Path
+
+import matplotlib
+import nbformat
+import pytest
+from matplotlib import pyplot as plt
+
+matplotlib.use("Agg")
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "examples" / "notebooks"
+NAMES = [
+    "1_meta_embeddings", "2_crf", "3_metaxl", "4_layer_fusion", "5_laser", "6_alignment", "7_efficiency"
+]  # fmt: skip
+
+
+def read(name: str) -> nbformat.NotebookNode:
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=nbformat.NO_CONVERT)
+
+
+def code(name: str) -> str:
+    return "\n\n".join(cell.source for cell in read(name).cells if cell.cell_type == "code")
+
+
+def test_all_of_them_are_here_and_in_the_documentation() -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
+    page = (ROOT / "docs" / "notebooks" / "index.md").read_text("utf-8")
+    for name in NAMES:
+        assert f"]({name}.ipynb)" in page
+        assert f"\n{name}\n" in page
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_are_valid_and_stripped(name: str) -> None:
+    book = read(name)
+    assert (book.nbformat, book.nbformat_minor) == (4, 5)
+    nbformat.validate(book)
+    ids = [cell.id for cell in book.cells]
+    assert len(set(ids)) == len(ids)
+    for cell in book.cells:
+        assert not cell.metadata
+        if cell.cell_type == "code":
+            assert cell.outputs == []
+            assert cell.execution_count is None
+    assert set(book.metadata) == {"kernelspec", "language_info"}
+    assert set(book.metadata.language_info) == {"name"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_are_made_to_learn_from(name: str) -> None:
+    """A title and what it shows, a picture, short cells, something to try; an equation where there is mathematics."""
+    cells = read(name).cells
+    assert cells[0].cell_type == "markdown"
+    title, _, rest = cells[0].source.partition("\n\n")
+    assert re.fullmatch(r"# [^\n]+", title)
+    assert "This notebook" in rest or "Here it is" in rest
+    prose = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert "## Try\n\n- " in prose
+    assert name == "7_efficiency" or "$$" in prose
+    assert re.search(r"\bplot_\w+\(|plt\.subplots\(", code(name))
+    assert max(cell.source.count("\n") for cell in cells if cell.cell_type == "code") < 50
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_they_need_no_folder_and_no_network(name: str) -> None:
+    """Nothing is read or written beside them; what downloads stands in the prose alone."""
+    text = code(name)
+    assert "from_pretrained(" not in text.replace("Embedding.from_pretrained(", "")
+    assert "load_laser(" not in text
+    for path in re.findall(r"Path\(([^)]*)\)", text):
+        assert path in ("folder", "folder.name")
+    assert "open(" not in text
+    assert "__file__" not in text
+
+
+@pytest.mark.parametrize("name", ["6_alignment", "7_efficiency"])
+def test_it_runs_in_another_folder_and_leaves_nothing_there(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a script, and with warnings as errors; those that do not take long, one of which writes files."""
+    monkeypatch.chdir(tmp_path)
+    before = sorted(FOLDER.iterdir())
+    exec(compile(code(name), name, "exec"), {"__name__": "__main__"})
+    assert plt.get_fignums()
+    plt.close("all")
+    assert list(tmp_path.iterdir()) == []
+    assert sorted(FOLDER.iterdir()) == before
