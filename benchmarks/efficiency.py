@@ -103,6 +103,7 @@ class Study:
     def laser(self) -> pe.SequenceTagger:
         """Build LASER 1's shape under the tagger of its paper."""
         words = pe.LaserTop(pe.LaserEncoder(73_640))
+        words.max_length = 512  # an LSTM of this size reads a long sentence for minutes
         encoder = pe.TransformerSequenceEncoder(
             words.embedding_dim, hidden_size=300, num_layers=2, num_heads=2, feed_forward_size=300, norm_first=False
         )

@@ -1,6 +1,8 @@
 """What models cost: counted by hand, and the memory by a list of what each operation keeps."""
 
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -68,6 +70,25 @@ def test_memory_of_a_tagger_does_not_count_its_tables() -> None:
     report = efficiency_report({"small": static_tagger(5), "large": static_tagger(5000)}, lengths=[3], runs=1)
     small, large = (report.memories[name][3].forward for name in ("small", "large"))
     assert small < large < small + 2 * 4 * 3 * 5000 / 2**20  # the rows that were looked up, not the table
+
+
+def test_activations_are_let_go() -> None:
+    """A tensor that is kept as an output, as that of exp, does not keep itself alive."""
+    linear, kept = nn.Linear(2, 3), []
+
+    def forward(x):
+        y = linear(x).exp()
+        kept.append(weakref.ref(y))
+        return y.exp().sum()
+
+    gc.disable()
+    try:
+        subject = Subject(linear, lambda rows, length: torch.randn(rows, 2), forward, forward, loss=forward)
+        efficiency_report({"m": subject}, lengths=[4], runs=1)
+        assert kept
+        assert not any(reference() is not None for reference in kept)
+    finally:
+        gc.enable()
 
 
 def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
