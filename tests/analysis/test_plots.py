@@ -417,6 +417,17 @@ def test_lines_of_efficiency() -> None:
     assert plot_efficiency(REPORT, "memory").get_ylabel() == "activation memory, MB"
 
 
+def test_many_models_are_told_apart() -> None:
+    sizes = {f"m{i}": Size(i + 1, 0, 1.0, None) for i in range(15)}
+    speeds = {name: {16: Speed(9.0, 9.0, 9.0, 9.0, 1, None)} for name in sizes}
+    report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, {}, (16, 32), 1, "cpu", 1)
+    ax = plot_efficiency(report)
+    assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}) == 15
+    assert texts(ax.get_xticklabels()) == ["16", "32"]
+    ax.figure.canvas.draw()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1  # it hides no line
+
+
 def test_bad_efficiency() -> None:
     with pytest.raises(ValueError, match=r"^picture must be one of 'speed', 'memory', 'score', got 'pie'$"):
         plot_efficiency(REPORT, "pie")

@@ -21,6 +21,10 @@ from polyembed.tables import Table, mean_and_deviation
 PICTURES = ("speed", "memory", "score")
 
 
+MOST_NAMES_INSIDE = 8
+"""Of a picture's legend; where there are more, it stands beside the axes."""
+
+
 def plot_source_attention(
     weights: Float[Tensor, "source word"] | Float[Tensor, "source word weight"],
     words: Sequence[str],
@@ -360,13 +364,16 @@ def plot_efficiency(
         ax.set_ylabel("score")
         return ax
     handles = {}
-    for name in report.sizes:
+    for number, name in enumerate(report.sizes):
         found: Mapping[int, Speed | Memory] = (report.speeds if picture == "speed" else report.memories)[name]
         values = {k: v.sentences if isinstance(v, Speed) else v.forward for k, v in found.items()}
         kept = {length: value for length, value in values.items() if value is not None}
-        (handles[written[name]],) = ax.plot(list(kept), list(kept.values()), marker="o", label=written[name])
+        # ten colours, then the same with another marker and line
+        look = {"marker": "osD^v"[number // 10 % 5], "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+        (handles[written[name]],) = ax.plot(list(kept), list(kept.values()), label=written[name], **look)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
+    ax.set_xticks(report.lengths, list(map(str, report.lengths)))
     ax.set_xlabel("length")
     ax.set_ylabel("sentences a second" if picture == "speed" else "activation memory, MB")
     _add_legend(ax, handles, style)
@@ -402,7 +409,8 @@ def _draw_clouds(
 
 def _add_legend(ax: Any, handles: Mapping[str, Any], style: Mapping[str, Any]) -> None:
     """Name what was drawn; without the names at hand, matplotlib leaves out those that begin with an underscore."""
-    for text in ax.legend(list(handles.values()), list(handles)).get_texts():
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(handles) > MOST_NAMES_INSIDE else {}
+    for text in ax.legend(list(handles.values()), list(handles), **beside).get_texts():
         text.set(**style)
 
 
