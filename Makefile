@@ -41,7 +41,7 @@ dist: .venv/ready  ## a wheel and an sdist, checked: installed in an empty envir
 	cd build/installed && bin/python -P ../../tests/installed.py
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/run_all.py
+	$(BIN)/python benchmarks/run_all.py --size small --check
 
 clean:
 	rm -rf .venv .cache runs build dist

@@ -135,7 +135,7 @@ def main() -> None:
     for name in LOOPED:
         share = None if unit is None else 100 * ms[name] / unit
         rows.append((name, ms[name], ms[f"{name}, loop"] / ms[name], share))
-    note("loop over mean pooling", ms["mean, loop"] / ms["mean"])
+    note("loop over mean pooling", ms["mean, loop"] / ms["mean"], steady=False)
     columns = (f"pooling, {arguments.pooling_shape}", "ms", "times faster than the loop", "% of the encoder's step")
     print("\n" + Table(columns, rows, digits=2).to_markdown())
 

@@ -161,7 +161,6 @@ def main() -> None:
         print(json.dumps(figures))
         return
     import torch
-    from _ratios import note
 
     from polyembed.tables import Table
 
@@ -193,8 +192,7 @@ def main() -> None:
             (name, *(f"{value:.2f}" if "s" in key.split() else f"{value:.0f}" for key, value in figures.items()))
             for name, figures in steps.items()
         ]
-        print(Table(("what", *first), table).to_markdown() + "\n")
-        note("import polyembed beside torch, CPU ms", statistics.median(columns[1]))
+        print(Table(("what", *first), table).to_markdown())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """Benchmarks at small size: that they run, and that what they compare agrees; their figures are in docs/results.md."""
 
+import importlib
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +26,33 @@ def test_alignment() -> None:
     printed = run("alignment.py", "--words", 2000, "--runs", 1)
     assert "| nearest_csls " in printed
     assert "| three bare products " in printed
+
+
+def test_efficiency(tmp_path: Path) -> None:
+    sizes = ["--lengths", 8, 16, "--runs", 1, "--predict", 20, "--out", tmp_path, "--scores", "HME=100:0.5"]
+    printed = run("efficiency.py", "--models", "HME", "HME, baked", *sizes)
+    for name in ("HME", "HME, baked"):
+        assert len(re.findall(rf"^\| {name} +\|", printed, re.MULTILINE)) >= 5  # a row in each table
+    assert "| 10 % " in printed
+    assert {path.name for path in tmp_path.glob("*.png")} == {"speed.png", "memory.png", "score.png"}
+
+
+def test_run_all_compares_with_what_was_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    run_all = importlib.import_module("run_all")
+    found = run_all.Found({"a": 2.0, "b": 4.1, "c": 1.0, "quick": 99.0}, {"a", "b", "c"}, 1.0, True)
+    off = run_all.compare(found, {"a": 1.0, "b": 2.0, "quick": 1.0, "elsewhere": 5.0})
+    assert off == ["b: 4.1, recorded 2", "c: 1, nothing recorded"]
+    assert run_all.compare(found, {"a": 4.0, "b": 8.2, "c": 2.0}) == []
+    assert run_all.compare(found, {"a": 4.1, "b": 4.0, "c": 1.0}) == ["a: 2, recorded 4.1"]
+    path = tmp_path / "report.json"
+    printed = run("run_all.py", "--size", "small", "--only", "alignment.py", "--json", path)
+    report = json.loads(path.read_text("utf-8"))
+    ((name, value),) = report["ratios"].items()
+    assert f"{name}: " in printed
+    assert 0.5 < value < 10
+    assert report["machine"]["cores"] > 0
+    assert set(report["versions"]) == {"python", "torch", "transformers", "numpy"}
 
 
 def test_laser() -> None:
