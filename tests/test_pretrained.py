@@ -15,7 +15,7 @@ from toys import TAGS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
-from polyembed.vectors import BPEmbVectors, FastTextVectors
+from polyembed.vectors import BPEmbVectors, FastTextVectors, OrthogonalMapping
 
 CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
 UNSEEN = [["songs", "que", "me", "gustaron"], ["cuando"]]
@@ -187,6 +187,21 @@ def test_a_failed_save_leaves_the_old_folder_whole(tagger: pe.SequenceTagger, tm
         tagger.save_pretrained(tmp_path / "tagger")
     assert {path.name: path.read_bytes() for path in (tmp_path / "tagger").iterdir()} == before
     assert os.listdir(tmp_path) == ["tagger"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o007])
+def test_files_have_the_mode_of_others_made_here(umask: int, tmp_path: Path) -> None:
+    source = OrthogonalMapping(torch.eye(3))(ToyVectors(3))
+    tagger = build_tagger(source, ToyPieces(5))
+    before = os.umask(umask)
+    try:
+        for _ in range(2):  # anew, and over the old files
+            tagger.save_pretrained(tmp_path / "tagger", card="# A tagger")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "tagger").iterdir()}
+    names = ["README.md", "config.json", "lexicon.json", "mapping-0.safetensors", "model.safetensors"]
+    assert modes == dict.fromkeys(names, 0o666 & ~umask)
 
 
 def edit_config(folder: Path, **changes: object) -> None:

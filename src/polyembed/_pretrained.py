@@ -10,8 +10,10 @@ import operator
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -87,7 +89,8 @@ class PretrainedModule(Configurable, nn.Module):
             tied = tied_names(self)
             skip = {*left_out, *tied}
             state = {name: value.contiguous() for name, value in self.state_dict().items() if name not in skip}
-            save_file(state, Path(draft) / WEIGHTS_NAME, metadata={"format": "pt"})
+            with usual_mode(Path(draft) / WEIGHTS_NAME) as path:
+                save_file(state, path, metadata={"format": "pt"})
             config = {
                 "format_version": FORMAT_VERSION,
                 "polyembed_version": __version__,
@@ -280,6 +283,15 @@ class VectorFiles(Configurable):
             names[argument] = f"vectors-{number}-{re.sub(r'^vectors-[0-9]+-', '', path.name)}"  # saved again: same name
             shutil.copyfile(path, folder / names[argument])
         return names
+
+
+@contextmanager
+def usual_mode(path: Path) -> Iterator[Path]:
+    """Give a file the mode of others that are made here: safetensors makes its own for the owner alone."""
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    yield path
+    path.chmod(mode)
 
 
 def _find_class(name: str) -> type[Configurable]:
