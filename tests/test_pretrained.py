@@ -262,6 +262,10 @@ def test_only_files_of_the_folder_go(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "vectors-0-vectors-es.bin").exists()
 
 
+def table(rows: int) -> dict:
+    return {"class": "torch.nn.Embedding", "config": {"num_embeddings": rows, "embedding_dim": 8, "padding_idx": None}}
+
+
 def test_damaged_configurations(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
     tagger.save_pretrained(tmp_path / "tagger")
     config = json.loads((tmp_path / "tagger" / "config.json").read_text())
@@ -269,13 +273,26 @@ def test_damaged_configurations(tagger: pe.SequenceTagger, tmp_path: Path) -> No
         {"config": {**config["config"], "embedder": {"same_as": 99}}},
         {"config": {**config["config"], "embedder": 5}},
         {"config": {**config["config"], "lexicon": {"class": "Lexicon", "files": ["lexicon.json"]}}},
+        {"config": {**config["config"], "embedder": table(-1)}},
+        {"config": {**config["config"], "embedder": table(10**18)}},
         {"left_out": ["decoder.linear.weight"]},
+        {"left_out": None},
+        {"left_out": [["decoder.linear.weight"]]},
+        {"tied": None},
+        {"tied": {"decoder.linear.weight": "__class__"}},
+        {"tied": {"forward": "decoder.linear.weight"}},
+        {"tied": {"decoder.linear.weight": ["decoder.linear.bias"]}},
         {"format_version": True},
         {"format_version": -3},
     ):
         edit_config(tmp_path / "tagger", **{**config, **changes})
         with pytest.raises(ValueError, match=r"must"):
             pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
+    (tmp_path / "tagger" / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"config.json must be JSON, got maximum recursion depth"):
+        pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
+    tagger.save_pretrained(tmp_path / "tagger")
+    pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
 
 
 def test_another_class(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
