@@ -15,7 +15,7 @@ from toys import TAGS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
-from polyembed.vectors import BPEmbVectors, FastTextVectors
+from polyembed.vectors import BPEmbVectors, FastTextVectors, OrthogonalMapping
 
 CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
 UNSEEN = [["songs", "que", "me", "gustaron"], ["cuando"]]
@@ -189,6 +189,21 @@ def test_a_failed_save_leaves_the_old_folder_whole(tagger: pe.SequenceTagger, tm
     assert os.listdir(tmp_path) == ["tagger"]
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o007])
+def test_files_have_the_mode_of_others_made_here(umask: int, tmp_path: Path) -> None:
+    source = OrthogonalMapping(torch.eye(3))(ToyVectors(3))
+    tagger = build_tagger(source, ToyPieces(5))
+    before = os.umask(umask)
+    try:
+        for _ in range(2):  # anew, and over the old files
+            tagger.save_pretrained(tmp_path / "tagger", card="# A tagger")
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "tagger").iterdir()}
+    names = ["README.md", "config.json", "lexicon.json", "mapping-0.safetensors", "model.safetensors"]
+    assert modes == dict.fromkeys(names, 0o666 & ~umask)
+
+
 def edit_config(folder: Path, **changes: object) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
@@ -247,6 +262,10 @@ def test_only_files_of_the_folder_go(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "vectors-0-vectors-es.bin").exists()
 
 
+def table(rows: int) -> dict:
+    return {"class": "torch.nn.Embedding", "config": {"num_embeddings": rows, "embedding_dim": 8, "padding_idx": None}}
+
+
 def test_damaged_configurations(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
     tagger.save_pretrained(tmp_path / "tagger")
     config = json.loads((tmp_path / "tagger" / "config.json").read_text())
@@ -254,13 +273,26 @@ def test_damaged_configurations(tagger: pe.SequenceTagger, tmp_path: Path) -> No
         {"config": {**config["config"], "embedder": {"same_as": 99}}},
         {"config": {**config["config"], "embedder": 5}},
         {"config": {**config["config"], "lexicon": {"class": "Lexicon", "files": ["lexicon.json"]}}},
+        {"config": {**config["config"], "embedder": table(-1)}},
+        {"config": {**config["config"], "embedder": table(10**18)}},
         {"left_out": ["decoder.linear.weight"]},
+        {"left_out": None},
+        {"left_out": [["decoder.linear.weight"]]},
+        {"tied": None},
+        {"tied": {"decoder.linear.weight": "__class__"}},
+        {"tied": {"forward": "decoder.linear.weight"}},
+        {"tied": {"decoder.linear.weight": ["decoder.linear.bias"]}},
         {"format_version": True},
         {"format_version": -3},
     ):
         edit_config(tmp_path / "tagger", **{**config, **changes})
         with pytest.raises(ValueError, match=r"must"):
             pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
+    (tmp_path / "tagger" / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"config.json must be JSON, got maximum recursion depth"):
+        pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
+    tagger.save_pretrained(tmp_path / "tagger")
+    pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
 
 
 def test_another_class(tagger: pe.SequenceTagger, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import operator
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -87,7 +89,8 @@ class PretrainedModule(Configurable, nn.Module):
             tied = tied_names(self)
             skip = {*left_out, *tied}
             state = {name: value.contiguous() for name, value in self.state_dict().items() if name not in skip}
-            save_file(state, Path(draft) / WEIGHTS_NAME, metadata={"format": "pt"})
+            with usual_mode(Path(draft) / WEIGHTS_NAME) as path:
+                save_file(state, path, metadata={"format": "pt"})
             config = {
                 "format_version": FORMAT_VERSION,
                 "polyembed_version": __version__,
@@ -226,7 +229,7 @@ class _Reader:
         """Build the whole tree; whatever a damaged configuration does to a constructor names the file."""
         try:
             return self.decode(tree)
-        except (TypeError, KeyError, AttributeError, IndexError) as error:
+        except (TypeError, KeyError, AttributeError, IndexError, RuntimeError) as error:  # of sizes, torch's own
             rule = "describe a module that this version can build"
             got = f"{class_name(error)}: {error}"
             raise ValueError(must(str(self.folder / CONFIG_NAME), rule, got)) from error
@@ -282,6 +285,15 @@ class VectorFiles(Configurable):
         return names
 
 
+@contextmanager
+def usual_mode(path: Path) -> Iterator[Path]:
+    """Give a file the mode of others that are made here: safetensors makes its own for the owner alone."""
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    yield path
+    path.chmod(mode)
+
+
 def _find_class(name: str) -> type[Configurable]:
     def descendants(cls: type[Configurable]) -> Iterator[type[Configurable]]:
         for child in cls.__subclasses__():
@@ -315,8 +327,16 @@ def _detachable_names(module: nn.Module) -> set[str]:
 def tied_names(module: nn.Module) -> dict[str, str]:
     """Map every state entry but the first of a parameter or buffer that stands in several places to the first."""
     first: dict[int, str] = {}
-    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    return {name: first[id(tensor)] for name, tensor in named if first.setdefault(id(tensor), name) != name}
+    return {name: first[id(tensor)] for name, tensor in _tensors(module) if first.setdefault(id(tensor), name) != name}
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """List parameters and buffers, in each place where they stand."""
+    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+
+
+def _are_names(values: object, known: set[str]) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) and value in known for value in values)
 
 
 def _tie(module: nn.Module, tied: dict[str, str]) -> None:
@@ -349,7 +369,7 @@ def _files_of(folder: Path) -> set[str]:
 
     try:
         config = json.loads((folder / CONFIG_NAME).read_text("utf-8", "surrogatepass"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return set()
     return {name for name in names(config) if isinstance(name, str) and Path(name).name == name}
 
@@ -378,7 +398,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = check_file(folder / CONFIG_NAME, name="folder")
     try:
         config: dict[str, Any] = json.loads(path.read_text("utf-8", "surrogatepass"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(must(str(path), "be JSON", error)) from error
     kind = config.get("model_type") if isinstance(config, dict) else None
     found = "none" if kind is None else f"a model of transformers ({kind!r}; PretrainedWordEncoder takes it)"
@@ -404,10 +424,12 @@ def _load_weights(module: nn.Module, path: Path, config: dict[str, Any]) -> None
         state: dict[str, Tensor] = load_file(path)
     except (SafetensorError, ValueError) as error:
         raise ValueError(must(str(path), "be an intact safetensors file", error)) from error
-    tied: dict[str, str] = config.get("tied", {})
-    left_out = set(config.get("left_out", []))
-    rule = "leave out source tables only"
-    require(left_out <= _detachable_names(module), str(path.with_name(CONFIG_NAME)), rule, sorted(left_out))
+    tied, left_out = config.get("tied", {}), config.get("left_out", [])
+    where = str(path.with_name(CONFIG_NAME))
+    require(_are_names(left_out, _detachable_names(module)), where, "leave out source tables only", left_out)
+    named = {name for name, _ in _tensors(module)}
+    good = isinstance(tied, dict) and _are_names([*tied, *tied.values()], named)
+    require(good, where, "tie tensors of the module", tied)
     absent = {*left_out, *tied}
     try:
         result = module.load_state_dict(state, strict=False, assign=True)

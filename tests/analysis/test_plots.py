@@ -147,6 +147,25 @@ def test_words_without_glyphs_are_noted_and_no_box_is_drawn(monkeypatch: pytest.
         assert name not in shown
 
 
+def test_names_that_are_written_alike_stay_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    names = ["नहीं", "nahin"]
+    sizes, speeds = dict.fromkeys(names, SIZES["HME"]), dict.fromkeys(names, SPEEDS["HME"])
+    report = EfficiencyReport(sizes, speeds, {name: {} for name in names}, {}, (16, 32), 1, "cpu", 1)
+    plots = [
+        lambda: plot_layer_weights({name: {0: 1.0} for name in names}),
+        lambda: plot_layers({name: {1: 0.5} for name in names}),
+        lambda: plot_representations(dict(zip(names, CLOUDS.values(), strict=True))),
+        lambda: plot_efficiency(report),
+    ]
+    for plot in plots:
+        with pytest.warns(UserWarning, match="no installed font has glyphs of DEVANAGARI"):
+            legend = plot().get_legend()
+        assert texts(legend.get_texts()) == ["nahin", "nahin"]
+        assert len(legend.legend_handles) == 2
+
+
 @pytest.mark.parametrize("name", ["$a$ $", "_", "مرحبا", "مرحبا $x_"])
 def test_names_are_written_as_they_are(name: str) -> None:
     """Dollars make no formula, an underscore hides nothing, Arabic has its glyphs."""
@@ -426,6 +445,12 @@ def test_many_models_are_told_apart() -> None:
     assert texts(ax.get_xticklabels()) == ["16", "32"]
     ax.figure.canvas.draw()
     assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1  # it hides no line
+
+
+def test_nothing_measured_is_an_empty_picture() -> None:
+    ax = plot_efficiency(REPORT, "memory")
+    ax.figure.canvas.draw()
+    assert texts(ax.get_legend().get_texts()) == ["HME", "BERT"]
 
 
 def test_bad_efficiency() -> None:

@@ -124,13 +124,13 @@ def plot_layer_weights(
         ax = _new_axes("plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5)
     written, style = legible([*drawn, ylabel])
     width = 0.8 / len(drawn)
-    handles = {}
+    handles = []
     for number, (name, part) in enumerate(drawn.items()):
         places = [layer + (number - (len(drawn) - 1) / 2) * width for layer in part]
         means = [float(numbers.mean()) for numbers in part.values()]
         spreads = [float(numbers.std()) if len(numbers) > 1 else 0.0 for numbers in part.values()]
         lines = {"yerr": spreads, "capsize": 2.0} if any(spreads) else {}
-        handles[written[name]] = ax.bar(places, means, width, label=written[name], **lines)
+        handles.append(ax.bar(places, means, width, label=written[name], **lines))
     ax.set_xticks(layers)
     ax.set_xlabel("layer (0 = embeddings)")
     ax.set_ylabel(written[ylabel], **style)
@@ -170,20 +170,20 @@ def plot_layers(
     ax = _new_axes("plot_layers") if ax is None else ax
     written, style = legible([*scores, *others, ylabel])
     ticks: set[int] = set()
-    handles = {}
+    handles = []
     for name, part in scores.items():
         drawn = {layer: mean_and_deviation(_numbers(value)) for layer, value in part.items()}
         layers = sorted(layer for layer in drawn if not isinstance(layer, str))
         means = [drawn[layer].mean for layer in layers]
         widths = [drawn[layer].deviation or 0.0 for layer in layers]
         (line,) = ax.plot(layers, means, marker="o", label=written[name])
-        handles[written[name]] = line
+        handles.append(line)
         low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
         ax.fill_between(layers, low, high, color=line.get_color(), alpha=0.15)
         beside = [layer for layer in drawn if isinstance(layer, str)]
         for other, dashes in zip(beside, cycle(("--", ":", "-.")), strict=False):
             label = written[f"{name}, {other}"]
-            handles[label] = ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=dashes, label=label)
+            handles.append(ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=dashes, label=label))
         ticks.update(layers)
     ax.set_xticks(sorted(ticks))
     ax.set_xlabel("lower layer")
@@ -363,16 +363,18 @@ def plot_efficiency(
         ax.set_xlabel("parameters")
         ax.set_ylabel("score")
         return ax
-    handles = {}
+    handles, positive = [], False
     for number, name in enumerate(report.sizes):
         found: Mapping[int, Speed | Memory] = (report.speeds if picture == "speed" else report.memories)[name]
         values = {k: v.sentences if isinstance(v, Speed) else v.forward for k, v in found.items()}
         kept = {length: value for length, value in values.items() if value is not None}
         # ten colours, then the same with another marker and line
         look = {"marker": "osD^v"[number // 10 % 5], "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
-        (handles[written[name]],) = ax.plot(list(kept), list(kept.values()), label=written[name], **look)
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
+        handles += ax.plot(list(kept), list(kept.values()), label=written[name], **look)
+        positive = positive or any(value > 0 for value in kept.values())
+    if positive:  # a logarithm has no place for zeros alone, or for nothing
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
     ax.set_xticks(report.lengths, list(map(str, report.lengths)))
     ax.set_xlabel("length")
     ax.set_ylabel("sentences a second" if picture == "speed" else "activation memory, MB")
@@ -397,9 +399,9 @@ def _new_axes(feature: str, width: float = 6.4, height: float = 4.8) -> Any:
 def _draw_clouds(
     ax: Any, names: Sequence[str], clouds: Sequence[Tensor], title: str | None, style: Mapping[str, Any]
 ) -> None:
-    handles = {}
+    handles = []
     for name, points in zip(names, clouds, strict=True):
-        handles[name] = ax.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, alpha=0.5, label=name)
+        handles.append(ax.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, alpha=0.5, label=name))
     ax.set_xticks([])
     ax.set_yticks([])
     if title is not None:
@@ -407,10 +409,10 @@ def _draw_clouds(
     _add_legend(ax, handles, style)
 
 
-def _add_legend(ax: Any, handles: Mapping[str, Any], style: Mapping[str, Any]) -> None:
+def _add_legend(ax: Any, handles: Sequence[Any], style: Mapping[str, Any]) -> None:
     """Name what was drawn; without the names at hand, matplotlib leaves out those that begin with an underscore."""
     beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(handles) > MOST_NAMES_INSIDE else {}
-    for text in ax.legend(list(handles.values()), list(handles), **beside).get_texts():
+    for text in ax.legend(handles, [handle.get_label() for handle in handles], **beside).get_texts():
         text.set(**style)
 
 

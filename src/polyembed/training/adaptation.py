@@ -31,6 +31,7 @@ from polyembed._checks import (
     must,
     require,
 )
+from polyembed._pretrained import usual_mode
 from polyembed.text.pieces import word_opener
 
 RECORD_NAME = "adaptation.json"
@@ -864,8 +865,8 @@ class _Record:
     def finish(self, model: nn.Module, result: AdaptationResult) -> None:
         from safetensors.torch import save_model
 
-        draft = self.folder / f"{WEIGHTS_NAME}.draft"
-        save_model(model, str(draft))
+        with usual_mode(self.folder / f"{WEIGHTS_NAME}.draft") as draft:
+            save_model(model, str(draft))
         draft.replace(self.folder / WEIGHTS_NAME)
         self.result = result
         self.save()

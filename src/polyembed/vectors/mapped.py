@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_last_dim, class_name, must, require
-from polyembed._pretrained import PretrainedModule, VectorFiles, repr_call
+from polyembed._pretrained import PretrainedModule, VectorFiles, repr_call, usual_mode
 from polyembed.vectors.protocol import Rows, WordVectors, check_words
 
 TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32, well below what a missed step leaves
@@ -212,7 +212,8 @@ class MappedVectors(VectorFiles):
         from safetensors.torch import save_file
 
         name = f"mapping-{sum(1 for _ in folder.glob('mapping-*'))}.safetensors"
-        save_file({"weight": self.mapping.weight.detach().cpu().contiguous()}, folder / name)
+        with usual_mode(folder / name) as path:
+            save_file({"weight": self.mapping.weight.detach().cpu().contiguous()}, path)
         return {"mapping_file": name}
 
     def get_config(self) -> dict[str, Any]:
