@@ -98,6 +98,34 @@ def test_gives_the_same_tags(model, folder) -> None:
     assert fast.predict([[], []]) == [[], []]
 
 
+def test_reads_what_can_be_read_only_once(model, folder) -> None:
+    fast, rows = open_tagger(folder), RAGGED[:5]
+    assert fast.predict((iter(words) for words in rows), batch_size=2) == known_only(model, rows)
+    for found, expected in zip(fast.encode(iter(words) for words in rows), fast.encode(rows), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("", r"^sentences must be lists of words, got the string ''$"),
+        ([["me"], ""], r"^sentences\[1\] must be a list of words, got the string ''$"),
+        ([["me"], None], r"^sentences\[1\] must be a list of words, got NoneType$"),
+        ([["me"], ["me", 3]], r"^sentences\[1\]\[1\] must be a string, got int$"),
+    ],
+)
+def test_what_is_no_list_of_words_is_refused(folder, sentences, message: str) -> None:
+    fast = open_tagger(folder)
+    for call in (fast.encode, fast.predict):
+        with pytest.raises(TypeError, match=message):
+            call(sentences)
+
+
+def test_negative_ids_are_refused(folder) -> None:
+    with pytest.raises(ValueError, match=r"^ids must be what encode gives, not negative, got -1$"):
+        open_tagger(folder).decode(np.array([[2, -1]]), np.ones((1, 2), bool))
+
+
 def test_gives_the_same_emissions_and_tags_on_masks_with_holes(model, folder) -> None:
     fast = open_tagger(folder)
     ids, whole = model.lexicon.encode(RAGGED)
@@ -119,7 +147,7 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
     np.testing.assert_array_equal(ids, expected.numpy())
     np.testing.assert_array_equal(mask, expected_mask.numpy())
     assert {1, *range(2, 2 + len(WORDS))} & set(expected[0].tolist()) > {1}
-    with pytest.raises(TypeError, match=r"^a sentence must be a list of words, got the string 'me'$"):
+    with pytest.raises(TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"):
         fast.predict(["me"])
     with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
         fast.predict(RAGGED, batch_size=0)

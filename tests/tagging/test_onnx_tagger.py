@@ -93,6 +93,16 @@ def test_sizes_of_none_and_one(shape: tuple[int, int]) -> None:
     assert found.tolist() == np.zeros(shape, int).tolist()
 
 
+@pytest.mark.parametrize("score", [math.nan, math.inf, 3e38])
+def test_equals_torch_on_scores_beyond_all_numbers(score: float) -> None:
+    """Nobody is warned of what is defined: warnings are errors here."""
+    mask = np.arange(4) < np.array([[1], [4], [2]])
+    for place in range(4):
+        arrays = [np.zeros(shape, np.float32) for shape in ((3, 4, 3), (3, 3), (3,), (3,))]
+        arrays[place][..., 1] = score
+        np.testing.assert_array_equal(viterbi(arrays[0], mask, *arrays[1:]), in_torch(arrays[0], mask, *arrays[1:]))
+
+
 def test_long_chains_keep_their_precision(random) -> None:
     """The best of each word is taken for 0, or the sums of a long chain would swallow what tags differ by."""
     shapes = (1, 2000, 5), (5, 5), (5,), (5,)

@@ -71,6 +71,44 @@ def test_closing_takes_unseen_words_out_again() -> None:
 
 
 @pytest.mark.usefixtures("small_buckets")
+@pytest.mark.parametrize("first", [0, 1])
+def test_streams_end_in_any_order(first: int) -> None:
+    """Of one tagger, and of two over one lexicon: what each says is what it says alone, and no word stays."""
+    one = build()
+    chars = pe.SpelledEmbedding.from_characters(one.lexicon, pe.CharCNN(one.lexicon.num_characters, 5))
+    other = pe.SequenceTagger(chars, TAGS, lexicon=one.lexicon)
+    texts = [[[f"{name}{i % 3}", "me"] for i in range(8)] for name in ("unheard", "of")]
+    texts[1][4:] = texts[0][4:]  # what one has learnt, too
+    for models in ((one, one), (one, other), (other, one)):
+        size = len(one.lexicon)
+        alone = [model.predict(part) for model, part in zip(models, texts, strict=True)]
+        streams = [model.predict_stream(part, batch_size=1) for model, part in zip(models, texts, strict=True)]
+        found = [[next(stream) for _ in range(3)] for stream in streams]
+        found[1 - first] += [next(streams[1 - first]) for _ in range(2)]
+        found[first] += streams[first]
+        assert models[0].predict(texts[0]) == alone[0]
+        found[1 - first] += streams[1 - first]
+        assert found == alone
+        assert len(one.lexicon) == size == one.embedder.num_embeddings == other.embedder.num_embeddings
+
+
+def test_a_dataset_that_has_items_alone_is_read() -> None:
+    class Items:
+        def __getitem__(self, i: int) -> list[str]:
+            return MANY[i]
+
+    assert build().predict(Items()) == build().predict(MANY)
+
+
+def test_arguments_are_checked_at_the_call() -> None:
+    for texts, found in ((None, "NoneType"), (3, "int")):
+        with pytest.raises(TypeError, match=rf"^texts must be lists of words, got {found}$"):
+            build().predict_stream(texts)
+    with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
+        build().predict_stream([], batch_size=0)
+
+
+@pytest.mark.usefixtures("small_buckets")
 def test_a_text_is_named_by_its_number_in_the_stream() -> None:
     tagger = build()
     size = len(tagger.lexicon)

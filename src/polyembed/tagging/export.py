@@ -167,12 +167,9 @@ def _check_tagger(tagger: SequenceTagger) -> SequenceTagger:
 def _learnt(tagger: SequenceTagger, words: Sequence[str]) -> Iterator[Lexicon]:
     """Let the tagger hold more words for a while."""
     assert tagger.lexicon is not None
-    vocabulary = Vocabulary(tagger.lexicon, [tagger.embedder])
-    try:
+    with Vocabulary(tagger.lexicon, [tagger.embedder]) as vocabulary:
         vocabulary.learn([words], len(words))
         yield tagger.lexicon
-    finally:
-        vocabulary.forget()
 
 
 def _export(graph: _Graph) -> torch.export.ExportedProgram:

@@ -9,7 +9,7 @@ import json
 import os
 import unicodedata
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,7 +85,7 @@ class OnnxTagger:
             inputs = {"ids": np.zeros((1, 1), np.int64), "mask": np.ones((1, 1), np.bool_)}
             self._scores = self._session.run(outputs[1:], inputs)
 
-    def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Ids, Mask]:
+    def encode(self, sentences: Iterable[Iterable[str]]) -> tuple[Ids, Mask]:
         """Turn words into ids, padded to the longest.
 
         Args:
@@ -95,11 +95,11 @@ class OnnxTagger:
             ``ids (batch, word)`` and ``mask (batch, word)``, True where a word stands.
 
         Raises:
-            TypeError: A sentence is a string instead of a list of words.
+            TypeError: A sentence is no list of strings.
         """
-        for words in sentences:
-            if isinstance(words, str):
-                raise TypeError(_must("a sentence", "be a list of words", f"the string {words!r}"))
+        return self._encode(_check_sentences(sentences))
+
+    def _encode(self, sentences: list[list[str]]) -> tuple[Ids, Mask]:
         width = max(map(len, sentences), default=0)
         lengths = np.array([len(words) for words in sentences], np.int64)
         mask = np.arange(width) < lengths[:, None]
@@ -130,6 +130,8 @@ class OnnxTagger:
             raise ValueError(_must("ids and mask", "have the same axes (batch, word)", f"{ids.shape}, {mask.shape}"))
         if not ids.size:
             return np.zeros((*ids.shape, len(self.tags)), np.float32)
+        if ids.min() < 0:  # to the runtime, places counted from the end
+            raise ValueError(_must("ids", "be what encode gives, not negative", ids.min()))
         found: Floats = self._session.run(["emissions"], {"ids": ids, "mask": mask})[0]
         return found
 
@@ -149,7 +151,7 @@ class OnnxTagger:
             return viterbi(emissions, mask, transitions, start, end)
         return np.where(mask, emissions.argmax(-1), IGNORE_INDEX)
 
-    def predict(self, sentences: Sequence[Sequence[str]], *, batch_size: int = 64) -> list[list[str]]:
+    def predict(self, sentences: Iterable[Iterable[str]], *, batch_size: int = 64) -> list[list[str]]:
         """Tag raw words.
 
         Args:
@@ -160,21 +162,22 @@ class OnnxTagger:
             One list of tag names a sentence, in the order given.
 
         Raises:
-            TypeError: A sentence is a string instead of a list of words.
+            TypeError: A sentence is no list of strings.
             ValueError: A sentence whose scores leave it no path.
         """
         if batch_size < 1:
             raise ValueError(_must("batch_size", "be a positive integer", batch_size))
-        found: list[list[str]] = [[] for _ in sentences]
-        order = sorted((i for i, words in enumerate(sentences) if len(words)), key=lambda i: len(sentences[i]))
+        rows = _check_sentences(sentences)
+        found: list[list[str]] = [[] for _ in rows]
+        order = sorted((i for i, words in enumerate(rows) if words), key=lambda i: len(rows[i]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            rows = self.decode(*self.encode([sentences[i] for i in batch])).tolist()
-            for i, row in zip(batch, rows, strict=True):
-                ids = row[: len(sentences[i])]
+            decoded = self.decode(*self._encode([rows[i] for i in batch])).tolist()
+            for i, row in zip(batch, decoded, strict=True):
+                ids = row[: len(rows[i])]
                 if IGNORE_INDEX in ids:
                     rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
-                    raise ValueError(_must(f"sentences[{i}]", rule, list(sentences[i])))
+                    raise ValueError(_must(f"sentences[{i}]", rule, rows[i]))
                 found[i] = [self.tags[tag] for tag in ids]
         return found
 
@@ -182,6 +185,7 @@ class OnnxTagger:
         return f"OnnxTagger({len(self.tags)} tags, {len(self._ids)} words)"
 
 
+@np.errstate(over="ignore", invalid="ignore")  # infinities and NaN mean what they do in PyTorch
 def viterbi(
     emissions: Floats, mask: Mask, transitions: Floats, start: Floats, end: Floats, *, ignore_index: int = IGNORE_INDEX
 ) -> Ids:
@@ -236,6 +240,23 @@ def mark_of(content: bytes) -> str:
 def _must(name: str, rule: str, value: object) -> str:
     """Word an error as the rest of the package does, without its imports."""
     return f"{name} must {rule}, got {value}"
+
+
+def _check_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Require lists of words, and give them: what can be read only once is read here."""
+    if isinstance(sentences, str):
+        raise TypeError(_must("sentences", "be lists of words", f"the string {sentences!r}"))
+    rows = []
+    for i, words in enumerate(sentences):
+        if isinstance(words, str):
+            raise TypeError(_must(f"sentences[{i}]", "be a list of words", f"the string {words!r}"))
+        if not isinstance(words, Iterable):
+            raise TypeError(_must(f"sentences[{i}]", "be a list of words", type(words).__name__))
+        rows.append(list(words))
+        for number, word in enumerate(rows[-1]):
+            if not isinstance(word, str):
+                raise TypeError(_must(f"sentences[{i}][{number}]", "be a string", type(word).__name__))
+    return rows
 
 
 def _read_settings(path: Path, content: bytes) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import ExitStack
 from itertools import islice
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +57,6 @@ class TextModel(PretrainedModule):
         """
         return list(self.predict_stream(texts, batch_size=batch_size, cache_size=cache_size, progress=progress))
 
-    @torch.no_grad()
     def predict_stream(
         self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
     ) -> Iterator[Any]:
@@ -69,21 +70,15 @@ class TextModel(PretrainedModule):
             cache_size: As in `predict`.
             progress: As in `predict`.
 
-        Yields:
-            One label a text, in the order given.
+        Returns:
+            One label a text, in the order given, each bucket's when it is asked for.
         """
         check_positive(batch_size=batch_size)
         if isinstance(texts, str):
             raise TypeError(must("texts", "be lists of words", f"the string {texts!r}"))
-        vocabularies = list(self._vocabularies())
-        start = 0
-        try:
-            for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
-                yield from self._predict_bucket(bucket, start, vocabularies, batch_size, cache_size)
-                start += len(bucket)
-        finally:
-            for vocabulary in vocabularies:
-                vocabulary.forget()
+        if not isinstance(texts, Iterable) and not hasattr(texts, "__getitem__"):  # a Dataset may have that alone
+            raise TypeError(must("texts", "be lists of words", class_name(texts)))
+        return self._stream(texts, batch_size, cache_size, progress)
 
     @abstractmethod
     def text_of(self, item: Any) -> Any:
@@ -121,6 +116,15 @@ class TextModel(PretrainedModule):
         """Give the label of a text without words; None if it is labelled like others."""
         return None
 
+    @torch.no_grad()
+    def _stream(self, texts: Iterable[Any], batch_size: int, cache_size: int, progress: bool | None) -> Iterator[Any]:
+        start = 0
+        with ExitStack() as stack:
+            vocabularies = [stack.enter_context(vocabulary) for vocabulary in self._vocabularies()]
+            for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
+                yield from self._predict_bucket(bucket, start, vocabularies, batch_size, cache_size)
+                start += len(bucket)
+
     def _predict_bucket(
         self, texts: list[Any], start: int, vocabularies: Sequence["Vocabulary"], batch_size: int, cache_size: int
     ) -> list[Any]:
@@ -147,18 +151,29 @@ class TextModel(PretrainedModule):
 class Vocabulary:
     """A lexicon and the embedders that follow it, in step from now on, whatever words come and go.
 
+    As a context it forgets at its end the words that were learnt; several may be open, and end in any order.
+
     Args:
         lexicon: The words; somebody else may have extended it since.
         embedders: Word embedders that were built for it.
     """
 
+    _open: ClassVar[WeakKeyDictionary[Lexicon, list[int]]] = WeakKeyDictionary()
+    """The sizes that lexicons go back to: what another has learnt is nothing to build on."""
+
     def __init__(self, lexicon: Lexicon, embedders: Sequence[nn.Module]) -> None:
         self.lexicon = lexicon
         self.embedders = embedders
-        self.size = len(lexicon)
-        for embedder in embedders:
-            if embedder.num_embeddings != self.size:
-                embedder.extend(lexicon)  # type: ignore[operator]
+        self.size = min([len(lexicon), *self._open.get(lexicon, ())])
+        self._follow()
+
+    def __enter__(self) -> Self:
+        self._open.setdefault(self.lexicon, []).append(self.size)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open[self.lexicon].remove(self.size)
+        self.forget()
 
     def learn(self, sentences: Sequence[Sequence[str]], cache_size: int) -> None:
         """Give the words that the lexicon did not hold a row of their own, whatever it has learnt since."""
@@ -166,18 +181,21 @@ class Vocabulary:
         unseen = {word for words in sentences for word in words if not UNKNOWN_ID < find(word) < self.size}
         if len(self.lexicon) + len(unseen) > self.size + cache_size:
             self.forget()
-        if self.lexicon.extend(sorted(unseen)):
-            self._follow()
+        self.lexicon.extend(sorted(unseen))
+        self._follow()
 
     def forget(self) -> None:
         """Drop the words that were learnt."""
         if len(self.lexicon) > self.size:
             self.lexicon.truncate(self.size)
-            self._follow()
+        self._follow()
 
     def _follow(self) -> None:
+        size = len(self.lexicon)
         for embedder in self.embedders:
-            embedder.extend(self.lexicon)  # type: ignore[operator]
+            mark = getattr(embedder, "lexicon_mark", None)
+            if embedder.num_embeddings != size or mark not in (None, self.lexicon.mark(size)):
+                embedder.extend(self.lexicon)  # type: ignore[operator]
 
 
 def check_names(name: str, names: Sequence[str], kind: str) -> tuple[str, ...]:

@@ -148,6 +148,31 @@ def test_padding_may_hold_nan(emissions, scores) -> None:
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("way", ["words", "chunks", "without arrays"])
+@pytest.mark.parametrize("score", [math.nan, math.inf, 3e38])
+def test_viterbi_of_scores_that_spoil_longer_chains(way: str, score: float, monkeypatch) -> None:
+    """Transitions mean nothing to a chain of one word, whatever stands beside it; and nobody is warned."""
+    if way == "chunks":
+        monkeypatch.setattr("polyembed.functional.crf.best.chunk_length", lambda _: 2)
+    if way == "without arrays":
+        monkeypatch.setattr("polyembed.functional.crf.best._arrays", lambda *_: None)
+    emissions = torch.tensor([0.0, 1.0, 0.0]).expand(3, 4, 3)
+    mask = torch.arange(4) < torch.tensor([1, 4, 2])[:, None]
+    transitions = torch.zeros(3, 3)
+    transitions[:, 1] = score
+    for width in (2, 3, 4):
+        found = viterbi(emissions[:, :width], mask[:, :width], transitions, *torch.zeros(2, 3))
+        assert found[0].tolist() == [1] + [-100] * (width - 1)
+        if math.isnan(score):
+            assert found[1:].eq(-100).all()
+
+
+@pytest.mark.parametrize("score", [math.inf, 3e38])
+def test_viterbi_of_scores_beyond_all_numbers_warns_nobody(score: float) -> None:
+    emissions, mask = torch.full((2, 3, 3), score), torch.ones(2, 3, dtype=torch.bool)
+    assert viterbi(emissions, mask, torch.full((3, 3), score), *torch.zeros(2, 3)).shape == (2, 3)
+
+
 def test_no_positions_and_no_rows(scores) -> None:
     nothing = torch.zeros(2, 0, dtype=torch.bool)
     none = torch.zeros(2, 0, NUM_TAGS, dtype=torch.float64)

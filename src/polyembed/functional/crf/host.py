@@ -9,15 +9,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating]
 Integers = NDArray[np.int64]
 
-CERTAIN = 1e30
-"""A score that a forbidden transition does not outweigh."""
 
-
+@np.errstate(over="ignore", invalid="ignore")  # infinities and NaN mean what they do in PyTorch
 def best_path(emissions: Floats, transitions: Floats, last: Integers) -> tuple[Integers, Floats]:
     """Find the path of the highest score, the lower tag where two are equal.
 
     Args:
-        emissions: ``(word, tag, batch)``, finite; anything past a chain's last word.
+        emissions: ``(word, tag, batch)``; anything past a chain's last word.
         transitions: ``(tag, tag)``, from and to.
         last: Each chain's last position, ``(batch,)``.
 
@@ -30,21 +28,17 @@ def best_path(emissions: Floats, transitions: Floats, last: Integers) -> tuple[I
     scores[0] = emissions[0]
     pairs = np.empty((num_tags, num_tags, batch), emissions.dtype)
     moves = transitions[..., None]
+    into = np.ascontiguousarray(transitions.T)
+    path = np.empty((num_words, batch), np.int64)
     for now, before, emission in zip(scores[1:], scores, emissions[1:], strict=False):
         np.add(before[:, None], moves, out=pairs)
         np.maximum.reduce(pairs, 0, out=now)
         now += emission
     by_chain = np.ascontiguousarray(scores.transpose(0, 2, 1))
     final = by_chain[last, np.arange(batch)]
-    tag = final.argmax(1)
-    # from a chain's last word on, the score of its last tag beats all
-    past = np.arange(num_words)[:, None] >= last
-    chosen = np.arange(num_tags) == tag[:, None]
-    by_chain = np.where(past[..., None], np.where(chosen, CERTAIN, 0.0).astype(scores.dtype), by_chain)
-    into = np.ascontiguousarray(transitions.T)
-    path = np.empty((num_words, batch), np.int64)
-    path[-1] = tag
+    path[:] = tag = final.argmax(1)
+    inside = np.arange(num_words)[:, None] < last
     for place in range(num_words - 2, -1, -1):
-        tag = (by_chain[place] + into[tag]).argmax(1)
-        path[place] = tag
+        np.copyto(path[place], (by_chain[place] + into[tag]).argmax(1), where=inside[place])
+        tag = path[place]
     return path, final
