@@ -50,7 +50,7 @@ def check_device(name: str, device: object) -> torch.device:
         found: torch.device = torch.device(device)  # type: ignore[call-overload]
     except (RuntimeError, TypeError) as error:
         raise ValueError(must(name, "name a device", repr(device))) from error
-    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     count = there.get(found.type)
     if count is not None:
         require((found.index or 0) < count, name, f"be a device that is there ({found.type}: {count})", str(found))
