@@ -41,7 +41,9 @@ def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
         return [load_sample(arguments.pair, split, tag=arguments.tag) for split in ("train", "dev", "test")]
     options = dict(option.split("=", 1) for option in arguments.format_option)
     train = read_tagged(arguments.train, arguments.format, **options)
-    cut = len(train) - len(train) // 10
+    if len(train) < 2 and not arguments.dev:
+        raise SystemExit(f"--train must hold sentences to train on and to develop on, got {len(train)}: give --dev")
+    cut = min(len(train) - len(train) // 10, len(train) - 1)
     dev = read_tagged(arguments.dev, arguments.format, **options) if arguments.dev else train[cut:]
     test = read_tagged(arguments.test, arguments.format, **options) if arguments.test else dev
     return [train if arguments.dev else train[:cut], dev, test]
@@ -196,6 +198,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs") / "tag_code_switched")
     arguments = parser.parse_args()
+    if len(arguments.languages or "12") < 2:
+        parser.error(f"--languages must name two or more, got {arguments.languages}")
+    for option in arguments.format_option:
+        if "=" not in option:
+            parser.error(f"--format-option must be NAME=VALUE, got {option!r}")
     for name in ("vectors", "text"):
         files, languages = getattr(arguments, name), arguments.languages or ["ML", "EL"]
         if files is not None and len(files) != len(languages):
@@ -205,7 +212,10 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    data = read_data(arguments)
+    try:
+        data = read_data(arguments)
+    except (OSError, TypeError, ValueError) as error:  # of your files: no place in this program is to blame
+        raise SystemExit(str(error)) from error
     train, dev, test = data
     tags = sorted({tag for sentence in train for tag in sentence.tags})
     metric = arguments.metric or ("f1" if any(tag.startswith("B-") for tag in tags) else "accuracy")

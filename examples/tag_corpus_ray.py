@@ -43,7 +43,7 @@ class Folder:
     """A folder, here or far away."""
 
     def __init__(self, uri: str) -> None:
-        self.uri = uri if "://" in uri else str(Path(uri).resolve())
+        self.uri = uri.rstrip("/") if "://" in uri else str(Path(uri).resolve())
         self.files, path = fs.FileSystem.from_uri(self.uri)
         self.path = path.rstrip("/")
 
@@ -79,10 +79,10 @@ def list_tasks(source: Folder, target: Folder) -> list[Task]:
 
 
 def read_words(column: pa.ChunkedArray | pa.Array) -> Iterator[list[str]]:
-    """Give each row's words; none of a row that has no value."""
+    """Give each row's words: none of a row that has no value, an empty one where a word has none."""
     split = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     for value in column.to_pylist():
-        yield [] if value is None else value.split() if split else value
+        yield [] if value is None else value.split() if split else [word or "" for word in value]
 
 
 class Worker:
@@ -133,7 +133,10 @@ def check_column(source: Folder, column: str) -> None:
         raise SystemExit(f"--input must hold parquet files, got none in {source.path}")
     for path in files:
         with source.files.open_input_file(path) as file:
-            schema = pq.read_schema(file)
+            try:
+                schema = pq.read_schema(file)
+            except pa.ArrowInvalid as error:
+                raise SystemExit(f"{path} must be a parquet file, got: {error}") from error
         kind = schema.field(column).type if column in schema.names else None
         listed = kind is not None and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
         text = kind.value_type if listed else kind
@@ -178,6 +181,8 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     source, target = Folder(arguments.input), Folder(arguments.output)
+    if f"{target.uri}/".startswith(f"{source.uri}/"):  # its files would be taken for the corpus when it goes on
+        raise SystemExit(f"--output must not be in --input, got {target.uri}")
     check_column(source, arguments.column)
     claim(target, arguments.tagger, arguments.column)
     tasks = list_tasks(source, target)

@@ -1,8 +1,10 @@
-"""The examples that `make demo` does not run, on small files made here."""
+"""The examples, on small files made here; `make demo` runs the main one on the sample."""
 
+import ast
 import importlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 import polyembed as pe
-from polyembed.data import TaggedSentence
+from polyembed.data import TaggedSentence, load_sample
 from polyembed.tables import Table
 from polyembed.training import Corpus, Epoch, FitResult, ProtocolResult, Run
 from polyembed.vectors import OrthogonalMapping, TextVectors
@@ -145,6 +147,54 @@ SENTENCE_WORDS = {
     "es": ["el", "sol", "mar", "luz", "día", "agua", "Ann", "Roma", "es", "en"],
     "nl": ["de", "zon", "zee", "licht", "dag", "water", "Ann", "Rome", "is", "in"],
 }
+
+
+def write_conll(path: Path, count: int) -> list[TaggedSentence]:
+    sentences = load_sample("es-en", "train")[:count]
+    rows = ("".join(f"{word}\t{tag}\n" for word, tag in zip(s.words, s.tags, strict=True)) for s in sentences)
+    path.write_text("\n".join(rows), "utf-8")
+    return sentences
+
+
+def test_own_data_and_a_tagger_for_another_project(tmp_path: Path) -> None:
+    """What a newcomer does after the demo: own files without languages, then the folder alone, somewhere else."""
+    sentences = write_conll(tmp_path / "train.conll", 9)
+    options = ("--systems", "Attention (MME)", "--epochs", 1, "--out", tmp_path / "out")
+    printed = run("tag_code_switched.py", "--train", tmp_path / "train.conll", *options)
+    assert "8 / 1 / 1 sentences" in printed
+    assert (tmp_path / "out" / "attention-mme.png").stat().st_size > 1000
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(tmp_path / "out" / "tagger", elsewhere)
+    script = "import sys, polyembed as pe; print(pe.SequenceTagger.from_pretrained(sys.argv[1]).predict([['me', 'x']]))"
+    command = [sys.executable, "-c", script, str(elsewhere)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    tags = ast.literal_eval(done.stdout)
+    assert len(tags[0]) == 2
+    assert set(tags[0]) <= {tag for sentence in sentences for tag in sentence.tags}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--train nowhere.conll", "path must name a file, got nothing at "),
+        ("--train one.conll", "--train must hold sentences to train on and to develop on, got 1: give --dev"),
+        ("--train two.conll --format word", "format must be one of 'conll', "),
+        ("--train two.conll --format-option column", "--format-option must be NAME=VALUE, got 'column'"),
+        ("--train two.conll --format-option colour=2", "unexpected keyword argument 'colour'"),
+        ("--train two.conll --languages es", "--languages must name two or more, got ['es']"),
+    ],
+)
+def test_own_data_that_is_wrong(
+    options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_conll(tmp_path / "one.conll", 1)
+    write_conll(tmp_path / "two.conll", 2)
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    monkeypatch.setattr(sys, "argv", ["tag_code_switched.py", *options.split()])
+    with pytest.raises(SystemExit) as error:
+        importlib.import_module("tag_code_switched").main()
+    assert message in f"{error.value} {capsys.readouterr().err}"
 
 
 @pytest.fixture(scope="module")

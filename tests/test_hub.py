@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -127,6 +128,11 @@ def test_an_encoder_of_transformers_on_a_card() -> None:
     assert "\n- transformers " in body
 
 
+def test_seeds_of_any_integer_type() -> None:
+    assert "\n- Seed: 3\n" in model_card(build_tagger(), seed=np.int64(3))
+    assert "\n- Seeds: 3, 4\n" in model_card(build_tagger(), seed=np.arange(3, 5))
+
+
 def test_wrong_cards(tmp_path: Path) -> None:
     tagger = build_tagger()
     for options, error, message in (
@@ -139,6 +145,8 @@ def test_wrong_cards(tmp_path: Path) -> None:
             r"^scores\[0\].value must be a finite number, got nan$",
         ),
         ({"scores": [CardScore("accuracy", 0.5, " ")]}, ValueError, r"^scores\[0\].data must be a name, got ' '$"),
+        ({"data": ["x"]}, TypeError, r"^data must be names with their licences, as \{'SAGT': None\}, got \['x'\]$"),
+        ({"sources": "x"}, TypeError, r"^sources must be names with their licences, .*, got 'x'$"),
         ({"scores": [CardScore("F1", 0.5, "x")]}, ValueError, r"^scores\[0\].mode must say how an F1 counts entities"),
     ):
         with pytest.raises(error, match=message):

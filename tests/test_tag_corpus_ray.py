@@ -1,5 +1,6 @@
 """Tagging a corpus on a cluster of two workers: every row once, also where a worker is killed."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -131,6 +132,7 @@ def test_memory_does_not_grow_with_the_corpus(tagger: Path, tmp_path: Path) -> N
             lambda folder: pq.write_table(pa.table({"words": ["a"], "tags": ["b"]}), folder / "x.parquet"),
             "must have no column 'tags' yet",
         ),
+        (lambda folder: (folder / "x.parquet").write_bytes(b"PAR?"), "x.parquet must be a parquet file, got: "),
     ],
 )
 def test_a_strange_corpus_is_refused(tagger: Path, tmp_path: Path, spoil, message: str) -> None:
@@ -139,6 +141,31 @@ def test_a_strange_corpus_is_refused(tagger: Path, tmp_path: Path, spoil, messag
     done = subprocess.run(command(tagger, tmp_path / "corpus", tmp_path / "tagged"), capture_output=True, text=True)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("below", [".", "tagged"])
+def test_the_output_is_not_in_the_corpus(tagger: Path, tmp_path: Path, below: str) -> None:
+    write_corpus(tmp_path / "corpus", files=1, rows=3, row_group=3)
+    arguments = command(tagger, tmp_path / "corpus", tmp_path / "corpus" / below)
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert f"--output must not be in --input, got {(tmp_path / 'corpus' / below).resolve()}" in done.stderr
+    assert not list((tmp_path / "corpus").rglob("_run.json"))
+
+
+def test_rows_and_words_without_a_value(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker, without a cluster."""
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    example = importlib.import_module(EXAMPLE.stem)
+    rows = [["me", None, "gusta"], None, [], ["song"]]
+    (tmp_path / "corpus").mkdir()
+    table = pa.table({"id": range(len(rows)), "words": pa.array(rows, pa.list_(pa.string()))})
+    pq.write_table(table, tmp_path / "corpus" / "x.parquet")
+    worker = example.Worker(str(tagger), str(tmp_path / "corpus"), str(tmp_path / "tagged"), "words", 2, 1)
+    (task,) = example.list_tasks(worker.source, worker.target)
+    assert worker.tag(task) == len(rows)
+    found = read(tmp_path / "tagged")
+    assert [found[i][0] for i in range(len(rows))] == rows
+    assert [len(found[i][1]) for i in range(len(rows))] == [3, 0, 0, 1]
 
 
 def test_a_folder_is_of_one_tagger(tagger: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,7 +75,8 @@ def model_card(
         The card, for ``save_pretrained(card=...)`` and ``push_to_hub(card=...)``.
 
     Raises:
-        TypeError: A string in the place of several, or scores that are no `CardScore`.
+        TypeError: A string in the place of several, scores that are no `CardScore`, or sources and data that are no
+            mappings.
         ValueError: No code of a language, a figure that is not finite, or an F1 without its mode.
 
     Example:
@@ -96,6 +98,9 @@ def model_card(
     for i, code in enumerate(languages):
         good = isinstance(code, str) and LANGUAGE.fullmatch(code) is not None
         require(good, f"languages[{i}]", "be a code, as 'es' or 'hi-Latn'", repr(code))
+    for field, named in (("sources", sources), ("data", data)):
+        if not (named is None or isinstance(named, Mapping)):
+            raise TypeError(must(field, "be names with their licences, as {'SAGT': None}", repr(named)))
     sources, data = dict(sources or {}), dict(data or {})
     scores = list(scores)
     for i, score in enumerate(scores):
@@ -233,7 +238,7 @@ def _ingredients(
     def listed(named: Mapping[str, str | None]) -> str:
         return "; ".join(f"{_line(key)} (licence: {_line(value or NOT_STATED)})" for key, value in named.items())
 
-    seeds = [] if seed is None else [seed] if isinstance(seed, int) else list(seed)
+    seeds = [] if seed is None else [seed] if isinstance(seed, Integral) else list(seed)
     yield f"- Languages: {', '.join(languages) or NOT_STATED}"
     yield f"- Licence of the model: {license or NOT_STATED}"
     if base_model is not None:
