@@ -54,6 +54,11 @@ def check_device(name: str, device: object) -> torch.device:
     count = there.get(found.type)
     if count is not None:
         require((found.index or 0) < count, name, f"be a device that is there ({found.type}: {count})", str(found))
+        return found
+    try:
+        torch.empty(0, device=found)
+    except Exception as error:  # each kind has a class of its own for it
+        raise ValueError(must(name, "be a device that is there", str(found))) from error
     return found
 
 

@@ -175,6 +175,83 @@ def test_where_memory_ends_the_rest_goes_on(error) -> None:
     assert "| out of memory |" in report.speed_table().to_markdown()
 
 
+def test_memory_may_end_before_the_model_or_late() -> None:
+    """One's inputs do not fit at 8; another's runs at 4 end after its warm-up, as where memory is in pieces."""
+    linear, calls = nn.Linear(2, 2), []
+
+    def inputs(rows: int, length: int):
+        if length == 8:
+            raise torch.OutOfMemoryError("CUDA")
+        return torch.ones(length, 2)
+
+    def late(x):
+        calls.append(len(x))
+        if len(x) == 4 and calls.count(4) == 6:
+            raise torch.OutOfMemoryError("CUDA")
+        return linear(x)
+
+    models = {
+        "inputs": Subject(linear, inputs, linear, linear),
+        "late": Subject(linear, lambda rows, length: torch.ones(length, 2), late, linear, linear),
+    }
+    report = efficiency_report(models, lengths=iter([4, 8, 16]), runs=5)
+    assert report.out_of_memory == {"inputs": {(8, "predict"), (8, "forward")}, "late": {(4, "predict")}}
+    assert report.lengths == (4, 8, 16)
+    assert {name: list(part) for name, part in report.speeds.items()} == {"inputs": [4, 16], "late": [8, 16]}
+    assert {name: list(part) for name, part in report.memories.items()} == {"inputs": [4, 16], "late": [4, 8, 16]}
+    assert [cell == "out of memory" for cell in report.memory_table("training").rows[0]] == [False] * 4
+    assert calls.count(4) == 6  # not tried again
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to",
+        "DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes.",
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "MPS backend out of memory (MPS allocated: 1 GB)",
+    ],
+)
+def test_every_library_says_it_in_its_words(message: str) -> None:
+    def fail(x):
+        raise RuntimeError(message)
+
+    subject = Subject(nn.Linear(2, 2), lambda *sizes: torch.ones(1, 2), fail, fail)
+    report = efficiency_report({"m": subject}, lengths=[1], runs=1)
+    assert report.out_of_memory == {"m": {(1, "predict"), (1, "forward")}}
+
+
+def test_a_module_without_parameters() -> None:
+    module = nn.Module()
+    for _ in range(2):
+        subject = Subject(module, lambda rows, length: torch.ones(length, 2), torch.sin, torch.sin)
+        report = efficiency_report({"m": subject, "tagger": static_tagger()}, lengths=[3], runs=1)
+        assert report.sizes["m"][:2] == (0, 0)
+        assert report.speeds["m"][3].sentences > 0
+        module.register_buffer("weight", torch.ones(2))
+    assert efficiency_report({"m": subject}, lengths=[3], runs=1).device == "cpu"
+
+
+def test_words_are_those_that_the_embedder_knows() -> None:
+    """A lexicon that somebody else has extended, or that holds no word, is read as far as the table goes."""
+    extended, none = static_tagger(), pe.Lexicon([])
+    extended.lexicon.extend(f"new{i}" for i in range(500))
+    empty = pe.SequenceTagger(nn.Embedding(2, 3), TAGS, lexicon=none)
+    report = efficiency_report({"extended": extended, "empty": empty}, lengths=[50], runs=1)
+    for name in ("extended", "empty"):
+        assert report.speeds[name][50].sentences > 0
+        assert report.speeds[name][50].preprocessing_ms > 0
+
+
+def test_piece_ids_are_of_the_vocabulary() -> None:
+    """It may be smaller than the number of positions."""
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=7, max_position_embeddings=64))
+    tagger = pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    assert list(efficiency_report({"m": tagger}, lengths=[50], runs=1).speeds["m"]) == [50]
+
+
 def test_other_errors_are_not_taken_for_it() -> None:
     def fail(x):
         raise RuntimeError("shapes do not fit")
@@ -216,6 +293,21 @@ def test_more_pieces_a_word_reach_the_encoder() -> None:
             r"^lengths\[0\] must be a positive",
         ),
         (
+            lambda: efficiency_report({"m": static_tagger()}, lengths=[]),
+            ValueError,
+            r"^lengths must hold at least one length, got none$",
+        ),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, pieces_per_word=math.inf),
+            ValueError,
+            r"^pieces_per_word must be at least 1, and finite, got inf$",
+        ),
+        (
+            lambda: efficiency_report({"m": static_tagger()}, device="xpu" if not torch.xpu.is_available() else "hpu"),
+            ValueError,
+            r"^device must be a device that is there, got [xh]pu$",
+        ),
+        (
             lambda: efficiency_report({"m": static_tagger()}, runs=0),
             ValueError,
             r"^runs must be a positive integer, got",
@@ -223,7 +315,7 @@ def test_more_pieces_a_word_reach_the_encoder() -> None:
         (
             lambda: efficiency_report({"m": static_tagger()}, pieces_per_word=0.5),
             ValueError,
-            r"^pieces_per_word must be at least 1, got 0.5$",
+            r"^pieces_per_word must be at least 1, and finite, got 0.5$",
         ),
         (
             lambda: efficiency_report({"m": static_tagger()}, max_seconds=math.nan),

@@ -1,12 +1,14 @@
 """What a model costs: parameters, size, speed and activation memory, for several models side by side."""
 
 import gc
+import math
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,9 +20,12 @@ from polyembed._checks import check_choice, check_device, check_positive, class_
 from polyembed._pretrained import PretrainedModule
 from polyembed.tables import Table
 from polyembed.tagging.tagger import SequenceTagger
+from polyembed.text.lexicon import NUM_SPECIAL
 from polyembed.text.pieces import Pieces
 
 MB = 2**20
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_ALLOC_FAILED")
+"""What the CPU's allocators on Linux and Windows say, and drivers and libraries of GPUs."""
 
 
 class Subject(NamedTuple):
@@ -192,7 +197,7 @@ def efficiency_report(
         All figures, and their tables.
 
     Raises:
-        ValueError: No model, models on several devices, a device that is not there, or sizes out of range.
+        ValueError: No model, no length, models on several devices, a device that is not there, or sizes out of range.
         TypeError: A model that is neither a `SequenceTagger` nor a `Subject`.
 
     Example:
@@ -206,24 +211,32 @@ def efficiency_report(
     Deviations: the paper measures on a GTX 1080 Ti and does not say which runs of the 100 it reports, nor whether
     tagging includes the CRF's decoding; here it does.
     """
+    lengths = tuple(lengths)
     check_positive(batch_size=batch_size, runs=runs, **{f"lengths[{i}]": n for i, n in enumerate(lengths)})
+    require(len(lengths) > 0, "lengths", "hold at least one length", "none")
     require(len(models) > 0, "models", "hold at least one model", "none")
-    require(pieces_per_word >= 1.0, "pieces_per_word", "be at least 1", pieces_per_word)
+    require(1.0 <= pieces_per_word < math.inf, "pieces_per_word", "be at least 1, and finite", pieces_per_word)
     require(max_seconds is None or max_seconds > 0, "max_seconds", "be positive", max_seconds)
     subjects = {name: _subject(name, model, pieces_per_word, seed) for name, model in models.items()}
     if device is not None:
         device = check_device("device", device)
         for subject in subjects.values():
             subject.module.to(device)
-    devices = {next(subject.module.parameters()).device for subject in subjects.values()}
-    require(len(devices) == 1, "models", "be on one device", sorted(map(str, devices)))
-    where = devices.pop()
+    devices = {value.device for subject in subjects.values() for value in _first_tensor(subject.module)}
+    require(len(devices) < 2, "models", "be on one device", sorted(map(str, devices)))
+    where = devices.pop() if devices else device or torch.device("cpu")
     speeds: dict[str, dict[int, Speed]] = {name: {} for name in subjects}
     memories: dict[str, dict[int, Memory]] = {name: {} for name in subjects}
     out_of_memory: dict[str, set[tuple[int, str]]] = {name: set() for name in subjects}
     for length in lengths:
-        batches = {name: subject.inputs(batch_size, length) for name, subject in subjects.items()}
-        taken = {name: subject for name, subject in subjects.items() if batches[name] is not None}
+        batches: dict[str, Any] = {}
+        for name, subject in subjects.items():
+            with _until_memory_ends(where):
+                batches[name] = subject.inputs(batch_size, length)
+            if name not in batches:
+                steps = ("predict", "forward") if subject.loss is None else ("predict", "forward", "training")
+                out_of_memory[name].update((length, step) for step in steps)
+        taken = {name: subject for name, subject in subjects.items() if batches.get(name) is not None}
         for name, subject in taken.items():
             memories[name][length] = _memory(subject, batches[name], where, length, out_of_memory[name])
         times = _times(taken, batches, where, runs, max_seconds)
@@ -235,7 +248,12 @@ def efficiency_report(
     machine = torch.cuda.get_device_name(where) if where.type == "cuda" else str(where)
     sizes = {name: _size(subject.module, disk=disk) for name, subject in subjects.items()}
     threads = torch.get_num_threads()
-    return EfficiencyReport(sizes, speeds, memories, out_of_memory, tuple(lengths), batch_size, machine, threads)
+    return EfficiencyReport(sizes, speeds, memories, out_of_memory, lengths, batch_size, machine, threads)
+
+
+def _first_tensor(module: nn.Module) -> Iterator[Tensor]:
+    """Give one of a module's tensors, if it has any."""
+    return islice(chain(module.parameters(), module.buffers()), 1)
 
 
 def _subject(name: str, model: SequenceTagger | Subject, pieces_per_word: float, seed: int) -> Subject:
@@ -244,11 +262,12 @@ def _subject(name: str, model: SequenceTagger | Subject, pieces_per_word: float,
     if not isinstance(model, SequenceTagger):
         raise TypeError(must(f"models[{name!r}]", "be a SequenceTagger or a Subject", class_name(model)))
     tagger, lexicon = model, model.lexicon
+    embedder: Any = tagger.embedder
 
     def words(batch_size: int, length: int) -> list[list[str]]:
         generator = torch.Generator().manual_seed(seed)
         assert lexicon is not None
-        known = lexicon.words()
+        known = lexicon.words()[: embedder.num_embeddings - NUM_SPECIAL] or ["unknown"]
         places = torch.randint(len(known), (batch_size, length), generator=generator)
         return [[known[i] for i in row] for row in places.tolist()]
 
@@ -258,7 +277,8 @@ def _subject(name: str, model: SequenceTagger | Subject, pieces_per_word: float,
         mask = torch.ones(batch_size, length, dtype=torch.bool, device=device)
         tags = torch.randint(len(tagger.tags), (batch_size, length), generator=generator).to(device)
         if lexicon is not None:
-            ids = torch.randint(2, len(lexicon), (batch_size, length), generator=generator)
+            count = min(len(lexicon), embedder.num_embeddings)  # somebody may have extended the lexicon
+            ids = torch.randint(min(NUM_SPECIAL, count - 1), count, (batch_size, length), generator=generator)
             return ids.to(device), tags, mask
         pieces = _pieces(tagger.embedder, batch_size, length, pieces_per_word, generator)
         return None if pieces is None else (Pieces(*(part.to(device) for part in pieces)), tags, mask)
@@ -283,10 +303,18 @@ def _pieces(encoder: Any, batch_size: int, length: int, per_word: float, generat
     windows = getattr(encoder, "overflow", None) == "window" and getattr(encoder, "tokenizer", None) is not None
     if limit is not None and count > limit and not windows:
         return None
-    tables = [part.num_embeddings for part in encoder.modules() if isinstance(part, nn.Embedding)]
-    ids = torch.randint(min(5, max(tables) - 1), max(tables), (batch_size, count), generator=generator)
+    vocabulary = _vocabulary_size(encoder)
+    ids = torch.randint(min(5, vocabulary - 1), vocabulary, (batch_size, count), generator=generator)
     owners = (torch.arange(count) * length // count).expand(batch_size, -1)
     return Pieces(ids, torch.ones_like(ids, dtype=torch.bool), owners.contiguous())
+
+
+def _vocabulary_size(encoder: Any) -> int:
+    """Count the pieces that an encoder knows: of transformers it says so, elsewhere its largest table has them."""
+    model: Any = getattr(encoder, "model", None)
+    table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+    tables = [table] if isinstance(table, nn.Embedding) else encoder.modules()
+    return max(part.num_embeddings for part in tables if isinstance(part, nn.Embedding))
 
 
 def _times(
@@ -319,9 +347,12 @@ def _times(
                     warm.append(run(name))
                 times[name] = []
         for _ in range(runs):
-            for name, found in times.items():
+            for name, found in tuple(times.items()):
                 if max_seconds is None or sum(found) <= max_seconds:
-                    found.append(run(name))
+                    del times[name]
+                    with _until_memory_ends(device):
+                        found.append(run(name))
+                        times[name] = found
     return times
 
 
@@ -342,7 +373,7 @@ def _until_memory_ends(device: torch.device) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
 
 
 def _speed(times: Sequence[float], subject: Subject, batch_size: int, length: int) -> Speed:
