@@ -2,9 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -238,7 +237,7 @@ def _ingredients(
     def listed(named: Mapping[str, str | None]) -> str:
         return "; ".join(f"{_line(key)} (licence: {_line(value or NOT_STATED)})" for key, value in named.items())
 
-    seeds = [] if seed is None else [seed] if isinstance(seed, Integral) else list(seed)
+    seeds = [] if seed is None else list(seed) if isinstance(seed, Iterable) else [seed]
     yield f"- Languages: {', '.join(languages) or NOT_STATED}"
     yield f"- Licence of the model: {license or NOT_STATED}"
     if base_model is not None:
