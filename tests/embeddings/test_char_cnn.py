@@ -72,3 +72,18 @@ def test_wrong_constructions() -> None:
         pe.CharCNN(5, 2, kernel_sizes=())
     with pytest.raises(ValueError, match=r"^dropout must lie in \[0, 1\), got 1.0$"):
         pe.CharCNN(5, dropout=1.0)
+
+
+def test_without_gradients_the_vectors_are_the_same() -> None:
+    module, ids = pe.CharCNN(11, 7), torch.randint(0, 11, (5, 13))
+    with torch.no_grad():
+        found = module(ids)
+    torch.testing.assert_close(found, module(ids), rtol=0, atol=0)
+
+
+def test_no_window_is_kept_for_the_backward_pass() -> None:
+    module, shapes = pe.CharCNN(11, 7, kernel_sizes=(2,)), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: shapes.append(tuple(x.shape)) or x, lambda x: x):
+        module(torch.randint(1, 11, (5, 13)))
+    assert (5, 7, 14) not in shapes  # one filter at one place
+    assert (5, 7) in shapes

@@ -56,6 +56,18 @@ def test_forgetting_and_learning_as_many_words_is_noticed() -> None:
             torch.testing.assert_close(embedder(torch.arange(len(lexicon))), fresh(torch.arange(len(lexicon))))
 
 
+def test_predicting_notices_that_as_many_others_came() -> None:
+    lexicon = toy_lexicon()
+    tagger, seen = build(lexicon), []
+    tagger.embedder.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    for words in (["supercalifragilistic"], ["zzz"]):
+        lexicon.truncate(9)
+        lexicon.extend(words)
+        tagger.predict([words])
+    fresh = build(pe.Lexicon(lexicon, characters=lexicon.spelling.characters)).embedder
+    torch.testing.assert_close(seen[-1], fresh(torch.tensor([[lexicon.id_of("zzz")]])))
+
+
 def test_foreign_lexicons_are_refused() -> None:
     ours, theirs = toy_lexicon(), pe.Lexicon(f"w{i}" for i in range(7))
     assert len(ours) == len(theirs)

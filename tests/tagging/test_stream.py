@@ -37,6 +37,15 @@ def test_order_is_kept_over_buckets() -> None:
     assert [len(tags) for tags in alone] == [len(words) for words in MANY]
 
 
+def test_texts_of_like_length_are_labelled_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    tagger, shapes, decode = build(), [], pe.SequenceTagger.decode
+    monkeypatch.setattr(
+        tagger, "decode", lambda ids, mask: shapes.append(tuple(mask.shape)) or decode(tagger, ids, mask)
+    )
+    tagger.predict([["me"] * (5 if i % 2 else 1) for i in range(6)], batch_size=3)
+    assert shapes == [(3, 1), (3, 5)]
+
+
 @pytest.mark.usefixtures("small_buckets")
 def test_no_more_is_read_than_a_bucket() -> None:
     taken = []
