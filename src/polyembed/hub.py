@@ -238,7 +238,8 @@ def _ingredients(
     def listed(named: Mapping[str, str | None]) -> str:
         return "; ".join(f"{_line(key)} (licence: {_line(value or NOT_STATED)})" for key, value in named.items())
 
-    seeds = [] if seed is None else [seed] if isinstance(seed, Integral) else list(seed)
+    several: Any = () if seed is None else [seed] if isinstance(seed, Integral) else seed
+    seeds = list(several)
     yield f"- Languages: {', '.join(languages) or NOT_STATED}"
     yield f"- Licence of the model: {license or NOT_STATED}"
     if base_model is not None:
