@@ -19,6 +19,7 @@ from toys import SENTENCES, TAGS, WORDS, ToyVectors, ToyWordEncoder, toy_corpus,
 import polyembed as pe
 from polyembed.data import load_sample
 from polyembed.metrics import accuracy, entity_f1
+from polyembed.vectors import FastTextVectors
 
 pytest.importorskip("accelerate")
 pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")
@@ -304,6 +305,15 @@ class Own(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.weight[ids]
+
+
+def test_files_of_vectors_are_not_in_checkpoints(tmp_path: Path) -> None:
+    source = FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
+    lexicon = pe.Lexicon(["me", "gusta"])
+    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), ["O", "B-X"], lexicon=lexicon)
+    pe.DataCollatorForWords(tagger).tokenizer.save_pretrained(tmp_path / "checkpoint")
+    names = {path.name for path in (tmp_path / "checkpoint").iterdir()}
+    assert names == {"config.json", "lexicon.json", "model.safetensors"}
 
 
 def test_parts_that_cannot_be_rebuilt_leave_the_weights(tmp_path: Path) -> None:
