@@ -94,15 +94,13 @@ def cpu_name() -> str:
 
 
 def compare(found: Found, recorded: dict[str, float]) -> list[str]:
-    """Word what is off: steady ratios far from the recorded ones, or of which none is recorded."""
-    lines = []
-    for name in sorted(found.steady):
-        value, expected = found.ratios[name], recorded.get(name)
-        if expected is None:
-            lines.append(f"{name}: {value:.3g}, nothing recorded")
-        elif not expected / FACTOR <= value <= expected * FACTOR:
-            lines.append(f"{name}: {value:.3g}, recorded {expected:.3g}")
-    return lines
+    """Word what is off: steady ratios far from the recorded ones."""
+    pairs = [(name, found.ratios[name], recorded[name]) for name in sorted(found.steady) if name in recorded]
+    return [
+        f"{name}: {value:.3g}, recorded {expected:.3g}"
+        for name, value, expected in pairs
+        if not expected / FACTOR <= value <= expected * FACTOR
+    ]
 
 
 def main() -> None:
