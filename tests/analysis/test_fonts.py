@@ -10,6 +10,7 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 from matplotlib import pyplot as plt
+from toys import own_words
 
 from polyembed.analysis._fonts import legible
 
@@ -150,6 +151,7 @@ def test_a_font_file_that_is_gone_is_passed_over(tmp_path: Path) -> None:
         assert legible(["क"])[0] == {"क": "ka"}
 
 
+@own_words
 def test_a_note_is_shown_once_a_place() -> None:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("default")

@@ -5,6 +5,7 @@ import torch
 from tiny_models import tiny_model
 from torch import nn
 from torch.nn.functional import cosine_similarity
+from toys import own_words
 
 from polyembed import DLFA, LaserElmo, LaserEncoder, LastLayer, LayerAverage, ScalarMix
 from polyembed.analysis import layer_weights, rank_layers
@@ -129,6 +130,7 @@ def test_weights_that_are_constant() -> None:
     assert control[3].tolist() == [1.0] * 16
 
 
+@own_words
 def test_bad_weights() -> None:
     states = [torch.zeros(1, 2, 8) for _ in range(4)]
     with pytest.raises(TypeError, match=r"^fusion must be a layer fusion whose layers have weights, got Linear$"):

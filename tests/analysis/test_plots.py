@@ -13,6 +13,7 @@ import torch
 from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from torch import nn
+from toys import own_words
 
 import polyembed as pe
 from polyembed.analysis import (
@@ -120,6 +121,7 @@ def test_without_a_display_it_can_still_be_saved() -> None:
     assert found.stdout.strip() == "True", found.stderr
 
 
+@own_words
 def test_words_without_glyphs_are_noted_and_no_box_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
@@ -231,6 +233,7 @@ def test_attention_of_each_kind_of_tensor() -> None:
     assert alone.images[0].get_clim() == pytest.approx((0.99, 1.01))
 
 
+@own_words
 @pytest.mark.parametrize(
     ("weights", "words", "got"),
     [
