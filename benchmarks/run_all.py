@@ -4,8 +4,8 @@
 
 Prints each script's tables, one after the other, and writes one JSON with the machine, the versions and the ratios that
 each script stands for. A script that fails does not stop the rest, but shows in the exit status. ``small`` takes five
-minutes on two cores; its figures are of small cases, and stand beside ``full`` in nothing but the names. It keeps to one
-thread: on small tensors two threads wait for each other, and a ratio differs twofold from one run to the next.
+minutes on two cores; its figures are of small cases, and stand beside ``full`` in nothing but the names. Small keeps to
+one thread: on small tensors two threads wait for each other, and a ratio differs twofold from one run to the next.
 
 With ``--check`` a ratio that is more than twice, or less than half, the one recorded in ``recorded.json`` for this size
 and kind of device fails the run, if it is so a second time. ``--record`` records.
