@@ -2,7 +2,6 @@
 
 import gzip
 import itertools
-import json
 import lzma
 import math
 import os
@@ -17,96 +16,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from tiny_masked_lm import NAMES, PIECES, SIZES, SPECIAL, TEXTS, TOKENIZER, Spy, build, build_texts, pieces_of
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 from transformers.utils import logging as verbosity
 
-from polyembed.data import TaggedSentence, read_conllu
+from polyembed.data import TaggedSentence
 from polyembed.training import AdaptationResult, adapt_masked_lm, perplexity, switch_points
-from polyembed.training.adaptation import _Corpus
+from polyembed.training._masked_text import TextCorpus
 
 pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
-SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-PIECES = ["▁ga", "to", "▁per", "ro", "▁ca", "sa", "▁run", "s", "▁sleep", "ing", "▁the", "▁", "."]
-WORDS = ["gato", "perro", "casa", "runs", "sleep", "sleeping", "the", "runs."]
-
-
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """XLM-R's kind: a unigram model, words told by their leading mark."""
-    core = Tokenizer(models.Unigram([(piece, -1.0) for piece in SPECIAL + PIECES], unk_id=3))
-    core.pre_tokenizer = pre_tokenizers.Metaspace()
-    core.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
-    )  # fmt: skip
-    names = ("bos_token", "pad_token", "eos_token", "unk_token", "mask_token")
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, **dict(zip(names, SPECIAL, strict=True)), cls_token="<s>", sep_token="</s>"
-    )
-
-
-TOKENIZER = build_tokenizer()
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
-
-
-def build(seed: int = 0, *, dropout: float = 0.1) -> XLMRobertaForMaskedLM:
-    torch.manual_seed(seed)
-    config = XLMRobertaConfig(
-        vocab_size=len(TOKENIZER),
-        max_position_embeddings=31,
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        **SIZES,
-    )
-    model = XLMRobertaForMaskedLM(config)
-    for parameter in model.parameters():
-        parameter.data.mul_(5)  # so that predictions differ
-    return model
-
-
-def build_texts(count: int = 23, seed: int = 0) -> list[str]:
-    rng = random.Random(seed)
-    return [" ".join(rng.choices(WORDS, k=rng.randint(1, 5))) for _ in range(count)]
-
-
-TEXTS = build_texts()
-
-
-def pieces_of(text: str) -> list[int]:
-    return TOKENIZER(text, add_special_tokens=False)["input_ids"]
-
-
-NAMES = ("input_ids", "labels", "attention_mask")
-
-
-class Spy:
-    """Writes down the batches that a model is given."""
-
-    def __init__(self, model: nn.Module, *, stop: int | None = None) -> None:
-        self.batches: list[dict[str, torch.Tensor]] = []
-        self.stop = stop
-        self.handle = model.register_forward_pre_hook(self, with_kwargs=True)
-
-    def __call__(self, model: nn.Module, args: tuple, kwargs: dict) -> None:
-        if len(self.batches) == self.stop:
-            raise KeyboardInterrupt
-        self.batches.append({name: kwargs[name].clone() for name in NAMES if name in kwargs})
-
-    def originals(self, start: int = 0, stop: int | None = None) -> list[tuple[int, ...]]:
-        """Give the rows before masking, without special pieces."""
-        rows = []
-        for batch in self.batches[start:stop]:
-            whole = torch.where(batch["labels"] == -100, batch["input_ids"], batch["labels"])
-            for row, mask in zip(whole.tolist(), batch["attention_mask"].tolist(), strict=True):
-                real = row[: sum(mask)]
-                assert real[0] == 0
-                assert real[-1] == 2
-                rows.append(tuple(real[1:-1]))
-        return rows
 
 
 def state(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -117,9 +38,6 @@ def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
     assert one.keys() == other.keys()
     for name, value in one.items():
         assert torch.equal(value, other[name]), name
-
-
-# adapt_masked_lm
 
 
 def test_learns() -> None:
@@ -273,7 +191,7 @@ def test_lengths_are_alike_in_a_batch() -> None:
 
 
 def test_a_stream_is_shuffled_through_its_buffer() -> None:
-    corpus = _Corpus(lambda: map(str, range(100)))
+    corpus = TextCorpus(lambda: map(str, range(100)))
     order = [int(text) for text in corpus.shuffled(random.Random(0), 10)]
     assert sorted(order) == list(range(100))
     assert all(number <= place + 10 for place, number in enumerate(order))
@@ -563,142 +481,6 @@ def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("checkpoint-*")) == []
 
 
-# perplexity
-
-
-def plain_perplexity(
-    model: nn.Module, texts: list[str], *, share: float = 0.15, seed: int = 0, room: int = 15
-) -> float:
-    model = model.double().eval()
-    losses = []
-    for text in texts:
-        ids = pieces_of(text)
-        for start in range(0, len(ids), room):
-            row = [0, *ids[start : start + room], 2]
-            count = max(1, round(share * (len(row) - 2)))
-            chosen = random.Random(f"{seed} {row}").sample(range(1, len(row) - 1), count)
-            masked = [TOKENIZER.mask_token_id if i in chosen else id_ for i, id_ in enumerate(row)]
-            with torch.no_grad():
-                scores = model(input_ids=torch.tensor([masked])).logits[0]
-            losses += [float(scores[i].exp().sum().log() - scores[i, row[i]]) for i in chosen]
-    return math.exp(sum(losses) / len(losses))
-
-
-def test_perplexity_is_the_plain_loop() -> None:
-    texts = [*TEXTS, " ".join(["gato runs"] * 9)]
-    for options in ({}, {"share": 0.4}, {"seed": 3}):
-        named = {"mlm_probability" if name == "share" else name: value for name, value in options.items()}
-        found = perplexity(build(), TOKENIZER, texts, max_length=17, **named)
-        assert found == pytest.approx(plain_perplexity(build(), texts, **options), rel=1e-5)
-    assert perplexity(build(), TOKENIZER, texts, max_length=17, truncation=True) != found
-
-
-def test_perplexity_depends_neither_on_batches_nor_on_order() -> None:
-    model = build()
-    expected = perplexity(model, TOKENIZER, TEXTS, max_length=17)
-    for batch_size in (1, 3, 64):
-        found = perplexity(model, TOKENIZER, TEXTS[::-1], max_length=17, batch_size=batch_size)
-        assert found == pytest.approx(expected, rel=1e-6)
-    assert perplexity(model, TOKENIZER, TEXTS, max_length=17) == expected
-    assert perplexity(model, TOKENIZER, TEXTS, max_length=17, seed=1) != pytest.approx(expected, rel=1e-3)
-
-
-def test_perplexity_by_language_leaves_modes_and_random_state() -> None:
-    model = build()
-    model.lm_head.eval()
-    parts = {"es": TEXTS[:9], "en": lambda: iter(TEXTS[9:])}
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    found = perplexity(model, TOKENIZER, parts, max_length=17)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert model.training
-    assert not model.lm_head.training
-    assert list(found) == ["es", "en"]
-    assert found["en"] == perplexity(model, TOKENIZER, TEXTS[9:], max_length=17)
-    with pytest.raises(ValueError, match=r"^texts\['yo'\] must hold at least one text with a piece, got none$"):
-        perplexity(model, TOKENIZER, {"es": TEXTS, "yo": [" "]}, max_length=17)
-    with pytest.raises(ValueError, match=r"^mlm_probability must lie between 0 and 1, got 2$"):
-        perplexity(model, TOKENIZER, TEXTS, mlm_probability=2)
-
-
-# switch_points
-
-
-def spoken(text: str) -> TaggedSentence:
-    words, languages = zip(*(part.split("/") for part in text.split()), strict=True)
-    return TaggedSentence(words, ("X",) * len(words), languages)
-
-
-SENTENCES = [
-    spoken("gato/es runs/en sleeping/en casa/es"),
-    spoken("the/OTHER gato/es ./OTHER perro/es ./OTHER runs/en"),
-    spoken("sleep/en"),
-    spoken("runs/en gato/MIXED casa/es perro/es"),
-]
-KINDS = ["RSRS", "NRNRNS", "R", "RSSR"]
-
-
-def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[tuple[float, bool]]]:
-    """Mask words in rows of one sentence, one row a pass."""
-    model = model.double().eval()
-    found: dict[str, list[tuple[float, bool]]] = {"S": [], "R": [], "N": []}
-    for sentence, kinds in zip(SENTENCES, KINDS, strict=True):
-        spans, row = [], [0]
-        for word in sentence.words:
-            ids = pieces_of(word)
-            spans.append(range(len(row), len(row) + len(ids)))
-            row += ids
-        row.append(2)
-        step = len(spans) if folds is None else folds
-        for fold in range(step):
-            words = range(fold, len(spans), step)
-            masked = [TOKENIZER.mask_token_id if any(i in spans[w] for w in words) else x for i, x in enumerate(row)]
-            with torch.no_grad():
-                scores = model(input_ids=torch.tensor([masked])).logits[0].log_softmax(-1)
-            for word in words:
-                found[kinds[word]] += [
-                    (-float(scores[i, row[i]]), int(scores[i].argmax()) == row[i]) for i in spans[word]
-                ]
-    return found
-
-
-@pytest.mark.parametrize("folds", [None, 1, 2, 3])
-def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
-    model = build()
-    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=4, **OPTIONS)  # some guesses are right
-    result = switch_points(model, TOKENIZER, SENTENCES, folds=folds, max_length=17, batch_size=3)
-    assert model.training
-    expected = plain_switch_points(model, folds)
-    for name, kind in (("switch", "S"), ("rest", "R"), ("no_language", "N")):
-        score, scores = getattr(result, name), expected[kind]
-        assert score.pieces == len(scores)
-        assert score.words == sum(kinds.count(kind) for kinds in KINDS)
-        assert score.loss == pytest.approx(sum(loss for loss, _ in scores) / len(scores), rel=1e-5)
-        assert score.accuracy == pytest.approx(sum(hit for _, hit in scores) / len(scores))
-    assert 0 < result.rest.accuracy < 1
-
-
-def test_switch_points_of_other_tags() -> None:
-    counts = switch_points(build(), TOKENIZER, SENTENCES, max_length=17, no_language={"OTHER", "MIXED"})
-    assert (counts.switch.words, counts.rest.words, counts.no_language.words) == (4, 7, 4)
-    alone = switch_points(build(), TOKENIZER, SENTENCES[2:3], max_length=17)
-    assert alone.rest.words == 1
-    assert alone.switch.words == alone.switch.pieces == 0
-    assert math.isnan(alone.switch.accuracy)
-    assert math.isnan(alone.switch.loss)
-
-
-def test_long_sentences_lose_no_word() -> None:
-    sentence = spoken(" ".join(["gato/es", "runs/en"] * 9))
-    result = switch_points(build(), TOKENIZER, [sentence], max_length=17)
-    assert (result.switch.words, result.rest.words) == (17, 1)
-    assert result.switch.pieces + result.rest.pieces == 36
-    model = build()
-    spy = Spy(model)
-    switch_points(model, TOKENIZER, [sentence], max_length=17, batch_size=1)
-    assert {batch["input_ids"].shape[1] for batch in spy.batches} == {16, 10}  # 7, 7 and 4 words of two pieces
-
-
 def test_lone_surrogates_are_left_out() -> None:
     """No tokenizer takes them, and one in a million tweets would end a training."""
     model, texts = build(), TEXTS[:5]
@@ -713,130 +495,3 @@ def test_lone_surrogates_are_left_out() -> None:
     sentence = TaggedSentence(words, ("X",) * 3, languages=("es", "es", "en"))
     score = switch_points(model, TOKENIZER, [sentence], max_length=17)
     assert (score.rest.words, score.switch.words) == (1, 1)
-
-
-def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
-    """A piece after a space is another one than without: a sentence's words would be read as one."""
-    core = Tokenizer(models.BPE())
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=290, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<pad>", "<mask>"],
-        show_progress=False,
-    )  # fmt: skip
-    core.train_from_iterator(["gato runs the casa"] * 5, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", mask_token="<mask>")
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES))
-    spy = Spy(model)
-    switch_points(model, tokenizer, [spoken("gato/es runs/en the/en")])
-    ids = tokenizer(" gato runs the")["input_ids"]
-    assert tokenizer.convert_ids_to_tokens(ids)[-1] == "\u0120the"
-    seen = {piece for batch in spy.batches for row in batch["input_ids"].tolist() for piece in row}
-    assert seen - {tokenizer.mask_token_id} == set(ids)
-
-
-def test_wrong_sentences() -> None:
-    model = build()
-    with pytest.raises(ValueError, match=r"^sentences\[0\]\.languages must be one language a word, got none$"):
-        switch_points(model, TOKENIZER, [TaggedSentence(("gato",), ("X",))], max_length=17)
-    with pytest.raises(ValueError, match=r"^sentences must hold at least one word with a piece, got none$"):
-        switch_points(model, TOKENIZER, [], max_length=17)
-    with pytest.raises(ValueError, match=r"^sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3$"):
-        switch_points(model, TOKENIZER, [spoken("gato/es runs./en")], max_length=4)
-    with pytest.raises(ValueError, match=r"^folds must be a positive integer, got 0$"):
-        switch_points(model, TOKENIZER, SENTENCES, folds=0)
-
-
-def test_on_sagt(data_folder: Path) -> None:
-    files = sorted((data_folder / "code_switched" / "ud_turkish_german_sagt").glob("*dev*.conllu"))
-    sentences = read_conllu(files[0], language="misc:CSID")[:20]
-    result = switch_points(build(), TOKENIZER, sentences, folds=4, max_length=29)
-    assert sum(score.words for score in result) == sum(map(len, sentences))
-    assert result.switch.words > 20
-    assert result.rest.words > result.switch.words
-
-
-# examples/small_encoder.py
-
-
-def write_languages(folder: Path) -> Path:
-    for language, count, seed in (("en", 120, 1), ("es", 400, 2), ("am", 60, 3)):
-        lines = build_texts(count, seed)
-        if language == "am":
-            lines = [line.translate({ord(letter): ord(letter) + 0x1200 - 97 for letter in line}) for line in lines]
-        text = "\n".join(f"{line} {language}{i}" for i, line in enumerate(lines))
-        if language == "es":
-            (folder / "es.txt").write_text(text, "utf-8")
-        else:
-            (folder / f"{language}.txt.xz").write_bytes(lzma.compress(text.encode()))
-    return folder
-
-
-def test_small_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
-    import small_encoder as example
-
-    recipe = {**example.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
-    monkeypatch.setitem(example.RECIPES, "tiny", recipe)
-    options = {
-        "languages": ["en", "es", "am"],
-        "leave_out": ["am"],
-        "text": write_languages(tmp_path),
-        "max_steps": 30,
-        "device": "cpu",
-        "progress": False,
-    }
-    folder = example.small_encoder("tiny", cache=tmp_path / "one", **options)
-    report = json.loads((folder / "report.json").read_text())
-    assert list(report["languages"]) == ["en", "es"]
-    english, spanish = report["languages"].values()
-    assert (english["lines"], spanish["lines"]) == (108, 360)
-    ratio = math.sqrt(108) / (math.sqrt(108) + math.sqrt(360))
-    assert english["share"] == pytest.approx(ratio, abs=0.01)
-    assert all(row["after"] < 0.7 * row["before"] for row in (english, spanish))
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    assert len(tokenizer) <= 420
-    ids = tokenizer("gato ሀለ你")["input_ids"]
-    assert tokenizer.unk_token_id not in ids
-    assert tokenizer.decode(ids) == "<s> gato ሀለ你</s>"
-    model = XLMRobertaForMaskedLM.from_pretrained(folder)
-    assert model.config.num_hidden_layers == 2
-    parts = {"one": TEXTS[:9], "other": TEXTS[9:]}
-    perplexities = perplexity(model, tokenizer, parts, max_length=64)
-    assert max(perplexities.values()) < len(tokenizer)
-
-    monkeypatch.setattr(example, "adapt_masked_lm", None)  # the second call trains nothing
-    assert example.small_encoder("tiny", cache=tmp_path / "one", **options) == folder
-    with pytest.raises(ValueError, match=r"^cache must hold an encoder of these settings, got "):
-        example.small_encoder("tiny", cache=tmp_path / "one", **options, seed=1)
-
-
-def test_small_encoder_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
-    import small_encoder as example
-
-    recipe = {**example.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
-    monkeypatch.setitem(example.RECIPES, "tiny", recipe)
-    options = {"languages": ["en"], "text": write_languages(tmp_path), "max_steps": 3, "device": "cpu"}
-
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(example, "adapt_masked_lm", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            example.small_encoder("tiny", cache=tmp_path / "one", **options)
-    pieces = (tmp_path / "one" / "training" / "tokenizer" / "tokenizer.json").read_text("utf-8")
-    folder = example.small_encoder("tiny", cache=tmp_path / "one", **options)
-    first, last = (json.loads(text)["model"] for text in (pieces, (folder / "tokenizer.json").read_text("utf-8")))
-    assert first == last
-    assert not (folder / "training").exists()
-
-
-def test_small_encoder_leaves_chinese_wikipedia_out(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
-    monkeypatch.setenv("POLYEMBED_DATA", str(data_folder))
-    import small_encoder as example
-
-    folder = example.text_folder()
-    assert len(example.read_lines(folder, "zh", None, "no-wikipedia")) == 19082
-    assert len(example.read_lines(folder, "zh", None, "all")) == 63845

@@ -1,16 +1,10 @@
 """Loops over the parts, for those who have none of their own."""
 
-from polyembed.training.adaptation import (
-    AdaptationResult,
-    MaskedScore,
-    SwitchPoints,
-    adapt_masked_lm,
-    perplexity,
-    switch_points,
-)
+from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import Epoch, FitResult, fit
 from polyembed.training.metaxl import MetaXLTrainer, TrainerStep
+from polyembed.training.perplexity import MaskedScore, SwitchPoints, perplexity, switch_points
 from polyembed.training.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.training.runs import Build, Corpus, Run, TrainingOptions
 from polyembed.training.sweep import SweepResult, sweep_layers

@@ -1,21 +1,16 @@
-"""Masked language modelling: adapting an encoder to text, and what it then makes of held-out and of mixed text."""
+"""Masked language modelling: adapting an encoder to text."""
 
-import bz2
-import gzip
-import itertools
 import json
-import logging
-import lzma
 import math
 import os
 import random
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, overload
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,30 +27,20 @@ from polyembed._checks import (
     require,
 )
 from polyembed._pretrained import usual_mode
-from polyembed.text.pieces import word_opener
+from polyembed.training._masked_text import (
+    POOL,
+    Example,
+    ExampleEncoder,
+    TextCorpus,
+    Texts,
+    check_masked_lm,
+    check_masking,
+    chunked,
+)
 
 RECORD_NAME = "adaptation.json"
 WEIGHTS_NAME = "weights.safetensors"
 COMPLETE_NAME = "complete"
-NO_LANGUAGE = frozenset({"_", "OTHER", "other", "ne", "ambiguous", "unk"})
-"""Tags of words that have no language: SAGT's ``CSID`` and LinCE's; `switch_points` looks through such words."""
-_POOL = 32  # batches whose examples are sorted by length together
-_OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
-
-T = TypeVar("T")
-Texts = str | os.PathLike[str] | Iterable[str] | Sequence[os.PathLike[str]] | Callable[[], Iterator[str]]
-
-
-class Spoken(Protocol):
-    """A sentence with one language a word, such as `polyembed.data.TaggedSentence`."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words, in order."""
-
-    @property
-    def languages(self) -> Sequence[str] | None:
-        """One language a word."""
 
 
 class AdaptationResult(NamedTuple):
@@ -70,36 +55,6 @@ class AdaptationResult(NamedTuple):
     losses: tuple[float, ...]
     steps: int
     tokens: int
-
-
-class MaskedScore(NamedTuple):
-    """How well masked pieces were predicted.
-
-    Attributes:
-        accuracy: The share of pieces whose most probable prediction is right; NaN if there are none.
-        loss: Their mean cross-entropy, in nats; NaN if there are none.
-        pieces: How many pieces.
-        words: How many words they belong to.
-    """
-
-    accuracy: float
-    loss: float
-    pieces: int
-    words: int
-
-
-class SwitchPoints(NamedTuple):
-    """Scores at code-switch points apart from the rest.
-
-    Attributes:
-        switch: Words whose language differs from that of the last word before them that has one.
-        rest: The other words with a language, the first of each sentence among them.
-        no_language: Words without a language, such as punctuation.
-    """
-
-    switch: MaskedScore
-    rest: MaskedScore
-    no_language: MaskedScore
 
 
 def adapt_masked_lm(
@@ -202,6 +157,7 @@ def adapt_masked_lm(
     Example:
         >>> from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> from polyembed.training import perplexity
         >>> words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[MASK]", "me", "gusta", "that", "song"])}
         >>> core = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
         >>> core.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -225,7 +181,7 @@ def adapt_masked_lm(
         logging_steps=logging_steps,
         save_steps=save_steps,
     )
-    _check_masking(mlm_probability)
+    check_masking(mlm_probability)
     rule = "be a multiple of logging_steps"
     require(folder is None or save_steps % logging_steps == 0, "save_steps", f"{rule}, {logging_steps}", save_steps)
     check_choice("lr_scheduler_type", lr_scheduler_type, ("linear", "cosine", "constant", "constant_with_warmup"))
@@ -234,11 +190,11 @@ def adapt_masked_lm(
         require(value >= 0, name, "not be negative", value)
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     require(alone, "adapt_masked_lm", "run in one process", "a launcher's several")
-    _check_model(model)
-    encoder = _Encoder(model, tokenizer, max_length=max_length, truncation=truncation)
+    check_masked_lm(model)
+    encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=truncation)
     home = next(model.parameters()).device
     where = _check_device(device, home)
-    corpus = _Corpus(texts)
+    corpus = TextCorpus(texts)
     rule = "be readable again and again (give a function, files or a sequence)"
     if max_steps is None or folder is not None:
         reason = "without max_steps" if max_steps is None else "with folder"
@@ -308,305 +264,15 @@ def adapt_masked_lm(
     return result
 
 
-@overload
-def perplexity(
-    model: nn.Module,
-    tokenizer: Any,
-    texts: Mapping[str, Texts],
-    *,
-    mlm_probability: float = ...,
-    max_length: int = ...,
-    truncation: bool = ...,
-    batch_size: int = ...,
-    seed: int = ...,
-) -> dict[str, float]: ...
-@overload
-def perplexity(
-    model: nn.Module,
-    tokenizer: Any,
-    texts: Texts,
-    *,
-    mlm_probability: float = ...,
-    max_length: int = ...,
-    truncation: bool = ...,
-    batch_size: int = ...,
-    seed: int = ...,
-) -> float: ...
-def perplexity(
-    model: nn.Module,
-    tokenizer: Any,
-    texts: Texts | Mapping[str, Texts],
-    *,
-    mlm_probability: float = 0.15,
-    max_length: int = 128,
-    truncation: bool = False,
-    batch_size: int = 16,
-    seed: int = 0,
-) -> float | dict[str, float]:
-    r"""Measure a masked language model's pseudo-perplexity on held-out text, under fixed masks.
-
-    .. math:: \exp\Bigl(-\frac{1}{|M|} \sum_{i \in M} \log p(x_i \mid x_{\setminus M})\Bigr)
-
-    In each example of n pieces, `mlm_probability` of them, rounded, at least one, are replaced by the mask piece. Which
-    ones depends on `seed` and the example alone: the same before and after an adaptation, in whatever order and
-    batch. The mean runs over the masked pieces of all texts. Figures of tokenizers that differ are not comparable.
-
-    Deviations: none of the papers defines it; pseudo-perplexity is also the name of the product over all pieces,
-    each masked alone, which costs one pass a piece.
-
-    Args:
-        model: A transformers model for masked language modelling; in evaluation mode for the while.
-        tokenizer: Its tokenizer, a fast one, with a mask piece.
-        texts: As in `adapt_masked_lm`; or a mapping from languages to such, each measured apart.
-        mlm_probability: The share of pieces masked.
-        max_length: The most pieces of an example, special ones included; a longer text becomes several.
-        truncation: Whether the rest of a longer text is dropped.
-        batch_size: Examples a pass.
-        seed: Of the masks.
-
-    Returns:
-        The perplexity, or one for each language.
-
-    Raises:
-        ValueError: No text with a piece, or options out of range.
-        TypeError: A model without a masked-LM head, a slow tokenizer, or texts that are not strings.
-        FileNotFoundError: A file that is not there.
-
-    Example:
-        ``perplexity(model, tokenizer, {"es": ["me gusta"], "en": ["that song"]})`` gives a dict of two figures; see
-        `adapt_masked_lm` for a model and a tokenizer.
-    """
-    _check_masking(mlm_probability)
-    check_positive(max_length=max_length, batch_size=batch_size)
-    _check_model(model)
-    encoder = _Encoder(model, tokenizer, max_length=max_length, truncation=truncation)
-
-    def measure(name: str, texts: Texts) -> float:
-        rows = (
-            _Row(example.ids, _fixed_mask(example, mlm_probability, seed))
-            for example in encoder(_Corpus(texts).open(), name)
-        )
-        total, count = 0.0, 0
-        for _, losses, _ in _score(model, tokenizer, rows, batch_size):
-            total, count = total + math.fsum(losses), count + len(losses)
-        require(count > 0, name, "hold at least one text with a piece", "none")
-        return float(torch.tensor(total / count, dtype=torch.float64).exp())
-
-    if isinstance(texts, Mapping):
-        return {language: measure(f"texts[{language!r}]", part) for language, part in texts.items()}
-    return measure("texts", texts)
-
-
-def switch_points(
-    model: nn.Module,
-    tokenizer: Any,
-    sentences: Iterable[Spoken],
-    *,
-    folds: int | None = None,
-    no_language: Collection[str] = NO_LANGUAGE,
-    max_length: int = 128,
-    batch_size: int = 16,
-) -> SwitchPoints:
-    """Score a masked language model at code-switch points apart from the rest.
-
-    A word is a switch point if its language differs from that of the last word before it, in the same sentence, that
-    has a language. Words whose tag is in `no_language` have none: a switch across a comma counts. A tag for words of
-    mixed language (``MIXED``) is a language like others, unless it is in `no_language`.
-
-    Every word is masked once, all its pieces together, each piece by one mask piece, so the number of pieces is given
-    away. By default each in a pass of its own, with the whole rest of the sentence in sight: one row a word. With
-    `folds` = k the words i, i + k, i + 2k, ... are masked in one row: k rows a sentence, faster, less in sight.
-
-    A sentence of more than `max_length` pieces is cut between words into parts that fit; no word is lost, and a part's
-    first word may be a switch point by the part before. A word of which the tokenizer leaves nothing is not counted.
-    Words stand as `polyembed.text.align_words` has them, after a space where the tokenizer needs one.
-
-    Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why this works") and does not
-    measure it.
-
-    Args:
-        model: A transformers model for masked language modelling; in evaluation mode for the while.
-        tokenizer: Its tokenizer, a fast one, with a mask piece, that takes words (``is_split_into_words``).
-        sentences: Objects with ``words`` and ``languages``, as `polyembed.data.read_conllu` gives them with
-            ``language="misc:CSID"``.
-        folds: How many rows a sentence; None = one a word.
-        no_language: Tags that are no language.
-        max_length: The most pieces of a row, special ones included.
-        batch_size: Rows a pass.
-
-    Returns:
-        Accuracy and mean loss over pieces at switch points, at the other words, and at words without a language.
-
-    Raises:
-        ValueError: A sentence without languages, a word longer than `max_length`, or nothing to score.
-        TypeError: A model without a masked-LM head, or a slow tokenizer.
-
-    Example:
-        ``switch_points(model, tokenizer, read_conllu(path, language="misc:CSID")).switch.accuracy``; see
-        `adapt_masked_lm` for a model and a tokenizer.
-    """
-    check_positive(max_length=max_length, batch_size=batch_size, folds=1 if folds is None else folds)
-    _check_model(model)
-    encoder = _Encoder(model, tokenizer, max_length=max_length, truncation=False)
-    kinds = ("switch", "rest", "no_language")
-    losses: dict[str, list[float]] = {kind: [] for kind in kinds}
-    hits = dict.fromkeys(kinds, 0)
-    words = dict.fromkeys(kinds, 0)
-
-    def rows() -> Iterator[_Row]:
-        for number, sentence in enumerate(sentences):
-            found = _kinds(sentence, no_language, f"sentences[{number}]")
-            for first, part in encoder.words(sentence.words, f"sentences[{number}]"):
-                yield from _word_rows(part, found[first:], folds)
-
-    for row, row_losses, row_hits in _score(model, tokenizer, rows(), batch_size):
-        for kind, loss, hit in zip(row.kinds, row_losses, row_hits, strict=True):
-            losses[kind].append(loss)
-            hits[kind] += hit
-        for kind in row.words:
-            words[kind] += 1
-    require(any(words.values()), "sentences", "hold at least one word with a piece", "none")
-    scores = []
-    for kind in kinds:
-        count = len(losses[kind])
-        mean = math.fsum(losses[kind]) / count if count else math.nan
-        scores.append(MaskedScore(hits[kind] / count if count else math.nan, mean, count, words[kind]))
-    return SwitchPoints(*scores)
-
-
-# Texts -> examples -> batches
-
-
-class _Corpus:
-    """Texts that can be opened, again and again unless they are an iterator."""
-
-    def __init__(self, texts: Texts) -> None:
-        self.sequence: Sequence[str] | None = None
-        self.repeatable = True
-        self.mark: object = None  # what tells this source from others, as far as that is cheap
-        if isinstance(texts, str | os.PathLike):
-            texts = [Path(texts)]
-        if isinstance(texts, Sequence) and len(texts) and all(isinstance(part, os.PathLike) for part in texts):
-            paths = [check_file(path, name="texts") for path in texts]
-            self.mark = [[path.name, path.stat().st_size] for path in paths]
-            self.open: Callable[[], Iterator[str]] = lambda: itertools.chain.from_iterable(map(_read_lines, paths))
-        elif isinstance(texts, Sequence):
-            held: Sequence[Any] = texts
-            self.sequence = held
-            self.mark = [len(held), _checksum(held)]
-            self.open = lambda: iter(held)
-        elif callable(texts):
-            source = texts
-            self.open = lambda: iter(source())
-        elif isinstance(texts, Iterable):
-            stream: Iterable[Any] = texts
-            self.repeatable = not isinstance(stream, Iterator)
-            self.open = lambda: iter(stream)
-        else:
-            rule = "be strings, files or a function that gives an iterator"
-            raise TypeError(must("texts", rule, class_name(texts)))
-
-    def shuffled(self, rng: random.Random, buffer_size: int) -> Iterator[str]:
-        if self.sequence is not None:
-            order = list(range(len(self.sequence)))
-            rng.shuffle(order)
-            for i in order:
-                yield self.sequence[i]
-            return
-        buffer: list[str] = []
-        for text in self.open():
-            if len(buffer) < buffer_size:
-                buffer.append(text)
-                continue
-            i = rng.randrange(buffer_size)
-            yield buffer[i]
-            buffer[i] = text
-        rng.shuffle(buffer)
-        yield from buffer
-
-
-class _Example(NamedTuple):
-    """Ids of pieces with the special ones, which of them are special, and each piece's word (None = special)."""
-
-    ids: list[int]
-    special: list[int]
-    word_ids: list[int | None]
-
-    @property
-    def size(self) -> int:
-        """How many pieces are not special."""
-        return len(self.ids) - sum(self.special)
-
-
-class _Encoder:
-    """Turns texts into examples that fit the model."""
-
-    def __init__(self, model: nn.Module, tokenizer: Any, *, max_length: int, truncation: bool) -> None:
-        if not getattr(tokenizer, "is_fast", False):
-            raise TypeError(must("tokenizer", "be a fast transformers tokenizer", class_name(tokenizer)))
-        for kind in ("mask", "pad"):
-            found = getattr(tokenizer, f"{kind}_token_id")
-            require(found is not None, "tokenizer", f"have a {kind} piece", "none")
-        special = tokenizer.num_special_tokens_to_add()
-        require(max_length > special, "max_length", f"leave room beside {special} special pieces", max_length)
-        limit = _position_limit(model)
-        require(max_length <= limit, "max_length", f"be at most the model's {limit} positions", max_length)
-        size = model.get_input_embeddings().num_embeddings  # type: ignore[operator]
-        require(len(tokenizer) <= size, "tokenizer", f"have at most the model's {size} pieces", len(tokenizer))
-        self.tokenizer = tokenizer
-        self.opener = word_opener(tokenizer)
-        self.max_length = max_length
-        self.truncation = truncation
-
-    def __call__(self, texts: Iterable[str], name: str = "texts") -> Iterator[_Example]:
-        for group in _chunked(texts, 256):
-            kept = [text for text in (_sound(_check_text(text, name)) for text in group) if text.strip()]
-            if not kept:
-                continue
-            for example in self._encode(kept, return_overflowing_tokens=not self.truncation):
-                if example.size:
-                    yield example
-
-    def words(self, words: Sequence[str], name: str) -> Iterator[tuple[int, _Example]]:
-        """Give the parts of a sentence that fit, each with the number of its first word."""
-        if not words:
-            return
-        words = [_sound(_check_text(word, f"{name}.words")) for word in words]
-        words = [self.opener + word if word else word for word in words]
-        room = self.max_length - self.tokenizer.num_special_tokens_to_add()
-        lengths = [0] * len(words)
-        (whole,) = self._encode([list(words)], is_split_into_words=True, truncation=False)
-        for word in whole.word_ids:
-            if word is not None:
-                lengths[word] += 1
-        first, used = 0, 0
-        for i, length in enumerate(lengths):
-            rule = f"have at most {room} pieces (max_length without the special ones)"
-            require(length <= room, f"{name}.words[{i}]", rule, length)
-            if used + length > room:
-                yield first, self._part(words[first:i])
-                first, used = i, 0
-            used += length
-        yield first, self._part(words[first:]) if first else whole
-
-    def _part(self, words: Sequence[str]) -> _Example:
-        (part,) = self._encode([list(words)], is_split_into_words=True, truncation=False)
-        return part
-
-    def _encode(self, texts: list[Any], **options: Any) -> list[_Example]:
-        options = {"truncation": True, "max_length": self.max_length, **options}
-        if not options["truncation"]:
-            del options["max_length"]
-        with _silenced_length_warning():
-            encoded = self.tokenizer(texts, return_special_tokens_mask=True, return_attention_mask=False, **options)
-        pairs = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
-        return [_Example(ids, special, encoded.word_ids(i)) for i, (ids, special) in enumerate(pairs)]
+# Examples -> batches
 
 
 class _Batches:
     """Gives the batches of an epoch, the same for the same seed and epoch."""
 
-    def __init__(self, corpus: _Corpus, encoder: _Encoder, *, batch_size: int, shuffle_buffer: int, seed: int) -> None:
+    def __init__(
+        self, corpus: TextCorpus, encoder: ExampleEncoder, *, batch_size: int, shuffle_buffer: int, seed: int
+    ) -> None:
         self.corpus = corpus
         self.encoder = encoder
         self.batch_size = batch_size
@@ -620,13 +286,13 @@ class _Batches:
             examples, pieces = examples + 1, pieces + example.size
         return -(-examples // self.batch_size), pieces
 
-    def __call__(self, epoch: int) -> Iterator[list[_Example]]:
+    def __call__(self, epoch: int) -> Iterator[list[Example]]:
         rng = random.Random(f"texts {self.seed} {epoch}")
         examples = self.encoder(self.corpus.shuffled(rng, self.shuffle_buffer))
         order = random.Random(f"batches {self.seed} {epoch}")  # of its own: `rng` is drawn from lazily
-        for pool in _chunked(examples, _POOL * self.batch_size):
+        for pool in chunked(examples, POOL * self.batch_size):
             pool.sort(key=lambda example: len(example.ids))
-            batches = list(_chunked(pool, self.batch_size))
+            batches = list(chunked(pool, self.batch_size))
             order.shuffle(batches)
             yield from batches
 
@@ -637,7 +303,7 @@ class _Stream(IterableDataset[dict[str, Tensor]]):
     def __init__(
         self,
         batches: _Batches,
-        collate: Callable[[list[_Example], int], dict[str, Tensor]],
+        collate: Callable[[list[Example], int], dict[str, Tensor]],
         *,
         start: int,
         stop: int,
@@ -670,7 +336,7 @@ class _Stream(IterableDataset[dict[str, Tensor]]):
 
 def _collator(
     tokenizer: Any, mlm_probability: float, *, whole_word_mask: bool, seed: int
-) -> Callable[[list[_Example], int], dict[str, Tensor]]:
+) -> Callable[[list[Example], int], dict[str, Tensor]]:
     from transformers import DataCollatorForLanguageModeling
 
     # whole words are always replaced by mask pieces; saying so keeps the collator from warning of it
@@ -679,7 +345,7 @@ def _collator(
         tokenizer, mlm_probability=mlm_probability, whole_word_mask=whole_word_mask, seed=seed, **shares
     )
 
-    def collate(batch: list[_Example], step: int) -> dict[str, Tensor]:
+    def collate(batch: list[Example], step: int) -> dict[str, Tensor]:
         collator.generator = torch.Generator().manual_seed(_step_seed("mask", seed, step))
         longest = max(len(example.ids) for example in batch)
         features = []
@@ -714,6 +380,11 @@ def _word_offsets(word_ids: list[int | None]) -> list[tuple[int, int]]:
         offsets.append((place, place + 1))
         place, last = place + 1, word
     return offsets
+
+
+def _step_seed(purpose: str, seed: int, step: int) -> int:
+    """Hash: generators that are seeded with small neighbouring numbers begin alike."""
+    return random.Random(f"{purpose} {seed} {step}").getrandbits(63)
 
 
 # Training
@@ -879,149 +550,6 @@ class _Record:
         load_model(model, str(path), device=str(next(model.parameters()).device))
 
 
-# Scoring
-
-
-class _Row(NamedTuple):
-    """Ids of pieces, the places to mask, and for `switch_points` the kind of each such place and of each word."""
-
-    ids: list[int]
-    masked: list[int]
-    kinds: list[str] = []  # noqa: RUF012
-    words: list[str] = []  # noqa: RUF012
-
-
-def _fixed_mask(example: _Example, mlm_probability: float, seed: int) -> list[int]:
-    places = [i for i, special in enumerate(example.special) if not special]
-    count = max(1, round(mlm_probability * len(places)))
-    rng = random.Random(f"{seed} {example.ids}")  # hashed, not truncated, and the same in every process
-    return sorted(rng.sample(places, count))
-
-
-def _kinds(sentence: Spoken, no_language: Collection[str], name: str) -> list[str]:
-    languages = sentence.languages
-    if languages is None:
-        raise ValueError(must(f"{name}.languages", "be one language a word", "none"))
-    count = len(sentence.words)
-    require(len(languages) == count, f"{name}.languages", f"be as many as the words, {count}", len(languages))
-    kinds: list[str] = []
-    last: str | None = None
-    for language in languages:
-        if language in no_language:
-            kinds.append("no_language")
-            continue
-        kinds.append("rest" if last is None or language == last else "switch")
-        last = language
-    return kinds
-
-
-def _word_rows(part: _Example, kinds: Sequence[str], folds: int | None) -> Iterator[_Row]:
-    places: dict[int, list[int]] = {}
-    for i, word in enumerate(part.word_ids):
-        if word is not None:
-            places.setdefault(word, []).append(i)
-    words = list(places)
-    step = len(words) if folds is None else folds
-    for fold in range(min(step, len(words))):
-        chosen = words[fold::step]
-        masked = [(i, kinds[word]) for word in chosen for i in places[word]]
-        yield _Row(part.ids, [i for i, _ in masked], [kind for _, kind in masked], [kinds[word] for word in chosen])
-
-
-def _score(
-    model: nn.Module, tokenizer: Any, rows: Iterable[_Row], batch_size: int
-) -> Iterator[tuple[_Row, list[float], list[bool]]]:
-    """Give each row with the losses of its masked places and whether they were guessed."""
-    device = next(model.parameters()).device
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        for pool in _chunked(rows, _POOL * batch_size):
-            pool.sort(key=lambda row: len(row.ids))
-            for batch in _chunked(pool, batch_size):
-                yield from zip(batch, *_score_batch(model, tokenizer, batch, device), strict=True)
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@torch.no_grad()
-def _score_batch(
-    model: nn.Module, tokenizer: Any, batch: list[_Row], device: torch.device
-) -> tuple[list[list[float]], list[list[bool]]]:
-    longest = max(len(row.ids) for row in batch)
-    ids = torch.full((len(batch), longest), tokenizer.pad_token_id)
-    mask = torch.zeros((len(batch), longest), dtype=torch.int64)
-    for i, row in enumerate(batch):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        mask[i, : len(row.ids)] = 1
-    where = torch.tensor([[i, place] for i, row in enumerate(batch) for place in row.masked]).T
-    gold = ids[where[0], where[1]]
-    ids[where[0], where[1]] = tokenizer.mask_token_id
-    logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
-    chosen = logits[where[0].to(device), where[1].to(device)].float().cpu()
-    losses = nn.functional.cross_entropy(chosen, gold, reduction="none").tolist()
-    hits = (chosen.argmax(-1) == gold).tolist()
-    counts = [len(row.masked) for row in batch]
-    return _split(losses, counts), _split(hits, counts)
-
-
-def _split(values: list[T], counts: list[int]) -> list[list[T]]:
-    rest = iter(values)
-    return [list(itertools.islice(rest, count)) for count in counts]
-
-
-# Small parts
-
-
-def _step_seed(purpose: str, seed: int, step: int) -> int:
-    """Hash: generators that are seeded with small neighbouring numbers begin alike."""
-    return random.Random(f"{purpose} {seed} {step}").getrandbits(63)
-
-
-def _chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
-    rest = iter(values)
-    while chunk := list(itertools.islice(rest, size)):
-        yield chunk
-
-
-def _read_lines(path: Path) -> Iterator[str]:
-    opener = _OPENERS.get(path.suffix, open)
-    with opener(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield line.rstrip("\r\n")
-
-
-def _check_text(text: object, name: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError(must(name, "hold strings", class_name(text)))
-    return text
-
-
-def _sound(text: str) -> str:
-    """Leave out lone surrogates, which no tokenizer takes."""
-    return text.encode("utf-8", "ignore").decode()
-
-
-def _checksum(texts: Sequence[Any]) -> int:
-    checksum = 0
-    for text in texts:
-        checksum = zlib.crc32(_check_text(text, "texts").encode("utf-8", "surrogatepass") + b"\0", checksum)
-    return checksum
-
-
-def _check_masking(mlm_probability: float) -> None:
-    require(0.0 < mlm_probability < 1.0, "mlm_probability", "lie between 0 and 1", mlm_probability)
-
-
-def _check_model(model: object) -> None:
-    from transformers import PreTrainedModel
-
-    head = getattr(model, "get_output_embeddings", lambda: None)()
-    if not isinstance(model, PreTrainedModel) or head is None:
-        raise TypeError(must("model", "be a transformers model for masked language modelling", class_name(model)))
-
-
 def _check_device(device: str | torch.device | None, home: torch.device) -> torch.device:
     where = home if device is None else check_device("device", device)
     first = where.type == "cpu" or (where.type == "cuda" and where.index in (None, 0))
@@ -1030,15 +558,7 @@ def _check_device(device: str | torch.device | None, home: torch.device) -> torc
     return where
 
 
-def _position_limit(model: nn.Module) -> float:
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
-            # RoBERTa and its likes count positions from after the padding's
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-    return math.inf
-
-
-def _fingerprint(model: nn.Module, tokenizer: Any, corpus: _Corpus, options: dict[str, Any]) -> dict[str, Any]:
+def _fingerprint(model: nn.Module, tokenizer: Any, corpus: TextCorpus, options: dict[str, Any]) -> dict[str, Any]:
     shapes = sorted((name, list(value.shape)) for name, value in model.named_parameters())
     core = json.loads(tokenizer.backend_tokenizer.to_str())
     for name in ("truncation", "padding"):  # of its last call
@@ -1049,14 +569,3 @@ def _fingerprint(model: nn.Module, tokenizer: Any, corpus: _Corpus, options: dic
         "tokenizer": zlib.crc32(json.dumps(core, sort_keys=True).encode()),
         "parameters": zlib.crc32(json.dumps(shapes).encode()),
     }
-
-
-@contextmanager
-def _silenced_length_warning() -> Iterator[None]:
-    """Keep the tokenizer from warning of a sentence that is longer than the model: it is cut here."""
-    logger = logging.getLogger("transformers.tokenization_utils_base")
-    disabled, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = disabled

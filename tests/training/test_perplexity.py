@@ -1,0 +1,190 @@
+"""Perplexity and switch points: the plain loops, whatever the batches."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_masked_lm import SIZES, TEXTS, TOKENIZER, Spy, build, pieces_of
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+from polyembed.data import TaggedSentence, read_conllu
+from polyembed.training import adapt_masked_lm, perplexity, switch_points
+
+
+def plain_perplexity(
+    model: nn.Module, texts: list[str], *, share: float = 0.15, seed: int = 0, room: int = 15
+) -> float:
+    model = model.double().eval()
+    losses = []
+    for text in texts:
+        ids = pieces_of(text)
+        for start in range(0, len(ids), room):
+            row = [0, *ids[start : start + room], 2]
+            count = max(1, round(share * (len(row) - 2)))
+            chosen = random.Random(f"{seed} {row}").sample(range(1, len(row) - 1), count)
+            masked = [TOKENIZER.mask_token_id if i in chosen else id_ for i, id_ in enumerate(row)]
+            with torch.no_grad():
+                scores = model(input_ids=torch.tensor([masked])).logits[0]
+            losses += [float(scores[i].exp().sum().log() - scores[i, row[i]]) for i in chosen]
+    return math.exp(sum(losses) / len(losses))
+
+
+def test_perplexity_is_the_plain_loop() -> None:
+    texts = [*TEXTS, " ".join(["gato runs"] * 9)]
+    for options in ({}, {"share": 0.4}, {"seed": 3}):
+        named = {"mlm_probability" if name == "share" else name: value for name, value in options.items()}
+        found = perplexity(build(), TOKENIZER, texts, max_length=17, **named)
+        assert found == pytest.approx(plain_perplexity(build(), texts, **options), rel=1e-5)
+    assert perplexity(build(), TOKENIZER, texts, max_length=17, truncation=True) != found
+
+
+def test_perplexity_depends_neither_on_batches_nor_on_order() -> None:
+    model = build()
+    expected = perplexity(model, TOKENIZER, TEXTS, max_length=17)
+    for batch_size in (1, 3, 64):
+        found = perplexity(model, TOKENIZER, TEXTS[::-1], max_length=17, batch_size=batch_size)
+        assert found == pytest.approx(expected, rel=1e-6)
+    assert perplexity(model, TOKENIZER, TEXTS, max_length=17) == expected
+    assert perplexity(model, TOKENIZER, TEXTS, max_length=17, seed=1) != pytest.approx(expected, rel=1e-3)
+
+
+def test_perplexity_by_language_leaves_modes_and_random_state() -> None:
+    model = build()
+    model.lm_head.eval()
+    parts = {"es": TEXTS[:9], "en": lambda: iter(TEXTS[9:])}
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    found = perplexity(model, TOKENIZER, parts, max_length=17)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert model.training
+    assert not model.lm_head.training
+    assert list(found) == ["es", "en"]
+    assert found["en"] == perplexity(model, TOKENIZER, TEXTS[9:], max_length=17)
+    with pytest.raises(ValueError, match=r"^texts\['yo'\] must hold at least one text with a piece, got none$"):
+        perplexity(model, TOKENIZER, {"es": TEXTS, "yo": [" "]}, max_length=17)
+    with pytest.raises(ValueError, match=r"^mlm_probability must lie between 0 and 1, got 2$"):
+        perplexity(model, TOKENIZER, TEXTS, mlm_probability=2)
+
+
+# switch_points
+
+
+def spoken(text: str) -> TaggedSentence:
+    words, languages = zip(*(part.split("/") for part in text.split()), strict=True)
+    return TaggedSentence(words, ("X",) * len(words), languages)
+
+
+SENTENCES = [
+    spoken("gato/es runs/en sleeping/en casa/es"),
+    spoken("the/OTHER gato/es ./OTHER perro/es ./OTHER runs/en"),
+    spoken("sleep/en"),
+    spoken("runs/en gato/MIXED casa/es perro/es"),
+]
+KINDS = ["RSRS", "NRNRNS", "R", "RSSR"]
+
+
+def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[tuple[float, bool]]]:
+    """Mask words in rows of one sentence, one row a pass."""
+    model = model.double().eval()
+    found: dict[str, list[tuple[float, bool]]] = {"S": [], "R": [], "N": []}
+    for sentence, kinds in zip(SENTENCES, KINDS, strict=True):
+        spans, row = [], [0]
+        for word in sentence.words:
+            ids = pieces_of(word)
+            spans.append(range(len(row), len(row) + len(ids)))
+            row += ids
+        row.append(2)
+        step = len(spans) if folds is None else folds
+        for fold in range(step):
+            words = range(fold, len(spans), step)
+            masked = [TOKENIZER.mask_token_id if any(i in spans[w] for w in words) else x for i, x in enumerate(row)]
+            with torch.no_grad():
+                scores = model(input_ids=torch.tensor([masked])).logits[0].log_softmax(-1)
+            for word in words:
+                found[kinds[word]] += [
+                    (-float(scores[i, row[i]]), int(scores[i].argmax()) == row[i]) for i in spans[word]
+                ]
+    return found
+
+
+@pytest.mark.parametrize("folds", [None, 1, 2, 3])
+def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
+    pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
+    model = build()
+    options = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01}
+    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=4, **options)  # some guesses are right
+    result = switch_points(model, TOKENIZER, SENTENCES, folds=folds, max_length=17, batch_size=3)
+    assert model.training
+    expected = plain_switch_points(model, folds)
+    for name, kind in (("switch", "S"), ("rest", "R"), ("no_language", "N")):
+        score, scores = getattr(result, name), expected[kind]
+        assert score.pieces == len(scores)
+        assert score.words == sum(kinds.count(kind) for kinds in KINDS)
+        assert score.loss == pytest.approx(sum(loss for loss, _ in scores) / len(scores), rel=1e-5)
+        assert score.accuracy == pytest.approx(sum(hit for _, hit in scores) / len(scores))
+    assert 0 < result.rest.accuracy < 1
+
+
+def test_switch_points_of_other_tags() -> None:
+    counts = switch_points(build(), TOKENIZER, SENTENCES, max_length=17, no_language={"OTHER", "MIXED"})
+    assert (counts.switch.words, counts.rest.words, counts.no_language.words) == (4, 7, 4)
+    alone = switch_points(build(), TOKENIZER, SENTENCES[2:3], max_length=17)
+    assert alone.rest.words == 1
+    assert alone.switch.words == alone.switch.pieces == 0
+    assert math.isnan(alone.switch.accuracy)
+    assert math.isnan(alone.switch.loss)
+
+
+def test_long_sentences_lose_no_word() -> None:
+    sentence = spoken(" ".join(["gato/es", "runs/en"] * 9))
+    result = switch_points(build(), TOKENIZER, [sentence], max_length=17)
+    assert (result.switch.words, result.rest.words) == (17, 1)
+    assert result.switch.pieces + result.rest.pieces == 36
+    model = build()
+    spy = Spy(model)
+    switch_points(model, TOKENIZER, [sentence], max_length=17, batch_size=1)
+    assert {batch["input_ids"].shape[1] for batch in spy.batches} == {16, 10}  # 7, 7 and 4 words of two pieces
+
+
+def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
+    """A piece after a space is another one than without: a sentence's words would be read as one."""
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=290, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<pad>", "<mask>"],
+        show_progress=False,
+    )  # fmt: skip
+    core.train_from_iterator(["gato runs the casa"] * 5, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", mask_token="<mask>")
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES))
+    spy = Spy(model)
+    switch_points(model, tokenizer, [spoken("gato/es runs/en the/en")])
+    ids = tokenizer(" gato runs the")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids)[-1] == "\u0120the"
+    seen = {piece for batch in spy.batches for row in batch["input_ids"].tolist() for piece in row}
+    assert seen - {tokenizer.mask_token_id} == set(ids)
+
+
+def test_wrong_sentences() -> None:
+    model = build()
+    with pytest.raises(ValueError, match=r"^sentences\[0\]\.languages must be one language a word, got none$"):
+        switch_points(model, TOKENIZER, [TaggedSentence(("gato",), ("X",))], max_length=17)
+    with pytest.raises(ValueError, match=r"^sentences must hold at least one word with a piece, got none$"):
+        switch_points(model, TOKENIZER, [], max_length=17)
+    with pytest.raises(ValueError, match=r"^sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3$"):
+        switch_points(model, TOKENIZER, [spoken("gato/es runs./en")], max_length=4)
+    with pytest.raises(ValueError, match=r"^folds must be a positive integer, got 0$"):
+        switch_points(model, TOKENIZER, SENTENCES, folds=0)
+
+
+def test_on_sagt(data_folder: Path) -> None:
+    files = sorted((data_folder / "code_switched" / "ud_turkish_german_sagt").glob("*dev*.conllu"))
+    sentences = read_conllu(files[0], language="misc:CSID")[:20]
+    result = switch_points(build(), TOKENIZER, sentences, folds=4, max_length=29)
+    assert sum(score.words for score in result) == sum(map(len, sentences))
+    assert result.switch.words > 20
+    assert result.rest.words > result.switch.words
