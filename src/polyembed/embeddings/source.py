@@ -16,7 +16,7 @@ from polyembed.embeddings.word_embedder import WordEmbedder
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
 from polyembed.vectors.protocol import WordVectors
 
-CHUNK = 16_384  # words that a source is asked for at once
+CHUNK = 2_048  # words that a source is asked for at once
 
 
 class SourceEmbedding(WordEmbedder):

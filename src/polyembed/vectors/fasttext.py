@@ -25,7 +25,7 @@ MAGIC = 793712314  # the first four bytes of a file since version 11; older file
 NEWEST_VERSION = 12
 SUPERVISED = 3
 END_OF_SENTENCE = b"</s>"
-CHUNK_BYTES = 4_096  # of words spelled at once: bounds the rows held in memory to some 10 MB at 300 dimensions
+CHUNK_BYTES = 2_048  # of words spelled at once: bounds the rows held in memory to some 5 MB at 300 dimensions
 FNV_BASIS = np.uint32(2166136261)
 FNV_PRIME = np.uint32(16777619)
 NUM_CENTROIDS = 256
@@ -136,19 +136,23 @@ class FastTextVectors(FileSource):
         encoded = [_encode(word) for word in words]
         chunks = list(_chunks(encoded))
         for chunk in chunks:
-            owners, rows = self._rows_of(encoded[chunk])
-            if not len(rows):
-                continue
-            distinct, index = np.unique(rows, return_inverse=True)
-            table = self._matrix.rows(distinct)
-            bounds = np.searchsorted(owners, np.arange(chunk.stop - chunk.start + 1))
-            # A loop over words, since torch's bags hang in a forked process and numpy's reduceat is slower.
-            for i, (start, stop) in enumerate(pairwise(bounds.tolist()), chunk.start):
-                if start < stop:
-                    out[i] = np.add.reduce(table.take(index[start:stop], axis=0), axis=0) / (stop - start)
+            self._average(encoded[chunk], out[chunk])
         if len(chunks) > 1:
             self._matrix.release()
         return out
+
+    def _average(self, words: Sequence[bytes | None], out: Rows) -> None:
+        """Write each word's mean over its rows into `out`; what it takes is gone before the next words."""
+        owners, rows = self._rows_of(words)
+        if not len(rows):
+            return
+        distinct, index = np.unique(rows, return_inverse=True)
+        table = self._matrix.rows(distinct)
+        bounds = np.searchsorted(owners, np.arange(len(words) + 1))
+        # A loop over words, since torch's bags hang in a forked process and numpy's reduceat is slower.
+        for i, (start, stop) in enumerate(pairwise(bounds.tolist())):
+            if start < stop:
+                out[i] = np.add.reduce(table.take(index[start:stop], axis=0), axis=0) / (stop - start)
 
     def _rows_of(self, words: Sequence[bytes | None]) -> tuple[Ids, Ids]:
         """Give the matrix rows whose mean each word is: the words' indices, ascending, and the rows."""
