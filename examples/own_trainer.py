@@ -39,7 +39,7 @@ def make_optimizer(tagger: torch.nn.Module) -> torch.optim.Optimizer:
 
 
 def make_loader(tagger: pe.SequenceTagger, train: Sequence[TaggedSentence]) -> DataLoader[Any]:
-    return DataLoader(list(train), batch_size=16, shuffle=True, collate_fn=tagger.collate)  # type: ignore[arg-type]
+    return DataLoader(list(train), batch_size=16, shuffle=True, collate_fn=tagger.collate)
 
 
 def with_torch(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path) -> list[float]:

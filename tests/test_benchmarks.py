@@ -55,6 +55,19 @@ def test_run_all_compares_with_what_was_recorded(tmp_path: Path, monkeypatch: py
     assert set(report["versions"]) == {"python", "torch", "transformers", "numpy"}
 
 
+def test_run_all_keeps_small_to_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    run_all = importlib.import_module("run_all")
+    script = "from _ratios import note; import torch; note('threads', torch.get_num_threads())"
+    (tmp_path / "threads.py").write_text(script, "utf-8")
+    monkeypatch.setattr(run_all, "HERE", tmp_path)
+    monkeypatch.setitem(run_all.SCRIPTS, "threads.py", {"small": [], "full": []})
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    threads = {size: run_all.run("threads.py", size, "cpu").ratios["threads"] for size in ("small", "full")}
+    assert threads == {"small": 1, "full": 2}
+
+
 def test_laser() -> None:
     printed = run("laser.py", "--sentences", 20, "--batch-size", 7, "--runs", 1, "--hidden-size", 4)
     assert "| bare nn.LSTM, padded " in printed

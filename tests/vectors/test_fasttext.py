@@ -228,6 +228,25 @@ def test_a_word_has_one_vector_whatever_is_asked_with_it(handmade):
         np.testing.assert_array_equal(together[i], vectors.vectors([words[i]])[0])
 
 
+def test_rows_of_some_words_are_gone_before_the_next_are_read(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(4_001, 50)).astype(np.float32)
+    vectors = FastTextVectors(write_model(tmp_path / "model.bin", ["sol"], rows, bucket=4_000, min_n=3, max_n=6))
+
+    def peak(count: int) -> int:
+        """Measure what is held beside the answer."""
+        words = [f"palabra{i:05}" for i in range(count)]
+        tracemalloc.start()
+        try:
+            answer = vectors.vectors(words)
+            return tracemalloc.get_traced_memory()[1] - answer.nbytes
+        finally:
+            tracemalloc.stop()
+
+    one_chunk = CHUNK_BYTES // 14 - 1
+    peak(one_chunk)
+    assert peak(4 * one_chunk) < 1.3 * peak(one_chunk)
+
+
 def test_words_are_told_apart_where_their_hashes_are_one(handmade, monkeypatch):
     path, words, rows, sizes = handmade
     asked = [*words, "luna", "so", "sola", "", "año\0", "\ud800"]
