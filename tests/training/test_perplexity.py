@@ -177,6 +177,10 @@ def test_wrong_sentences() -> None:
         switch_points(model, TOKENIZER, [], max_length=17)
     with pytest.raises(ValueError, match=r"^sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3$"):
         switch_points(model, TOKENIZER, [spoken("gato/es runs./en")], max_length=4)
+    with pytest.raises(TypeError, match=r"^sentences\[0\] must have words and languages, got str$"):
+        switch_points(model, TOKENIZER, ["me gusta"], max_length=17)
+    with pytest.raises(TypeError, match=r"^no_language must be a collection of tags, got the string 'OTHER'$"):
+        switch_points(model, TOKENIZER, SENTENCES, max_length=17, no_language="OTHER")
     with pytest.raises(ValueError, match=r"^folds must be a positive integer, got 0$"):
         switch_points(model, TOKENIZER, SENTENCES, folds=0)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, overload
 import torch
 from torch import nn
 
-from polyembed._checks import check_positive, must, require
+from polyembed._checks import check_positive, class_name, must, require
 from polyembed.training._masked_text import (
     POOL,
     Example,
@@ -199,13 +199,16 @@ def switch_points(
 
     Raises:
         ValueError: A sentence without languages, a word longer than `max_length`, or nothing to score.
-        TypeError: A model without a masked-LM head, or a slow tokenizer.
+        TypeError: A model without a masked-LM head, a slow tokenizer, sentences that are no such objects, or a string
+            in the place of tags.
 
     Example:
         ``switch_points(model, tokenizer, read_conllu(path, language="misc:CSID")).switch.accuracy``; see
         `adapt_masked_lm` for a model and a tokenizer.
     """
     check_positive(max_length=max_length, batch_size=batch_size, folds=1 if folds is None else folds)
+    if isinstance(no_language, str):  # "O" is in "OTHER"
+        raise TypeError(must("no_language", "be a collection of tags", f"the string {no_language!r}"))
     check_masked_lm(model)
     encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=False)
     kinds = ("switch", "rest", "no_language")
@@ -251,7 +254,9 @@ def _fixed_mask(example: Example, mlm_probability: float, seed: int) -> list[int
 
 
 def _kinds(sentence: Spoken, no_language: Collection[str], name: str) -> list[str]:
-    languages = sentence.languages
+    languages = getattr(sentence, "languages", None)
+    if not hasattr(sentence, "words"):
+        raise TypeError(must(name, "have words and languages", class_name(sentence)))
     if languages is None:
         raise ValueError(must(f"{name}.languages", "be one language a word", "none"))
     count = len(sentence.words)
