@@ -377,10 +377,12 @@ def test_a_tokenizer_of_a_folder_brings_no_code(evil: tuple[Path, Path], monkeyp
     settings = json.loads(path.read_text())
     settings |= {"tokenizer_class": "EvilTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_evil.Evil", None]}}
     path.write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=r"the tokenizer's files must be whole, got ValueError: .*custom code"):
+        PretrainedModule.from_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     config["config"]["embedder"]["files"]["tokenizer-tokenization_evil.py"] = "tokenization_evil.py"
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"the tokenizer's files must be whole, got ValueError: .*custom code"):
+    with pytest.raises(ValueError, match=r"files must be among .* got \['tokenizer-tokenization_evil.py'\]"):
         PretrainedModule.from_pretrained(folder)
     assert not asked
     assert not mark.exists()

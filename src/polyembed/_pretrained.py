@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,10 @@ CARD_NAME = "README.md"
 
 class Configurable:
     """Whatever a saved folder can hold: it gives its constructor call as data, and is built from it again."""
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset()
+    """The arguments of `from_config` that are files of the saved folder. A folder can name no others, and these
+    only as its own files: never as a path in its configuration."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments: JSON values, other configurables, or lists and dicts of them."""
@@ -250,15 +254,17 @@ class _Reader:
         place = len(self.built)
         self.built.append(None)  # numbered on the way down, as the writer numbers
         config = self.decode(node.get("config") or {})
-        for argument, file in (node.get("files") or {}).items():
-            require(
-                isinstance(file, str) and Path(file).name == file,
-                f"files.{argument}",
-                "be a plain file name",
-                repr(file),
-            )
-            config[argument] = check_file(self.folder / file, name=argument)
-        self.built[place] = _find_class(node["class"]).from_config(config)
+        found = _find_class(node["class"])
+        named = sorted(set(config) & found.file_arguments)
+        require(not named, "config", "name no file: those are listed in files", named)
+        files = node.get("files") or {}
+        strange = sorted(set(files) - found.file_arguments)
+        require(not strange, "files", f"be among {sorted(found.file_arguments)} of {found.__name__}", strange)
+        missing = sorted(found.file_arguments - set(files)) if issubclass(found, VectorFiles) else []
+        require(not missing, "files", f"hold all files of {found.__name__}", f"none for {missing}")
+        for argument, file in files.items():
+            config[argument] = own_file(self.folder, file, name=argument)
+        self.built[place] = found.from_config(config)
         return self.built[place]
 
 
@@ -269,7 +275,7 @@ class Detachable(NamedTuple):
 
 
 class VectorFiles(Configurable):
-    """A configurable that stands for files of pretrained vectors."""
+    """A configurable that stands for files of pretrained vectors; a folder must hold all its `file_arguments`."""
 
     def files(self) -> Mapping[str, Path]:
         """Return constructor argument -> file on disk."""
@@ -283,6 +289,21 @@ class VectorFiles(Configurable):
             names[argument] = f"vectors-{number}-{re.sub(r'^vectors-[0-9]+-', '', path.name)}"  # saved again: same name
             shutil.copyfile(path, folder / names[argument])
         return names
+
+
+def own_file(folder: Path, file: object, *, name: str) -> Path:
+    """Return the path of a regular file that is in `folder` itself; `name` is for the message.
+
+    A link is followed into the folder, or into the blobs of a hub's cache, where snapshots are links; nowhere else.
+    A device or a named pipe is not a regular file: reading it could block for ever.
+    """
+    require(isinstance(file, str) and Path(file).name == file, f"files.{name}", "be a plain file name", repr(file))
+    path = check_file(folder / str(file), name=name)
+    target, home = path.resolve(), folder.resolve()
+    homes = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+    require(target.is_file(), str(path), "be a regular file", "a device or a pipe")
+    require(target.parent in homes, str(path), "be a file of the folder itself", f"a link to {target}")
+    return path
 
 
 @contextmanager
@@ -395,7 +416,7 @@ def _resolve(
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    path = check_file(folder / CONFIG_NAME, name="folder")
+    path = own_file(folder, CONFIG_NAME, name="folder")
     try:
         config: dict[str, Any] = json.loads(path.read_text("utf-8", "surrogatepass"))
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
@@ -419,7 +440,7 @@ def _load_weights(module: nn.Module, path: Path, config: dict[str, Any]) -> None
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    check_file(path, name="folder")
+    own_file(path.parent, path.name, name="folder")
     try:
         state: dict[str, Tensor] = load_file(path)
     except (SafetensorError, ValueError) as error:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,26 @@ from polyembed.text.pieces import OVERFLOW, Pieces, SpecialPieces, align_words, 
 
 FREEZE = ("none", "embeddings", "all")
 TOKENIZER_FILE = "tokenizer-"
+TOKENIZER_NAMES = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "bpe.codes",
+    "dict.txt",
+    "emoji.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "spm.model",
+    "spm_char.model",
+]
+"""The names of the files that a tokenizer of transformers writes; a saved folder holds no others."""
 
 
 class PretrainedWordEncoder(WordEncoder):
@@ -67,6 +87,8 @@ class PretrainedWordEncoder(WordEncoder):
 
     Deviations: Winata 2021 does not say which piece stands for a word; the first does here unless told otherwise.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset(TOKENIZER_FILE + name for name in TOKENIZER_NAMES)
 
     def __init__(
         self,
@@ -314,6 +336,9 @@ class PretrainedWordEncoder(WordEncoder):
         with tempfile.TemporaryDirectory() as draft:
             self.tokenizer.save_pretrained(draft)
             for path in sorted(Path(draft).iterdir()):
+                if path.name not in TOKENIZER_NAMES:
+                    rule = "write files of the usual names alone to be saved"
+                    raise TypeError(must("tokenizer", rule, path.name))
                 name = f"{TOKENIZER_FILE}{number}-{path.name}"
                 shutil.copyfile(path, folder / name)
                 names[f"{TOKENIZER_FILE}{path.name}"] = name

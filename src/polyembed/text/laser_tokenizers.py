@@ -6,7 +6,7 @@ import unicodedata
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import nn
 
@@ -143,6 +143,8 @@ class FastBPETokenizer(LaserTokenizer):
     them.
     """
 
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"merges"})
+
     def __init__(
         self,
         merges: Iterable[tuple[str, str]],
@@ -253,6 +255,8 @@ class SentencePieceTokenizer(LaserTokenizer):
     Deviations: none from the laser_encoders package (0.0.2) for whole sentences. Words that are split already are
     normalised one by one, so rules that look across words (a quote before a comma) do not apply to them.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"model"})
 
     def __init__(
         self, model: Any, dictionary: PieceDictionary | None = None, *, language: str = "en", lowercase: bool = True

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Bool, Int
@@ -51,6 +51,8 @@ class Lexicon(Configurable):
 
     Deviations: none.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
 
     def __init__(
         self,

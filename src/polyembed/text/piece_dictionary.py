@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from polyembed._checks import class_name, is_count, must, require
 from polyembed._pretrained import Configurable
@@ -35,6 +35,8 @@ class PieceDictionary(Configurable):
 
     Deviations: none.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"pieces"})
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._pieces = check_pieces(pieces)

@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class BPEmbVectors(FileSource):
     vocabulary size where a language lacks the one asked for; here certificates are checked and nothing is
     replaced. Rows follow their pieces' names, where the package trusts the order of the file.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"model_file", "vectors_file"})
 
     def __init__(
         self,

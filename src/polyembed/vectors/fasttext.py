@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -80,6 +80,8 @@ class FastTextVectors(FileSource):
     quantised; both are read here, and ``</s>`` is spelled for the former, as when they were trained. Labels
     of a supervised model are not words here; the package looks for their rows among the n-grams.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = check_file(path, where="FastTextVectors.from_pretrained fetches one")

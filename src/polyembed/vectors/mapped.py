@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -156,6 +156,8 @@ class MappedVectors(VectorFiles):
 
     Deviations: none.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"mapping_file"})
 
     def __init__(self, source: WordVectors, mapping: OrthogonalMapping) -> None:
         if not (hasattr(source, "vectors") and hasattr(source, "dim")):

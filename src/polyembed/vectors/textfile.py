@@ -7,7 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import IO, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -50,6 +50,8 @@ class TextVectors(FileSource):
 
     Deviations: none.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str], *, header: bool | None = None, dim: int | None = None) -> None:
         self._path = check_file(path)
