@@ -5,6 +5,7 @@ A configuration is the constructor call. `get_config` gives its arguments, neste
 by its name among those that the program has imported.
 """
 
+import inspect
 import json
 import operator
 import os
@@ -31,7 +32,11 @@ CARD_NAME = "README.md"
 
 
 class Configurable:
-    """Whatever a saved folder can hold: it gives its constructor call as data, and is built from it again."""
+    """An object that a saved folder can hold: its constructor call is data, from which it is built again.
+
+    A constructor's argument is kept as an attribute or property of the same name; a class for which that does not
+    serve defines `get_config` and `from_config`.
+    """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset()
     """The arguments of `from_config` that are files of the saved folder. A folder can name no others, and these
@@ -39,7 +44,15 @@ class Configurable:
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments: JSON values, other configurables, or lists and dicts of them."""
-        raise TypeError(must("a module to be saved", "define get_config", class_name(self)))
+        parameters = list(inspect.signature(type(self).__init__).parameters.values())[1:]
+        config = {}
+        for parameter in parameters:
+            named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+            if not (named and hasattr(self, parameter.name)):
+                rule = f"keep its argument {parameter.name} as an attribute, or define get_config"
+                raise TypeError(must(class_name(self), rule, "neither"))
+            config[parameter.name] = getattr(self, parameter.name)
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -50,9 +63,23 @@ class Configurable:
         """Write what JSON cannot hold into `folder`; return argument -> file name for `from_config`."""
         return {}
 
+    def __repr__(self) -> str:
+        return repr_call(self, **self.get_config())
+
 
 class PretrainedModule(Configurable, nn.Module):
     """A module that can be saved as a folder, opened again, and shared on a hub."""
+
+    __repr__ = nn.Module.__repr__  # torch's tree, with the plain arguments by `extra_repr`
+
+    def extra_repr(self) -> str:
+        """Return the constructor's arguments that are plain values, as ``name=value``."""
+        try:
+            config = self.get_config()
+        except TypeError:  # not to be saved, but still to be printed
+            return ""
+        plain = {name: value for name, value in config.items() if _is_plain(value)}
+        return ", ".join(f"{name}={value!r}" for name, value in plain.items())
 
     def save_pretrained(
         self,
@@ -180,6 +207,12 @@ class PretrainedModule(Configurable, nn.Module):
             return str(
                 api.upload_folder(repo_id=repo_id, folder_path=folder, revision=revision, commit_message=commit_message)
             )
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | str)
 
 
 def repr_call(obj: Any, **arguments: Any) -> str:

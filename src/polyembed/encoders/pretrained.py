@@ -28,8 +28,8 @@ FREEZE = ("none", "embeddings", "all")
 TOKENIZER_FILE = "tokenizer-"
 TOKENIZER_NAMES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
-    *("vocab.json", "vocab.txt", "merges.txt", "bpe.codes", "dict.txt", "emoji.json", "tokenizer.model", "spiece.model"),
-    *("sentencepiece.bpe.model", "sentencepiece.model", "spm.model", "spm_char.model"),
+    *("vocab.json", "vocab.txt", "merges.txt", "bpe.codes", "dict.txt", "emoji.json", "tokenizer.model"),
+    *("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "spm.model", "spm_char.model"),
 )
 """The names of the files that a tokenizer of transformers writes; a saved folder holds no others."""
 

@@ -1,0 +1,50 @@
+"""Views of modules: other settings over the same parameters, for work that must not change the module itself."""
+
+from typing import TypeVar
+
+from torch import nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def shallow_copy(module: Module, **children: nn.Module | nn.Parameter | None) -> Module:
+    """Return a copy of a module that shares its parameters, buffers and children, but for the `children` given.
+
+    Args:
+        module: Any module; it is not changed.
+        **children: Children or parameters that the copy has instead.
+
+    Returns:
+        The copy. Adding or replacing a child or a parameter of the copy leaves the module as it is.
+    """
+    copy = module.__new__(type(module))
+    copy.__dict__ = module.__dict__.copy()
+    for registry in ("_parameters", "_buffers", "_modules"):
+        copy.__dict__[registry] = module.__dict__[registry].copy()
+    for name, child in children.items():
+        setattr(copy, name, child)
+    return copy
+
+
+def evaluation_view(module: Module) -> Module:
+    """Return the module in evaluation mode, without changing it: threads may train and predict at once.
+
+    Args:
+        module: Any module.
+
+    Returns:
+        The module itself where all of it is in evaluation mode; else a copy that shares every parameter and buffer.
+    """
+    if not any(part.training for part in module.modules()):
+        return module
+    copies: dict[int, nn.Module] = {}
+
+    def view(part: nn.Module) -> nn.Module:
+        if id(part) not in copies:
+            copies[id(part)] = copy = shallow_copy(part)
+            copy.training = False
+            for name, child in part._modules.items():
+                copy._modules[name] = None if child is None else view(child)
+        return copies[id(part)]
+
+    return view(module)  # type: ignore[return-value]
