@@ -23,7 +23,7 @@ from _ratios import note
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
-from polyembed.analysis import EfficiencyReport, Size, Subject, efficiency_report, plot_efficiency
+from polyembed.experiments import EfficiencyReport, Size, Subject, efficiency_report, plot_efficiency
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 

@@ -25,7 +25,7 @@ import torch
 from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
 
 import polyembed as pe
-from polyembed.analysis import bio_confusion, significance_table
+from polyembed.experiments import bio_confusion, significance_table
 from polyembed.tables import Table
 from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, zero_shot
 from polyembed.vectors import FastTextVectors, JoinedVectors

@@ -25,9 +25,9 @@ import torch
 from _encoder import add_encoder_arguments, add_file_arguments, files_of, find_model, load_encoder
 
 import polyembed as pe
-from polyembed.analysis import plot_layers, rank_layers
 from polyembed.data import TaggedSentence, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import LayerFusion
+from polyembed.experiments import plot_layers, rank_layers
 from polyembed.training import Corpus, sweep_layers
 
 RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["chenguo2022"]

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 import polyembed as pe
-from polyembed.analysis import plot_source_attention
 from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
+from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
 from polyembed.training import fit
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors

@@ -7,8 +7,8 @@ from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
-from polyembed.analysis import plot_layers
 from polyembed.data import TaggedSentence
+from polyembed.experiments import plot_layers
 from polyembed.training import Corpus, code_switched, fit, runs, sweep_layers, zero_shot
 
 CORPUS = toy_corpus(6)

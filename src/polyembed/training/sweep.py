@@ -57,7 +57,7 @@ def sweep_layers(
 
     Table II of the paper: ``D_X`` fuses layer X and the last one, *last layer* is the baseline without fusion. The
     average over languages includes the source, as the paper's does; `family` splits it as the paper's table III
-    (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.analysis.rank_layers`.
+    (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.experiments.rank_layers`.
 
     Args:
         build: Makes a new tagger around a fusion, called as ``build(fusion, train, seed)``; for example one that opens

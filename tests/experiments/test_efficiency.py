@@ -11,7 +11,7 @@ from torch import nn
 from toys import TAGS, toy_lexicon
 
 import polyembed as pe
-from polyembed.analysis import Speed, Subject, efficiency_report
+from polyembed.experiments import Speed, Subject, efficiency_report
 
 
 def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
@@ -114,7 +114,7 @@ def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
 
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
-    monkeypatch.setattr("polyembed.analysis.efficiency.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("polyembed.experiments.efficiency.time.perf_counter", lambda: float(next(clock)))
     linear = nn.Linear(2, 2)
     subject = Subject(linear, lambda rows, length: torch.randn(rows, 2), linear, linear)
     report = efficiency_report({"m": subject}, lengths=[4], batch_size=6, runs=100, max_seconds=7.0)
