@@ -203,7 +203,8 @@ def efficiency_report(
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
-        >>> tagger = SequenceTagger(SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon), ["X", "VERB"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB"])
         >>> report = efficiency_report({"table": tagger}, lengths=[4, 8], runs=3)
         >>> report.sizes["table"].trainable, report.speed_table().columns
         (74, ('model', '4', '8'))

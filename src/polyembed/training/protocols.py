@@ -122,7 +122,8 @@ def zero_shot(
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon), ["X", "V"])
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> es = [TaggedSentence(("me", "gusta"), ("X", "V"))] * 4
         >>> en = [TaggedSentence(("songs",), ("X",))]
         >>> result = zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
@@ -188,7 +189,8 @@ def joint(
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon), ["X", "V"])
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = {"seeds": (0,), "metric": "accuracy", "num_train_epochs": 1}
@@ -254,7 +256,8 @@ def code_switched(
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon), ["X", "V"])
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> mix = [TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4
         >>> result = code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)], seeds=(0, 1),
         ...                        metric="accuracy", num_train_epochs=1)
