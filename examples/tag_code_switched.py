@@ -265,13 +265,12 @@ def main() -> None:
             tagged = zip(sentence.words, tagger.predict([sentence.words])[0], strict=True)
             print(" ".join(f"{word}/{tag}" for word, tag in tagged))
         sentence = list(max(test[:20], key=len).words[:20])
-        lexicon.extend(sentence)
         for name, short in (("Attention (MME)", "mme"), ("HME", "hme")):
             if name in taggers:
                 embedder = taggers[name][1].embedder.embedder
                 meta = embedder.words if name == "HME" else embedder
-                meta.extend(lexicon)  # rows for the words that training had not
-                ids, _ = lexicon.encode([sentence])
+                meta = meta.covering(sentence)  # rows for the words that training had not
+                ids, _ = meta.encode([sentence])
                 draw_attention(meta, names, sentence, ids, arguments.out / f"attention-{short}.png")
 
 
