@@ -1,7 +1,8 @@
 """polyembed: composable PyTorch modules for multilingual and code-switched text."""
 
-from polyembed import functional
+from polyembed import crf, functional
 from polyembed._version import __version__
+from polyembed.crf import CRF, Constraints
 from polyembed.embeddings import (
     AttentionCombiner,
     BakedEmbedding,
@@ -38,8 +39,6 @@ from polyembed.encoders import (
 )
 from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
-    CRF,
-    Constraints,
     CRFDecoder,
     CrossEntropyLoss,
     FocalLoss,
@@ -155,6 +154,7 @@ __all__ = [
     "bake",
     "bli",
     "class_weights",
+    "crf",
     "export_onnx",
     "export_program",
     "extend_vocabulary",

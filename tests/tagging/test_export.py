@@ -15,7 +15,7 @@ from cases import meta, tagger, vector_source
 from toys import NEW_WORDS, TAGS, WORDS, ToyWordEncoder, compiles, toy_lexicon
 
 import polyembed as pe
-from polyembed.functional import viterbi
+from polyembed.crf import viterbi
 from polyembed.tagging import onnx_tagger
 
 pytestmark = compiles
