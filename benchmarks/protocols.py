@@ -80,7 +80,7 @@ def make_build(embed: Callable[[pe.Lexicon], torch.nn.Module], corpora: Sequence
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
         embedder = pe.UniqueWords(embed(lexicon))
         encoder = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=128, dropout=0.4)
-        return pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+        return pe.SequenceTagger(embedder, tags, encoder=encoder)
 
     return build
 

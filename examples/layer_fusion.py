@@ -107,7 +107,7 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder = load_encoder(name, RECIPE["max_length"], fusion=fusion, freeze=FREEZE[freeze])
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
-        return pe.SequenceTagger(encoder, tags, lexicon=None, decoder=decoder).to(arguments.device)
+        return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
     drawn = {}
     for freeze in arguments.freeze:

@@ -240,7 +240,7 @@ def main() -> None:
         for name in arguments.systems or embedders:
             embedder = pe.UniqueWords(embedders[name])
             encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **recipe["encoder"])
-            tagger = pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+            tagger = pe.SequenceTagger(embedder, tags, encoder=encoder)
             start = time.perf_counter()
             dev_score = train_tagger(tagger, data, recipe, metric, arguments.seed)
             predicted = tagger.predict([sentence.words for sentence in test])

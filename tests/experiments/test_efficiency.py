@@ -16,12 +16,12 @@ from polyembed.experiments import Speed, Subject, efficiency_report
 
 def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
     lexicon = toy_lexicon()
-    return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), TAGS, lexicon=lexicon, **options)
+    return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), TAGS, **options)
 
 
 def contextual_tagger(tokenizer=None) -> pe.SequenceTagger:
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), tokenizer)
-    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
 def test_parameters_are_counted_once_and_by_kind() -> None:
@@ -248,7 +248,7 @@ def test_words_are_those_that_the_embedder_knows() -> None:
 def test_piece_ids_are_of_the_vocabulary() -> None:
     """It may be smaller than the number of positions."""
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=7, max_position_embeddings=64))
-    tagger = pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    tagger = pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
     assert list(efficiency_report({"m": tagger}, lengths=[50], runs=1).speeds["m"]) == [50]
 
 

@@ -21,7 +21,7 @@ OPTIONS = {"seeds": (0, 1), "metric": "accuracy", "num_train_epochs": 2, "batch_
 
 def build(fusion, train, seed):
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
-    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
 def fusion(layer):

@@ -91,7 +91,7 @@ def sweep_layers(
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
         >>> def build(fusion, train, seed):
         ...     encoder = PretrainedWordEncoder(BertModel(BertConfig(vocab_size=6, **sizes)), tokenizer, fusion=fusion)
-        ...     return SequenceTagger(encoder, ["X", "V"], lexicon=None, decoder=SoftmaxDecoder(8, 2))
+        ...     return SequenceTagger(encoder, ["X", "V"], decoder=SoftmaxDecoder(8, 2))
         >>> en = [TaggedSentence(("me", "like"), ("X", "V"))] * 4
         >>> de = [TaggedSentence(("mag",), ("V",))]
         >>> result = sweep_layers(build, Corpus("en", en, en, en), [Corpus("de", test=de)], layers=[1],
