@@ -34,7 +34,7 @@ def attempt(call: Callable[[], Any], device: torch.device) -> Any:
 
 def seconds(module: nn.Module, call: Callable[[Any], object], batch: Any, device: torch.device) -> float:
     """Return the seconds that a call takes in evaluation mode, without gradients."""
-    with _mode(module, training=False), torch.no_grad():
+    with in_mode(module, training=False), torch.no_grad():
         _synchronize(device)
         start = time.perf_counter()
         call(batch)
@@ -46,7 +46,7 @@ def activation_mb(
     module: nn.Module, call: Callable[[Any], Tensor], batch: Any, device: torch.device, *, training: bool
 ) -> float:
     """Return the activation memory of a forward pass or of a training step in MB."""
-    with _mode(module, training=training):
+    with in_mode(module, training=training):
         if device.type != "cuda":
             return _saved_mb(call, [*module.parameters(), *module.buffers()], batch)
         torch.cuda.reset_peak_memory_stats(device)
@@ -93,7 +93,7 @@ def _synchronize(device: torch.device) -> None:
 
 
 @contextmanager
-def _mode(module: nn.Module, *, training: bool) -> Iterator[None]:
+def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
     """Put a module in one mode, and each of its parts in its own mode afterwards."""
     modes = {part: part.training for part in module.modules()}
     module.train(training)
