@@ -1,12 +1,9 @@
-"""Looking at results: whether differences are sure, which labels are taken for which, where languages lie; pictures."""
+"""Comparing systems: significance, layer ranking, efficiency, representations, confusion, pictures."""
 
 from polyembed.experiments.confusion import bio_confusion
 from polyembed.experiments.efficiency import (
     EfficiencyReport,
-    Memory,
-    Size,
-    Speed,
-    Subject,
+    MeasuredModel,
     efficiency_report,
 )
 from polyembed.experiments.layers import layer_weights, rank_layers
@@ -16,7 +13,7 @@ from polyembed.experiments.plots import (
     plot_efficiency,
     plot_layer_weights,
     plot_layers,
-    plot_representations,
+    plot_scores,
     plot_source_attention,
 )
 from polyembed.experiments.representations import (
@@ -43,11 +40,8 @@ __all__ = [
     "CloudDistances",
     "Correlation",
     "EfficiencyReport",
-    "Memory",
+    "MeasuredModel",
     "Significance",
-    "Size",
-    "Speed",
-    "Subject",
     "approximate_randomization",
     "bio_confusion",
     "cloud_distances",
@@ -61,7 +55,7 @@ __all__ = [
     "plot_efficiency",
     "plot_layer_weights",
     "plot_layers",
-    "plot_representations",
+    "plot_scores",
     "plot_source_attention",
     "project",
     "rank_layers",
