@@ -81,11 +81,11 @@ from polyembed.training import (
 )
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
-    align,
-    bli,
+    align_spaces,
     extend_vocabulary,
     metaxl_step,
     transformed_output,
+    translation_accuracy,
 )
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -151,9 +151,8 @@ __all__ = [
     "VotingEnsemble",
     "__version__",
     "adapt_masked_lm",
-    "align",
+    "align_spaces",
     "bake",
-    "bli",
     "class_weights",
     "export_onnx",
     "export_program",
@@ -170,4 +169,5 @@ __all__ = [
     "train_transliterator",
     "trainer_metrics",
     "transformed_output",
+    "translation_accuracy",
 ]
