@@ -30,6 +30,7 @@ from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_ta
 from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
 from polyembed.training import fit
+from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
@@ -96,16 +97,17 @@ def get_vectors(
 
 
 def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[str, JoinedVectors]:
-    """Give the two joint spaces of MUSE: a word that both languages have keeps the vector that was not turned."""
+    """Return the two joint spaces of MUSE; a word that both languages have gets the vector of the target's language."""
     ml, el = words[:2]
     if ml.dim != el.dim:
         print(f"No MUSE: vectors of {ml.dim} and {el.dim} numbers")
         return {}
     if how == "adversarial":
-        mapping = pe.align(ml, el, **recipe)
+        options = AdversarialOptions(**{name: value for name, value in recipe.items() if name != "refine"})
+        mapping = pe.align_spaces(ml, el, refine=recipe["refine"], adversarial=options)
     else:
         dictionary = how if how in ("identical", "similarity") else read_dictionary(how)
-        mapping = pe.align(ml, el, dictionary=dictionary, refine=recipe["refine"])
+        mapping = pe.align_spaces(ml, el, dictionary=dictionary, refine=recipe["refine"])
     found = {key: value for key, value in mapping.report.items() if key not in ("criteria", "restarts")}
     print(f"aligned: {found}, criterion {max(mapping.report['criteria']):.3f}")
     return {

@@ -80,11 +80,11 @@ from polyembed.training import (
 )
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
-    align,
-    bli,
+    align_spaces,
     extend_vocabulary,
     metaxl_step,
     transformed_output,
+    translation_accuracy,
 )
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -150,9 +150,8 @@ __all__ = [
     "VotingEnsemble",
     "__version__",
     "adapt_masked_lm",
-    "align",
+    "align_spaces",
     "bake",
-    "bli",
     "class_weights",
     "crf",
     "export_onnx",
@@ -170,4 +169,5 @@ __all__ = [
     "train_transliterator",
     "trainer_metrics",
     "transformed_output",
+    "translation_accuracy",
 ]
