@@ -255,10 +255,10 @@ def significance_table(
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> from polyembed.experiments.protocols import Run, merge
+        >>> from polyembed.experiments.protocols import SystemRun, merge
         >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
-        ...     Run(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
+        ...     SystemRun(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
         ...     for name, score, tag in (("MME", 1.0, "V"), ("BPE", 0.5, "X"))
         ... ]
         >>> result = ProtocolResult(Table((), ()), tuple(runs), gold, "accuracy")

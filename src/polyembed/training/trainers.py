@@ -23,7 +23,7 @@ from polyembed.tagging.text_model import TextModel
 from polyembed.tagging.word_tagger import WordTagger
 from polyembed.text.pairs import PairedPieces
 from polyembed.text.pieces import Pieces
-from polyembed.training.fit import METRICS, measure
+from polyembed.training.scoring import METRICS, measure
 
 PREFIX = "model."
 PREDICTIONS = ("decoded", "probabilities")
