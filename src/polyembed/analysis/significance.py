@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from polyembed._checks import check_choice, check_positive, require
 from polyembed.analysis._labels import check_labels
+from polyembed.experiments.protocols import ProtocolResult
 from polyembed.metrics import Labels, entities
 from polyembed.tables import Table
-from polyembed.experiments.protocols import ProtocolResult
 
 Counts = npt.NDArray[np.int64]
 """A numerator and a denominator for each sentence, ``(sentence, 2)``."""

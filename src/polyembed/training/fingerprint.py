@@ -69,7 +69,8 @@ def _structure(module: nn.Module) -> list[Any]:
 
 
 def _is_setting(name: str, value: object) -> bool:
-    return not name.startswith("_") and name != "training" and not isinstance(value, nn.Module)
+    # None may be the place of a tensor that prediction sets and removes
+    return not (name.startswith("_") or name == "training" or value is None or isinstance(value, nn.Module))
 
 
 def _update(digest: Any, value: Any) -> None:
