@@ -7,8 +7,8 @@ from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
-from polyembed.analysis import plot_layers
 from polyembed.data import TaggedSentence
+from polyembed.experiments import plot_layers
 from polyembed.experiments.compare import Corpus
 from polyembed.experiments.protocols import code_switched, zero_shot
 from polyembed.experiments.sweep import sweep_layers
@@ -25,7 +25,7 @@ OPTIONS = {"seeds": (0, 1), "options": FitOptions(metric="accuracy", num_train_e
 
 def build(fusion, train, seed):
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
-    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
 def fusion(layer):

@@ -105,6 +105,7 @@ def zero_shot(
         seeds: One run each, of every system.
         folder: Keeps checkpoints and outcomes: the same call again continues from there and trains only what is not
             finished. A checkpoint of another run is refused.
+        progress: As in `fit`.
 
     Returns:
         The table, and all runs.
@@ -116,11 +117,12 @@ def zero_shot(
             them is expected, or seeds that are not integers.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> es = [TaggedSentence(("me", "gusta"), ("X", "V"))] * 4
         >>> en = [TaggedSentence(("songs",), ("X",))]
         >>> result = zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
@@ -182,11 +184,12 @@ def joint(
         TypeError: As for `zero_shot`.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
@@ -248,11 +251,12 @@ def code_switched(
         TypeError: As for `zero_shot`.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> mix = [TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4
         >>> result = code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)],
         ...                        FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))

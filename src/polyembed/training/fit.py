@@ -18,8 +18,8 @@ from polyembed._checks import check_choice, check_positive, class_name, must, re
 from polyembed._progress import progress_bar
 from polyembed.metrics import MetricName
 from polyembed.tagging.classifiers import Labelled, LabelledPair
+from polyembed.tagging.tagger import Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
-from polyembed.tagging.word_tagger import Tagged
 from polyembed.training.fingerprint import describe_model
 from polyembed.training.runs import Run
 from polyembed.training.scoring import METRICS, Metric, measure
@@ -151,10 +151,10 @@ def fit(
         OSError: The checkpoint's folder cannot be written to.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> lexicon = Lexicon(["me", "gusta"])
-        >>> tagger = SequenceTagger(torch.nn.Embedding(4, 8), ["X", "VERB"], lexicon=lexicon)
+        >>> tagger = SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(4, 8), lexicon), ["X", "VERB"])
         >>> data = [TaggedSentence(("me", "gusta"), ("X", "VERB"))] * 8
         >>> fit(tagger, data, data, FitOptions(num_train_epochs=1, metric="accuracy")).best.number
         1
@@ -216,7 +216,6 @@ class Training:
             "dev": self.content(self.dev),
             **describe_model(self.model),
             "labels": getattr(self.model, "tags", getattr(self.model, "labels", None)),
-            "lexicon": getattr(self.model, "lexicon", None),
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
             "metric": self.metric,
