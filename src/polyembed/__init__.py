@@ -72,11 +72,12 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
+    FitOptions,
     MetaXLTrainer,
     adapt_masked_lm,
     fit,
     fit_ensemble,
-    for_trainer,
+    wrap_for_trainer,
     trainer_metrics,
 )
 from polyembed.transfer import (
@@ -112,6 +113,7 @@ __all__ = [
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "FastTextVectors",
+    "FitOptions",
     "FocalLoss",
     "HierarchicalMetaEmbedding",
     "JoinedVectors",
@@ -160,7 +162,7 @@ __all__ = [
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
-    "for_trainer",
+    "wrap_for_trainer",
     "functional",
     "label_counts",
     "load_laser",

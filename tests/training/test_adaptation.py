@@ -491,7 +491,7 @@ def test_wrong_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         adapt_masked_lm(small, TOKENIZER, TEXTS, **OPTIONS)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"):
-        adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
+        adapt_with(build(), TOKENIZER, TEXTS)
 
 
 def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:

@@ -34,7 +34,11 @@ def build(seed: int = 0, *, dropout: float = 0.1) -> pe.SequenceTagger:
     """A tagger that draws random numbers, and to which the training word "song" is unknown."""
     torch.manual_seed(seed)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
-    parts = [nn.Embedding(len(lexicon), 5), characters(lexicon), vector_source(lexicon, 3)]
+    parts = [
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon),
+        characters(lexicon),
+        vector_source(lexicon, 3),
+    ]
     return pe.SequenceTagger(
         pe.UniqueWords(pe.MetaEmbedding.concat(parts)),
         TAGS,

@@ -61,11 +61,12 @@ def rows_checksum(rows: Any) -> str | None:
 
 
 def _structure(module: nn.Module) -> list[Any]:
-    """List every submodule with its class and its public attributes: dropout, sizes, constraints, lexicons."""
-    return [
-        [name, type(part).__qualname__, {key: value for key, value in vars(part).items() if _is_setting(key, value)}]
-        for name, part in module.named_modules()
-    ]
+    """List every submodule with its class, its lexicon and its public attributes: dropout, sizes, constraints."""
+    found = []
+    for name, part in module.named_modules():
+        settings = {key: value for key, value in vars(part).items() if _is_setting(key, value)}
+        found.append([name, type(part).__qualname__, getattr(part, "lexicon", None), settings])
+    return found
 
 
 def _is_setting(name: str, value: object) -> bool:
