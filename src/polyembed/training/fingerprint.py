@@ -39,11 +39,10 @@ def checksum(value: Any) -> str:
 
 def describe_model(model: nn.Module) -> dict[str, str]:
     """Return checksums of a module's structure and settings, of what training changes, and of its other tensors."""
-    trained = trained_state(model)
-    frozen = {name: value for name, value in model.state_dict().items() if name not in trained}
+    frozen = {name: value for name, value in model.named_parameters() if not value.requires_grad}
     return {
         "modules": checksum(_structure(model)),
-        "initial weights": checksum(trained),
+        "initial weights": checksum(trained_state(model)),
         "frozen tensors": checksum(frozen),
     }
 
