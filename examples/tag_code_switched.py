@@ -29,7 +29,7 @@ import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
 from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
-from polyembed.training import fit
+from polyembed.training import FitOptions, fit
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -151,15 +151,17 @@ def train_tagger(
 ) -> float:
     """Train by a recipe; give the best development score."""
     training = dict(recipe["training"])
-    trainable = [parameter for parameter in tagger.parameters() if parameter.requires_grad]
-    optimizer = getattr(torch.optim, training.pop("optimizer"))(trainable, lr=training.pop("learning_rate"))
-    scheduler = None
-    if training.pop("schedule") == "plateau":
-        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=3)
-    train, dev = data[0], data[1]
-    result = fit(
-        tagger, train, dev, optimizer=optimizer, scheduler=scheduler, metric=metric, seed=seed, **training
-    )  # fmt: skip
+    kind, rate = getattr(torch.optim, training.pop("optimizer")), training.pop("learning_rate")
+
+    def optimizer(model: pe.SequenceTagger) -> torch.optim.Optimizer:
+        return kind([value for value in model.parameters() if value.requires_grad], lr=rate)
+
+    def plateau(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau:
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=3)
+
+    scheduler = plateau if training.pop("schedule") == "plateau" else None
+    options = FitOptions(optimizer=optimizer, scheduler=scheduler, metric=metric, **training)
+    result = fit(tagger, data[0], data[1], options, seed=seed)
     return result.best.score
 
 

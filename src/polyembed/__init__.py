@@ -37,6 +37,7 @@ from polyembed.encoders import (
     TransformerSequenceEncoder,
     load_laser,
 )
+from polyembed.experiments.sweep import sweep_layers
 from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
     CRFDecoder,
@@ -70,12 +71,12 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
+    FitOptions,
     MetaXLTrainer,
     adapt_masked_lm,
     fit,
     fit_ensemble,
-    for_trainer,
-    sweep_layers,
+    wrap_for_trainer,
     trainer_metrics,
 )
 from polyembed.transfer import (
@@ -111,6 +112,7 @@ __all__ = [
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "FastTextVectors",
+    "FitOptions",
     "FocalLoss",
     "HierarchicalMetaEmbedding",
     "JoinedVectors",
@@ -159,7 +161,7 @@ __all__ = [
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
-    "for_trainer",
+    "wrap_for_trainer",
     "functional",
     "label_counts",
     "load_laser",

@@ -62,11 +62,6 @@ class TextModel(PretrainedModule):
     def check_items(self, items: Sequence[Any]) -> None:
         """Raise an error for labels that cannot be trained on."""
 
-    def signature(self) -> dict[str, Any]:
-        """Return plain values that a checkpoint must agree on, besides shapes."""
-        names = getattr(self, "tags", None) or getattr(self, "labels", None)
-        return {"names": list(names or ()), "lexicons": [lexicon.checksum for lexicon in _lexicons_of(self)]}
-
     def sentences_of(self, text: Any) -> Sequence[Sequence[str]]:
         """Return the lists of words that a text consists of."""
         return [text]
