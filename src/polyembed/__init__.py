@@ -76,8 +76,8 @@ from polyembed.training import (
     adapt_masked_lm,
     fit,
     fit_ensemble,
-    wrap_for_trainer,
     trainer_metrics,
+    wrap_for_trainer,
 )
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
@@ -161,7 +161,6 @@ __all__ = [
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
-    "wrap_for_trainer",
     "functional",
     "label_counts",
     "load_laser",
@@ -172,4 +171,5 @@ __all__ = [
     "trainer_metrics",
     "transformed_output",
     "translation_accuracy",
+    "wrap_for_trainer",
 ]
