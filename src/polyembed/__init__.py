@@ -71,7 +71,6 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
-    MetaXLTrainer,
     adapt_masked_lm,
     fit,
     fit_ensemble,
@@ -125,7 +124,6 @@ __all__ = [
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
-    "MetaXLTrainer",
     "Normalizer",
     "OnnxTagger",
     "PairClassifier",

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
 from polyembed._checks import check_choice, check_positive, class_name, is_count, must, require
-from polyembed.functional.bilevel import METHODS as HYPERGRADIENTS
+from polyembed.transfer.metaxl import METHODS as HYPERGRADIENTS
 from polyembed.training._joint_step import Part, joint_step, learning
 from polyembed.training._metaxl_run import Run, checksum, trained
 from polyembed.training._ranks import Ranks, open_ranks

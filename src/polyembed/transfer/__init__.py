@@ -2,8 +2,9 @@
 
 from polyembed.transfer.adversarial import AdversarialMapping, adversarial_mapping, mapping_criterion
 from polyembed.transfer.bli import BLIResult, bli
+from polyembed.transfer.joint import JointStep, joint_step
 from polyembed.transfer.layers import encoder_layer
-from polyembed.transfer.metaxl import MetaXLStep, metaxl_step
+from polyembed.transfer.metaxl import MetaXLStep, metaxl_gradients, metaxl_step
 from polyembed.transfer.muse import align, similarity_pairs
 from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
 from polyembed.transfer.vocabulary import ExtendedVocabulary, extend_vocabulary
@@ -12,6 +13,7 @@ __all__ = [
     "AdversarialMapping",
     "BLIResult",
     "ExtendedVocabulary",
+    "JointStep",
     "MetaXLStep",
     "RepresentationTransformationNetwork",
     "adversarial_mapping",
@@ -19,7 +21,9 @@ __all__ = [
     "bli",
     "encoder_layer",
     "extend_vocabulary",
+    "joint_step",
     "mapping_criterion",
+    "metaxl_gradients",
     "metaxl_step",
     "similarity_pairs",
     "transformed_output",
