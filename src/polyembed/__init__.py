@@ -71,6 +71,7 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
+    MetaXLTrainer,
     adapt_masked_lm,
     fit,
     fit_ensemble,
@@ -83,6 +84,7 @@ from polyembed.transfer import (
     align,
     bli,
     extend_vocabulary,
+    metaxl_gradients,
     metaxl_step,
     transformed_output,
 )
@@ -124,6 +126,7 @@ __all__ = [
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
+    "MetaXLTrainer",
     "Normalizer",
     "OnnxTagger",
     "PairClassifier",
@@ -162,6 +165,7 @@ __all__ = [
     "functional",
     "label_counts",
     "load_laser",
+    "metaxl_gradients",
     "metaxl_step",
     "model_card",
     "sweep_layers",

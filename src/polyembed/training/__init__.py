@@ -3,7 +3,7 @@
 from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import Epoch, FitResult, fit
-
+from polyembed.training.metaxl import MetaXLTrainer, TrainerStep
 from polyembed.training.perplexity import MaskedScore, SwitchPoints, perplexity, switch_points
 from polyembed.training.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.training.runs import Build, Corpus, Run, TrainingOptions
@@ -19,13 +19,13 @@ __all__ = [
     "Epoch",
     "FitResult",
     "MaskedScore",
-
+    "MetaXLTrainer",
     "ProtocolResult",
     "Run",
     "SweepResult",
     "SwitchPoints",
     "TrainerModel",
-
+    "TrainerStep",
     "TrainingOptions",
     "adapt_masked_lm",
     "code_switched",
