@@ -36,6 +36,7 @@ from polyembed.encoders import (
     TransformerSequenceEncoder,
     load_laser,
 )
+from polyembed.experiments.sweep import sweep_layers
 from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
     CRF,
@@ -76,7 +77,6 @@ from polyembed.training import (
     fit,
     fit_ensemble,
     for_trainer,
-    sweep_layers,
     trainer_metrics,
 )
 from polyembed.transfer import (

@@ -19,7 +19,7 @@ from polyembed._checks import check_choice, check_positive, require
 from polyembed.analysis._labels import check_labels
 from polyembed.metrics import Labels, entities
 from polyembed.tables import Table
-from polyembed.training.protocols import ProtocolResult
+from polyembed.experiments.protocols import ProtocolResult
 
 Counts = npt.NDArray[np.int64]
 """A numerator and a denominator for each sentence, ``(sentence, 2)``."""
@@ -255,7 +255,7 @@ def significance_table(
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> from polyembed.training.protocols import Run, merge
+        >>> from polyembed.experiments.protocols import Run, merge
         >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
         ...     Run(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})

@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple, Unpack
 
 from polyembed._checks import class_name, is_count, must, require
 from polyembed.encoders.fusion import LastLayer, LayerFusion
+from polyembed.experiments.compare import Build, Corpus, TrainingOptions
+from polyembed.experiments.protocols import DIGITS, ProtocolResult, code_switched, zero_shot
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.training.fit import Metric
-from polyembed.training.protocols import DIGITS, ProtocolResult, code_switched, zero_shot
-from polyembed.training.runs import Build, Corpus, TrainingOptions
 
 LAST_LAYER = "last layer"
 

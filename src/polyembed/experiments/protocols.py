@@ -15,11 +15,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 import torch
 
 from polyembed._checks import check_choice, require
-from polyembed.metrics import Labels, MetricName
-from polyembed.tables import Table, mean_and_deviation
-from polyembed.tagging.tagger import Tagged
-from polyembed.training.fit import Metric
-from polyembed.training.runs import (
+from polyembed.experiments.compare import (
     Build,
     Corpus,
     Plan,
@@ -32,6 +28,10 @@ from polyembed.training.runs import (
     metric_name,
     run_all,
 )
+from polyembed.metrics import Labels, MetricName
+from polyembed.tables import Table, mean_and_deviation
+from polyembed.tagging.tagger import Tagged
+from polyembed.training.fit import Metric
 
 DIGITS = 4
 
