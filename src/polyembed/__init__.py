@@ -72,6 +72,7 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
+    MetaXLOptions,
     MetaXLTrainer,
     adapt_masked_lm,
     fit,
@@ -126,6 +127,7 @@ __all__ = [
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
+    "MetaXLOptions",
     "MetaXLTrainer",
     "Normalizer",
     "OnnxTagger",

@@ -440,11 +440,11 @@ def test_options_out_of_range() -> None:
         Setting().step(source={"ids": make_batch(5, 1)})
     setting = Setting()
     setting.optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
-    with pytest.raises(ValueError, match=r"^optimizer must hold parameters of the model, got none$"):
+    with pytest.raises(ValueError, match=r"^optimizer must hold parameters of model, got none$"):
         setting.step()
     setting = Setting()
     setting.meta_optimizer = setting.optimizer
-    with pytest.raises(ValueError, match=r"^meta_optimizer must hold parameters of transform, got none$"):
+    with pytest.raises(ValueError, match=r"^meta_optimizer must hold parameters of rtn, got none$"):
         setting.step()
 
 
@@ -459,13 +459,13 @@ def test_bad_input() -> None:
         setting.step(method="magic")
     frozen = Setting()
     frozen.model.requires_grad_(False)
-    with pytest.raises(ValueError, match=r"^params must hold a tensor that requires a gradient, got none among"):
+    with pytest.raises(ValueError, match=r"^model must have a parameter that requires a gradient, got none"):
         frozen.step()
     frozen = Setting()
     frozen.transform.requires_grad_(False)
-    with pytest.raises(ValueError, match=r"^meta_params must hold a tensor that requires a gradient, got none among 4"):
+    with pytest.raises(ValueError, match=r"^rtn must have a parameter that requires a gradient, got none"):
         frozen.step()
-    with pytest.raises(TypeError, match=r"^transform must be a module, got function$"):
+    with pytest.raises(TypeError, match=r"^rtn must be a module, got function$"):
         metaxl_step(
             setting.model, loss, setting.model.place(2), [make_batch(5, 1)], [make_batch(3, 2)], loss=loss,
             optimizer=setting.optimizer, meta_optimizer=setting.meta_optimizer,
@@ -488,7 +488,7 @@ def test_the_transform_without_an_effect_is_named() -> None:
         def forward(self, h: Tensor) -> Tensor:
             return h * self.weight
 
-    rule = r"^meta_params must all reach source_loss, got no effect of 'transform\[0\].idle.weight', .*idle.bias'$"
+    rule = r"^the parameters of rtn must all reach source_loss, got no effect of 'rtn.0.idle.weight', .*idle.bias'$"
     with pytest.raises(ValueError, match=rule):
         Setting(transform=Deaf).step()
 
@@ -597,7 +597,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         for name, value in setting.state().items():
             torch.testing.assert_close(state[name], value, rtol=1e-7, atol=1e-12)
     assert "ValueError source_loss must be finite, got nan" in outputs[0][0]
-    assert "RuntimeError metaxl_step must succeed in every process, got 1 that failed" in outputs[1][0]
+    assert "RuntimeError the step must succeed in every process, got 1 that failed" in outputs[1][0]
     for out, _ in outputs:
         assert "model must not be wrapped for several processes" in out
 

@@ -3,7 +3,7 @@
 from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import Epoch, FitResult, fit
-from polyembed.training.metaxl import MetaXLTrainer, TrainerStep
+from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, TrainerStep
 from polyembed.training.perplexity import MaskedScore, SwitchPoints, perplexity, switch_points
 from polyembed.training.runs import Run
 from polyembed.training.trainers import DataCollatorForWords, TrainerModel, for_trainer, trainer_metrics
@@ -15,6 +15,7 @@ __all__ = [
     "Epoch",
     "FitResult",
     "MaskedScore",
+    "MetaXLOptions",
     "MetaXLTrainer",
     "Run",
     "SwitchPoints",

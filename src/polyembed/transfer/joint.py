@@ -61,9 +61,9 @@ def joint_step(
 ) -> JointStep:
     """Descend ``L_s + L_t``, the mean losses of the source and of the target batches (Xia 2021, section 2.1).
 
-    With `rtn`, source batches are transformed, and the network descends the same loss (section 4.4). The arguments are
-    those of `metaxl_step`; without `rtn`, `layer` and `meta_optimizer` are not used. `source` may be empty: then this
-    is a step of ordinary training.
+    With `rtn`, source batches are transformed; with `meta_optimizer` the network descends the same loss (section 4.4).
+    The arguments are those of `metaxl_step`; without `rtn`, `layer` is not used. `source` may be empty: then this is a
+    step of ordinary training.
 
     Returns:
         The loss and the norms.
@@ -88,7 +88,7 @@ def joint_step(
     check_batches(target=target, **({"source": source} if len(source) else {}))
     check_options(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm, amp_dtype=amp_dtype)
     networks = nn.ModuleList([] if rtn is None else listed(rtn))
-    phi = {} if rtn is None else trained("rtn", networks, meta_optimizer, "meta_optimizer")
+    phi = {} if rtn is None or meta_optimizer is None else trained("rtn", networks, meta_optimizer, "meta_optimizer")
     theta = trained("model", model, optimizer, "optimizer", besides=networks)
     known = {**theta, **phi}
     layers = [] if rtn is None else layers_of(model, layer)
@@ -119,7 +119,7 @@ def joint_step(
         meta_optimizer.zero_grad(set_to_none=True)
     accumulate(known, total)
     descend(optimizer, theta, norms[0], max_grad_norm)
-    if rtn is None or meta_optimizer is None:
+    if not phi or meta_optimizer is None:
         return JointStep(float(value), norms[0])
     descend(meta_optimizer, phi, norms[1], meta_max_grad_norm)
     return JointStep(float(value), *norms)
