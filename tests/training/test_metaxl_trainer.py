@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -351,9 +350,7 @@ def resumable(objective: str, folder: Any, on_step: Any = None) -> Any:
     def schedule(optimizer: Any, steps: int) -> LambdaLR:
         return LambdaLR(optimizer, lambda step: 1.0 - step / steps)
 
-    setting = Setting(
-        objective=objective, dropout=0.5, num_train_epochs=3, backoff_epochs=2, scheduler=schedule
-    )
+    setting = Setting(objective=objective, dropout=0.5, num_train_epochs=3, backoff_epochs=2, scheduler=schedule)
     trainer = setting.trainer
     trainer.optimizer = torch.optim.AdamW(setting.model.parameters(), 0.02)
     if trainer.meta_optimizer is not None:
@@ -414,7 +411,7 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
     refused(Setting(objective="joint_rtn"), "objective 'metaxl' in place of 'joint_rtn'")
     refused(Setting(method="finite_difference"), "method ")
     other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=3, residual=False).double())
-    refused(other, "other modules of model and rtn")
+    refused(other, "modules of model and rtn")
     elsewhere = Setting()
     elsewhere.trainer.layers = [elsewhere.model.body[2]]
     refused(elsewhere, "layers 'body.1' in place of 'body.2'")

@@ -49,9 +49,9 @@ def hypergradient(
     - ``"reverse_over_reverse"``: exact; the source loss is differentiated twice. Its attention runs by PyTorch's math
       kernel, because fused kernels have no second derivative.
     - ``"finite_difference"``: ``(dL_s(theta + e v)/dphi - dL_s(theta - e v)/dphi) / 2e``. It needs first derivatives
-      only and holds one graph at a time. ``e = 0.1 * eps ** (1 / 3) * |theta| / |v|``, of the machine precision; the
-      relative error is about 1e-7 in float64 and 1e-3 in float32, and lower precision is refused. It also
-      differentiates through ``detach`` and ``no_grad``.
+      only and holds one graph at a time. ``e = 0.1 * eps ** (1 / 3) * |theta| / |v|``, of the machine precision. The
+      relative error is about 1e-7 in float64; in float32 it is about 1e-3 for smooth losses and can be above 1 for
+      losses with kinks (ReLU). Lower precision is refused. ``detach`` and ``no_grad`` do not make constants here.
 
     The losses are functions of parameters, by ``torch.func.functional_call`` for example. Finite differences call the
     source loss three times, with the same random numbers of torch's generators. No input is changed.
