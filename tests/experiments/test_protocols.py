@@ -1,6 +1,5 @@
 """The protocols: who is trained on what, tested on what, with which seeds; and what a lost run costs."""
 
-import json
 import math
 import shutil
 from collections.abc import Sequence
@@ -13,9 +12,32 @@ from toys import TAGS, own_words, toy_corpus
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
+from polyembed.experiments import protocols
+from polyembed.experiments.compare import Corpus
+from polyembed.experiments.protocols import ProtocolResult, gain, merge
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import MeanAndDeviation, mean_and_deviation
-from polyembed.training import Corpus, ProtocolResult, code_switched, fit, gain, joint, merge, runs, zero_shot
+from polyembed.training import Epoch, FitOptions, FitResult
+from polyembed.training import fit as fit_with
+from polyembed.training.fit import Training
+from polyembed.training.runs import Run, read_checkpoint
+
+FIELDS = FitOptions.__dataclass_fields__
+
+
+def with_options(function):
+    """Return a function that takes `FitOptions` by name."""
+
+    def call(*arguments, **options):
+        fields = {name: options.pop(name) for name in [*options] if name in FIELDS}
+        return function(*arguments, FitOptions(**fields), **options)
+
+    return call
+
+
+zero_shot, joint, code_switched, fit = map(
+    with_options, (protocols.zero_shot, protocols.joint, protocols.code_switched, fit_with)
+)
 
 
 def system(dim: int = 5, tags: Sequence[str] = TAGS):
@@ -23,7 +45,7 @@ def system(dim: int = 5, tags: Sequence[str] = TAGS):
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-        return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), tags, lexicon=lexicon)
+        return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), tags)
 
     return build
 
@@ -54,21 +76,21 @@ OPTIONS = {"num_train_epochs": 2, "batch_size": 2}
 
 
 class Recorder:
-    """Stands for `fit`: notes what was to be trained, and trains nothing."""
+    """A `Training.run` that records what was to be trained, and trains nothing."""
 
     def __init__(self) -> None:
         self.calls: list[dict] = []
 
-    def __call__(self, tagger, train, dev, **options):
-        self.calls.append({"train": list(train), "dev": list(dev), "tagger": tagger, **options})
-        epoch = runs.Epoch(1, 0.5, 0.5, 0.1)
-        return runs.FitResult(epoch, (epoch,))
+    def __call__(self, training: Training, run: Run, **options) -> FitResult:
+        self.calls.append({"tagger": training.model, "run": run, **vars(training)})
+        epoch = Epoch(1, 0.5, 0.5, 0.1)
+        return FitResult(epoch, (epoch,))
 
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(runs, "fit", recorder)
+    monkeypatch.setattr(Training, "run", lambda self, run, **options: recorder(self, run, **options))
     return recorder
 
 
@@ -222,8 +244,8 @@ def test_training_options_reach_fit(recorder: Recorder) -> None:
     options = {"patience": 2, "max_grad_norm": None, "scheduler_interval": "step", "amp_dtype": torch.bfloat16}
     zero_shot({"a": system()}, ES, [EN], seeds=(4,), optimizer=sgd, scheduler=LinearLR, metric="accuracy", **options)
     (call,) = recorder.calls
-    assert {key: call[key] for key in options} == options
-    assert (call["seed"], call["metric"], call["checkpoint"]) == (4, "accuracy", None)
+    assert {key: getattr(call["options"], key) for key in options} == options
+    assert (call["seed"], call["metric"], call["run"].folder) == (4, "accuracy", None)
     assert isinstance(call["optimizer"], torch.optim.SGD)
     assert call["scheduler"].optimizer is call["optimizer"]
 
@@ -262,7 +284,7 @@ def run_in(folder, **options) -> ProtocolResult:
 
 
 def without_seconds(result: ProtocolResult) -> list:
-    def timeless(training: runs.FitResult) -> list:
+    def timeless(training: FitResult) -> list:
         return [training.best[:3], [epoch[:3] for epoch in training.history]]
 
     return [result.table, result.gold, [(*run[:3], timeless(run.training), *run[4:]) for run in result.runs]]
@@ -274,12 +296,11 @@ def test_finished_runs_are_not_trained_again(tmp_path, monkeypatch) -> None:
     assert sorted(path.name for path in (tmp_path / "zero_shot-es").iterdir()) == [
         "a.0", "a.1", "b%2Fc%3A d.0", "b%2Fc%3A d.1",
     ]  # fmt: skip
-    assert not list(tmp_path.rglob("checkpoint.pt"))
-    recorder = Recorder()
-    monkeypatch.setattr(runs, "fit", recorder)
+    kept = read_checkpoint(tmp_path / "zero_shot-es" / "a.0" / "checkpoint.pt")["state"]
+    assert sorted(kept) == ["history", "predictions", "scores"]  # and no weights
+    monkeypatch.setattr(Training, "run", lambda *_, **__: pytest.fail("trained"))
     assert run_in(tmp_path) == expected
     assert run_in(tmp_path, progress=False) == expected
-    assert recorder.calls == []
 
 
 def test_a_lost_run_costs_itself_only(tmp_path, monkeypatch) -> None:
@@ -287,11 +308,13 @@ def test_a_lost_run_costs_itself_only(tmp_path, monkeypatch) -> None:
     shutil.rmtree(tmp_path / "zero_shot-es" / "a.1")
     trained = []
 
-    def note(tagger, *arguments, **options):
-        trained.append((tagger.embedder.table.weight.shape[1], options["seed"]))
-        return fit(tagger, *arguments, **options)
+    train = Training.run
 
-    monkeypatch.setattr(runs, "fit", note)
+    def note(training: Training, run: Run, **options) -> FitResult:
+        trained.append((training.model.embedder.table.weight.shape[1], training.seed))
+        return train(training, run, **options)
+
+    monkeypatch.setattr(Training, "run", note)
     again = run_in(tmp_path)
     assert trained == [(2, 1)]
     assert without_seconds(again) == without_seconds(expected)
@@ -310,8 +333,8 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_epoch(tmp_path, monkeypatc
     monkeypatch.setattr(pe.SequenceTagger, "collate", stop)
     with pytest.raises(KeyboardInterrupt):
         run_in(tmp_path)
-    assert len(list(tmp_path.rglob("run.json"))) == 2
-    assert len(list(tmp_path.rglob("checkpoint.pt"))) == 1
+    finished = {path.parent.name: read_checkpoint(path)["finished"] for path in tmp_path.rglob("checkpoint.pt")}
+    assert finished == {"a.0": True, "b%2Fc%3A d.0": False}
     again = run_in(tmp_path)
     assert len(steps) == 12 + 9 + 6 + 2 * 12
     assert without_seconds(again) == without_seconds(expected)
@@ -320,27 +343,27 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_epoch(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"systems": {**SYSTEMS, "a": system(7)}}, "'weights'"),
-        ({"systems": {**SYSTEMS, "a": system(2, TAGS[::-1])}}, "'tags'"),
-        ({"source": ES._replace(train=CORPUS[:9])}, "'train'"),
-        ({"source": ES._replace(dev=CORPUS[:2])}, "'dev'"),
-        ({"source": ES._replace(test=CORPUS[:2])}, "'tests'"),
-        ({"num_train_epochs": 3}, "'options'"),
-        ({"patience": 3}, "'options'"),
-        ({"optimizer": lambda tagger: torch.optim.Adam(tagger.parameters(), lr=0.5)}, "'optimizer'"),
-        ({"scheduler": lambda optimizer: LinearLR(optimizer, 1.0, 0.1)}, "'optimizer', 'scheduler'"),
+        ({"systems": {**SYSTEMS, "a": system(7)}}, "other initial weights"),
+        ({"systems": {**SYSTEMS, "a": system(2, TAGS[::-1])}}, "other labels"),
+        ({"source": ES._replace(train=CORPUS[:9])}, "other train"),
+        ({"source": ES._replace(dev=CORPUS[:2])}, "other dev"),
+        ({"source": ES._replace(test=CORPUS[:2])}, "other tests"),
+        ({"num_train_epochs": 3}, "num_train_epochs 2 in place of 3"),
+        ({"patience": 3}, "patience None in place of 3"),
+        ({"optimizer": lambda tagger: torch.optim.Adam(tagger.parameters(), lr=0.5)}, "other optimizer"),
+        ({"scheduler": lambda optimizer: LinearLR(optimizer, 1.0, 0.1)}, "other optimizer, other scheduler"),
     ],
 )
 def test_records_of_other_runs_are_refused(changes, names, tmp_path, recorder) -> None:
     run_in(tmp_path)
-    with pytest.raises(ValueError, match=rf"a\.0/run\.json must come from this run .*, got other \[{names}\]$"):
+    with pytest.raises(ValueError, match=rf"a\.0/checkpoint\.pt must come from this run, got another one: .*{names}"):
         run_in(tmp_path, **changes)
 
 
 def test_schedules_differ_by_their_numbers(tmp_path, recorder) -> None:
     run_in(tmp_path, scheduler=lambda optimizer: LinearLR(optimizer, 1.0, 0.1, total_iters=4))
     run_in(tmp_path, scheduler=lambda optimizer: LinearLR(optimizer, 1.0, 0.1, total_iters=4))
-    with pytest.raises(ValueError, match=r"got other \['scheduler'\]$"):
+    with pytest.raises(ValueError, match=r"another one: other scheduler \("):
         run_in(tmp_path, scheduler=lambda optimizer: LinearLR(optimizer, 1.0, 0.1, total_iters=5))
 
 
@@ -355,19 +378,16 @@ def test_frozen_vectors_are_part_of_a_run(tmp_path, recorder) -> None:
 
     run_in(tmp_path, systems={"a": frozen(0.5)})
     run_in(tmp_path, systems={"a": frozen(0.5)})
-    with pytest.raises(ValueError, match=r"got other \['weights'\]$"):
+    with pytest.raises(ValueError, match=r"another one: other frozen tensors \("):
         run_in(tmp_path, systems={"a": frozen(0.25)})
 
 
-def test_damaged_records_are_refused(tmp_path, recorder) -> None:
+def test_damaged_outcomes_are_refused(tmp_path, recorder) -> None:
     run_in(tmp_path)
-    path = tmp_path / "zero_shot-es" / "a.0" / "run.json"
-    whole = path.read_text()
-    for damage in ("", whole[:100], "[]", json.dumps({"fingerprint": {}}), whole.replace('"best": [1, ', '"best": [')):
-        assert damage != whole
-        path.write_text(damage)
-        with pytest.raises(ValueError, match=r"a\.0/run\.json must be a whole record, got \w+Error: "):
-            run_in(tmp_path)
+    path = tmp_path / "zero_shot-es" / "a.0" / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"a\.0/checkpoint\.pt must be a whole checkpoint"):
+        run_in(tmp_path)
 
 
 def test_merge() -> None:
@@ -444,8 +464,8 @@ def test_wrong_arguments() -> None:
         run(systems={"a": "MME"})
     with pytest.raises(TypeError, match=r"^systems\['a'\] must build a SequenceTagger, got Linear$"):
         run(systems={"a": lambda train, seed: nn.Linear(2, 3)})
-    with pytest.raises(TypeError, match=r"^options must be among num_train_epochs, .*, got 'epochs'$"):
-        run(epochs=3)
+    with pytest.raises(TypeError, match=r"^options must be FitOptions, got dict$"):
+        protocols.zero_shot({"a": system()}, ES, [EN], {"batch_size": 3}, seeds=(0,))
 
 
 @own_words
@@ -470,11 +490,11 @@ def test_wrong_kinds_of_arguments_are_named(recorder: Recorder) -> None:
         (lambda **o: code_switched(systems, [ES], seeds=(True,)), r"seeds\[0\] must be an integer, got True"),
         (
             lambda **o: code_switched(systems, [ES], optimizer=made, **o),
-            r"optimizer must be a function of a tagger, called for each run, got SGD",
+            r"optimizer must be a function of the model that returns one, got SGD",
         ),
         (
             lambda **o: code_switched(systems, [ES], scheduler=LinearLR(made), **o),
-            r"scheduler must be a function of an optimiser, called for each run, got LinearLR",
+            r"scheduler must be a function of the optimizer that returns one, got LinearLR",
         ),
     ):
         with pytest.raises(TypeError, match=f"^{message}$"):
@@ -516,8 +536,7 @@ def test_no_parameter_is_trained_twice(recorder: Recorder) -> None:
     shared = nn.Embedding(9, 3)
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
-        lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-        return pe.SequenceTagger(shared, TAGS, lexicon=lexicon)
+        return pe.SequenceTagger(shared, TAGS)
 
     with pytest.raises(ValueError, match=r"^systems\['b'\] must build new parameters at each call"):
         zero_shot({"a": system(), "b": build}, ES, [EN], seeds=(0,))

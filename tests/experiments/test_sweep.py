@@ -7,21 +7,25 @@ from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
-from polyembed.analysis import plot_layers
 from polyembed.data import TaggedSentence
-from polyembed.training import Corpus, code_switched, fit, runs, sweep_layers, zero_shot
+from polyembed.experiments import plot_layers
+from polyembed.experiments.compare import Corpus
+from polyembed.experiments.protocols import code_switched, zero_shot
+from polyembed.experiments.sweep import sweep_layers
+from polyembed.training import FitOptions
+from polyembed.training.fit import Training
 
 CORPUS = toy_corpus(6)
 EN = Corpus("en", CORPUS, CORPUS[:3], CORPUS[3:])
 DE = Corpus("de", test=CORPUS[1:4])
 RU = Corpus("ru", test=[TaggedSentence(("gusta", "song"), ("B-ES", "O"))])
 BESIDE = {"average of all": pe.LayerAverage}
-OPTIONS = {"seeds": (0, 1), "metric": "accuracy", "num_train_epochs": 2, "batch_size": 2}
+OPTIONS = {"seeds": (0, 1), "options": FitOptions(metric="accuracy", num_train_epochs=2, batch_size=2)}
 
 
 def build(fusion, train, seed):
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
-    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
 def fusion(layer):
@@ -71,7 +75,7 @@ def test_the_best_layer_has_the_highest_scores(layers: list[int]) -> None:
         tagger.decoder.linear.bias.data.fill_(-99.0)[TAGS.index(says)] = 99.0
         return tagger
 
-    options = {**OPTIONS, "seeds": (0,), "num_train_epochs": 1}
+    options = {"seeds": (0,), "options": FitOptions(metric="accuracy", num_train_epochs=1)}
     result = sweep_layers(fixed, EN, [DE], layers=layers, fusion=fusion, **options)
     scores = result.scores["average"]
     assert scores[2][0] > max(scores[1][0], scores[3][0])
@@ -82,7 +86,8 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
     options = {**OPTIONS, "seeds": (0,), "folder": tmp_path}
     first = sweep_layers(build, EN, [DE], layers=[1], fusion=fusion, **options)
     trained = []
-    monkeypatch.setattr(runs, "fit", lambda tagger, *rest, **kw: trained.append(tagger) or fit(tagger, *rest, **kw))
+    train = Training.run
+    monkeypatch.setattr(Training, "run", lambda self, run, **kw: trained.append(self.model) or train(self, run, **kw))
     again = sweep_layers(build, EN, [DE], layers=[1, 2], fusion=fusion, **options)
     assert [tagger.embedder.fusion.lower_layer for tagger in trained] == [2]
     assert again.table.rows[:2] == first.table.rows

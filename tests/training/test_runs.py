@@ -27,7 +27,8 @@ def test_a_run_reads_what_it_saved_last(tmp_path: Path) -> None:
         run.save({"weights": torch.full((3,), 2.0), "epochs": [(1, math.nan)]})
     with Run(tmp_path / "a" / "b", {"seed": 0}) as run:
         state = run.load()
-        assert state is not None and torch.equal(state["weights"], torch.full((3,), 2.0))
+        assert state is not None
+        assert torch.equal(state["weights"], torch.full((3,), 2.0))
         assert not run.finished
         run.finish({"score": 0.5})
         assert run.finished
@@ -61,15 +62,15 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
 def test_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
     with Run(tmp_path, {"seed": 0, "data": ["me"], "rate": 0.1}) as run:
         run.save({})
-    with Run(tmp_path, {"seed": 1, "data": ["te"], "rate": 0.1}) as run:
-        with pytest.raises(ValueError, match=r"from this run, got another one: seed 0 in place of 1, other data \("):
-            run.load()
+    other = Run(tmp_path, {"seed": 1, "data": ["te"], "rate": 0.1})
+    with pytest.raises(ValueError, match=r"from this run, got another one: seed 0 in place of 1, other data \("):
+        other.load()
 
 
 def test_a_state_that_could_not_be_read_back_is_refused_when_it_is_saved(tmp_path: Path) -> None:
     with Run(tmp_path, {}) as run:
         run.save({"epoch": 1})
-        with pytest.raises(TypeError, match="must hold tensors and plain values, got objects of .*TaggedSentence"):
+        with pytest.raises(TypeError, match=r"must hold tensors and plain values, got objects of .*TaggedSentence"):
             run.save({"epoch": TaggedSentence(("a",), ("X",))})
         assert run.load() == {"epoch": 1}
 

@@ -1,29 +1,24 @@
-"""Training several systems with several seeds, on equal terms; what is finished is kept on disk."""
+"""Training several systems with several seeds on equal terms; every outcome is kept on disk."""
 
-import json
 import os
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import NamedTuple
 from urllib.parse import quote
 
 import torch
 from torch.nn import Parameter
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from polyembed._checks import check_choice, class_name, is_count, must, require
-from polyembed.metrics import MetricName
+from polyembed._checks import class_name, is_count, must, require
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fit import METRICS, Epoch, FitResult, Metric, checksum, fit, measure
-from polyembed.training.runs import CHECKPOINT_NAME
-
-RECORD_NAME = "run.json"
+from polyembed.training.fit import FitOptions, Training
+from polyembed.training.runs import Run
+from polyembed.training.scoring import Metric, measure
+from polyembed.training.state import FitResult, read_result
 
 Build = Callable[[Sequence[Tagged], int], SequenceTagger]
-"""A system: gives a new, untrained tagger for the training sentences and the seed of a run."""
+"""A system: returns a new, untrained tagger for the training sentences and the seed of a run."""
 
 
 class Corpus(NamedTuple):
@@ -31,8 +26,8 @@ class Corpus(NamedTuple):
 
     Attributes:
         language: Its name, a column of the table.
-        train: To train on; none for a language that is only tested.
-        dev: To choose the epoch by; none for a language that is only tested.
+        train: To train on; empty for a language that is only tested.
+        dev: To choose the epoch by; empty for a language that is only tested.
         test: To test on.
     """
 
@@ -42,14 +37,14 @@ class Corpus(NamedTuple):
     test: Sequence[Tagged] = ()
 
 
-class Run(NamedTuple):
+class SystemRun(NamedTuple):
     """One system, trained once.
 
     Attributes:
         system: Its name.
         seed: Of its initial weights, its dropout and the order of its batches.
         trained_on: The languages trained on.
-        training: What `fit` gave.
+        training: What `fit` returned.
         scores: The metric on the test sentences of each language.
         predictions: The tags predicted for the test sentences of each language.
     """
@@ -62,35 +57,7 @@ class Run(NamedTuple):
     predictions: dict[str, list[list[str]]]
 
 
-class TrainingOptions(TypedDict, total=False):
-    """How every system is trained: the arguments of `fit`, with functions for what depends on the tagger.
-
-    Attributes:
-        num_train_epochs: See `fit`.
-        batch_size: See `fit`.
-        optimizer: Gives an optimiser over a tagger's parameters.
-        scheduler: Gives a schedule for that optimiser.
-        scheduler_interval: See `fit`.
-        patience: See `fit`.
-        max_decreases: See `fit`.
-        max_grad_norm: See `fit`.
-        amp_dtype: See `fit`; tests run in full precision.
-        progress: See `fit`.
-    """
-
-    num_train_epochs: int
-    batch_size: int
-    optimizer: Callable[[SequenceTagger], Optimizer]
-    scheduler: Callable[[Optimizer], LRScheduler | ReduceLROnPlateau]
-    scheduler_interval: Literal["epoch", "step"]
-    patience: int | None
-    max_decreases: int | None
-    max_grad_norm: float | None
-    amp_dtype: torch.dtype | None
-    progress: bool | None
-
-
-class Plan(NamedTuple):
+class Trial(NamedTuple):
     """One training set, and what is tested after training on it.
 
     Attributes:
@@ -110,141 +77,69 @@ class Plan(NamedTuple):
 
 def run_all(
     systems: Mapping[str, Build],
-    plans: Sequence[Plan],
+    trials: Sequence[Trial],
+    options: FitOptions,
     *,
     seeds: Sequence[int],
-    metric: MetricName | Metric,
     folder: str | os.PathLike[str] | None,
-    options: TrainingOptions,
-) -> list[Run]:
-    """Train and test every system by every plan with every seed.
+    progress: bool | None = None,
+) -> list[SystemRun]:
+    """Train and test every system in every trial with every seed.
 
     Args:
         systems: By name.
-        plans: What to train and test on.
+        trials: What to train and test on.
+        options: As in `fit`.
         seeds: One run each.
-        metric: As in `fit`.
         folder: Keeps the runs.
-        options: How to train.
+        progress: As in `fit`.
 
     Returns:
-        The runs: by plan, then by seed.
+        The runs: by trial, then by seed.
     """
     seeds = _check_seeds(seeds)
-    _check_all(systems, plans, seeds, metric, options)
+    _check_all(systems, trials, seeds, options)
     fresh = _Fresh()
-    for plan in plans:  # errors now, not after hours of training
+    for trial in trials:  # errors now, not after hours of training
         for name, build in systems.items():
-            _check_tags(name, _build(name, build, plan.train, seeds[0], fresh), plan)
+            _check_tags(name, _build(name, build, trial.train, seeds[0], fresh), trial)
     runs = []
-    for plan in plans:
+    for trial in trials:
         for seed in seeds:  # every system's first run before the second
             for name, build in systems.items():
-                tagger = _build(name, build, plan.train, seed, fresh)
+                tagger = _build(name, build, trial.train, seed, fresh)
+                training = Training(tagger, trial.train, trial.dev, options, seed=seed)
                 path = None
                 if folder is not None:
-                    path = Path(folder) / quote(plan.name, safe=" ") / f"{quote(name, safe=' ')}.{seed}"
-                runs.append(_run(name, tagger, plan, seed, metric, path, options))
+                    path = Path(folder) / quote(trial.name, safe=" ") / f"{quote(name, safe=' ')}.{seed}"
+                runs.append(_run(name, training, trial, path, progress))
     return runs
 
 
-def _run(
-    name: str,
-    tagger: SequenceTagger,
-    plan: Plan,
-    seed: int,
-    metric: MetricName | Metric,
-    folder: Path | None,
-    options: TrainingOptions,
-) -> Run:
-    """Train and test one system once, or read what came of it before."""
-    rest = dict(options)
-    make_optimizer, make_scheduler = rest.pop("optimizer", None), rest.pop("scheduler", None)
-    optimizer = _adam(tagger) if make_optimizer is None else make_optimizer(tagger)  # type: ignore[operator]
-    scheduler = None if make_scheduler is None else make_scheduler(optimizer)  # type: ignore[operator]
-    fingerprint = {
-        "seed": seed,
-        "train": checksum(tagger, plan.train),
-        "dev": checksum(tagger, plan.dev),
-        "tests": {corpus.language: checksum(tagger, corpus.test) for corpus in plan.tests},
-        "metric": metric_name(metric),
-        "tags": list(tagger.tags),
-        "weights": _weights_checksum(tagger),
-        "optimizer": _describe_optimizer(optimizer),
-        "scheduler": _describe_scheduler(scheduler),
-        "options": {key: str(value) for key, value in sorted(rest.items()) if key != "progress"},
-    }
-    record = _Record(folder, fingerprint)
-    run = record.read(name, plan)
-    if run is not None:
-        return run
-    record.write()
-    training = fit(
-        tagger,
-        plan.train,
-        plan.dev,
-        optimizer=optimizer,
-        scheduler=scheduler,
-        metric=metric,
-        checkpoint=folder,
-        seed=seed,
-        **rest,  # type: ignore[arg-type]
-    )
-    predictions, scores = {}, {}
-    for corpus in plan.tests:
-        predicted = tagger.predict([sentence.words for sentence in corpus.test])
-        predictions[corpus.language] = predicted
-        scores[corpus.language] = measure(metric, gold_tags(corpus.test), predicted)
-    run = Run(name, seed, plan.trained_on, training, scores, predictions)
-    record.write(run)
-    return run
-
-
-class _Record:
-    """A run on disk: what it is, and once it is finished what came of it. Without a folder, nothing."""
-
-    def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
-        self.folder = folder
-        self.fingerprint = json.loads(json.dumps(fingerprint))
-
-    def read(self, name: str, plan: Plan) -> Run | None:
-        if self.folder is None or not (self.folder / RECORD_NAME).exists():
-            return None
-        path = self.folder / RECORD_NAME
-        try:
-            data = json.loads(path.read_text("utf-8"))
-            theirs, result = dict(data["fingerprint"]), data["result"]
-            run = None
-            if result is not None:
-                training = FitResult(Epoch(*result["best"]), tuple(Epoch(*epoch) for epoch in result["history"]))
-                scores, predictions = dict(result["scores"]), dict(result["predictions"])
-                run = Run(name, self.fingerprint["seed"], plan.trained_on, training, scores, predictions)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(must(str(path), "be a whole record", f"{class_name(error)}: {error}")) from error
-        if theirs != self.fingerprint:
-            differs = [key for key, value in self.fingerprint.items() if theirs.get(key) != value]
-            rule = "come from this run (remove its folder to start anew)"
-            raise ValueError(must(str(path), rule, f"other {differs}"))
-        return run
-
-    def write(self, run: Run | None = None) -> None:
-        if self.folder is None:
-            return
-        result = None
-        if run is not None:
-            best, history = run.training
-            result = {"best": best, "history": history, "scores": run.scores, "predictions": run.predictions}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / RECORD_NAME
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps({"fingerprint": self.fingerprint, "result": result}), "utf-8")
-        draft.replace(path)
-        if run is not None:  # the weights have done their work
-            (self.folder / CHECKPOINT_NAME).unlink(missing_ok=True)
+def _run(name: str, training: Training, trial: Trial, folder: Path | None, progress: bool | None) -> SystemRun:
+    """Train and test one system once, or read the outcome of an earlier call."""
+    fingerprint = {}
+    if folder is not None:
+        tests = {corpus.language: training.content(corpus.test) for corpus in trial.tests}
+        fingerprint = {**training.fingerprint(outcome=True), "tests": tests}
+    with Run(folder, fingerprint) as run:
+        outcome = run.load()
+        if outcome is None or not run.finished:
+            result = training.run(run, progress=progress)
+            predictions, scores = {}, {}
+            for corpus in trial.tests:
+                predicted = training.model.predict([sentence.words for sentence in corpus.test])
+                predictions[corpus.language] = predicted
+                scores[corpus.language] = measure(training.metric, gold_tags(corpus.test), predicted)
+            history = [tuple(epoch) for epoch in result.history]
+            outcome = {"history": history, "scores": scores, "predictions": predictions}
+            run.finish(outcome)
+    result = read_result(outcome["history"])
+    return SystemRun(name, training.seed, trial.trained_on, result, outcome["scores"], outcome["predictions"])
 
 
 class _Fresh:
-    """Every parameter that was given out to be trained: none may be trained twice."""
+    """Every trainable parameter of the systems so far: none may be trained twice."""
 
     def __init__(self) -> None:
         self.given: dict[int, weakref.ref[Parameter]] = {}
@@ -269,50 +164,13 @@ def _build(name: str, build: Build, train: Sequence[Tagged], seed: int, fresh: _
     return tagger
 
 
-def _adam(tagger: SequenceTagger) -> Optimizer:
-    """Give the optimiser that `fit` would make, since a schedule must be made for it."""
-    return torch.optim.Adam([value for value in tagger.parameters() if value.requires_grad], lr=1e-3)
-
-
 def gold_tags(sentences: Sequence[Tagged]) -> list[list[str]]:
-    """Give the tags of each sentence."""
+    """Return the tags of each sentence."""
     return [list(sentence.tags) for sentence in sentences]
 
 
-def metric_name(metric: str | Metric) -> str:
-    """Name a metric, a function by its own name."""
-    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", class_name(metric)))
-
-
-def _describe_optimizer(optimizer: Optimizer) -> str:
-    """Tell an optimiser from others: its kind and the settings of its groups, without their parameters."""
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-    return f"{class_name(optimizer)} {groups}"
-
-
-def _describe_scheduler(scheduler: LRScheduler | ReduceLROnPlateau | None) -> str:
-    """Tell a schedule from others, as far as its numbers do."""
-    state = {} if scheduler is None else scheduler.state_dict()
-    numbers = {key: value for key, value in sorted(state.items()) if isinstance(value, int | float | str | list)}
-    return f"{class_name(scheduler)} {numbers}"
-
-
-def _weights_checksum(tagger: SequenceTagger) -> int:
-    """Tell a tagger from others by all that it starts from, frozen vectors included."""
-    checksum = 0
-    for name, value in sorted(tagger.state_dict().items()):
-        checksum = zlib.crc32(f"{name} {tuple(value.shape)} {value.dtype}".encode(), checksum)
-        content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        checksum = zlib.crc32(content.numpy().tobytes(), checksum)
-    return checksum
-
-
 def _check_all(
-    systems: Mapping[str, Build],
-    plans: Sequence[Plan],
-    seeds: Sequence[int],
-    metric: str | Metric,
-    options: TrainingOptions,
+    systems: Mapping[str, Build], trials: Sequence[Trial], seeds: Sequence[int], options: FitOptions
 ) -> None:
     if not isinstance(systems, Mapping):
         raise TypeError(must("systems", "be a mapping of names to functions", class_name(systems)))
@@ -320,24 +178,22 @@ def _check_all(
     for name, build in systems.items():
         if not callable(build):
             raise TypeError(must(f"systems[{name!r}]", "be a function of train and seed", class_name(build)))
+    if not isinstance(options, FitOptions):
+        raise TypeError(must("options", "be FitOptions", class_name(options)))
     require(len(seeds) > 0, "seeds", "hold at least one seed", "none")
     require(len(set(seeds)) == len(seeds), "seeds", "be different", seeds)
-    if isinstance(metric, str):
-        check_choice("metric", metric, METRICS)
-    known = TrainingOptions.__annotations__
-    for option in options:
-        if option not in known:
-            raise TypeError(must("options", f"be among {', '.join(known)}", repr(option)))
-    for option, subject in (("optimizer", "a tagger"), ("scheduler", "an optimiser")):
-        made = options.get(option)
-        if not (made is None or callable(made)):
-            raise TypeError(must(option, f"be a function of {subject}, called for each run", class_name(made)))
-    check_languages([corpus for plan in plans for corpus in plan.tests])
-    for plan in plans:
-        for corpus in plan.tests:
-            check_sentences(corpus, *(("train", "dev") if corpus.language in plan.trained_on else ()), "test")
+    metric = metric_of(options)
+    check_languages([corpus for trial in trials for corpus in trial.tests])
+    for trial in trials:
+        for corpus in trial.tests:
+            check_sentences(corpus, *(("train", "dev") if corpus.language in trial.trained_on else ()), "test")
             if isinstance(metric, str):
                 measure(metric, gold_tags(corpus.test), gold_tags(corpus.test))  # labels that it cannot read
+
+
+def metric_of(options: FitOptions) -> str | Metric:
+    """Return the metric of the tests, which is also that of the development set."""
+    return SequenceTagger.default_metric if options.metric is None else options.metric
 
 
 def _check_seeds(seeds: Sequence[int]) -> list[int]:
@@ -380,10 +236,10 @@ def check_sentences(corpus: Corpus, *parts: str) -> None:
             require(words == tags, name, "have one tag a word", f"{tags} tags for {words} words")
 
 
-def _check_tags(name: str, tagger: SequenceTagger, plan: Plan) -> None:
+def _check_tags(name: str, tagger: SequenceTagger, trial: Trial) -> None:
     known = set(tagger.tags)
-    parts = [("training", plan.train), ("development", plan.dev)]
-    parts += [(f"{corpus.language!r} test", corpus.test) for corpus in plan.tests]
+    parts = [("training", trial.train), ("development", trial.dev)]
+    parts += [(f"{corpus.language!r} test", corpus.test) for corpus in trial.tests]
     for part, sentences in parts:
         unknown = sorted({tag for sentence in sentences for tag in sentence.tags} - known)
         found = f"none for {', '.join(map(repr, unknown))} of the {part} sentences"

@@ -10,7 +10,7 @@ Every protocol trains each system once a seed with `fit` and tests it, with thes
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -18,26 +18,26 @@ from polyembed._checks import check_choice, require
 from polyembed.experiments.compare import (
     Build,
     Corpus,
-    Plan,
-    Run,
-    TrainingOptions,
+    SystemRun,
+    Trial,
     check_corpora,
     check_languages,
     check_sentences,
     gold_tags,
-    metric_name,
+    metric_of,
     run_all,
 )
-from polyembed.metrics import Labels, MetricName
+from polyembed.metrics import Labels
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging.tagger import Tagged
-from polyembed.training.fit import Metric
+from polyembed.training.fit import DEFAULTS, FitOptions
+from polyembed.training.scoring import metric_name
 
 DIGITS = 4
 
 
 class ProtocolResult(NamedTuple):
-    """What a protocol came to.
+    """The result of a protocol.
 
     Attributes:
         table: A row a system, a column a language: mean and deviation over the seeds, between 0 and 1.
@@ -47,12 +47,12 @@ class ProtocolResult(NamedTuple):
     """
 
     table: Table
-    runs: tuple[Run, ...]
+    runs: tuple[SystemRun, ...]
     gold: dict[str, list[list[str]]]
     metric: str
 
     def scores(self, system: str, language: str) -> dict[int, float]:
-        """Give a system's scores in one language.
+        """Return a system's scores in one language.
 
         Args:
             system: A row of the table.
@@ -64,7 +64,7 @@ class ProtocolResult(NamedTuple):
         return {run.seed: run.scores[language] for run in self._runs_of(system, language)}
 
     def predictions(self, system: str, language: str) -> dict[int, Labels]:
-        """Give the tags that a system predicted for the test sentences of one language.
+        """Return the tags that a system predicted for the test sentences of one language.
 
         Args:
             system: A row of the table.
@@ -75,7 +75,7 @@ class ProtocolResult(NamedTuple):
         """
         return {run.seed: run.predictions[language] for run in self._runs_of(system, language)}
 
-    def _runs_of(self, system: str, language: str) -> list[Run]:
+    def _runs_of(self, system: str, language: str) -> list[SystemRun]:
         found = [run for run in self.runs if run.system == system and language in run.scores]
         rule = f"be a system that was tested on {language!r}"
         require(len(found) > 0, "system", rule, repr(system))
@@ -86,11 +86,11 @@ def zero_shot(
     systems: Mapping[str, Build],
     source: Corpus,
     targets: Sequence[Corpus],
+    options: FitOptions = DEFAULTS,
     *,
     seeds: Sequence[int],
-    metric: MetricName | Metric = "f1",
     folder: str | os.PathLike[str] | None = None,
-    **options: Unpack[TrainingOptions],
+    progress: bool | None = None,
 ) -> ProtocolResult:
     """Train on the source language, test on it and on all others (van der Heijden 2019, "Zero-shot transfer").
 
@@ -101,32 +101,32 @@ def zero_shot(
             first training, to check its tags.
         source: The language to train on; the first column.
         targets: The languages to transfer to.
+        options: As in `fit`, which trains each system; its metric is that of the tests too.
         seeds: One run each, of every system.
-        metric: As in `fit`: entity micro-F1, accuracy, or a function of gold and predicted tags.
-        folder: Keeps runs and checkpoints: the same call again goes on from there, and what is finished is not
-            trained again. A record of another run is refused.
-        **options: See `TrainingOptions`.
+        folder: Keeps checkpoints and outcomes: the same call again continues from there and trains only what is not
+            finished. A checkpoint of another run is refused.
+        progress: As in `fit`.
 
     Returns:
         The table, and all runs.
 
     Raises:
         ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a tag of the data that
-            a system does not have, or a record of another run.
-        TypeError: An unknown option, a system that does not build a `SequenceTagger`, systems without names, one
-            corpus where a list of them is asked for, seeds that are no integers, or an optimiser or schedule that is
-            made already.
+            a system does not have, or a checkpoint of another run.
+        TypeError: A system that does not build a `SequenceTagger`, systems without names, one corpus where a list of
+            them is expected, or seeds that are not integers.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> es = [TaggedSentence(("me", "gusta"), ("X", "V"))] * 4
         >>> en = [TaggedSentence(("songs",), ("X",))]
         >>> result = zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
-        ...                    seeds=(0, 1), metric="accuracy", num_train_epochs=1)
+        ...                    FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
         >>> result.table.columns, len(result.runs), result.gold["en"]
         (('system', 'es', 'en'), 2, [['X']])
 
@@ -136,23 +136,23 @@ def zero_shot(
     check_corpora("source", [source])
     targets = check_corpora("targets", targets)
     require(len(targets) > 0, "targets", "hold at least one language", "none")
-    plan = Plan(f"zero_shot-{source.language}", (source.language,), source.train, source.dev, [source, *targets])
-    return _compare(systems, [plan], seeds=seeds, metric=metric, folder=folder, options=options)
+    trial = Trial(f"zero_shot-{source.language}", (source.language,), source.train, source.dev, [source, *targets])
+    return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
 
 
 def joint(
     systems: Mapping[str, Build],
     source: Corpus,
     others: Sequence[Corpus],
+    options: FitOptions = DEFAULTS,
     *,
     scenario: Literal["A", "B"],
     seeds: Sequence[int],
     targets: Sequence[Corpus] = (),
     fraction: float = 0.25,
     sample_seed: int = 0,
-    metric: MetricName | Metric = "f1",
     folder: str | os.PathLike[str] | None = None,
-    **options: Unpack[TrainingOptions],
+    progress: bool | None = None,
 ) -> ProtocolResult:
     """Train on several languages at once, test on each (van der Heijden 2019, "Joint training" and table 3).
 
@@ -166,15 +166,15 @@ def joint(
         systems: See `zero_shot`.
         source: The language that scenario B has in full (the paper's is English); the first column.
         others: The other languages to train on.
+        options: See `zero_shot`.
         scenario: ``"A"`` or ``"B"``.
         seeds: See `zero_shot`.
         targets: Languages that are only tested (the paper's are Basque and Hungarian).
         fraction: Of each language's sentences, in (0, 1]; a quarter of four languages makes a training set as
             large as one language's.
         sample_seed: Which sentences the fraction is; the same for all systems, seeds and both scenarios.
-        metric: See `zero_shot`.
         folder: See `zero_shot`.
-        **options: See `TrainingOptions`.
+        progress: As in `fit`.
 
     Returns:
         The table, and all runs.
@@ -184,15 +184,16 @@ def joint(
         TypeError: As for `zero_shot`.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
-        >>> options = {"seeds": (0,), "metric": "accuracy", "num_train_epochs": 1}
-        >>> a, b = (joint({"table": build}, *languages, scenario=scenario, **options) for scenario in ("A", "B"))
+        >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
+        >>> a, b = (joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
         >>> gain(a, b).columns
         ('system', 'en', 'es')
 
@@ -217,18 +218,18 @@ def joint(
         return chosen
 
     names = tuple(corpus.language for corpus in languages)
-    plan = Plan(f"joint-{scenario}", names, parts("train"), parts("dev"), [*languages, *targets])
-    return _compare(systems, [plan], seeds=seeds, metric=metric, folder=folder, options=options)
+    trial = Trial(f"joint-{scenario}", names, parts("train"), parts("dev"), [*languages, *targets])
+    return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
 
 
 def code_switched(
     systems: Mapping[str, Build],
     corpora: Sequence[Corpus],
+    options: FitOptions = DEFAULTS,
     *,
     seeds: Sequence[int],
-    metric: MetricName | Metric = "f1",
     folder: str | os.PathLike[str] | None = None,
-    **options: Unpack[TrainingOptions],
+    progress: bool | None = None,
 ) -> ProtocolResult:
     """Train and test on each corpus by itself (Winata 2021, section 3 and table 4).
 
@@ -237,10 +238,10 @@ def code_switched(
     Args:
         systems: See `zero_shot`; called anew for each corpus.
         corpora: One or more, each a column.
+        options: See `zero_shot`.
         seeds: See `zero_shot`.
-        metric: See `zero_shot`.
         folder: See `zero_shot`.
-        **options: See `TrainingOptions`.
+        progress: As in `fit`.
 
     Returns:
         The table, and all runs: one of each system on each corpus with each seed.
@@ -250,14 +251,15 @@ def code_switched(
         TypeError: As for `zero_shot`.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
         >>> mix = [TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4
-        >>> result = code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)], seeds=(0, 1),
-        ...                        metric="accuracy", num_train_epochs=1)
+        >>> result = code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)],
+        ...                        FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
         >>> sorted(result.scores("table", "es-en"))
         [0, 1]
 
@@ -266,8 +268,8 @@ def code_switched(
     """
     corpora = check_corpora("corpora", corpora)
     require(len(corpora) > 0, "corpora", "hold at least one corpus", "none")
-    plans = [Plan(f"alone-{c.language}", (c.language,), c.train, c.dev, [c]) for c in corpora]
-    return _compare(systems, plans, seeds=seeds, metric=metric, folder=folder, options=options)
+    trials = [Trial(f"alone-{c.language}", (c.language,), c.train, c.dev, [c]) for c in corpora]
+    return _compare(systems, trials, options, seeds=seeds, folder=folder, progress=progress)
 
 
 def merge(*results: ProtocolResult) -> ProtocolResult:
@@ -284,7 +286,7 @@ def merge(*results: ProtocolResult) -> ProtocolResult:
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> run = Run("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
+        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
         >>> one = ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1")
         >>> merge(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
         (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7, deviation=None)))
@@ -321,7 +323,7 @@ def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> run = Run("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.5}, {"es": [["O"]]})
+        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.5}, {"es": [["O"]]})
         >>> before = merge(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
         >>> after = before._replace(runs=(run._replace(scores={"es": 0.75}),))
         >>> gain(before, after).rows
@@ -349,16 +351,10 @@ def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
     return Table(("system", *languages), rows, DIGITS)
 
 
-def _compare(
-    systems: Mapping[str, Build],
-    plans: Sequence[Plan],
-    *,
-    metric: MetricName | Metric,
-    **rest: Any,
-) -> ProtocolResult:
-    runs = run_all(systems, plans, metric=metric, **rest)
-    gold = {corpus.language: gold_tags(corpus.test) for plan in plans for corpus in plan.tests}
-    return _result(runs, gold, metric_name(metric))
+def _compare(systems: Mapping[str, Build], trials: Sequence[Trial], options: FitOptions, **rest: Any) -> ProtocolResult:
+    runs = run_all(systems, trials, options, **rest)
+    gold = {corpus.language: gold_tags(corpus.test) for trial in trials for corpus in trial.tests}
+    return _result(runs, gold, metric_name(metric_of(options)))
 
 
 def _sample(sentences: Sequence[Tagged], fraction: float, seed: int) -> list[Tagged]:
@@ -368,7 +364,7 @@ def _sample(sentences: Sequence[Tagged], fraction: float, seed: int) -> list[Tag
     return [sentences[i] for i in sorted(order[:count])]
 
 
-def _result(runs: Sequence[Run], gold: dict[str, list[list[str]]], metric: str) -> ProtocolResult:
+def _result(runs: Sequence[SystemRun], gold: dict[str, list[list[str]]], metric: str) -> ProtocolResult:
     systems, languages = _names(runs)
     rows = []
     for system in systems:
@@ -380,7 +376,7 @@ def _result(runs: Sequence[Run], gold: dict[str, list[list[str]]], metric: str) 
     return ProtocolResult(Table(("system", *languages), tuple(rows), DIGITS), tuple(runs), gold, metric)
 
 
-def _names(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
-    """Give the systems and languages of the runs, in order."""
+def _names(runs: Sequence[SystemRun]) -> tuple[list[str], list[str]]:
+    """Return the systems and languages of the runs, in order."""
     systems = dict.fromkeys(run.system for run in runs)
     return list(systems), list(dict.fromkeys(language for run in runs for language in run.scores))

@@ -3,24 +3,24 @@
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from polyembed._checks import class_name, is_count, must, require
 from polyembed.encoders.fusion import LastLayer, LayerFusion
-from polyembed.experiments.compare import Build, Corpus, TrainingOptions
+from polyembed.experiments.compare import Build, Corpus
 from polyembed.experiments.protocols import DIGITS, ProtocolResult, code_switched, zero_shot
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fit import Metric
+from polyembed.training.fit import DEFAULTS, FitOptions
 
 LAST_LAYER = "last layer"
 
 FusedBuild = Callable[[LayerFusion, Sequence[Tagged], int], SequenceTagger]
-"""A system around a fusion: gives a new, untrained tagger for it, the training sentences and the seed of a run."""
+"""A system around a fusion: returns a new, untrained tagger for it, the training sentences and the seed of a run."""
 
 
 class SweepResult(NamedTuple):
-    """What a sweep over lower layers came to.
+    """The result of a sweep over lower layers.
 
     Attributes:
         table: A row for the last layer alone (the paper's baseline), for each fusion beside and each lower layer; a
@@ -43,21 +43,21 @@ def sweep_layers(
     build: FusedBuild,
     source: Corpus,
     targets: Sequence[Corpus] = (),
+    options: FitOptions = DEFAULTS,
     *,
     layers: Sequence[int],
     fusion: Callable[[int], LayerFusion],
     beside: Mapping[str, Callable[[], LayerFusion]] | None = None,
     family: Collection[str] | None = None,
     seeds: Sequence[int],
-    metric: Literal["f1", "accuracy"] | Metric = "f1",
     folder: str | os.PathLike[str] | None = None,
-    **options: Unpack[TrainingOptions],
+    progress: bool | None = None,
 ) -> SweepResult:
     """Train on the source with each lower layer fused into the last, and test on all languages (Chen & Guo 2022).
 
     Table II of the paper: ``D_X`` fuses layer X and the last one, *last layer* is the baseline without fusion. The
     average over languages includes the source, as the paper's does; `family` splits it as the paper's table III
-    (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.analysis.rank_layers`.
+    (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.experiments.rank_layers`.
 
     Args:
         build: Makes a new tagger around a fusion, called as ``build(fusion, train, seed)``; for example one that opens
@@ -65,15 +65,15 @@ def sweep_layers(
         source: The language to train on; the first column.
         targets: The languages to transfer to; none for a corpus that is trained and tested on by itself, such as
             code-switched text.
+        options: As in `fit`.
         layers: The lower layers to try, as `hidden_states` counts; ``range(1, 12)`` for twelve layers, and 12 for the
             control that fuses the last layer with itself.
         fusion: From a lower layer to a new fusion, ``lambda layer: DLFA(768, layer)``.
         beside: Other fusions by name, ``{"ScalarMix": lambda: ScalarMix(13)}``: rows of their own.
         family: The languages of the source's family, the source among them; no split if None.
         seeds: One run each, of every layer.
-        metric: As in `fit`.
-        folder: Keeps runs and checkpoints: the same call again goes on from there.
-        **options: See `TrainingOptions`.
+        folder: Keeps runs and checkpoints: the same call again continues from there.
+        progress: As in `fit`.
 
     Returns:
         The table, the best layers and all runs.
@@ -91,11 +91,12 @@ def sweep_layers(
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
         >>> def build(fusion, train, seed):
         ...     encoder = PretrainedWordEncoder(BertModel(BertConfig(vocab_size=6, **sizes)), tokenizer, fusion=fusion)
-        ...     return SequenceTagger(encoder, ["X", "V"], lexicon=None, decoder=SoftmaxDecoder(8, 2))
+        ...     return SequenceTagger(encoder, ["X", "V"], decoder=SoftmaxDecoder(8, 2))
         >>> en = [TaggedSentence(("me", "like"), ("X", "V"))] * 4
         >>> de = [TaggedSentence(("mag",), ("V",))]
-        >>> result = sweep_layers(build, Corpus("en", en, en, en), [Corpus("de", test=de)], layers=[1],
-        ...                       fusion=lambda layer: DLFA(8, layer), seeds=[0], metric="accuracy", num_train_epochs=1)
+        >>> result = sweep_layers(build, Corpus("en", en, en, en), [Corpus("de", test=de)],
+        ...                       FitOptions(metric="accuracy", num_train_epochs=1),
+        ...                       layers=[1], fusion=lambda layer: DLFA(8, layer), seeds=[0])
         >>> result.table.columns, [row[0] for row in result.table.rows], result.best["average"]
         (('system', 'average', 'en', 'de'), ['last layer', 'D_1'], 1)
 
@@ -117,8 +118,11 @@ def sweep_layers(
     systems = {names[key]: _system(build, make) for key, make in fusions.items()}
     languages = [source.language, *(corpus.language for corpus in targets)]
     averages = _averages(languages, family)
-    common: dict[str, Any] = {"seeds": seeds, "metric": metric, "folder": folder, **options}
-    found = zero_shot(systems, source, targets, **common) if targets else code_switched(systems, [source], **common)
+    common: dict[str, Any] = {"seeds": seeds, "folder": folder, "progress": progress}
+    if targets:
+        found = zero_shot(systems, source, targets, options, **common)
+    else:
+        found = code_switched(systems, [source], options, **common)
     scores = {
         column: {key: _mean_scores(found, name, members) for key, name in names.items()}
         for column, members in {**averages, **{name: (name,) for name in languages}}.items()

@@ -2,10 +2,11 @@
 
 from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
-from polyembed.training.fit import Epoch, FitResult, fit
+from polyembed.training.fit import FitOptions, fit
 from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, TrainerStep
 from polyembed.training.perplexity import MaskedScore, SwitchPoints, perplexity, switch_points
 from polyembed.training.runs import Run
+from polyembed.training.state import Epoch, FitResult
 from polyembed.training.trainers import DataCollatorForWords, TrainerModel, for_trainer, trainer_metrics
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "DataCollatorForWords",
     "EnsembleResult",
     "Epoch",
+    "FitOptions",
     "FitResult",
     "MaskedScore",
     "MetaXLOptions",

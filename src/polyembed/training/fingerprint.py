@@ -12,12 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 from polyembed._pretrained import Configurable
 from polyembed.text.lexicon import Lexicon
 
 PLAIN = (str, bytes, bool, int, float, complex, np.generic, torch.dtype, torch.device, PathLike, type(None))
+MARK = "sha256:"
+"""What a checksum begins with."""
+
 ITEM_ATTRIBUTES = ("words", "tags", "label", "first", "second")
 
 
@@ -31,7 +34,7 @@ def checksum(value: Any) -> str:
     """
     digest = hashlib.sha256()
     _update(digest, value)
-    return digest.hexdigest()[:32]
+    return MARK + digest.hexdigest()[:32]
 
 
 def describe_model(model: nn.Module) -> dict[str, str]:
@@ -66,7 +69,8 @@ def _structure(module: nn.Module) -> list[Any]:
 
 
 def _is_setting(name: str, value: object) -> bool:
-    return not name.startswith("_") and name != "training" and not isinstance(value, nn.Module)
+    # None may be the place of a tensor that prediction sets and removes
+    return not (name.startswith("_") or name == "training" or value is None or isinstance(value, nn.Module))
 
 
 def _update(digest: Any, value: Any) -> None:
@@ -97,12 +101,12 @@ def _update(digest: Any, value: Any) -> None:
 def _content(value: Any) -> Any:
     """Return what counts of an object that is no plain value and no container."""
     if isinstance(value, Lexicon):
-        return value.mark(len(value))
+        return value.checksum
     if isinstance(value, nn.Module):
         return describe_model(value)
     if isinstance(value, Optimizer):
         return value.state_dict()
-    if isinstance(value, LRScheduler | ReduceLROnPlateau):
+    if isinstance(value, LRScheduler):
         functions = [part for part in vars(value).values() if isinstance(part, list | types.FunctionType)]
         return [value.state_dict(), functions]
     if isinstance(value, functools.partial):

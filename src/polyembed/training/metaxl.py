@@ -16,6 +16,7 @@ from torch.utils.data import default_collate
 
 from polyembed._checks import check_choice, check_positive, class_name, is_count, must, require
 from polyembed._progress import progress_bar
+from polyembed.tagging.text_model import to_device
 from polyembed.training._ranks import Ranks, open_ranks
 from polyembed.training._rows import Rows, Stream, check_labels, check_rows
 from polyembed.training.fingerprint import describe_model, rows_checksum
@@ -376,13 +377,7 @@ class _Plan:
 
 
 def _moved(value: Any, device: torch.device) -> Any:
-    """Move the tensors of a batch."""
-    if hasattr(value, "to"):
-        return value.to(device)
-    if isinstance(value, Mapping):
+    """Move the tensors of a batch, which may be a mapping."""
+    if isinstance(value, Mapping) and not hasattr(value, "to"):
         return {name: _moved(part, device) for name, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_moved(part, device) for part in value))
-    if isinstance(value, tuple | list):
-        return type(value)(_moved(part, device) for part in value)
-    return value
+    return value.to(device) if hasattr(value, "to") else to_device(value, device)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Self
 import torch
 
 from polyembed._checks import class_name
-from polyembed.training.fingerprint import checksum
+from polyembed.training.fingerprint import MARK, checksum
 
 CHECKPOINT_NAME = "checkpoint.pt"
 LOCK_NAME = "lock"
@@ -156,12 +156,12 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     for name in {**ours, **theirs}:
         there, here = repr(theirs.get(name)), repr(ours.get(name))
         if there != here:
-            found.append(f"other {name}" if "checksum:" in there + here else f"{name} {there} in place of {here}")
+            found.append(f"other {name}" if MARK in there + here else f"{name} {there} in place of {here}")
     return ", ".join(found)
 
 
 def _stored(value: Any) -> str | int | float | bool | None:
-    return value if value is None or isinstance(value, str | bool | int | float) else f"checksum:{checksum(value)}"
+    return value if value is None or isinstance(value, str | bool | int | float) else checksum(value)
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:

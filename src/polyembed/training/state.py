@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 from polyembed.training.fingerprint import trained_state
 
@@ -39,6 +39,20 @@ class FitResult(NamedTuple):
     history: tuple[Epoch, ...]
 
 
+def best_epoch(history: Sequence[Epoch]) -> Epoch:
+    """Return the first epoch of the highest score; the last epoch where there are no scores."""
+    best = history[0]
+    for epoch in history:
+        best = best if epoch.score <= best.score else epoch
+    return best
+
+
+def read_result(history: Sequence[Sequence[Any]]) -> FitResult:
+    """Return the result whose epochs a checkpoint holds as tuples."""
+    epochs = tuple(Epoch(*epoch) for epoch in history)
+    return FitResult(best_epoch(epochs), epochs)
+
+
 class TrainingState:
     """Everything that a killed training needs to go on; frozen tensors never change and are left out.
 
@@ -53,7 +67,7 @@ class TrainingState:
         self,
         model: nn.Module,
         optimizers: Sequence[Optimizer],
-        schedulers: Sequence[LRScheduler | ReduceLROnPlateau | None] = (),
+        schedulers: Sequence[LRScheduler | None] = (),
         scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         self.model = model
@@ -65,11 +79,8 @@ class TrainingState:
 
     @property
     def best(self) -> Epoch:
-        """The first epoch of the highest score; the last epoch where there are no scores."""
-        best = self.history[0]
-        for epoch in self.history:
-            best = best if epoch.score <= best.score else epoch
-        return best
+        """See `best_epoch`."""
+        return best_epoch(self.history)
 
     @property
     def result(self) -> FitResult:

@@ -1,7 +1,8 @@
 """Looking at results: whether differences are sure, which labels are taken for which, where languages lie; pictures."""
 
-from polyembed.analysis.confusion import bio_confusion
-from polyembed.analysis.efficiency import (
+from polyembed.experiments.compare import Build, Corpus, SystemRun
+from polyembed.experiments.confusion import bio_confusion
+from polyembed.experiments.efficiency import (
     EfficiencyReport,
     Memory,
     Size,
@@ -9,8 +10,8 @@ from polyembed.analysis.efficiency import (
     Subject,
     efficiency_report,
 )
-from polyembed.analysis.layers import layer_weights, rank_layers
-from polyembed.analysis.plots import (
+from polyembed.experiments.layers import layer_weights, rank_layers
+from polyembed.experiments.plots import (
     plot_clouds,
     plot_confusion,
     plot_efficiency,
@@ -19,7 +20,8 @@ from polyembed.analysis.plots import (
     plot_representations,
     plot_source_attention,
 )
-from polyembed.analysis.representations import (
+from polyembed.experiments.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.experiments.representations import (
     CloudDistances,
     Correlation,
     cloud_distances,
@@ -28,7 +30,7 @@ from polyembed.analysis.representations import (
     project,
     representations,
 )
-from polyembed.analysis.significance import (
+from polyembed.experiments.significance import (
     BootstrapSignificance,
     Significance,
     approximate_randomization,
@@ -37,23 +39,33 @@ from polyembed.analysis.significance import (
     sign_test,
     significance_table,
 )
+from polyembed.experiments.sweep import SweepResult, sweep_layers
 
 __all__ = [
     "BootstrapSignificance",
+    "Build",
     "CloudDistances",
+    "Corpus",
     "Correlation",
     "EfficiencyReport",
     "Memory",
+    "ProtocolResult",
     "Significance",
     "Size",
     "Speed",
     "Subject",
+    "SweepResult",
+    "SystemRun",
     "approximate_randomization",
     "bio_confusion",
     "cloud_distances",
+    "code_switched",
     "efficiency_report",
+    "gain",
     "gain_correlation",
+    "joint",
     "layer_weights",
+    "merge",
     "paired_bootstrap",
     "parallel_cosine",
     "plot_clouds",
@@ -69,4 +81,6 @@ __all__ = [
     "sentence_counts",
     "sign_test",
     "significance_table",
+    "sweep_layers",
+    "zero_shot",
 ]
