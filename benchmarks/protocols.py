@@ -110,7 +110,7 @@ def cross_lingual(source: Corpus, target: Corpus, arguments: argparse.Namespace)
         lambda: [*own["es"].corpus(("es",)), *own["nl"].corpus(("nl",))],
     )
     ours, theirs = (es, nl) if source.language == "es" else (nl, es)
-    mapping = pe.align(theirs, ours, dictionary="identical", max_words=arguments.align_words)
+    mapping = pe.align_spaces(theirs, ours, dictionary="identical", max_words=arguments.align_words)
     corpora = (source, target)
     return {
         "source language": static(ours, corpora),

@@ -112,7 +112,7 @@ def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[T
 def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
     """Lay the static vectors of all languages over those of the first, from the words that both hold."""
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
-    turned = [pe.align(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
+    turned = [pe.align_spaces(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
     return JoinedVectors([first, *turned])
 
 

@@ -30,6 +30,7 @@ from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_ta
 from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
 from polyembed.training import FitOptions, fit
+from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
@@ -96,16 +97,17 @@ def get_vectors(
 
 
 def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[str, JoinedVectors]:
-    """Give the two joint spaces of MUSE: a word that both languages have keeps the vector that was not turned."""
+    """Return the two joint spaces of MUSE; a word that both languages have gets the vector of the target's language."""
     ml, el = words[:2]
     if ml.dim != el.dim:
         print(f"No MUSE: vectors of {ml.dim} and {el.dim} numbers")
         return {}
     if how == "adversarial":
-        mapping = pe.align(ml, el, **recipe)
+        options = AdversarialOptions(**{name: value for name, value in recipe.items() if name != "refine"})
+        mapping = pe.align_spaces(ml, el, refine=recipe["refine"], adversarial=options)
     else:
         dictionary = how if how in ("identical", "similarity") else read_dictionary(how)
-        mapping = pe.align(ml, el, dictionary=dictionary, refine=recipe["refine"])
+        mapping = pe.align_spaces(ml, el, dictionary=dictionary, refine=recipe["refine"])
     found = {key: value for key, value in mapping.report.items() if key not in ("criteria", "restarts")}
     print(f"aligned: {found}, criterion {max(mapping.report['criteria']):.3f}")
     return {
@@ -267,13 +269,12 @@ def main() -> None:
             tagged = zip(sentence.words, tagger.predict([sentence.words])[0], strict=True)
             print(" ".join(f"{word}/{tag}" for word, tag in tagged))
         sentence = list(max(test[:20], key=len).words[:20])
-        lexicon.extend(sentence)
         for name, short in (("Attention (MME)", "mme"), ("HME", "hme")):
             if name in taggers:
                 embedder = taggers[name][1].embedder.embedder
                 meta = embedder.words if name == "HME" else embedder
-                meta.extend(lexicon)  # rows for the words that training had not
-                ids, _ = lexicon.encode([sentence])
+                meta = meta.covering(sentence)  # rows for the words that training had not
+                ids, _ = meta.encode([sentence])
                 draw_attention(meta, names, sentence, ids, arguments.out / f"attention-{short}.png")
 
 

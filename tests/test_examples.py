@@ -59,7 +59,7 @@ def test_align_embeddings(two_languages: Path, how: list[str]) -> None:
     torch.testing.assert_close(mapping.weight.detach(), torch.load(folder / "turn.pt"), rtol=0, atol=0.05)
     test = [tuple(line.split()) for line in (folder / "test.txt").read_text().splitlines()]
     es, en = TextVectors(folder / "es.vec"), TextVectors(folder / "en.vec")
-    assert pe.bli(mapping(es), en, test).csls[1] > 0.9
+    assert pe.translation_accuracy(mapping(es), en, test).csls[1] > 0.9
     assert (folder / "out" / "pairs.png").stat().st_size > 10_000
 
 

@@ -69,7 +69,8 @@ def over_words(kind: type = pe.SequenceClassifier, **options: Any) -> Any:
     """Words in a table and by their letters; "song" is unknown."""
     torch.manual_seed(0)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
-    parts = [nn.Embedding(len(lexicon), 5), characters(lexicon), vector_source(lexicon, 3)]
+    table = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
+    parts = [table, characters(lexicon), vector_source(lexicon, 3)]
     embedder = pe.MetaEmbedding.concat(parts)
     options = {"pooling": "mean", **options}
     return kind(embedder, options.pop("labels", LABELS), **options).eval()
@@ -286,7 +287,7 @@ def test_pairs_over_another_word_encoder() -> None:
     ours = pe.PairClassifier(ToyWordEncoder(5), LABELS, pooling="mean").eval()
     inputs, mask = ours.encode(PAIRS[:1])
     assert inputs.piece_ids.shape[:2] == (1, 2)
-    u, v = (ours.embedder(ours.read([words])[0])[0].mean(0) for words in PAIRS[0])
+    u, v = (ours.embedder(ours.embedder.encode([words])[0])[0].mean(0) for words in PAIRS[0])
     torch.testing.assert_close(ours.logits(inputs, mask)[0], ours.linear(torch.cat([u, v, (u - v).abs(), u * v])))
     above = over_pieces(kind=pe.PairClassifier, encoder=pe.TransformerSequenceEncoder(8, **SIZES), pooling="max")
     assert above.linear.in_features == 4 * 4
@@ -552,9 +553,9 @@ def fit(items: list, dev: list | None = None, **options: Any) -> None:
         (
             lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"),
             TypeError,
-            r"^lexicon must be given",
+            r"^embedder must know its words",
         ),
-        (lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS), TypeError, r"^embedder must be a word embedder or"),
+        (lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS), TypeError, r"^embedder must be a word embedder "),
         (
             lambda: over_words().encode_labels(["bad", "great"]),
             ValueError,

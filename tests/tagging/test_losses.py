@@ -336,7 +336,9 @@ def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
     torch.manual_seed(seed)
     lexicon = toy_lexicon()
     encoder = pe.TransformerSequenceEncoder(5, **SIZES)
-    return pe.TokenClassifier(nn.Embedding(len(lexicon), 5), TAGS, encoder=encoder, **options)
+    return pe.TokenClassifier(
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon), TAGS, encoder=encoder, **options
+    )
 
 
 def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
@@ -367,12 +369,11 @@ def test_token_classifier_saved_and_loaded(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
-@pytest.mark.parametrize("stacked", [True, False])
-def test_token_classifiers_vote(build, stacked: bool) -> None:
+def test_token_classifiers_vote(build) -> None:
     members = [token_classifier(seed, criterion=build()).eval() for seed in range(3)]
     batch = members[0].collate(toy_corpus(1))
     expected = torch.stack([member(**batch) for member in members]).mean()
-    ensemble = pe.VotingEnsemble(members, stacked=stacked).eval()
+    ensemble = pe.VotingEnsemble(members).eval()
     torch.testing.assert_close(ensemble(**batch), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -442,8 +443,8 @@ def test_labels_of_special_pieces_and_padding_are_refused() -> None:
     [
         (lambda: pe.TokenClassifier(ToyWordEncoder(5), []), ValueError, r"^tags must be different names, at least one"),
         (lambda: pe.TokenClassifier(ToyWordEncoder(5), "ab"), TypeError, r"^tags must be a sequence of tag names"),
-        (lambda: pe.TokenClassifier(nn.Linear(2, 2), TAGS), TypeError, r"^embedder must be a word embedder or a word"),
-        (lambda: pe.TokenClassifier(nn.Embedding(3, 2), TAGS), TypeError, r"^lexicon must be given for the word"),
+        (lambda: pe.TokenClassifier(nn.Linear(2, 2), TAGS), TypeError, r"^embedder must be a word embedder "),
+        (lambda: pe.TokenClassifier(nn.Embedding(3, 2), TAGS), TypeError, r"^embedder must know its words"),
         (lambda: token_classifier(criterion=pe.FocalLoss(weights=[1.0])), ValueError, r"^criterion must have weights"),
         (lambda: token_classifier().encode_tags([["X"]]), ValueError, r"^tags\[0\]\[0\] must be one of O, .*, got 'X'"),
     ],

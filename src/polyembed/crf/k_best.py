@@ -7,16 +7,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from polyembed._checks import check_positive
-from polyembed.functional.crf.analytic import partition_and_marginals
-from polyembed.functional.crf.chain import is_allowed, make_chain, path_scores
+from polyembed.crf.chain import is_allowed, make_chain, path_scores
+from polyembed.crf.partition import partition_and_marginals
 
 
 class BestPaths(NamedTuple):
     """The most likely paths of each row, the best first.
 
     Attributes:
-        tags: ``(batch, path, word)``; `ignore_index` at masked positions, and everywhere where a row has fewer paths.
-        log_probs: ``(batch, path)`` in nats; -inf where a row has fewer paths.
+        tags: ``(batch, path, word)``; `ignore_index` at masked positions, and for paths that a row does not have.
+        log_probs: ``(batch, path)`` in nats; -inf for paths that a row does not have.
     """
 
     tags: Tensor
@@ -42,23 +42,19 @@ def n_best(
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        k: How many paths.
-        ignore_index: What stands at masked positions, and where a row has fewer paths.
+        k: The number of paths.
+        ignore_index: The tag at masked positions, and of paths that a row does not have.
 
     Returns:
-        Tags and log-probabilities, the best first, equal ones in no certain order. An empty row has one path, of
-        log-probability 0.
+        Tags and log-probabilities, the best first. The order of equal ones is not defined. An empty row has one path,
+        of log-probability 0.
     """
     check_positive(k=k)
-    rows, width, num_tags = emissions.shape
-    if width == 0:
-        log_probs = emissions.new_full((rows, k), float("-inf"))
-        log_probs[:, 0] = 0.0
-        return BestPaths(mask.new_zeros((rows, k, 0), dtype=torch.int64), log_probs)
     chain = make_chain(emissions, mask, transitions, start, end)
+    rows, width, num_tags = chain.emissions.shape
     nothing = float("-inf")
-    # scores (batch, tag, path): the k best ways to each tag; their origins count (tag, path)
-    scores = emissions.new_full((rows, num_tags, k), nothing)
+    # scores (batch, tag, path): the k best ways to each tag; an origin is an index into (tag, path)
+    scores = chain.emissions.new_full((rows, num_tags, k), nothing)
     scores[:, :, 0] = chain.emissions[:, 0]
     stay = torch.arange(num_tags * k, device=mask.device).reshape(num_tags, k)
     history = []
@@ -67,7 +63,7 @@ def n_best(
         best, origin = moved.topk(k, dim=1)
         valid = chain.mask[:, t, None, None]
         scores = torch.where(valid, best.mT + chain.emissions[:, t, :, None], scores)
-        scores = scores - scores.amax((1, 2), keepdim=True)  # so that float32 tells the paths of long chains apart
+        scores = scores - scores.amax((1, 2), keepdim=True)  # so that float32 resolves the paths of long chains
         history.append(torch.where(valid, origin.mT, stay).flatten(1))
     best, place = scores.flatten(1).topk(k, dim=1)
     places = [place]

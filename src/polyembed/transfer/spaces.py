@@ -1,7 +1,7 @@
-"""Lay one space of word vectors over another: from a dictionary, from equal strings, or from nothing."""
+"""Align one space of word vectors with another: from a dictionary, from equal strings, or from nothing."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polyembed._checks import check_choice, check_dim, check_float, check_positive, is_count, must, require
 from polyembed.functional.alignment import length_normalize, mean_center, mutual_csls, procrustes
-from polyembed.transfer._spaces import Space, distinct_pairs, none_known, pair_ids, read_space
+from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
 from polyembed.transfer.adversarial import AdversarialOptions, adversarial_mapping, mapping_criterion
 from polyembed.vectors.mapped import OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
@@ -21,7 +21,7 @@ STEPS = {"length": length_normalize, "center": mean_center}
 Dictionary = Literal["identical", "similarity"] | Sequence[tuple[str, str]]
 
 
-def align(
+def align_spaces(
     source: WordVectors,
     target: WordVectors,
     *,
@@ -33,48 +33,47 @@ def align(
     target_words: Iterable[str] | None = None,
     max_words: int = 200_000,
     device: torch.device | str | None = None,
-    **adversarial: Unpack[AdversarialOptions],
+    adversarial: AdversarialOptions | None = None,
 ) -> OrthogonalMapping:
-    """Find the rotation that lays the source's space over the target's (Winata 2021, section 2.1.2; Lample 2018).
+    """Find the rotation from the source's space to the target's (Winata 2021, section 2.1.2; Lample 2018).
 
-    A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping give the next by
-    `procrustes`. The mapping with the best `mapping_criterion` is returned, be it the first or a refined one. The
-    first one comes from
+    A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping give the next one
+    by `procrustes`. The mapping with the best `mapping_criterion`, the first one included, is returned. The first one
+    comes from
 
     - pairs of words, by `procrustes`;
     - ``"identical"``: the words that both vocabularies hold;
-    - ``"similarity"``: the words whose similarities to their own language's words are distributed alike (Artetxe
-      2018); refine by 10 or more, since it is a rough guess;
-    - None: nothing, by `adversarial_mapping`, as Winata 2021 has it. It takes its options after the others.
+    - ``"similarity"``: the words whose similarities to the words of their own language have like distributions
+      (Artetxe 2018); a rough guess, so refine 10 times or more;
+    - None: no pairs, by `adversarial_mapping`, as in Winata 2021.
 
     Args:
         source: Vectors of one language.
         target: Vectors of the other, of the same length.
         dictionary: Where the first mapping comes from. Pairs whose words are not both in the vocabularies are left
             out; ``report`` of the mapping counts them.
-        refine: How many refinements.
+        refine: The number of refinements.
         normalize: What is done to both spaces, in this order, before they are compared. The adversarial stage takes
-            the vectors as they are. The mapping that comes out applies to vectors as they are.
+            the vectors as they are. The returned mapping applies to vectors as they are.
         neighborhood: The ``k`` of `csls`.
         source_words: The source's words, the most frequent first, repetitions ignored; ``source.words`` if None.
         target_words: The target's.
         max_words: How many of the most frequent words count.
         device: Where to compute; the CPU if None.
-        **adversarial: Options of `adversarial_mapping`.
+        adversarial: Options of `adversarial_mapping`, where there is no dictionary.
 
     Returns:
         A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the target's into the
-        source's. Its ``report`` says how it was found: ``dictionary``, where the first mapping came from;
-        ``num_pairs``, the pairs it was made of, each once; ``num_dropped``, the other pairs of the dictionary, since
-        a vocabulary lacks a word of theirs or the word's vector is zero; ``num_empty``, the words of both
-        vocabularies left out since their vector is zero; ``criteria``, of the first mapping and of each refinement;
-        ``restarts`` of the adversarial stage, its criteria.
+        source's. Its ``report`` has: ``dictionary``, the origin of the first mapping; ``num_pairs``, its pairs, each
+        once; ``num_dropped``, the pairs of the dictionary with a word that has no vector; ``num_empty``, the words of
+        both vocabularies whose vector is zero; ``criteria``, of the first mapping and of each refinement;
+        ``restarts``, the criteria of the adversarial stage.
 
     Raises:
         ValueError: Vectors of other lengths or with NaN, no words, no pair that both vocabularies hold, an unknown
             step.
-        TypeError: A dictionary that is no pairs of words; no words or steps; an unknown option; adversarial options
-            beside a dictionary.
+        TypeError: A dictionary that is not pairs of words; not words or steps; adversarial options beside a
+            dictionary.
 
     Example:
         >>> class Vectors:
@@ -82,16 +81,16 @@ def align(
         ...     def __init__(self, **rows): self.rows, self.words = rows, list(rows)
         ...     def vectors(self, words): return np.float32([self.rows[word] for word in words])
         >>> es, en = Vectors(sol=(1, 0), luna=(0, 1), mar=(2, 1)), Vectors(sun=(0, 1), moon=(-1, 0), sea=(-1, 2))
-        >>> mapping = align(es, en, dictionary=[("sol", "sun"), ("mar", "sea"), ("rey", "king")])
+        >>> mapping = align_spaces(es, en, dictionary=[("sol", "sun"), ("mar", "sea"), ("rey", "king")])
         >>> mapping(es).vectors(["luna"]).round(4) + 0
         array([[-1.,  0.]], dtype=float32)
         >>> mapping.report["num_pairs"], mapping.report["num_dropped"]
         (2, 1)
 
-    Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual neighbours, wherever the
-    first one came from; MUSE saves the best by a validation metric of its own. MUSE compares spaces as they are
-    unless told otherwise; here vectors are of length 1 by default, which is better on the Spanish-English vectors of
-    docs/results.md. ``"similarity"`` is vecmap's start with plain refinements, without its random omissions.
+    Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual neighbours; MUSE
+    chooses by a validation metric of its own. MUSE compares spaces as they are unless told otherwise; here vectors
+    have length 1 by default, which is better on the Spanish-English vectors of docs/results.md. ``"similarity"`` is
+    vecmap's start with plain refinements, without its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
     require(is_count(refine) and refine >= 0, "refine", "be a number of refinements", repr(refine))
@@ -100,24 +99,18 @@ def align(
     normalize = tuple(normalize)
     for step in normalize:
         check_choice("normalize", step, STEPS)
-    unknown = sorted(set(adversarial) - set(AdversarialOptions.__annotations__))
-    if unknown:
-        raise TypeError(must("options", "be those of align or of adversarial_mapping", unknown))
-    if dictionary is not None and adversarial:
-        raise TypeError(must("adversarial options", "come without a dictionary", sorted(adversarial)))
+    if dictionary is not None and adversarial is not None:
+        raise TypeError(must("adversarial options", "come without a dictionary", adversarial))
     if isinstance(dictionary, str):
         check_choice("dictionary", dictionary, ("identical", "similarity"))
     elif dictionary is not None:
         dictionary = distinct_pairs(dictionary)
-    one = read_space("source", source, source_words, max_words, device)
-    other = read_space("target", target, target_words, max_words, device)
-    dims = (one.rows.shape[1], other.rows.shape[1])
-    require(dims[0] == dims[1], "source and target", "have vectors of one length", f"{dims[0]} and {dims[1]}")
+    one, other = read_spaces(source, target, source_words, target_words, max_words, device)
     with torch.autocast(one.rows.device.type, enabled=False):
         x, y = _normalize(one.rows, normalize), _normalize(other.rows, normalize)
         report: dict[str, Any] = {"num_empty": one.num_empty + other.num_empty}
         if dictionary is None:
-            found = adversarial_mapping(one.rows, other.rows, **adversarial)
+            found = adversarial_mapping(one.rows, other.rows, adversarial)
             weight = found.weight
             report |= {"dictionary": "adversarial", "restarts": found.criteria}
         else:
@@ -134,8 +127,8 @@ def similarity_pairs(
 ) -> Int[Tensor, "pair 2"]:
     """Pair words by how their similarities to their own language's words are distributed (Artetxe 2018, section 3.2).
 
-    The rows of ``sqrt(x x')``, each sorted, know no dimension: words of either language can be compared by them. They
-    are normalised (length, mean, length) and paired by CSLS from both sides.
+    The rows of ``sqrt(x x')``, each sorted, do not depend on the axes of a space, so that words of both languages can
+    be compared by them. They are normalised (length, mean, length) and paired by CSLS from both sides.
 
     Args:
         x: Vectors, ``(n, dim)``, the most frequent word first.
@@ -155,8 +148,6 @@ def similarity_pairs(
         >>> turned = x.flip(0) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])  # in another order, too
         >>> similarity_pairs(x, turned).tolist()
         [[0, 3], [1, 2], [2, 1], [3, 0]]
-
-    Deviations: none.
     """
     check_dim("x", x, 2, "n, dim")
     check_dim("y", y, 2, "m, other")
@@ -184,19 +175,17 @@ def _normalize(x: Tensor, steps: Sequence[str]) -> Tensor:
 def _pairs(
     dictionary: Dictionary, one: Space, other: Space, x: Tensor, y: Tensor, neighborhood: int
 ) -> tuple[Tensor, int]:
-    """Give the rows of the pairs to begin with, and how many pairs were left out."""
+    """Return the rows of the first pairs, and how many pairs were left out."""
     if dictionary == "similarity":
         return similarity_pairs(x, y, neighborhood=neighborhood), 0
     if isinstance(dictionary, str):
         dictionary = [(word, word) for word in one.words if word in other.ids]
     ids = pair_ids(dictionary, one, other)
-    if not ids:
-        raise none_known(len(dictionary))
     return torch.tensor(ids, device=x.device), len(dictionary) - len(ids)
 
 
 def _refine(x: Tensor, y: Tensor, weight: Tensor, refine: int, neighborhood: int) -> tuple[Tensor, list[float]]:
-    """Refine a mapping; give the best by the criterion, and the criterion of each."""
+    """Refine a mapping; return the best by the criterion, and the criterion of each."""
     best, criteria = weight, [mapping_criterion(x @ weight, y, neighborhood=neighborhood)]
     for _ in range(refine):
         pairs = mutual_csls(x[:REFINE_WORDS] @ weight, y[:REFINE_WORDS], neighborhood=neighborhood)

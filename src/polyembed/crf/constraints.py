@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 from polyembed._checks import must, require
-from polyembed._pretrained import Configurable, repr_call
+from polyembed._pretrained import Configurable
 
 
 class Constraints(Configurable):
@@ -21,8 +21,6 @@ class Constraints(Configurable):
     Example:
         >>> Constraints.bio(["O", "B-PER", "I-PER"]).transitions
         ((True, True, False), (True, True, True), (True, True, True))
-
-    Deviations: none.
     """
 
     def __init__(
@@ -43,7 +41,7 @@ class Constraints(Configurable):
         require(len(self.end) == size, "end", f"have {size} entries", len(self.end))
         length = self._length_without_a_path()
         if length is not None:
-            words = f"none of {length} word{'s' * (length > 1)}"
+            words = f"no sequence of {length} word{'s' * (length > 1)}"
             raise ValueError(must("constraints", "allow a sequence of every length", words))
 
     @classmethod
@@ -89,7 +87,7 @@ class Constraints(Configurable):
             )
             parts.append((prefix, kind))
 
-        def goes_on(prefix: str) -> bool:  # the entity is not over: only I and E of its type may follow
+        def goes_on(prefix: str) -> bool:  # only I and E of the same type may follow
             return scheme == "bioes" and prefix in ("B", "I")
 
         def may_follow(left: tuple[str, str], right: tuple[str, str]) -> bool:
@@ -105,17 +103,17 @@ class Constraints(Configurable):
 
     @property
     def num_tags(self) -> int:
-        """Count the tags."""
+        """The number of tags."""
         return len(self.transitions)
 
     def first_violation(self, tags: Sequence[int]) -> int | None:
-        """Find the first position at which a sequence breaks the constraints.
+        """Return the first position at which a sequence breaks the constraints.
 
         Args:
             tags: Tag ids.
 
         Returns:
-            The position, the number of tags if the sequence may not end there, or None if all is well.
+            The position, the number of tags if the sequence may not end there, or None if it is allowed.
         """
         for i, tag in enumerate(tags):
             if not (self.start[tag] if i == 0 else self.transitions[tags[i - 1]][tag]):
@@ -123,7 +121,7 @@ class Constraints(Configurable):
         return len(tags) if tags and not self.end[tags[-1]] else None
 
     def _length_without_a_path(self) -> int | None:
-        """Walk through the sets of tags that can be reached after 1, 2, ... words until one comes back."""
+        """Return the shortest length without an allowed sequence, from the tags reachable after 1, 2, ... words."""
         reached = frozenset(tag for tag, allowed in enumerate(self.start) if allowed)
         seen: set[frozenset[int]] = set()
         while reached not in seen:
@@ -146,12 +144,9 @@ class Constraints(Configurable):
     def __hash__(self) -> int:
         return hash((self.transitions, self.start, self.end))
 
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
 
 def _check_rows(transitions: Any, start: Any, end: Any) -> None:
-    """Require lists of yes and no: a score of -inf, say, would count as yes."""
+    """Require sequences of booleans, 0 or 1: a score of -inf would count as True."""
     rows = {f"transitions[{i}]": row for i, row in enumerate(transitions)} | {"start": start, "end": end}
     for name, row in rows.items():
         if row is not None and not (isinstance(row, Sequence) and all(value in (0, 1) for value in row)):

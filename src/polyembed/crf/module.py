@@ -1,4 +1,4 @@
-"""The conditional random field as a module: `torchcrf.CRF`'s parameters and calls, on any mask, and what it lacks."""
+"""The conditional random field as a module, with the parameters and calls of `torchcrf.CRF`."""
 
 import itertools
 from typing import Any, Literal
@@ -18,36 +18,39 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed.functional import crf
-from polyembed.tagging.constraints import Constraints
+from polyembed.crf import scores
+from polyembed.crf.best import viterbi
+from polyembed.crf.constraints import Constraints
+from polyembed.crf.k_best import BestPaths, n_best
+from polyembed.crf.sampling import sample
 
 Emissions = Float[Tensor, "first second tag"]
+Tags = Int[Tensor, "first second"]
 Mask = Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None
 
 
 class CRF(torchcrf.CRF):  # type: ignore[misc]
     """A linear-chain conditional random field (Lafferty et al. 2001) over the valid positions of each row.
 
-    ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.functional.path_score`.
-    Parameters, ``forward`` and ``decode`` are those of ``torchcrf.CRF``: its checkpoints load, and programs that pass
-    `batch_first` go on; the default differs. Beyond it: a mask may have holes and may start with one, tags under the
-    mask may hold anything, -100 included, an empty row has log-probability 0 and decodes to ``[]``, and the sums are
-    in float32 for narrower emissions. A score of -inf forbids a tag or a transition and nothing becomes NaN of it.
+    ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.crf`. Parameters, ``forward``
+    and ``decode`` are those of ``torchcrf.CRF``, so its checkpoints load. In addition, a mask may have holes, tags at
+    masked positions may be anything, -100 included, an empty row has log-probability 0 and decodes to ``[]``, and sums
+    are in at least float32. A score of -inf forbids a tag or a transition, without NaN in values or gradients.
 
-    The gradient is written down (the marginals), not traced; second derivatives and forward-mode are exact, too.
-    ``forward`` and ``decode_tensor`` compile as one graph for all lengths, and never make the host wait for a GPU.
+    Gradients are exact to any order, and in forward mode. ``forward`` and ``decode_tensor`` compile as one graph for
+    all lengths (with first derivatives alone), and never make the host wait for a GPU.
 
     Args:
-        num_tags: How many tags.
+        num_tags: The number of tags.
         batch_first: Whether the first axis is the batch; True here, False in torchcrf.
         constraints: Which tags may begin, follow each other and end, in training and in decoding.
 
     Shape:
-        emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``.
+        emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``; True (or 1) = valid, None = all valid.
 
     Raises:
-        ValueError: Shapes that do not fit, a tag id outside the tag set, or emissions that forbid every path (`decode`
-            alone looks for that; `decode_tensor` gives `ignore_index`).
+        ValueError: Shapes that do not fit, a tag id outside the tag set, or, in `decode`, a row of which every path is
+            forbidden.
         TypeError: A mask that is neither bool nor uint8.
 
     Example:
@@ -59,7 +62,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         0.0
 
     Deviations: `batch_first` is True by default. A row whose first position is masked is an error in torchcrf.
-    `constraints` are buffers that no state dict holds, so that checkpoints stay torchcrf's.
+    `constraints` are buffers that no state dict has, so that checkpoints are torchcrf's.
     """
 
     allowed_transitions: Tensor | None
@@ -76,10 +79,10 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         self.constraints = constraints
         for name in ("transitions", "start", "end"):
             self.register_buffer(f"allowed_{name}", None, persistent=False)
-        self._allow()
+        self._fill_buffers()
 
-    def _allow(self) -> None:
-        """Lay the constraints where the parameters are."""
+    def _fill_buffers(self) -> None:
+        """Write the constraints into buffers on the parameters' device."""
         if self.constraints is not None:
             for name in ("transitions", "start", "end"):
                 allowed = torch.tensor(getattr(self.constraints, name), device=self.transitions.device)
@@ -87,12 +90,12 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
 
     def _apply(self, *arguments: Any, **options: Any) -> "CRF":
         super()._apply(*arguments, **options)
-        self._allow()  # they are in no state dict: nothing else fills them after `to_empty`
+        self._fill_buffers()  # no state dict fills them after `to_empty`
         return self
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
-        self._allow()  # parameters may have come from the meta device
+        self._fill_buffers()  # parameters may have come from the meta device
 
     def __repr__(self) -> str:
         constrained = "" if self.constraints is None else f", constraints={self.constraints!r}"
@@ -101,20 +104,20 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     def forward(
         self,
         emissions: Emissions,
-        tags: Int[Tensor, "first second"],
+        tags: Tags,
         mask: Mask = None,
         reduction: Literal["none", "sum", "mean", "token_mean"] = "sum",
     ) -> Float[Tensor, "*batch"]:
-        """Compute the log-likelihood, as torchcrf does.
+        """Compute the log-likelihood in nats, as torchcrf does.
 
         Args:
             emissions: Scores of each tag at each word.
             tags: The path.
             mask: True (or 1) = valid; None = all valid.
-            reduction: One value a row, their sum, their mean, or their sum over the number of valid words.
+            reduction: One value per row, their sum, their mean, or their sum over the number of valid words.
 
         Returns:
-            Log-likelihood in nats.
+            A value per row for ``"none"``, else a scalar.
         """
         check_choice("reduction", reduction, ("none", "sum", "mean", "token_mean"))
         log_prob = self.log_prob(emissions, tags, mask)
@@ -127,108 +130,74 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             return log_prob.sum() / words
         return log_prob.sum()
 
-    def log_prob(
-        self, emissions: Emissions, tags: Int[Tensor, "first second"], mask: Mask = None
-    ) -> Float[Tensor, " batch"]:
-        """Compute the log-probability of the given tags.
-
-        Args:
-            emissions: Scores of each tag at each word.
-            tags: The path.
-            mask: True (or 1) = valid; None = all valid.
-
-        Returns:
-            One value a row in nats: 0 for an empty row, -inf for tags that the constraints or a score of -inf forbid.
-        """
-        check_ids("tags", tags)
-        shape = tuple(emissions.shape[:2])
-        emissions, mask, *scores = self._prepare(emissions, mask)
-        require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
-        if not self.batch_first:
-            tags = tags.transpose(0, 1)
+    def log_prob(self, emissions: Emissions, tags: Tags, mask: Mask = None) -> Float[Tensor, " batch"]:
+        """Return the log-probability of each row's tags: 0 for an empty row, -inf for forbidden tags."""
+        arguments = self._prepare(emissions, mask)
+        tags = self._prepare_tags(emissions, tags)
         try:
-            return crf.path_score(emissions, tags, mask, *scores) - crf.log_partition(emissions, mask, *scores)
+            return scores.log_prob(arguments[0], tags, *arguments[1:])
         except (IndexError, RuntimeError) as error:
             if "out of bounds" not in str(error) and "out of range" not in str(error):
                 raise
             raise ValueError(must("tags", f"lie in [0, {self.num_tags}) where the mask is on", error)) from error
 
+    def partial_log_prob(self, emissions: Emissions, tags: Tags, mask: Mask = None) -> Float[Tensor, " batch"]:
+        """Compute the log-probability of a partial annotation: the sum over all paths that agree with the tags.
+
+        Its negative mean is a loss for data in which some words have no tag (Tsuboi et al. 2008).
+
+        Args:
+            emissions: Scores of each tag at each word.
+            tags: Tag ids, or -100 where the tag is not known.
+            mask: True (or 1) = valid; None = all valid.
+
+        Returns:
+            One value per row in nats: `log_prob` where all tags are known, 0 where none is.
+        """
+        arguments = self._prepare(emissions, mask)
+        tags = self._prepare_tags(emissions, tags)
+        return scores.partial_score(arguments[0], tags, *arguments[1:]) - scores.log_partition(*arguments)
+
     def decode(self, emissions: Emissions, mask: Mask = None) -> list[list[int]]:
-        """Find the most likely tags, as torchcrf does.
+        """Return the most likely tags of each row's valid words, as torchcrf does.
 
         Args:
             emissions: Scores of each tag at each word.
             mask: True (or 1) = valid; None = all valid.
 
         Returns:
-            The tag ids of each row's valid words.
+            A list of tag ids per row.
 
         Raises:
-            ValueError: Emissions that, with the constraints, leave a row no path at all, or NaN.
+            ValueError: The emissions of a row hold NaN, or forbid every path that the constraints allow.
         """
-        emissions, mask, *scores = self._prepare(emissions, mask)
-        tags = crf.viterbi(emissions, mask, *scores, ignore_index=-1)
+        emissions, mask, *others = self._prepare(emissions, mask)
+        tags = viterbi(emissions, mask, *others, ignore_index=-1)
         ends = mask.sum(1).cumsum(0).tolist()
         valid = tags[mask].tolist()
         paths = [valid[start:end] for start, end in itertools.pairwise([0, *ends])]
         if -1 in valid:
             row = next(i for i, path in enumerate(paths) if -1 in path)
-            rule = "leave each row a path that is not forbidden, and hold no NaN"
-            raise ValueError(must("emissions", rule, f"none in row {row}"))
+            raise ValueError(f"emissions of row {row} contain NaN or forbid every path")
         return paths
 
     def decode_tensor(
         self, emissions: Emissions, mask: Mask = None, *, ignore_index: int = -100
     ) -> Int[Tensor, "batch word"]:
-        """Find the most likely tags, as one tensor, batch first.
-
-        Args:
-            emissions: Scores of each tag at each word.
-            mask: True (or 1) = valid; None = all valid.
-            ignore_index: What stands at masked positions, and in rows that have no path that is not forbidden.
-
-        Returns:
-            ``(batch, word)`` int64.
-        """
-        return crf.viterbi(*self._prepare(emissions, mask), ignore_index=ignore_index)
+        """Return the most likely tags, batch first; `ignore_index` where masked, and in rows without a path."""
+        return viterbi(*self._prepare(emissions, mask), ignore_index=ignore_index)
 
     def marginals(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, "batch word tag"]:
-        """Compute the probability of each tag at each word over all paths, batch first.
-
-        Args:
-            emissions: Scores of each tag at each word.
-            mask: True (or 1) = valid; None = all valid.
-
-        Returns:
-            ``(batch, word, tag)``; zeros at masked positions.
-        """
-        return crf.marginals(*self._prepare(emissions, mask))
+        """Return the probability of each tag at each word, batch first; zeros at masked positions."""
+        return scores.marginals(*self._prepare(emissions, mask))
 
     def entropy(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, " batch"]:
-        """Compute the entropy of the distribution over paths.
+        """Return the entropy of the distribution over paths in nats, 0 for an empty row."""
+        return scores.entropy(*self._prepare(emissions, mask))
 
-        Args:
-            emissions: Scores of each tag at each word.
-            mask: True (or 1) = valid; None = all valid.
-
-        Returns:
-            One value a row in nats, 0 for an empty row.
-        """
-        return crf.entropy(*self._prepare(emissions, mask))
-
-    def n_best(self, emissions: Emissions, k: int, mask: Mask = None, *, ignore_index: int = -100) -> crf.BestPaths:
-        """Find the k most likely paths, batch first.
-
-        Args:
-            emissions: Scores of each tag at each word.
-            k: How many.
-            mask: True (or 1) = valid; None = all valid.
-            ignore_index: What stands at masked positions, and where a row has fewer paths.
-
-        Returns:
-            ``tags (batch, path, word)`` and ``log_probs (batch, path)``, the best first.
-        """
-        return crf.n_best(*self._prepare(emissions, mask), k, ignore_index=ignore_index)
+    def n_best(self, emissions: Emissions, k: int, mask: Mask = None, *, ignore_index: int = -100) -> BestPaths:
+        """Return the k most likely paths of each row: ``tags (batch, path, word)``, ``log_probs (batch, path)``."""
+        return n_best(*self._prepare(emissions, mask), k, ignore_index=ignore_index)
 
     def sample(
         self,
@@ -239,34 +208,23 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         generator: torch.Generator | None = None,
         ignore_index: int = -100,
     ) -> Int[Tensor, "sample batch word"]:
-        """Draw paths with their probability.
-
-        Args:
-            emissions: Scores of each tag at each word.
-            num_samples: How many paths of each row.
-            mask: True (or 1) = valid; None = all valid.
-            generator: Draws the numbers, on the device of the emissions; torch's own if None.
-            ignore_index: What stands at masked positions, and in rows that have no path that is not forbidden.
-
-        Returns:
-            ``(sample, batch, word)`` int64.
-        """
+        """Draw paths by their probability; the arguments are those of `polyembed.crf.sample`."""
         arguments = self._prepare(emissions, mask)
-        return crf.sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
+        return sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
 
     def constrained_scores(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Give transitions, start and end scores, with -inf where the constraints forbid.
+        """Return transitions, start and end scores for `polyembed.crf`, with -inf where the constraints forbid.
 
         Args:
-            dtype: Of the result; the parameters' own if None.
+            dtype: The dtype of the result; the parameters' own if None.
 
         Returns:
-            ``(tag, tag)`` from and to, ``(tag,)``, ``(tag,)``: what the functions of `polyembed.functional` take.
+            ``(tag, tag)`` from and to, ``(tag,)``, ``(tag,)``.
         """
         dtype = dtype or self.transitions.dtype
         transitions, start, end = (
-            scores.to(dtype) if allowed is None else scores.to(dtype).masked_fill(~allowed, float("-inf"))
-            for scores, allowed in (
+            x.to(dtype) if allowed is None else x.to(dtype).masked_fill(~allowed, float("-inf"))
+            for x, allowed in (
                 (self.transitions, self.allowed_transitions),
                 (self.start_transitions, self.allowed_start),
                 (self.end_transitions, self.allowed_end),
@@ -275,7 +233,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         return transitions, start, end
 
     def _prepare(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Check, put the batch first, widen to at least float32, and forbid: the arguments of `functional.crf`."""
+        """Return the arguments of `polyembed.crf`: checked, batch first, in at least float32, with constraints."""
         check_dim("emissions", emissions, 3, "batch, word, tag" if self.batch_first else "word, batch, tag")
         check_last_dim("emissions", emissions, self.num_tags)
         if mask is None:
@@ -288,3 +246,10 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
         dtype = torch.promote_types(emissions.dtype, torch.float32)
         return emissions.to(dtype), mask.bool(), *self.constrained_scores(dtype)
+
+    def _prepare_tags(self, emissions: Tensor, tags: Tensor) -> Tensor:
+        """Return the tags batch first, after a check of their dtype and shape."""
+        check_ids("tags", tags)
+        shape = tuple(emissions.shape[:2])
+        require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
+        return tags if self.batch_first else tags.transpose(0, 1)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from toys import compiles
 
-from polyembed.functional import log_partition, n_best, sample, viterbi
+from polyembed.crf import log_partition, n_best, sample, viterbi
+from polyembed.crf.best import in_chunks
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
 NUM_TAGS = 3
@@ -27,6 +28,14 @@ def scores() -> tuple[Tensor, Tensor, Tensor]:
     return tuple(torch.randn(shape, dtype=torch.float64) for shape in shapes)
 
 
+def take(way: str, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Take NumPy's way, as on a CPU, or PyTorch's in one chunk, as under vmap, or in several, as on a GPU."""
+    if "chunk" in way:
+        monkeypatch.setattr("polyembed.crf.best._run", in_chunks)
+    if way == "chunks":
+        monkeypatch.setattr("polyembed.crf.best.chunk_length", lambda _: chunk)
+
+
 def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[oracles.Path, float]]]:
     """Rank all paths of each row by their probability."""
     lists = [score.tolist() for score in scores]
@@ -38,10 +47,9 @@ def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[ora
     return rows
 
 
-@pytest.mark.parametrize("way", ["words", "chunks", pytest.param("compiled", marks=compiles)])
+@pytest.mark.parametrize("way", ["numpy", "one chunk", "chunks", pytest.param("compiled", marks=compiles)])
 def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str, monkeypatch) -> None:
-    if way == "chunks":
-        monkeypatch.setattr("polyembed.functional.crf.best.chunk_length", lambda _: 2)
+    take(way, monkeypatch, 2)
     run = torch.compile(viterbi, fullgraph=True, backend="aot_eager", dynamic=True) if way == "compiled" else viterbi
     found = run(emissions, MASKS, *scores, ignore_index=-7)
     assert found[~MASKS].eq(-7).all()
@@ -49,16 +57,15 @@ def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str, monkey
         assert tuple(oracles.valid(row, mask)) == paths[0][0]
 
 
-@pytest.mark.parametrize("way", ["words", "chunks"])
+@pytest.mark.parametrize("way", ["one chunk", "chunks"])
 def test_viterbi_on_long_chains_of_many_tags(way: str, monkeypatch) -> None:
     """The path's own score is the best that the recursion finds, whichever way it is found."""
     emissions, transitions = torch.randn(5, 97, 11, dtype=torch.float64), torch.randn(11, 11, dtype=torch.float64)
     ends = torch.randn(2, 11, dtype=torch.float64)
     mask = torch.arange(97) < torch.tensor([97, 96, 50, 1, 0])[:, None]
     expected = viterbi(emissions, mask, transitions, *ends)
-    if way == "chunks":
-        monkeypatch.setattr("polyembed.functional.crf.best.chunk_length", lambda _: 7)
-    monkeypatch.setattr("polyembed.functional.crf.best.BLOCK", 1000)
+    take(way, monkeypatch, 7)
+    monkeypatch.setattr("polyembed.crf.best.BLOCK", 1000)
     assert torch.equal(viterbi(emissions, mask, transitions, *ends), expected)
     score = (emissions[0, 0] + ends[0])[:, None]
     for t in range(1, 97):
@@ -148,14 +155,11 @@ def test_padding_may_hold_nan(emissions, scores) -> None:
         torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("way", ["words", "chunks", "without arrays"])
+@pytest.mark.parametrize("way", ["numpy", "one chunk", "chunks"])
 @pytest.mark.parametrize("score", [math.nan, math.inf, 3e38])
 def test_viterbi_of_scores_that_spoil_longer_chains(way: str, score: float, monkeypatch) -> None:
     """Transitions mean nothing to a chain of one word, whatever stands beside it; and nobody is warned."""
-    if way == "chunks":
-        monkeypatch.setattr("polyembed.functional.crf.best.chunk_length", lambda _: 2)
-    if way == "without arrays":
-        monkeypatch.setattr("polyembed.functional.crf.best._arrays", lambda *_: None)
+    take(way, monkeypatch, 2)
     emissions = torch.tensor([0.0, 1.0, 0.0]).expand(3, 4, 3)
     mask = torch.arange(4) < torch.tensor([1, 4, 2])[:, None]
     transitions = torch.zeros(3, 3)

@@ -1,4 +1,4 @@
-"""Scores and probabilities of paths against all paths, on every mask of four, by each of the three methods."""
+"""Scores and probabilities of paths against all paths, on every mask of four, eager and compiled."""
 
 import itertools
 
@@ -8,11 +8,20 @@ import torch
 from torch import Tensor
 from toys import compiles, own_words
 
-from polyembed.functional import entropy, log_partition, marginals, pair_marginals, path_score
+from polyembed.crf import (
+    entropy,
+    log_partition,
+    log_prob,
+    marginals,
+    pair_marginals,
+    partial_score,
+    path_score,
+    viterbi,
+)
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
 NUM_TAGS = 3
-METHODS = ["analytic", "loop", pytest.param("scan", marks=compiles)]
+METHODS = ["eager", pytest.param("compiled", marks=compiles)]
 INFINITE = float("inf")
 
 Scores = tuple[Tensor, Tensor, Tensor]
@@ -35,9 +44,8 @@ def scores() -> Scores:
 
 
 def partition(method: str, emissions: Tensor, mask: Tensor, *scores: Tensor) -> Tensor:
-    """Compute by any method; scan stands only where something compiles."""
-    if method != "scan":
-        return log_partition(emissions, mask, *scores, method=method)
+    if method == "eager":
+        return log_partition(emissions, mask, *scores)
     compiled = torch.compile(log_partition, fullgraph=True, backend="aot_eager", dynamic=True)
     return compiled(emissions, mask, *scores)
 
@@ -139,17 +147,15 @@ def test_gradients_of_what_the_marginals_give(emissions, scores, function) -> No
     assert torch.autograd.gradcheck(lambda e, *s: function(e, MASKS[rows], *s), arguments, check_forward_ad=True)
 
 
-@pytest.mark.parametrize("method", ["analytic", "loop"])
-def test_gradients(emissions, tags, scores, method: str) -> None:
+def test_gradients(emissions, tags, scores) -> None:
     rows = [0, 5, 15]  # empty, with holes, full
     arguments = [emissions[rows].requires_grad_(), *(score.requires_grad_() for score in scores)]
 
-    def log_prob(emissions: Tensor, *scores: Tensor) -> Tensor:
-        score = path_score(emissions, tags[rows], MASKS[rows], *scores)
-        return score - log_partition(emissions, MASKS[rows], *scores, method=method)
+    def value(emissions: Tensor, *scores: Tensor) -> Tensor:
+        return log_prob(emissions, tags[rows], MASKS[rows], *scores)
 
-    assert torch.autograd.gradcheck(log_prob, arguments, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(log_prob, arguments, check_fwd_over_rev=True)
+    assert torch.autograd.gradcheck(value, arguments, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(value, arguments, check_fwd_over_rev=True)
 
 
 def test_empty_rows_and_no_positions(emissions, scores) -> None:
@@ -226,11 +232,6 @@ def test_long_chains_keep_their_precision(scores) -> None:
     )
 
 
-def test_unknown_methods_are_refused(emissions, scores) -> None:
-    with pytest.raises(ValueError, match=r"^method must be one of 'auto', 'analytic', 'scan', 'loop', got 'fast'$"):
-        log_partition(emissions, MASKS, *scores, method="fast")
-
-
 @pytest.mark.parametrize("what", ["a tag everywhere", "an emission"])
 def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores, what: str) -> None:
     """By enumeration: the same as of the probabilities of all paths, differentiated by torch."""
@@ -254,16 +255,70 @@ def test_rows_without_a_path_have_no_marginals(emissions, scores) -> None:
     assert entropy(emissions, MASKS, *scores)[15].item() == 0.0
 
 
-@compiles
-def test_compiled_sums_are_as_precise_as_eager_ones(scores) -> None:
+def test_gradients_of_long_chains_are_as_precise(scores) -> None:
     emissions = 10 * torch.randn(2, 512, NUM_TAGS)
     mask = torch.ones(2, 512, dtype=torch.bool)
     narrow = [x.float().requires_grad_() for x in scores]
     wide = [x.detach().double().requires_grad_() for x in narrow]
-    found = torch.autograd.grad(partition("scan", emissions, mask, *narrow).sum(), narrow)
-    expected = torch.autograd.grad(log_partition(emissions.double(), mask, *wide, method="loop").sum(), wide)
-    for gradient, reference in zip(found, expected, strict=True):
+
+    def gradients(emissions: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
+        first = torch.autograd.grad(log_partition(emissions, mask, *inputs).sum(), inputs, create_graph=True)
+        return *first, *torch.autograd.grad(first[0].square().sum(), inputs)
+
+    for gradient, reference in zip(gradients(emissions, narrow), gradients(emissions.double(), wide), strict=True):
         torch.testing.assert_close(gradient.double(), reference, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("known", list(itertools.product([False, True], repeat=4)))
+def test_partial_tags_sum_over_the_paths_that_agree(emissions, tags, scores, known: tuple[bool, ...]) -> None:
+    """Every pattern of known tags, by enumeration, on a mask with holes and on a full one."""
+    partial = torch.where(torch.tensor(known), tags, -100)
+    found = partial_score(emissions, partial, MASKS, *scores)
+    lists = [score.tolist() for score in scores]
+    for row in (5, 15):
+        wanted = oracles.valid(partial[row].tolist(), MASKS[row].tolist())
+        every = oracles.all_path_scores(oracles.valid(emissions[row].tolist(), MASKS[row].tolist()), *lists)
+        agree = [s for path, s in every.items() if all(w in (-100, y) for w, y in zip(wanted, path, strict=True))]
+        torch.testing.assert_close(found[row], torch.tensor(agree, dtype=torch.float64).logsumexp(0))
+
+
+def test_partial_tags_that_are_forbidden(emissions, tags, scores) -> None:
+    scores[2][tags[15, 3]] = -INFINITE
+    assert partial_score(emissions, tags, MASKS, *scores)[15].item() == -INFINITE
+    nothing = torch.full_like(tags, -100)
+    torch.testing.assert_close(
+        partial_score(emissions, nothing, MASKS, *scores), log_partition(emissions, MASKS, *scores)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_finite_scores_do_not_forbid(dtype: torch.dtype) -> None:
+    """-1e20 is a score; only -inf forbids."""
+    emissions = torch.zeros(1, 3, 2, dtype=dtype)
+    emissions[0, 1] = -1e20
+    never = torch.tensor([[0.0, -1e20], [-1e20, 0.0]], dtype=dtype)
+    ends, mask = torch.zeros(2, 2, dtype=dtype), torch.ones(1, 3, dtype=torch.bool)
+    assert viterbi(emissions, mask, never, *ends).tolist() == [[0, 0, 0]]
+    torch.testing.assert_close(log_partition(emissions, mask, never, *ends), torch.tensor([-1e20], dtype=dtype))
+    torch.testing.assert_close(marginals(emissions, mask, never, *ends), torch.full_like(emissions, 0.5))
+    path = torch.tensor([[0, 1, 0]])
+    torch.testing.assert_close(path_score(emissions, path, mask, never, *ends), torch.tensor([-3e20], dtype=dtype))
+    assert log_prob(emissions, path, mask, never, *ends).isfinite().all()
+    forbidden = never.masked_fill(never < 0, -INFINITE)
+    assert path_score(emissions, path, mask, forbidden, *ends).item() == -INFINITE
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_beyond_all_numbers_are_defined(sign: int) -> None:
+    """Scores of 3e38 count as 1e28: sums of any length are finite, and so are their gradients."""
+    emissions = torch.full((2, 300, 3), sign * 3e38).requires_grad_()
+    transitions = torch.full((3, 3), sign * 3e38)
+    ends, mask = torch.full((2, 3), sign * 3e38), torch.ones(2, 300, dtype=torch.bool)
+    value = log_prob(emissions, torch.zeros(2, 300, dtype=torch.int64), mask, transitions, *ends)
+    assert value.isfinite().all()
+    assert torch.autograd.grad(value.sum(), emissions)[0].isfinite().all()
+    torch.testing.assert_close(marginals(emissions, mask, transitions, *ends), torch.full_like(emissions, 1 / 3))
+    assert viterbi(emissions, mask, transitions, *ends).eq(0).all()
 
 
 def test_half_precision_is_widened(emissions, scores) -> None:
@@ -278,5 +333,3 @@ def test_wrong_arguments(emissions, scores) -> None:
         log_partition(emissions, MASKS.long(), *scores)
     with pytest.raises(ValueError, match=r"^mask must have shape \(16, 4\), got \(15, 4\)$"):
         marginals(emissions, MASKS[1:], *scores)
-    with pytest.raises(ValueError, match=r"^method must be another than 'scan' where nothing compiles, got 'scan'$"):
-        log_partition(emissions, MASKS, *scores, method="scan")

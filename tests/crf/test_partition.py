@@ -1,11 +1,14 @@
-"""The analytic partition against the loop, to the third derivative: in probabilities, logs and chunks, under vmap."""
+"""The partition against the textbook's loop, to the third derivative: in probabilities, logs and chunks, under vmap."""
 
 import pytest
 import torch
 from torch import Tensor
 from torch.func import grad, hessian, jacfwd, jvp
 
-from polyembed.functional.crf import analytic, loop, scaled
+from polyembed.crf import partition
+from polyembed.crf.numpy_viterbi import FORBIDDEN
+from polyembed.crf.partition import by_loop, partition_and_marginals
+from polyembed.crf.probabilities import in_probabilities
 
 LENGTHS = torch.tensor([7, 1, 0, 4, 3])
 MASK = torch.arange(7) < LENGTHS[:, None]
@@ -16,10 +19,10 @@ NUM_TAGS = 3
 def way(request, monkeypatch) -> str:
     """Run in float64 probabilities, as on a CPU; in logs, as where those do not hold; in chunks, as on a GPU."""
     if request.param != "probabilities":
-        monkeypatch.setattr(scaled, "run", lambda *_: None)
+        monkeypatch.setattr(partition, "in_probabilities", lambda *_: None)
     if request.param == "chunks":
-        monkeypatch.setattr(analytic, "chunk_length", lambda _: 2)
-    monkeypatch.setattr(analytic, "BLOCK", 100)  # several blocks of words
+        monkeypatch.setattr(partition, "chunk_length", lambda _: 2)
+    monkeypatch.setattr(partition, "BLOCK", 100)  # several blocks of words
     return request.param
 
 
@@ -32,12 +35,12 @@ def arguments() -> tuple[Tensor, Tensor]:
 
 def ours(emissions: Tensor, transitions: Tensor) -> Tensor:
     emissions = torch.where(MASK[..., None], emissions, 0.0)
-    return analytic.partition_and_marginals(emissions, MASK, transitions)[0]
+    return partition_and_marginals(emissions, MASK, transitions)[0]
 
 
 def theirs(emissions: Tensor, transitions: Tensor) -> Tensor:
     emissions = torch.where(MASK[..., None], emissions, 0.0)
-    return loop.log_partition(emissions, MASK, transitions)
+    return by_loop(emissions, MASK, transitions)
 
 
 def test_value_and_derivatives(way, arguments) -> None:
@@ -105,15 +108,15 @@ def test_probabilities_know_their_limits() -> None:
     emissions[0, 0] = torch.tensor([0.0, -800.0])  # far behind after the first word,
     emissions[0, 2] = torch.tensor([-2000.0, 0.0])  # and far ahead after the last
     never = torch.tensor([[0.0, -5000.0], [-5000.0, 0.0]], dtype=torch.float64)
-    log_z, unary, _ = analytic.partition_and_marginals(emissions, mask, never)
-    torch.testing.assert_close(log_z, loop.log_partition(emissions, mask, never))
+    log_z, unary, _ = partition_and_marginals(emissions, mask, never)
+    torch.testing.assert_close(log_z, by_loop(emissions, mask, never))
     assert log_z.item() == -800.0
     torch.testing.assert_close(unary[0, :, 1], torch.ones(3, dtype=torch.float64))
-    flip = torch.tensor([[[2, 1, 0]]])
-    assert scaled.run(emissions[None], mask[None], never[None], flip) is None
-    assert scaled.run(emissions[None] / 100, mask[None], never[None] / 100, flip) is not None
-    forbidden = torch.where(never < -1, -1e18, never)
-    assert scaled.run(emissions[None] / 100, mask[None], forbidden[None], flip) is not None
+    flip = torch.tensor([[2, 1, 0]])
+    assert in_probabilities(emissions, mask, never, flip) is None
+    assert in_probabilities(emissions / 100, mask, never / 100, flip) is not None
+    forbidden = torch.where(never < -1, FORBIDDEN, never)
+    assert in_probabilities(emissions / 100, mask, forbidden, flip) is not None
 
 
 def test_float32_gives_float32(arguments) -> None:
@@ -132,9 +135,9 @@ def test_float32_gives_float32(arguments) -> None:
 
 def _agree(emissions: Tensor, transitions: Tensor) -> None:
     mask = torch.ones(emissions.shape[:2], dtype=torch.bool)
-    log_z, unary, _ = analytic.partition_and_marginals(emissions, mask, transitions)
+    log_z, unary, _ = partition_and_marginals(emissions, mask, transitions)
     point = emissions.clone().requires_grad_()
-    expected = loop.log_partition(point, mask, transitions)
+    expected = by_loop(point, mask, transitions)
     torch.testing.assert_close(log_z, expected.detach())
     torch.testing.assert_close(unary, torch.autograd.grad(expected.sum(), point)[0])
 
@@ -153,8 +156,8 @@ def test_messages_that_meet_far_behind_are_not_lost() -> None:
     emissions = torch.zeros(1, 2 * reach + 1, 3, dtype=torch.float64)
     emissions[0, :, 1] = -90.0
     emissions[0, reach, 1] = 0.0
-    emissions[0, reach + 1 :, 0] = emissions[0, :reach, 2] = -1e18
-    _agree(emissions, torch.full((3, 3), -1e18, dtype=torch.float64).fill_diagonal_(0.0))
+    emissions[0, reach + 1 :, 0] = emissions[0, :reach, 2] = FORBIDDEN
+    _agree(emissions, torch.full((3, 3), FORBIDDEN, dtype=torch.float64).fill_diagonal_(0.0))
 
 
 def test_forward_over_forward_is_refused(arguments) -> None:

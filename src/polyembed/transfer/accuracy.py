@@ -1,4 +1,4 @@
-"""Bilingual lexicon induction: how often the nearest word of the other language is a translation."""
+"""How often the nearest word of the other language is a translation (bilingual lexicon induction)."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -10,24 +10,21 @@ from polyembed._checks import check_positive, must, require
 from polyembed.functional.alignment import Nearest, nearest_cosine, nearest_csls
 from polyembed.tables import Table
 from polyembed.text.error_rate import edit_distance
-from polyembed.transfer._spaces import Space, distinct_pairs, none_known, pair_ids, read_space
+from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
 from polyembed.vectors.protocol import WordVectors
 
-CANDIDATES = 20  # nearest words, among which the spelling may choose
+CANDIDATES = 20  # nearest words that the spelling reorders
 
 
-class BLIResult(NamedTuple):
+class TranslationAccuracy(NamedTuple):
     """Precision at several ranks.
 
     Attributes:
-        cosine: Rank to the share of words with a translation among so many nearest, by cosine.
+        cosine: Rank -> the share of words with a translation among so many nearest, by cosine.
         csls: The same by CSLS.
         num_queries: Source words with a translation to find.
-        num_words: Source words of the dictionary, findable or not.
-        num_dropped: Pairs of the dictionary, each counted once, that were left out, since a vocabulary lacks a word
-            of theirs or the word's vector is zero.
-
-    Deviations: none.
+        num_words: Source words of the dictionary, with and without vectors.
+        num_dropped: Distinct pairs of the dictionary with a word that has no vector.
     """
 
     cosine: dict[int, float]
@@ -42,11 +39,7 @@ class BLIResult(NamedTuple):
         return self.num_queries / self.num_words
 
     def table(self) -> Table:
-        """Set the result out.
-
-        Returns:
-            One row a way of searching; precision in percent.
-        """
+        """Return a table with one row per measure of similarity, precision in percent."""
         columns = ("retrieval", *(f"P@{k}" for k in self.cosine), "words", "coverage")
         end = (self.num_queries, f"{100 * self.coverage:.1f} %")
         rows = [
@@ -56,7 +49,7 @@ class BLIResult(NamedTuple):
         return Table(columns, rows)
 
 
-def bli(
+def translation_accuracy(
     source: WordVectors,
     target: WordVectors,
     dictionary: Sequence[tuple[str, str]],
@@ -68,16 +61,15 @@ def bli(
     target_words: Iterable[str] | None = None,
     max_words: int = 200_000,
     device: torch.device | str | None = None,
-) -> BLIResult:
-    """Look words up across two aligned spaces: the share with a right translation among the `k` nearest.
+) -> TranslationAccuracy:
+    """Compute the share of words with a right translation among the `k` nearest words of an aligned space.
 
     ``P@k = mean over w of [a translation of w is among the k nearest target words]``, over the dictionary's source
-    words of which the source has a vector, and the target that of one translation at least; ``coverage`` says how
-    many those are.
+    words that have a vector, and a translation with a vector; ``coverage`` is their share.
 
-    With `spelling`, the 20 nearest words are put in a new order by ``score + spelling * (1 - d / length)``, where
-    ``d`` is the edit distance of the two words without their accents and ``length`` that of the longer (Riley and
-    Gildea 2018, section 3.2): related languages share words. Choose it on other words than those of `dictionary`.
+    With `spelling`, the 20 nearest words are sorted again by ``score + spelling * (1 - d / length)``, where ``d`` is
+    the edit distance of the two words without their accents and ``length`` that of the longer (Riley and Gildea 2018,
+    section 3.2): related languages share words. Choose it on other words than those of `dictionary`.
 
     Args:
         source: Vectors of one language in the target's space, ``mapping(source)``.
@@ -85,7 +77,7 @@ def bli(
         dictionary: Pairs of a source word and a target word; several translations of a word are several pairs.
         ks: Ranks.
         neighborhood: The ``k`` of `csls`.
-        spelling: How much likeness in spelling counts; 0: nothing.
+        spelling: The weight of similar spelling.
         source_words: The source's words, the most frequent first; ``source.words`` if None.
         target_words: The target's.
         max_words: How many of the most frequent words count, on either side.
@@ -96,7 +88,7 @@ def bli(
 
     Raises:
         ValueError: Vectors of other lengths or with NaN, or no pair that both vocabularies hold.
-        TypeError: A dictionary that is no pairs of words, or ranks that are no sequence.
+        TypeError: A dictionary that is not pairs of words, or ranks that are not a sequence.
 
     Example:
         >>> class Vectors:
@@ -104,10 +96,9 @@ def bli(
         ...     def __init__(self, **rows): self.rows, self.words = rows, list(rows)
         ...     def vectors(self, words): return np.float32([self.rows[word] for word in words])
         >>> es, en = Vectors(sol=(1, 0), luna=(0, 1)), Vectors(sun=(2, 1), moon=(0, 2), night=(1, 2))
-        >>> bli(es, en, [("sol", "sun"), ("luna", "night"), ("mar", "sea")], ks=(1, 2)).cosine
+        >>> pairs = [("sol", "sun"), ("luna", "night"), ("mar", "sea")]
+        >>> translation_accuracy(es, en, pairs, ks=(1, 2)).cosine
         {1: 0.5, 2: 1.0}
-
-    Deviations: none.
     """
     if not isinstance(ks, Iterable):
         raise TypeError(must("ks", "be ranks", repr(ks)))
@@ -115,13 +106,8 @@ def bli(
     check_positive(**{f"ks[{i}]": k for i, k in enumerate(ks)}, neighborhood=neighborhood, max_words=max_words)
     require(len(ks) > 0, "ks", "hold a rank", "none")
     require(spelling >= 0, "spelling", "be 0 or more", spelling)
-    one = read_space("source", source, source_words, max_words, device)
-    other = read_space("target", target, target_words, max_words, device)
-    dims = (one.rows.shape[1], other.rows.shape[1])
-    require(dims[0] == dims[1], "source and target", "have vectors of one length", f"{dims[0]} and {dims[1]}")
+    one, other = read_spaces(source, target, source_words, target_words, max_words, device)
     ids = pair_ids(given, one, other)
-    if not ids:
-        raise none_known(len(given))
     answers: dict[int, set[int]] = {}
     for row, answer in ids:
         answers.setdefault(row, set()).add(answer)
@@ -131,15 +117,16 @@ def bli(
         nearest_cosine(queries, other.rows, depth),
         nearest_csls(queries, other.rows, depth, neighborhood=neighborhood, space=one.rows),
     )
-    cosine, by_csls = (_precision(_ranked(nearest, answers, one, other, spelling), answers, ks) for nearest in found)
+    ranked = [_ranked(nearest, answers, one, other, spelling) for nearest in found]
+    cosine, by_csls = ({k: _precision(ids, answers, k) for k in ks} for ids in ranked)
     num_words = len({word for word, _ in given})
-    return BLIResult(cosine, by_csls, len(answers), num_words, len(given) - len(ids))
+    return TranslationAccuracy(cosine, by_csls, len(answers), num_words, len(given) - len(ids))
 
 
 def _ranked(
     nearest: Nearest, answers: dict[int, set[int]], one: Space, other: Space, spelling: float
 ) -> list[list[int]]:
-    """Give the rows found for each query, in the order that the spelling leaves them in."""
+    """Return the rows found for each query, sorted again by spelling."""
     ranked = nearest.ids.tolist()
     if not spelling:
         return ranked
@@ -152,7 +139,7 @@ def _ranked(
 
 
 def _spelling_similarity(a: str, b: str) -> float:
-    """Compare two words letter by letter: ``1 - d(a, b) / max(|a|, |b|)``, accents and case left out."""
+    """Return ``1 - d(a, b) / max(|a|, |b|)`` of the edit distance without accents and case."""
     a, b = (
         "".join(c for c in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(c))
         for word in (a, b)
@@ -160,9 +147,6 @@ def _spelling_similarity(a: str, b: str) -> float:
     return 1 - edit_distance(a, b) / max(len(a), len(b), 1)
 
 
-def _precision(ranked: list[list[int]], answers: dict[int, set[int]], ks: Sequence[int]) -> dict[int, float]:
-    return {
-        k: sum(not right.isdisjoint(ids[:k]) for ids, right in zip(ranked, answers.values(), strict=True))
-        / len(answers)
-        for k in ks
-    }
+def _precision(ranked: list[list[int]], answers: dict[int, set[int]], k: int) -> float:
+    hits = (not right.isdisjoint(ids[:k]) for ids, right in zip(ranked, answers.values(), strict=True))
+    return sum(hits) / len(answers)

@@ -13,11 +13,18 @@ from toys import own_words
 
 import polyembed as pe
 from polyembed.functional import csls, length_normalize, mean_center, procrustes
-from polyembed.transfer import adversarial_mapping, mapping_criterion, muse, similarity_pairs
+from polyembed.transfer import AdversarialOptions, adversarial_mapping, mapping_criterion, similarity_pairs, spaces
 from polyembed.vectors import OrthogonalMapping
 
 N, DIM = 211, 7
-QUICK = {"num_epochs": 2, "epoch_size": 320, "hidden_size": 7}
+FEW_STEPS = {"num_epochs": 2, "epoch_size": 320, "hidden_size": 7}
+
+
+def quick(**options: int) -> AdversarialOptions:
+    return AdversarialOptions(**FEW_STEPS, **options)
+
+
+QUICK = {"adversarial": quick()}
 
 
 class Source:
@@ -54,7 +61,7 @@ def error_of(mapping: OrthogonalMapping) -> float:
 
 
 def found(mapping: OrthogonalMapping, source: Source, target: Source) -> float:
-    return pe.bli(mapping(source), target, pairs_of(*range(len(source.words))), ks=(1,)).cosine[1]
+    return pe.translation_accuracy(mapping(source), target, pairs_of(*range(len(source.words))), ks=(1,)).cosine[1]
 
 
 IDENTITY = OrthogonalMapping(torch.eye(DIM))
@@ -68,7 +75,7 @@ IDENTITY = OrthogonalMapping(torch.eye(DIM))
 def test_a_planted_rotation_is_found_from_pairs(refine: int, normalize: tuple[str, ...]) -> None:
     source, target = planted()
     assert found(IDENTITY, source, target) < 0.1
-    mapping = pe.align(source, target, dictionary=pairs_of(*range(0, 60, 3)), refine=refine, normalize=normalize)
+    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(0, 60, 3)), refine=refine, normalize=normalize)
     assert error_of(mapping) < 1e-5
     assert found(mapping, source, target) == 1
     assert mapping.report["dictionary"] == "pairs"
@@ -79,8 +86,8 @@ def test_a_planted_rotation_is_found_from_pairs(refine: int, normalize: tuple[st
 
 def test_either_direction() -> None:
     source, target = planted(noise=0.3)
-    there = pe.align(source, target, dictionary=pairs_of(*range(N)), refine=0)
-    back = pe.align(target, source, dictionary=[pair[::-1] for pair in pairs_of(*range(N))], refine=0)
+    there = pe.align_spaces(source, target, dictionary=pairs_of(*range(N)), refine=0)
+    back = pe.align_spaces(target, source, dictionary=[pair[::-1] for pair in pairs_of(*range(N))], refine=0)
     torch.testing.assert_close(back.weight, there.inverse().weight, atol=1e-5, rtol=0)
     words = ["t0", "t5"]
     np.testing.assert_allclose(there(there.inverse()(target)).vectors(words), target.vectors(words), atol=1e-5)
@@ -95,7 +102,7 @@ def test_pairs_alone_are_procrustes_of_the_normalised_vectors() -> None:
         (("length",), length_normalize),
         (("center", "length"), lambda x: length_normalize(mean_center(x))),
     ):
-        mapping = pe.align(source, target, dictionary=pairs_of(*rows.tolist()), refine=0, normalize=normalize)
+        mapping = pe.align_spaces(source, target, dictionary=pairs_of(*rows.tolist()), refine=0, normalize=normalize)
         torch.testing.assert_close(mapping.weight, procrustes(steps(x)[rows], steps(y)[rows]))
 
 
@@ -104,7 +111,7 @@ def test_equal_words() -> None:
     for i in range(0, 40, 2):
         target.rows[f"s{i}"] = target.rows.pop(f"t{i}")
     target.words = list(target.rows)
-    mapping = pe.align(source, target, dictionary="identical", refine=0)
+    mapping = pe.align_spaces(source, target, dictionary="identical", refine=0)
     assert error_of(mapping) < 1e-5
     expected = {"num_empty": 0, "dictionary": "identical", "num_pairs": 20, "num_dropped": 0}
     assert {key: value for key, value in mapping.report.items() if key != "criteria"} == expected
@@ -112,7 +119,7 @@ def test_equal_words() -> None:
 
 def test_similarities_know_no_dimension() -> None:
     source, target = planted(noise=0.01)
-    mapping = pe.align(source, target, dictionary="similarity", refine=10)
+    mapping = pe.align_spaces(source, target, dictionary="similarity", refine=10)
     assert found(mapping, source, target) > 0.99
     assert mapping.report["dictionary"] == "similarity"
     assert 20 < mapping.report["num_pairs"] <= N
@@ -128,8 +135,9 @@ def test_nothing_at_all() -> None:
     shuffled = np.random.default_rng(3).permutation(N)
     target = Source({f"t{i}": x[i] @ turn for i in shuffled})
     assert found(IDENTITY, source, target) < 0.2
-    options = {"num_epochs": 3, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32, "beta": 0.01}
-    mapping = pe.align(source, target, **options, restarts=2, seed=5)
+    sizes = {"num_epochs": 3, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32}
+    options = AdversarialOptions(**sizes, beta=0.01, restarts=2, seed=5)
+    mapping = pe.align_spaces(source, target, adversarial=options)
     assert found(mapping, source, target) == 1
     np.testing.assert_allclose(mapping.weight.numpy(), turn, atol=1e-4)
     assert mapping.report["dictionary"] == "adversarial"
@@ -139,11 +147,11 @@ def test_nothing_at_all() -> None:
 
 def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
     source, target = planted()
-    mapping = pe.align(source, target, refine=0, **QUICK, seed=3)
+    mapping = pe.align_spaces(source, target, refine=0, adversarial=quick(seed=3))
     x, y = (torch.tensor(vectors.vectors(vectors.words)) for vectors in (source, target))
-    assert torch.equal(mapping.weight, adversarial_mapping(x, y, **QUICK, seed=3).weight)
-    assert torch.equal(pe.align(source, target, refine=0, **QUICK, seed=3).weight, mapping.weight)
-    assert not torch.equal(pe.align(source, target, refine=0, **QUICK, seed=4).weight, mapping.weight)
+    assert torch.equal(mapping.weight, adversarial_mapping(x, y, quick(seed=3)).weight)
+    assert torch.equal(pe.align_spaces(source, target, refine=0, adversarial=quick(seed=3)).weight, mapping.weight)
+    assert not torch.equal(pe.align_spaces(source, target, refine=0, adversarial=quick(seed=4)).weight, mapping.weight)
 
 
 # Refinement.
@@ -154,8 +162,8 @@ def test_refinement_mends_a_noisy_dictionary(seed: int) -> None:
     source, target = planted(noise=0.05, seed=seed)
     wrong = [(f"s{i}", f"t{i + 1}") for i in range(0, 20, 2)]
     given = [*wrong, *pairs_of(*range(100, 120))]
-    rough = pe.align(source, target, dictionary=given, refine=0)
-    refined = pe.align(source, target, dictionary=given)
+    rough = pe.align_spaces(source, target, dictionary=given, refine=0)
+    refined = pe.align_spaces(source, target, dictionary=given)
     assert error_of(refined) < 0.3 * error_of(rough)
     assert found(refined, source, target) > found(rough, source, target)
     assert refined.report["criteria"][0] == rough.report["criteria"][0] < max(refined.report["criteria"])
@@ -163,25 +171,25 @@ def test_refinement_mends_a_noisy_dictionary(seed: int) -> None:
 
 def test_a_refinement_is_procrustes_of_mutual_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = itertools.count()  # so that the last is the best
-    monkeypatch.setattr(muse, "mapping_criterion", lambda *_, **__: next(scores))
+    monkeypatch.setattr(spaces, "mapping_criterion", lambda *_, **__: next(scores))
     source, target = planted(noise=0.3)
     given = pairs_of(*range(0, 20, 2))
     x, y = (length_normalize(torch.tensor(v.vectors(v.words)).double()) for v in (source, target))
-    first = pe.align(source, target, dictionary=given, refine=0).weight.double()
+    first = pe.align_spaces(source, target, dictionary=given, refine=0).weight.double()
     pairs = torch.tensor(oracles.mutual_pairs(csls(x @ first, y, 3).tolist()))
     expected = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
-    mapping = pe.align(source, target, dictionary=given, refine=1, neighborhood=3)
+    mapping = pe.align_spaces(source, target, dictionary=given, refine=1, neighborhood=3)
     torch.testing.assert_close(mapping.weight.double(), expected, atol=1e-5, rtol=0)
 
 
 def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = planted(noise=0.3)
     given = pairs_of(*range(0, 20, 2))
-    by_count = [pe.align(source, target, dictionary=given, refine=i) for i in range(4)]
+    by_count = [pe.align_spaces(source, target, dictionary=given, refine=i) for i in range(4)]
     for best in range(4):
         scores = iter([0.9 if i == best else 0.1 for i in range(4)])
-        monkeypatch.setattr(muse, "mapping_criterion", lambda *_, scores=scores, **__: next(scores))
-        mapping = pe.align(source, target, dictionary=given, refine=3)
+        monkeypatch.setattr(spaces, "mapping_criterion", lambda *_, scores=scores, **__: next(scores))
+        mapping = pe.align_spaces(source, target, dictionary=given, refine=3)
         monkeypatch.undo()
         assert mapping.report["criteria"] == [0.9 if i == best else 0.1 for i in range(4)]
         if best == 0:
@@ -192,7 +200,7 @@ def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch: pyte
 
 def test_the_criterion_reported_is_that_of_the_mapping() -> None:
     source, target = planted(noise=0.3)
-    mapping = pe.align(source, target, dictionary=pairs_of(*range(9)), neighborhood=3)
+    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(9)), neighborhood=3)
     x, y = (length_normalize(torch.tensor(v.vectors(v.words))) for v in (source, target))
     score = mapping_criterion(mapping.transform(x), y, neighborhood=3)
     assert score == pytest.approx(max(mapping.report["criteria"]), abs=1e-6)
@@ -202,13 +210,13 @@ def test_refinements_look_at_the_most_frequent_words(monkeypatch: pytest.MonkeyP
     source, target = planted(noise=0.3)
     given = pairs_of(*range(0, 20, 2))
     scores = itertools.count()  # so that the last is the best
-    monkeypatch.setattr(muse, "mapping_criterion", lambda *_, **__: next(scores))
-    every = pe.align(source, target, dictionary=given, refine=1)
-    monkeypatch.setattr(muse, "REFINE_WORDS", 50)
-    few = pe.align(source, target, dictionary=given, refine=1)
+    monkeypatch.setattr(spaces, "mapping_criterion", lambda *_, **__: next(scores))
+    every = pe.align_spaces(source, target, dictionary=given, refine=1)
+    monkeypatch.setattr(spaces, "REFINE_WORDS", 50)
+    few = pe.align_spaces(source, target, dictionary=given, refine=1)
     assert not torch.equal(every.weight, few.weight)
     source.rows |= {f"s{i}": -source.rows[f"s{i}"] for i in range(50, N)}
-    assert torch.equal(pe.align(source, target, dictionary=given, refine=1).weight, few.weight)
+    assert torch.equal(pe.align_spaces(source, target, dictionary=given, refine=1).weight, few.weight)
 
 
 # What is reported.
@@ -217,7 +225,7 @@ def test_refinements_look_at_the_most_frequent_words(monkeypatch: pytest.MonkeyP
 def test_pairs_left_out_are_counted_once() -> None:
     source, target = planted()
     given = [("s1", "t1"), ("s1", "x"), ("x", "t1"), ("x", "y"), ("s1", "t1"), ("x", "y"), ("s2", "t2"), ("s2", "t1")]
-    report = pe.align(source, target, dictionary=given, refine=0).report
+    report = pe.align_spaces(source, target, dictionary=given, refine=0).report
     assert (report["num_pairs"], report["num_dropped"]) == (3, 3)
 
 
@@ -225,7 +233,7 @@ def test_zero_rows_are_left_out_and_counted() -> None:
     source, target = planted()
     source.rows |= {"s3": np.zeros(DIM), "s4": np.zeros(DIM)}
     target.rows |= {"t5": np.zeros(DIM)}
-    mapping = pe.align(source, target, dictionary=pairs_of(*range(20)), refine=0)
+    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(20)), refine=0)
     assert mapping.report["num_empty"] == 3
     assert (mapping.report["num_pairs"], mapping.report["num_dropped"]) == (17, 3)
     assert error_of(mapping) < 1e-5
@@ -234,19 +242,21 @@ def test_zero_rows_are_left_out_and_counted() -> None:
 def test_words_are_the_sources_or_those_given() -> None:
     source, target = planted(noise=0.2)
     given = pairs_of(*range(0, 60, 3))
-    expected = pe.align(source, target, dictionary=given, max_words=50)
+    expected = pe.align_spaces(source, target, dictionary=given, max_words=50)
     assert expected.report["num_pairs"] == 17
     words = {"source_words": source.words[:50], "target_words": target.words[:50]}
-    assert torch.equal(pe.align(source, target, dictionary=given, **words).weight, expected.weight)
+    assert torch.equal(pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight)
     repeated = {
         "source_words": iter([word for word in source.words[:50] for _ in range(2)]),
         "target_words": np.array(target.words),
     }
-    assert torch.equal(pe.align(source, target, dictionary=given, max_words=50, **repeated).weight, expected.weight)
+    assert torch.equal(
+        pe.align_spaces(source, target, dictionary=given, max_words=50, **repeated).weight, expected.weight
+    )
     del source.words, target.words
-    assert torch.equal(pe.align(source, target, dictionary=given, **words).weight, expected.weight)
+    assert torch.equal(pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight)
     with pytest.raises(ValueError, match=r"^source_words must be given where source lists no words, got Source$"):
-        pe.align(source, target, dictionary=given)
+        pe.align_spaces(source, target, dictionary=given)
 
 
 def test_spaces_of_different_sizes() -> None:
@@ -255,7 +265,7 @@ def test_spaces_of_different_sizes() -> None:
     for one, other in ((source, small), (small, source)):
         given = pairs_of(*range(30))
         given = given if one is source else [pair[::-1] for pair in given]
-        weight = pe.align(one, other, dictionary=given).weight.numpy()
+        weight = pe.align_spaces(one, other, dictionary=given).weight.numpy()
         np.testing.assert_allclose(weight, rotation() if one is source else rotation().T, atol=1e-5)
 
 
@@ -264,15 +274,15 @@ def test_a_vocabulary_smaller_than_every_cut() -> None:
     for n in (1, 3):
         source, target = planted(n=n)
         for options in ({"dictionary": pairs_of(0)}, {"dictionary": "similarity"}, QUICK):
-            mapping = pe.align(source, target, **options)
+            mapping = pe.align_spaces(source, target, **options)
             assert len(mapping.report["criteria"]) == 6
             assert mapping.weight.isfinite().all()
 
 
 def test_a_report_is_plain_data() -> None:
     source, target = planted()
-    for options in ({"dictionary": pairs_of(0, 1)}, {"dictionary": "similarity"}, {**QUICK, "restarts": 2}):
-        report = pe.align(source, target, **options).report
+    for options in ({"dictionary": pairs_of(0, 1)}, {"dictionary": "similarity"}, {"adversarial": quick(restarts=2)}):
+        report = pe.align_spaces(source, target, **options).report
         assert json.loads(json.dumps(report)) == report
 
 
@@ -282,9 +292,9 @@ def test_a_report_is_plain_data() -> None:
 def test_dictionaries_of_every_kind() -> None:
     source, target = planted(noise=0.2)
     given = pairs_of(*range(20))
-    expected = pe.align(source, target, dictionary=given)
+    expected = pe.align_spaces(source, target, dictionary=given)
     for same in (iter(given), tuple(given), np.array(given), [list(pair) for pair in given], dict(given).items()):
-        mapping = pe.align(source, target, dictionary=same, refine=np.int64(5), normalize=iter(["length"]))
+        mapping = pe.align_spaces(source, target, dictionary=same, refine=np.int64(5), normalize=iter(["length"]))
         assert torch.equal(mapping.weight, expected.weight)
         assert mapping.report == expected.report
 
@@ -297,7 +307,7 @@ def test_random_state_threads_and_log_stay_as_they_are(caplog: pytest.LogCapture
     with caplog.at_level(logging.DEBUG), warnings.catch_warnings():
         warnings.simplefilter("error")
         for options in ({"dictionary": pairs_of(0, 1)}, {"dictionary": "similarity"}, QUICK):
-            one, again = (pe.align(source, target, **options, device=device) for device in ("cpu", None))
+            one, again = (pe.align_spaces(source, target, **options, device=device) for device in ("cpu", None))
             assert torch.equal(one.weight, again.weight)
             assert one.report == again.report
     assert torch.equal(torch.get_rng_state(), before)
@@ -309,9 +319,9 @@ def test_random_state_threads_and_log_stay_as_they_are(caplog: pytest.LogCapture
 
 def test_a_mapping_needs_no_grad_mode() -> None:
     source, target = planted()
-    expected = pe.align(source, target, **QUICK)
+    expected = pe.align_spaces(source, target, **QUICK)
     with torch.no_grad():
-        assert torch.equal(pe.align(source, target, **QUICK).weight, expected.weight)
+        assert torch.equal(pe.align_spaces(source, target, **QUICK).weight, expected.weight)
     assert not expected.weight.requires_grad
 
 
@@ -329,12 +339,7 @@ def test_a_mapping_needs_no_grad_mode() -> None:
         ({"refine": 2.5}, ValueError, "refine must be a number of refinements, got 2.5"),
         ({"neighborhood": 0}, ValueError, "neighborhood must be a positive integer, got 0"),
         ({"max_words": 0}, ValueError, "max_words must be a positive integer, got 0"),
-        ({"seed": 3}, TypeError, r"adversarial options must come without a dictionary, got \['seed'\]"),
-        (
-            {"refinement": 3},
-            TypeError,
-            r"options must be those of align or of adversarial_mapping, got \['refinement'\]",
-        ),
+        ({"adversarial": quick()}, TypeError, r"adversarial options must come without a dictionary, got .*"),
         ({"source_words": 5}, TypeError, "source_words must be words, got int"),
         ({"normalize": None}, TypeError, "normalize must be a sequence of steps, got None"),
         ({"refine": True}, ValueError, "refine must be a number of refinements, got True"),
@@ -372,15 +377,7 @@ def test_a_mapping_needs_no_grad_mode() -> None:
 def test_bad_options_are_refused(options: dict, error: type[Exception], message: str) -> None:
     source, target = planted()
     with pytest.raises(error, match=f"^{message}$"):
-        pe.align(source, target, **{"dictionary": pairs_of(0, 1), **options})
-
-
-@own_words
-def test_bad_options_of_the_adversarial_stage_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^most_frequent must be a positive integer, got 0$"):
-        pe.align(*planted(), most_frequent=0)
-    with pytest.raises(TypeError, match=r"^options must be .*, got \['epochs', 'restart'\]$"):
-        pe.align(*planted(), restart=2, epochs=3)
+        pe.align_spaces(source, target, **{"dictionary": pairs_of(0, 1), **options})
 
 
 @own_words
@@ -390,33 +387,33 @@ def test_bad_vectors_are_refused(bad: float) -> None:
     given = {"dictionary": pairs_of(0, 1)}
     target.rows["t7"] = np.array([*[1.0] * 6, bad])
     with pytest.raises(ValueError, match=r"^the vector of 't7' in target must be finite, got NaN or an infinity$"):
-        pe.align(source, target, **given)
-    assert error_of(pe.align(source, target, **given, refine=0, max_words=7)) > 0, "a word that is not asked for"
+        pe.align_spaces(source, target, **given)
+    assert error_of(pe.align_spaces(source, target, **given, refine=0, max_words=7)) > 0, "a word that is not asked for"
     with pytest.raises(ValueError, match=r"^source and target must have vectors of one length, got 7 and 3$"):
-        pe.align(source, Source({"t0": np.ones(3)}), **given)
+        pe.align_spaces(source, Source({"t0": np.ones(3)}), **given)
     with pytest.raises(ValueError, match=r"^source must hold a word with a vector, got 2 words, none with a vector$"):
-        pe.align(Source({"a": np.zeros(7), "b": np.zeros(7)}), target, **given, max_words=7)
+        pe.align_spaces(Source({"a": np.zeros(7), "b": np.zeros(7)}), target, **given, max_words=7)
     with pytest.raises(TypeError, match=r"^target must have dim and vectors\(words\), got dict$"):
-        pe.align(source, source.rows, **given)
+        pe.align_spaces(source, source.rows, **given)
 
     class Transposed(Source):
         def vectors(self, words: list[str]) -> np.ndarray:
             return super().vectors(words).T
 
     with pytest.raises(ValueError, match=r"^source.vectors must give one row a word, got shape \(7, 211\)$"):
-        pe.align(Transposed(source.rows), target, **given)
+        pe.align_spaces(Transposed(source.rows), target, **given)
 
 
 @pytest.mark.parametrize("options", [{"dictionary": pairs_of(*range(20))}, {"dictionary": "similarity"}, QUICK])
 def test_modes_outside_do_no_harm(options: dict) -> None:
     source, target = planted(noise=0.1)
-    expected = pe.align(source, target, **options)
+    expected = pe.align_spaces(source, target, **options)
     with torch.autocast("cpu", torch.bfloat16):
-        mapping = pe.align(source, target, **options)
+        mapping = pe.align_spaces(source, target, **options)
     assert torch.equal(mapping.weight, expected.weight)
     assert mapping.report == expected.report
     with torch.inference_mode():
-        mapping = pe.align(source, target, **options)
+        mapping = pe.align_spaces(source, target, **options)
     assert torch.equal(mapping.weight, expected.weight)
     mapping.transform(torch.ones(DIM, requires_grad=True)).sum().backward()
 

@@ -11,7 +11,7 @@ from toys import own_words
 import polyembed as pe
 from polyembed.data import read_dictionary
 from polyembed.text.error_rate import edit_distance
-from polyembed.transfer.bli import _spelling_similarity
+from polyembed.transfer.accuracy import _spelling_similarity
 from polyembed.vectors import TextVectors
 
 
@@ -48,7 +48,7 @@ def scores_of(source: Source, target: Source, csls: bool) -> dict[str, dict[str,
 def test_precision_is_that_of_plain_loops(seed: int) -> None:
     source, target, pairs = toy(seed)
     ks = (10, 1, 3, 41, 5, 200)
-    result = pe.bli(source, target, pairs, ks=ks)
+    result = pe.translation_accuracy(source, target, pairs, ks=ks)
     for csls, found in ((False, result.cosine), (True, result.csls)):
         scores = scores_of(source, target, csls)
         assert found == {k: pytest.approx(oracles.precision_at(scores, pairs, k)) for k in ks}
@@ -58,13 +58,13 @@ def test_precision_is_that_of_plain_loops(seed: int) -> None:
 
 def test_the_two_ways_of_searching_differ() -> None:
     """Else the test above could not tell them apart."""
-    results = [pe.bli(*toy(seed)) for seed in range(3)]
+    results = [pe.translation_accuracy(*toy(seed)) for seed in range(3)]
     assert any(result.cosine != result.csls for result in results)
 
 
 def test_what_could_not_be_looked_for_is_counted() -> None:
     source, target, pairs = toy()
-    result = pe.bli(source, target, pairs)
+    result = pe.translation_accuracy(source, target, pairs)
     known = {pair for pair in pairs if pair[0] in source.rows and pair[1] in target.rows}
     assert result.num_queries == len({word for word, _ in known})
     assert result.num_words == len({word for word, _ in pairs})
@@ -76,30 +76,38 @@ def test_what_could_not_be_looked_for_is_counted() -> None:
 def test_any_translation_is_right() -> None:
     source = Source({"sol": [1.0, 0.0]})
     target = Source({"moon": [0.9, 0.1], "sun": [0.0, 1.0], "sunlight": [0.8, 0.6]})
-    assert pe.bli(source, target, [("sol", "sun")], ks=(1, 2, 3)).cosine == {1: 0, 2: 0, 3: 1}
-    assert pe.bli(source, target, [("sol", "sun"), ("sol", "sunlight")], ks=(1, 2, 3)).cosine == {1: 0, 2: 1, 3: 1}
+    assert pe.translation_accuracy(source, target, [("sol", "sun")], ks=(1, 2, 3)).cosine == {1: 0, 2: 0, 3: 1}
+    assert pe.translation_accuracy(source, target, [("sol", "sun"), ("sol", "sunlight")], ks=(1, 2, 3)).cosine == {
+        1: 0,
+        2: 1,
+        3: 1,
+    }
 
 
 def test_zero_vectors_are_out_of_the_vocabulary() -> None:
     source = Source({"sol": [1.0, 0.0], "mar": [0.0, 0.0]})
     target = Source({"sun": [1.0, 0.1], "sea": [0.0, 1.0], "moon": [0.0, 0.0]})
-    result = pe.bli(source, target, [("sol", "sun"), ("mar", "sea"), ("sol", "moon")], ks=(1,))
+    result = pe.translation_accuracy(source, target, [("sol", "sun"), ("mar", "sea"), ("sol", "moon")], ks=(1,))
     assert result == ({1: 1.0}, {1: 1.0}, 1, 2, 2)
 
 
 def test_the_vocabulary_is_what_is_asked_for() -> None:
     source, target, pairs = toy()
-    few = pe.bli(source, target, pairs, max_words=20)
-    by_hand = pe.bli(source, target, pairs, source_words=source.words[:20], target_words=iter(target.words[:20]))
+    few = pe.translation_accuracy(source, target, pairs, max_words=20)
+    by_hand = pe.translation_accuracy(
+        source, target, pairs, source_words=source.words[:20], target_words=iter(target.words[:20])
+    )
     assert few == by_hand
-    assert few.num_queries < pe.bli(source, target, pairs).num_queries
-    repeated = pe.bli(source, target, pairs, source_words=source.words[:20] * 2, target_words=target.words[:20] * 3)
+    assert few.num_queries < pe.translation_accuracy(source, target, pairs).num_queries
+    repeated = pe.translation_accuracy(
+        source, target, pairs, source_words=source.words[:20] * 2, target_words=target.words[:20] * 3
+    )
     assert repeated == few
 
 
 def test_dictionaries_of_every_kind() -> None:
     source, target, pairs = toy()
-    expected = pe.bli(source, target, pairs)
+    expected = pe.translation_accuracy(source, target, pairs)
     for same in (
         iter(pairs),
         tuple(pairs),
@@ -107,27 +115,31 @@ def test_dictionaries_of_every_kind() -> None:
         [list(pair) for pair in pairs],
         dict(enumerate(pairs)).values(),
     ):
-        assert pe.bli(source, target, same) == expected
-    assert pe.bli(source, target, pairs, ks=iter((1, 5, 10)), device="cpu") == expected
-    assert pe.bli(source, target, pairs, ks=np.array([1, 5, 10])) == expected
+        assert pe.translation_accuracy(source, target, same) == expected
+    assert pe.translation_accuracy(source, target, pairs, ks=iter((1, 5, 10)), device="cpu") == expected
+    assert pe.translation_accuracy(source, target, pairs, ks=np.array([1, 5, 10])) == expected
 
 
 def test_alike_words_come_first_where_spelling_counts() -> None:
     source = Source({"canción": [1.0, 0.0], "sol": [0.0, 1.0]})
     target = Source({"song": [0.95, 0.05], "cancion": [0.9, 0.3], "sun": [0.1, 0.9]})
     pairs = [("canción", "cancion")]
-    plain, spelled = (pe.bli(source, target, pairs, ks=(1, 2), spelling=weight) for weight in (0.0, 0.5))
+    plain, spelled = (
+        pe.translation_accuracy(source, target, pairs, ks=(1, 2), spelling=weight) for weight in (0.0, 0.5)
+    )
     assert plain.cosine == plain.csls == {1: 0, 2: 1}
     assert spelled.cosine == spelled.csls == {1: 1, 2: 1}
-    assert pe.bli(source, target, pairs, ks=(1,), spelling=1e-3).cosine == {1: 0}
-    assert pe.bli(source, target, pairs, ks=(1,), spelling=0.5).cosine == {1: 1}, "the second nearest is looked at too"
+    assert pe.translation_accuracy(source, target, pairs, ks=(1,), spelling=1e-3).cosine == {1: 0}
+    assert pe.translation_accuracy(source, target, pairs, ks=(1,), spelling=0.5).cosine == {1: 1}, (
+        "the second nearest is looked at too"
+    )
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_spelling_is_added_to_the_twenty_nearest(seed: int) -> None:
     source, target, pairs = toy(seed)
     ks = (1, 2, 5, 20, 21, 30)
-    result = pe.bli(source, target, pairs, ks=ks, spelling=0.4)
+    result = pe.translation_accuracy(source, target, pairs, ks=ks, spelling=0.4)
     for csls, found in ((False, result.cosine), (True, result.csls)):
         scores = scores_of(source, target, csls)
         for word, row in scores.items():
@@ -135,7 +147,7 @@ def test_spelling_is_added_to_the_twenty_nearest(seed: int) -> None:
                 likeness = 1 - edit_distance(word, other) / max(len(word), len(other))
                 row[other] += 100 + 0.4 * likeness  # 100: none of the others overtakes
         assert found == {k: pytest.approx(oracles.precision_at(scores, pairs, k)) for k in ks}
-    assert result != pe.bli(source, target, pairs, ks=ks)
+    assert result != pe.translation_accuracy(source, target, pairs, ks=ks)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +167,7 @@ def test_likeness_in_spelling(a: str, b: str, expected: float) -> None:
 
 def test_a_table_of_the_result() -> None:
     source, target, pairs = toy()
-    result = pe.bli(source, target, pairs, ks=(1, 5))
+    result = pe.translation_accuracy(source, target, pairs, ks=(1, 5))
     table = result.table()
     assert table.columns == ("retrieval", "P@1", "P@5", "words", "coverage")
     rows = [tuple(row) for row in table.rows]
@@ -183,7 +195,7 @@ def test_a_table_of_the_result() -> None:
 )
 def test_options_out_of_range_are_refused(options: dict, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{message}$"):
-        pe.bli(*toy(), **options)
+        pe.translation_accuracy(*toy(), **options)
 
 
 @own_words
@@ -197,14 +209,14 @@ def test_bad_dictionaries_and_vectors_are_refused() -> None:
         ([3], r"^dictionary\[0\] must be a source word and a target word, got 3$"),
     ):
         with pytest.raises(TypeError, match=message):
-            pe.bli(source, target, pairs)
+            pe.translation_accuracy(source, target, pairs)
     rule = "^dictionary must hold a pair of words that both vocabularies have"
     with pytest.raises(ValueError, match=f"{rule}, got 2 pairs, all with an unknown word$"):
-        pe.bli(source, target, [("x", "t1"), ("s1", "x"), ("s1", "x")])
+        pe.translation_accuracy(source, target, [("x", "t1"), ("s1", "x"), ("s1", "x")])
     with pytest.raises(ValueError, match=f"{rule}, got no pair$"):
-        pe.bli(source, target, [])
+        pe.translation_accuracy(source, target, [])
     with pytest.raises(ValueError, match=r"^source and target must have vectors of one length, got 5 and 3$"):
-        pe.bli(source, toy(dim=3)[1], [("s1", "t1")])
+        pe.translation_accuracy(source, toy(dim=3)[1], [("s1", "t1")])
 
 
 @pytest.fixture(scope="module")
@@ -223,14 +235,14 @@ def test_real_vectors_with_a_dictionary(
     """At least the figures of an independent implementation, 0.753 and 0.784 (308 words of 393)."""
     es, en = spanish_and_english
     test = muse(data_folder, "5000-6500")
-    mapping = pe.align(es, en, dictionary=muse(data_folder, "0-5000"), refine=0)
-    result = pe.bli(mapping(es), en, test)
+    mapping = pe.align_spaces(es, en, dictionary=muse(data_folder, "0-5000"), refine=0)
+    result = pe.translation_accuracy(mapping(es), en, test)
     assert (result.num_queries, result.num_words) == (393, 1500)
     assert result.cosine[1] >= 0.753
     assert result.csls[1] >= 0.783
     assert result.csls[10] >= 0.92
-    assert pe.bli(mapping(es), en, test, spelling=0.3).csls[1] >= 0.80
-    back = pe.bli(mapping.inverse()(en), es, [(english, spanish) for spanish, english in test])
+    assert pe.translation_accuracy(mapping(es), en, test, spelling=0.3).csls[1] >= 0.80
+    back = pe.translation_accuracy(mapping.inverse()(en), es, [(english, spanish) for spanish, english in test])
     assert back.csls[1] >= 0.6
 
 
@@ -239,9 +251,9 @@ def test_real_vectors_without_a_dictionary(
 ) -> None:
     """By similarities of the 2,000 most frequent words; of all in the slow test."""
     es, en = spanish_and_english
-    mapping = pe.align(es, en, dictionary="similarity", refine=10, max_words=2000)
+    mapping = pe.align_spaces(es, en, dictionary="similarity", refine=10, max_words=2000)
     assert mapping.report["criteria"][0] < 0.6, "a rough start"
-    assert pe.bli(mapping(es), en, muse(data_folder, "5000-6500")).csls[1] >= 0.70
+    assert pe.translation_accuracy(mapping(es), en, muse(data_folder, "5000-6500")).csls[1] >= 0.70
 
 
 @pytest.mark.slow
@@ -249,5 +261,5 @@ def test_real_vectors_without_a_dictionary_at_full_size(
     data_folder: Path, spanish_and_english: tuple[TextVectors, TextVectors]
 ) -> None:
     es, en = spanish_and_english
-    mapping = pe.align(es, en, dictionary="similarity", refine=10)
-    assert pe.bli(mapping(es), en, muse(data_folder, "5000-6500")).csls[1] >= 0.77
+    mapping = pe.align_spaces(es, en, dictionary="similarity", refine=10)
+    assert pe.translation_accuracy(mapping(es), en, muse(data_folder, "5000-6500")).csls[1] >= 0.77
