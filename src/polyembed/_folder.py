@@ -79,7 +79,8 @@ def own_file(folder: Path, file: object, *, name: str) -> Path:
     A link is followed into the folder, or into the blobs of a hub's cache, where snapshots are links; nowhere else.
     A device or a named pipe is not a regular file: reading it could block.
     """
-    require(_is_file_name(file), f"files.{name}", "be a plain file name", repr(file)[:300])
+    where = f"{folder / CONFIG_NAME}: files.{name}"
+    require(_is_file_name(file), where, "be a plain file name", repr(file)[:300])
     saved = folder / SAVED / str(file)
     path = saved if os.path.lexists(saved) else folder / str(file)
     if not path.is_symlink() and path.exists() and not path.is_dir():
