@@ -30,7 +30,7 @@ COMMITS = ("a" * 40, "b" * 40)
 def build_tagger(seed: int = 0) -> pe.SequenceTagger:
     torch.manual_seed(seed)
     embedder = pe.SourceEmbedding(ToyVectors(3), toy_lexicon())
-    return pe.SequenceTagger(embedder, TAGS, lexicon=toy_lexicon()).eval()
+    return pe.SequenceTagger(embedder, TAGS).eval()
 
 
 # --- cards -------------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_pushing_and_loading(there: bool, tmp_path: Path, monkeypatch: pytest.Mo
 def test_no_folder_of_this_machine_is_shared(tmp_path: Path) -> None:
     source = pe.FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
     lexicon = toy_lexicon()
-    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), TAGS, lexicon=lexicon)
+    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), TAGS)
     tagger.save_pretrained(tmp_path / "tagger", copy_vectors=False, card=model_card(tagger))
     for name in ("config.json", "README.md"):
         text = (tmp_path / "tagger" / name).read_text("utf-8")
@@ -298,7 +298,10 @@ def test_format_1_is_refused_and_converted(tmp_path: Path) -> None:
         pe.SequenceTagger.from_pretrained(folder)
 
     lexicon = pe.Lexicon.load(folder)
-    source, shared = pe.FastTextVectors(folder / "vectors-0-toy.bin"), nn.Embedding(len(lexicon), 3)
+    source, shared = (
+        pe.FastTextVectors(folder / "vectors-0-toy.bin"),
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 3), lexicon),
+    )
     hme = pe.HierarchicalMetaEmbedding(
         words=pe.MetaEmbedding.self_attention([pe.SourceEmbedding(source, lexicon), shared], embedding_dim=7),
         subwords=pe.UniqueWords(shared),
@@ -308,7 +311,7 @@ def test_format_1_is_refused_and_converted(tmp_path: Path) -> None:
         hme.embedding_dim, hidden_size=12, num_layers=1, num_heads=2, feed_forward_size=8
     )
     decoder = pe.CRFDecoder(12, len(TAGS), constraints=pe.Constraints.bio(TAGS))
-    tagger = pe.SequenceTagger(pe.UniqueWords(hme), TAGS, lexicon=lexicon, encoder=encoder, decoder=decoder)
+    tagger = pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder, decoder=decoder)
     load_model(tagger, folder / "model.safetensors")
     tagger.eval().save_pretrained(tmp_path)
     for one in (tagger, pe.SequenceTagger.from_pretrained(tmp_path)):

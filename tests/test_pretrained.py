@@ -14,7 +14,7 @@ from torch import nn
 from toys import TAGS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
-from polyembed._pretrained import PretrainedModule
+from polyembed._pretrained import Configurable, PretrainedModule
 from polyembed.vectors import BPEmbVectors, FastTextVectors, OrthogonalMapping
 
 CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
@@ -33,7 +33,7 @@ def build_tagger(source: object, pieces: object) -> pe.SequenceTagger:
         characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 11)),
     )
     encoder = pe.LSTMSequenceEncoder(hme.embedding_dim, hidden_size=13)
-    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, lexicon=lexicon, encoder=encoder).eval()
+    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder).eval()
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_without_vector_files_unseen_words_are_unknown_until_attached(
     sources = [module for module in real_tagger.modules() if isinstance(module, pe.SourceEmbedding)]
     empty = [module for module in again.modules() if isinstance(module, pe.SourceEmbedding)]
     for module, original in zip(empty, sources, strict=True):
-        module.attach(original.source, again.lexicon)  # type: ignore[arg-type]
+        module.attach(original.source)  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert again.predict(UNSEEN) == real_tagger.predict(UNSEEN)
@@ -109,17 +109,17 @@ def test_without_source_tables(tagger: pe.SequenceTagger, tmp_path: Path) -> Non
         (ToyVectors(3), ToyVectors(5)),
         strict=True,
     ):
-        module.attach(source, again.lexicon)  # type: ignore[arg-type]
+        module.attach(source)
     torch.testing.assert_close(emissions(again, CORPUS[:3]), emissions(tagger, CORPUS[:3]))
 
 
 def test_an_extended_tagger_is_saved_whole(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
-    assert tagger.lexicon is not None
-    tagger.lexicon.extend(["cuando", "songs"])
-    tagger.embedder.extend(tagger.lexicon)  # type: ignore[operator]
-    tagger.save_pretrained(tmp_path / "tagger")
-    again = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
-    torch.testing.assert_close(emissions(again, UNSEEN), emissions(tagger, UNSEEN))
+    embedder = tagger.embedder.covering(["cuando", "songs"])
+    embedder.save_pretrained(tmp_path / "embedder")
+    again = pe.UniqueWords.from_pretrained(tmp_path / "embedder")
+    assert again.lexicon == embedder.lexicon
+    ids, _ = again.encode(UNSEEN)
+    torch.testing.assert_close(again(ids), embedder(ids))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -135,13 +135,17 @@ def test_dtypes_stay(tagger: pe.SequenceTagger, tmp_path: Path, dtype: torch.dty
 
 
 def test_a_module_in_two_places_is_saved_once(tmp_path: Path) -> None:
-    shared = nn.Embedding(11, 5)
-    twice = pe.MetaEmbedding.concat([pe.UniqueWords(shared), pe.bake(nn.Embedding(11, 3))])
+    lexicon = toy_lexicon()
+    shared, other = (pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon) for dim in (5, 3))
+    twice = pe.MetaEmbedding.concat([pe.UniqueWords(shared), pe.bake(other), shared])
     both = pe.MetaEmbedding.concat([twice, twice])
     both.save_pretrained(tmp_path / "both")
     again = pe.MetaEmbedding.from_pretrained(tmp_path / "both")
     assert again.embedders[0] is again.embedders[1]
-    ids = torch.arange(11)
+    assert again.embedders[0].embedders[0].embedder is again.embedders[0].embedders[2]
+    assert {part.lexicon for part in again.modules() if hasattr(part, "lexicon")} == {again.lexicon}
+    assert sorted(os.listdir(tmp_path / "both")) == ["config.json", "lexicon.json", "model.safetensors"]
+    ids = torch.arange(len(lexicon))
     assert torch.equal(again(ids), both(ids))
 
 
@@ -161,32 +165,51 @@ def test_characters_that_are_no_text_are_saved(tmp_path: Path) -> None:
     assert torch.equal(again(torch.arange(5)), chars(torch.arange(5)))
 
 
-class Homemade(nn.Module):
-    num_embeddings, embedding_dim = 11, 3
+class Homemade(pe.LSTMSequenceEncoder):
+    """A module that keeps no argument."""
 
-    def extend(self, lexicon: pe.Lexicon) -> None:
-        pass
+    def __init__(self, size: int) -> None:
+        super().__init__(size, hidden_size=3)
 
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return ids[..., None].expand(*ids.shape, 3).float()
+    get_config = Configurable.get_config
+    from_config = Configurable.from_config
 
 
-def test_what_cannot_be_rebuilt_is_not_saved(tmp_path: Path) -> None:
-    meta = pe.MetaEmbedding.concat([Homemade()])
-    meta_saved = tmp_path / "meta"
-    with pytest.raises(TypeError, match=r"embedders\[0\] must be something that can be rebuilt .*, got Homemade"):
-        meta.save_pretrained(meta_saved)
+def test_what_cannot_be_rebuilt_is_not_saved(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    for encoder, message in (
+        (nn.Linear(2, 3), r"model.encoder must be something that can be rebuilt .*, got Linear"),
+        (Homemade(7), r"Homemade must keep its argument size as an attribute, or define get_config, got neither"),
+    ):
+        tagger.encoder = encoder
+        with pytest.raises(TypeError, match=message):
+            tagger.save_pretrained(tmp_path / "tagger")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn])
+def test_dtypes_that_are_not_saved(dtype: torch.dtype, tmp_path: Path) -> None:
+    cnn = pe.CharCNN(7, 5)
+    cnn.embedding.weight = nn.Parameter(cnn.embedding.weight.detach().to(dtype), requires_grad=False)
+    with pytest.raises(ValueError, match=r"^embedding.weight must be saved as a real number of at least 8 bits, got"):
+        cnn.save_pretrained(tmp_path / "cnn")
+    assert os.listdir(tmp_path) == []
+
+
+def test_places_that_are_no_folders(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^folder must name a folder, got ''$"):
+        tagger.save_pretrained("")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"^folder must not be a file, got .*file$"):
+        tagger.save_pretrained(tmp_path / "file")
 
 
 def test_a_failed_save_leaves_the_old_folder_whole(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
     tagger.save_pretrained(tmp_path / "tagger")
     before = {path.name: path.read_bytes() for path in (tmp_path / "tagger").iterdir()}
-    tagger.encoder = Homemade()
+    tagger.encoder = nn.Linear(2, 3)
     with pytest.raises(TypeError):
         tagger.save_pretrained(tmp_path / "tagger")
     assert {path.name: path.read_bytes() for path in (tmp_path / "tagger").iterdir()} == before
-    assert os.listdir(tmp_path) == ["tagger"]
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o007])

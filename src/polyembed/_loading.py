@@ -22,7 +22,7 @@ MOST_BYTES = 2**27  # of a configuration
 MOST_DIGITS = 18  # of an integer in it
 MOST_DEPTH = 100  # of objects, lists and dicts inside one another
 MOST_OBJECTS = 10_000
-MOST_PLACES = 100_000  # of modules, a shared one counted in each place
+MOST_PLACES = 20_000  # of modules, a shared one counted in each place
 CONVERSION = (
     "Build the module in code, then safetensors.torch.load_model(module, folder + '/model.safetensors') and "
     "module.save_pretrained"
@@ -108,8 +108,6 @@ class ConfigReader:
             return self.built[known]
         if "class" not in node:
             return {key: self.decode(item, depth + 1) for key, item in node.items()}
-        if node["class"] == "torch.nn.Embedding":
-            return nn.Embedding(**node["config"])
         place = len(self.built)
         require(place < MOST_OBJECTS, "config", f"have at most {MOST_OBJECTS} objects", "more")
         self.built.append(None)  # numbered before its parts, as in the writer

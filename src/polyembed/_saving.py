@@ -78,9 +78,6 @@ class ConfigWriter:
             return {str(key): self.encode(item, f"{name}.{key}") for key, item in value.items()}
         if id(value) in self.seen:
             return {"same_as": self.seen[id(value)][0]}
-        if isinstance(value, nn.Embedding):
-            names = ("num_embeddings", "embedding_dim", "padding_idx")
-            return {"class": "torch.nn.Embedding", "config": {name: getattr(value, name) for name in names}}
         if isinstance(value, Detachable):
             if isinstance(value.value, VectorFiles):
                 self.in_use |= {path.resolve() for path in value.value.files().values()}

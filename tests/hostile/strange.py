@@ -60,8 +60,12 @@ def words(name: str, edit: Callable[[dict[str, Any]], object]) -> None:
     contents(name, "lexicon.json", act)
 
 
-def table(rows: object) -> dict[str, Any]:
-    return {"class": "torch.nn.Embedding", "config": {"num_embeddings": rows, "embedding_dim": 8, "padding_idx": None}}
+def lexicon_of(config: dict[str, Any]) -> dict[str, Any]:
+    return config["config"]["embedder"]["config"]["lexicon"]
+
+
+def characters_of(config: dict[str, Any]) -> dict[str, Any]:
+    return config["config"]["embedder"]["config"]["encoder"]["config"]
 
 
 def nested(levels: int, inside: Any = 0) -> Any:
@@ -70,14 +74,16 @@ def nested(levels: int, inside: Any = 0) -> Any:
     return inside
 
 
-def laughs(levels: int) -> dict[str, Any]:
-    """Concatenate a module with itself, and the result with itself: 2^levels places, a few hundred bytes."""
-    deepest: Any = {"class": "CharCNN", "config": {"num_characters": 3, "embedding_dim": 2}, "files": {}}
-    tree = {"class": "ConcatCombiner", "config": {"in_dims": [2, 2]}, "files": {}}
-    tree = {"class": "MetaEmbedding", "config": {"embedders": [deepest], "combiner": tree}, "files": {}}
-    for _ in range(levels):
-        tree = {"class": "UniqueWords", "config": {"embedder": tree}, "files": {}}
-    return tree
+def doubled(tree: dict[str, Any], levels: int) -> dict[str, Any]:
+    """Nest a concatenation of one embedder with itself: 2^levels places in a short file."""
+    parts = tree["config"]
+    combiner, dim = parts["combiner"], parts["combiner"]["config"]["in_dims"][0]
+    inner = parts["embedders"][0]
+    for level in reversed(range(levels)):
+        sizes = {**combiner["config"], "in_dims": [dim * 2 ** (levels - level - 1)] * 2}
+        config = {**parts, "embedders": [inner, {"same_as": level + 1}], "combiner": {**combiner, "config": sizes}}
+        inner = {**tree, "config": config}
+    return inner
 
 
 def sized(key: str, value: object) -> Callable[[dict[str, Any]], object]:
@@ -105,11 +111,11 @@ configuration("arguments are text", lambda config: config.update(config="tags"))
 configuration("an unknown argument", lambda config: config["config"].update(more=1))
 configuration("a missing argument", lambda config: config["config"].pop("tags"))
 configuration("tags are a number", lambda config: config["config"].update(tags=5))
-configuration("files are a list", lambda config: config["config"]["lexicon"].update(files=["lexicon.json"]))
-configuration("a file is a list", lambda config: config["config"]["lexicon"]["files"].update(path=["lexicon.json"]))
-configuration("a file without a checksum", lambda config: config["config"]["lexicon"]["files"].update(path="more.json"))
-configuration("a file with a zero byte", lambda config: config["config"]["lexicon"]["files"].update(path="a\0b"))
-configuration("a file named ..", lambda config: config["config"]["lexicon"]["files"].update(path=".."))
+configuration("files are a list", lambda config: lexicon_of(config).update(files=["lexicon.json"]))
+configuration("a file is a list", lambda config: lexicon_of(config)["files"].update(path=["lexicon.json"]))
+configuration("a file without a checksum", lambda config: lexicon_of(config)["files"].update(path="more.json"))
+configuration("a file with a zero byte", lambda config: lexicon_of(config)["files"].update(path="a\0b"))
+configuration("a file named ..", lambda config: lexicon_of(config)["files"].update(path=".."))
 contents("two files in one", "config.json", lambda data: data + data)
 contents("half a configuration", "config.json", lambda data: data[: len(data) // 2])
 contents("an empty configuration", "config.json", lambda data: b"")
@@ -128,7 +134,7 @@ configuration("150 levels", lambda config: config["config"].update(tags=nested(1
 configuration("many objects", lambda config: config["config"].update(encoder=[{"class": "CharCNN"}] * 20_000))
 configuration("an embedder that is a number", lambda config: config["config"].update(embedder=5))
 for rows in (-1, 10**9, 10**17, 0.5, "9", None):
-    configuration(f"{rows} rows", lambda config, rows=rows: config["config"].update(embedder=table(rows)))
+    configuration(f"{rows} characters", lambda config, rows=rows: characters_of(config).update(num_characters=rows))
 for key, value in (
     ("num_layers", 10**5), ("num_layers", 10**17), ("num_layers", -1), ("hidden_size", 10**17), ("hidden_size", 7),
     ("hidden_size", 0), ("hidden_size", float("nan")), ("hidden_size", 1e300), ("num_heads", 10**9),

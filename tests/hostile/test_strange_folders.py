@@ -1,5 +1,6 @@
 """A folder of somebody else: it writes nowhere, and reads nothing but its own regular files."""
 
+import json
 import shutil
 import socket
 import time
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from hostile.mutations import change, mutations, reseal
-from hostile.strange import FOLDERS
+from hostile.strange import FOLDERS, doubled, lexicon_of
 from tiny_models import tiny_model, word_piece_tokenizer
-from toys import TAGS, toy_lexicon
+from toys import TAGS, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
@@ -33,7 +34,7 @@ def good_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     embedder = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
     encoder = pe.TransformerSequenceEncoder(5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8)
     folder = tmp_path_factory.mktemp("good") / "saved"
-    pe.SequenceTagger(embedder, TAGS, lexicon=lexicon, encoder=encoder).save_pretrained(folder)
+    pe.SequenceTagger(embedder, TAGS, encoder=encoder).save_pretrained(folder)
     return folder
 
 
@@ -65,6 +66,18 @@ def test_a_strange_folder_is_refused(name: str, tagger_folder: Path) -> None:
 def test_the_good_folder_opens(tagger_folder: Path) -> None:
     reseal(tagger_folder)
     assert outcome(tagger_folder) is None
+
+
+def test_a_module_in_more_and_more_places(tmp_path: Path) -> None:
+    """A few objects, each of them twice in the next: what walks through all places must not be reached."""
+    embedder = pe.SourceEmbedding(ToyVectors(3), toy_lexicon())
+    pe.MetaEmbedding.concat([embedder, embedder]).save_pretrained(tmp_path)
+    tree = json.loads((tmp_path / "config.json").read_text())
+    change(tmp_path, lambda config: config.update(doubled(tree, 1)))
+    assert outcome(tmp_path) is None
+    for levels in (16, 24):
+        change(tmp_path, lambda config, levels=levels: config.update(doubled(tree, levels)))
+        assert "config must have at most 20000 modules" in str(outcome(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "lexicon.json"])
@@ -106,7 +119,7 @@ def test_no_key_of_files_names_a_place(encoder_folder: Path, tmp_path: Path, key
 def test_no_value_of_files_names_a_place(tagger_folder: Path, tmp_path: Path, name: Any) -> None:
     (tmp_path / "outside.json").write_bytes((tagger_folder / "lexicon.json").read_bytes())
     name = name.format(root=tmp_path) if isinstance(name, str) else name
-    change(tagger_folder, lambda config: config["config"]["lexicon"]["files"].update(path=name))
+    change(tagger_folder, lambda config: lexicon_of(config)["files"].update(path=name))
     with pytest.raises((ValueError, FileNotFoundError), match=r"files.path must be a plain file name"):
         pe.SequenceTagger.from_pretrained(tagger_folder)
 

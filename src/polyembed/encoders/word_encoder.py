@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._pretrained import PretrainedModule
+from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.text.pieces import Pieces, check_words
 
 
-class WordEncoder(PretrainedModule):
+class WordEncoder(WordEmbedder):
     """Words in their sentence: one `Pieces` to ``(batch, word, embedding_dim)``.
 
     A word without pieces gets zeros; what padding holds does not matter.

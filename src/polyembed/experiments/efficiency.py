@@ -201,9 +201,9 @@ def efficiency_report(
         TypeError: A model that is neither a `SequenceTagger` nor a `Subject`.
 
     Example:
-        >>> from polyembed import Lexicon
+        >>> from polyembed import Lexicon, SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
-        >>> tagger = SequenceTagger(nn.Embedding(len(lexicon), 8), ["X", "VERB"], lexicon=lexicon)
+        >>> tagger = SequenceTagger(SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon), ["X", "VERB"])
         >>> report = efficiency_report({"table": tagger}, lengths=[4, 8], runs=3)
         >>> report.sizes["table"].trainable, report.speed_table().columns
         (74, ('model', '4', '8'))
