@@ -381,7 +381,7 @@ def tiny_bert() -> nn.Module:
 def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
     mask = batch["mask"]
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1)
-    return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+    return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
 
 def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Case:
@@ -476,7 +476,7 @@ def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
     symbols = torch.stack([torch.full_like(ids, 2), ids], -1).flatten(1)  # the mark of a word's edge before each
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1).long()
     twice = (part.repeat_interleave(2, 1) for part in (mask, index))
-    return module(pe.Pieces(symbols, *twice), ids.shape[1])
+    return module(pe.Pieces(symbols, *twice, ids.shape[1]))
 
 
 def character_encoder() -> pe.CharacterWordEncoder:
@@ -522,7 +522,7 @@ def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) ->
     def call(module: nn.Module, batch: Batch) -> Tensor:
         mask = batch["mask"]
         index = torch.where(mask, (mask.int().cumsum(1) - 1).div(2, rounding_mode="floor"), -1)
-        return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+        return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
     exceptions = {BOOL: "its mask is called piece_mask", **exceptions}
     return Case(name, build, words_of_pieces, call, padded=("ids",), wordwise=True, exceptions=exceptions)
