@@ -99,7 +99,7 @@ def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespa
         characters = pe.Char2Subword.from_pretrained(module)
         encoder = pe.CharacterWordEncoder(encoder, characters, unit=SYSTEMS[system])
     decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
-    tagger = pe.SequenceTagger(encoder, tags, lexicon=None, decoder=decoder)
+    tagger = pe.SequenceTagger(encoder, tags, decoder=decoder)
     optimizer = torch.optim.AdamW((value for value in tagger.parameters() if value.requires_grad), lr=5e-4)
     epochs = arguments.tagging_epochs
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)

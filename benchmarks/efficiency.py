@@ -23,7 +23,7 @@ from _ratios import note
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
-from polyembed.analysis import EfficiencyReport, Size, Subject, efficiency_report, plot_efficiency
+from polyembed.experiments import EfficiencyReport, Size, Subject, efficiency_report, plot_efficiency
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 
@@ -78,7 +78,7 @@ class Study:
     def static(self, embedder: torch.nn.Module) -> pe.SequenceTagger:
         """Put the paper's Transformer and a CRF over an embedder."""
         encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim)
-        return pe.SequenceTagger(embedder, TAGS, lexicon=self.lexicon, encoder=encoder).to(self.device)
+        return pe.SequenceTagger(embedder, TAGS, encoder=encoder).to(self.device)
 
     def ensemble(self) -> Subject:
         """Five taggers over one baked table, voting; trained apart, so no training step of all."""
@@ -98,7 +98,7 @@ class Study:
         """Put a linear tagger over an encoder of transformers."""
         encoder = pe.PretrainedWordEncoder(model, **options)
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(TAGS))
-        return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=decoder).to(self.device)
+        return pe.SequenceTagger(encoder, TAGS, decoder=decoder).to(self.device)
 
     def laser(self) -> pe.SequenceTagger:
         """Build LASER 1's shape under the tagger of its paper."""
@@ -107,7 +107,7 @@ class Study:
         encoder = pe.TransformerSequenceEncoder(
             words.embedding_dim, hidden_size=300, num_layers=2, num_heads=2, feed_forward_size=300, norm_first=False
         )
-        return pe.SequenceTagger(words, TAGS, lexicon=None, encoder=encoder).to(self.device)
+        return pe.SequenceTagger(words, TAGS, encoder=encoder).to(self.device)
 
     def bert(self, fusion: torch.nn.Module | None = None, **sizes: int) -> pe.SequenceTagger:
         """Build mBERT's shape, or one of other sizes."""

@@ -46,7 +46,7 @@ def build_members(
         )
         transformer = pe.TransformerSequenceEncoder(hme.embedding_dim, **encoder)
         tags = [f"T{i}" for i in range(TAGS)]
-        members.append(pe.SequenceTagger(pe.UniqueWords(hme), tags, lexicon=lexicon, encoder=transformer))
+        members.append(pe.SequenceTagger(pe.UniqueWords(hme), tags, encoder=transformer))
     return members
 
 

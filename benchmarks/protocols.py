@@ -25,7 +25,7 @@ import torch
 from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
 
 import polyembed as pe
-from polyembed.analysis import bio_confusion, significance_table
+from polyembed.experiments import bio_confusion, significance_table
 from polyembed.tables import Table
 from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, zero_shot
 from polyembed.vectors import FastTextVectors, JoinedVectors
@@ -80,7 +80,7 @@ def make_build(embed: Callable[[pe.Lexicon], torch.nn.Module], corpora: Sequence
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
         embedder = pe.UniqueWords(embed(lexicon))
         encoder = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=128, dropout=0.4)
-        return pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+        return pe.SequenceTagger(embedder, tags, encoder=encoder)
 
     return build
 

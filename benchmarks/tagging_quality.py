@@ -157,7 +157,7 @@ def build_tagger(system: str, task: str, cache: Path, dim: int, encoder: str, se
         if encoder == "lstm"
         else pe.TransformerSequenceEncoder(size, dropout=0.2)
     )
-    return pe.SequenceTagger(pe.UniqueWords(embedder), tags, lexicon=lexicon, encoder=context)
+    return pe.SequenceTagger(pe.UniqueWords(embedder), tags, encoder=context)
 
 
 def make_optimizer(task: str, tagger: pe.SequenceTagger) -> torch.optim.Optimizer:

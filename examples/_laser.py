@@ -30,13 +30,13 @@ def build_tagger(
         The tagger.
     """
     encoder = pe.TransformerSequenceEncoder(int(words.embedding_dim), **{**RECIPES["encoder"], **changes})
-    return pe.SequenceTagger(words, tags, lexicon=lexicon, encoder=encoder)
+    return pe.SequenceTagger(words, tags, encoder=encoder)
 
 
 def build_transformer_tagger(words: pe.PretrainedWordEncoder, tags: list[str]) -> pe.SequenceTagger:
     """Put a linear layer on BERT or XLM."""
     decoder = pe.SoftmaxDecoder(words.embedding_dim, len(tags))
-    return pe.SequenceTagger(words, tags, lexicon=None, decoder=decoder)
+    return pe.SequenceTagger(words, tags, decoder=decoder)
 
 
 def training_options(recipe: str, num_sentences: int, **changes: Any) -> TrainingOptions:

@@ -11,7 +11,7 @@ import torch
 from _encoder import add_encoder_arguments, find_model, load_encoder
 
 import polyembed as pe
-from polyembed.analysis import cloud_distances, plot_clouds, representations
+from polyembed.experiments import cloud_distances, plot_clouds, representations
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.training import MetaXLTrainer
 from polyembed.transfer import encoder_layer

@@ -28,8 +28,8 @@ import torch
 from _encoder import add_encoder_arguments, add_file_arguments, be_quiet, files_of, find_model, load_encoder
 
 import polyembed as pe
-from polyembed.analysis import cloud_distances, plot_clouds, representations
 from polyembed.data import TaggedSentence, read_conllu, read_csv, read_inline, read_sentimix, read_tagged
+from polyembed.experiments import cloud_distances, plot_clouds, representations
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.training import adapt_masked_lm, fit, perplexity, switch_points

@@ -146,7 +146,7 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
                 return build_tagger(words[name](), tags, **changes).to(arguments.device)
             lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
             vectors = pe.SourceEmbedding(static, lexicon)
-            return build_tagger(vectors, tags, lexicon=lexicon, **changes).to(arguments.device)
+            return build_tagger(vectors, tags, **changes).to(arguments.device)
 
         return build
 

@@ -25,9 +25,9 @@ import torch
 from _encoder import add_encoder_arguments, add_file_arguments, files_of, find_model, load_encoder
 
 import polyembed as pe
-from polyembed.analysis import plot_layers, rank_layers
 from polyembed.data import TaggedSentence, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import LayerFusion
+from polyembed.experiments import plot_layers, rank_layers
 from polyembed.training import Corpus, sweep_layers
 
 RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["chenguo2022"]
@@ -107,7 +107,7 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder = load_encoder(name, RECIPE["max_length"], fusion=fusion, freeze=FREEZE[freeze])
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
-        return pe.SequenceTagger(encoder, tags, lexicon=None, decoder=decoder).to(arguments.device)
+        return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
     drawn = {}
     for freeze in arguments.freeze:

@@ -26,12 +26,12 @@ Loop = Callable[[pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSen
 def build_tagger(train: Sequence[TaggedSentence]) -> pe.SequenceTagger:
     """Compose words and characters, an LSTM and a CRF."""
     lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-    words = torch.nn.Embedding(len(lexicon), 50)
+    words = pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 50), lexicon)
     characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, embedding_dim=50))
     embedder = pe.UniqueWords(pe.MetaEmbedding.concat([words, characters]))
     encoder = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=64)
     tags = sorted({tag for sentence in train for tag in sentence.tags})
-    return pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+    return pe.SequenceTagger(embedder, tags, encoder=encoder)
 
 
 def make_optimizer(tagger: torch.nn.Module) -> torch.optim.Optimizer:

@@ -26,8 +26,8 @@ from typing import Any
 import torch
 
 import polyembed as pe
-from polyembed.analysis import plot_source_attention
 from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
+from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
 from polyembed.training import fit
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
@@ -240,7 +240,7 @@ def main() -> None:
         for name in arguments.systems or embedders:
             embedder = pe.UniqueWords(embedders[name])
             encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **recipe["encoder"])
-            tagger = pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+            tagger = pe.SequenceTagger(embedder, tags, encoder=encoder)
             start = time.perf_counter()
             dev_score = train_tagger(tagger, data, recipe, metric, arguments.seed)
             predicted = tagger.predict([sentence.words for sentence in test])

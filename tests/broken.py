@@ -178,17 +178,22 @@ class PrefersTheFirst(pe.AttentionCombiner):
 
 
 class ExtendsByZeros(pe.SourceEmbedding):
-    def extend(self, lexicon: pe.Lexicon) -> None:
-        have = self.num_embeddings
-        super().extend(lexicon)
-        if self.num_embeddings > have:
-            self.table.extension.data.zero_()
+    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        extended = super()._extended(lexicon)
+        extended.table.extension.data.zero_()
+        return extended
 
 
-class NeverForgets(pe.SourceEmbedding):
-    def extend(self, lexicon: pe.Lexicon) -> None:
-        if len(lexicon) > self.num_embeddings:
-            super().extend(lexicon)
+class ExtendsItself(pe.SourceEmbedding):
+    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        extended = super()._extended(lexicon)
+        self.table, self._lexicon = extended.table, lexicon
+        return self
+
+
+class CopiesItsTable(pe.SourceEmbedding):
+    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        return pe.SourceEmbedding(self.source, lexicon)
 
 
 def named(name: str) -> Case:
@@ -237,5 +242,5 @@ TWINS: dict[str, list[Case]] = {
     "repr_names_the_constructor": [twin(PrintsItsTree)],
     "a_mask_is_bool": [twin(TakesAnyMask)],
     "wrong_inputs_are_refused": [twin(ChecksNothing)],
-    "later_words_are_as_from_the_start": [grown(ExtendsByZeros), grown(NeverForgets)],
+    "later_words_are_as_from_the_start": [grown(ExtendsByZeros), grown(ExtendsItself), grown(CopiesItsTable)],
 }

@@ -97,14 +97,14 @@ def hierarchical(lexicon: pe.Lexicon) -> pe.HierarchicalMetaEmbedding:
 def tagger(**parts: Any) -> Callable[[], pe.SequenceTagger]:
     def build() -> pe.SequenceTagger:
         lexicon = toy_lexicon()
-        return pe.SequenceTagger(meta(lexicon), TAGS, lexicon=lexicon, **{key: make() for key, make in parts.items()})
+        return pe.SequenceTagger(meta(lexicon), TAGS, **{key: make() for key, make in parts.items()})
 
     return build
 
 
 def token_classifier() -> pe.TokenClassifier:
     lexicon = toy_lexicon()
-    return pe.TokenClassifier(meta(lexicon), TAGS, lexicon=lexicon, criterion=pe.CrossEntropyLoss(label_smoothing=0.1))
+    return pe.TokenClassifier(meta(lexicon), TAGS, criterion=pe.CrossEntropyLoss(label_smoothing=0.1))
 
 
 def reorder(modules: nn.ModuleList, order: Sequence[int]) -> nn.ModuleList:
@@ -150,8 +150,16 @@ def embedder(name: str, grow: Callable[[pe.Lexicon], nn.Module], **options: Any)
     outside = len(WORDS) + 2
     wrong = (
         (lambda batch: {"ids": batch["ids"].double()}, TypeError, r"^ids must be int64 or int32, got torch.float64$"),
-        (lambda batch: {"ids": batch["ids"] + outside}, ValueError, rf"^ids must lie in \[0, {outside}\), got others$"),
-        (lambda batch: {"ids": batch["ids"] - outside}, ValueError, rf"^ids must lie in \[0, {outside}\), got others$"),
+        (
+            lambda batch: {"ids": batch["ids"] + outside},
+            ValueError,
+            rf"^ids must lie in \[0, {outside}\), got ids outside$",
+        ),
+        (
+            lambda batch: {"ids": batch["ids"] - outside},
+            ValueError,
+            rf"^ids must lie in \[0, {outside}\), got ids outside$",
+        ),
     )
     return Case(name, lambda: grow(toy_lexicon()), ids, grow=grow, wrong=wrong, **options)
 
@@ -416,7 +424,7 @@ def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Cas
 
 def text_classifier(**parts: Any) -> pe.SequenceClassifier:
     lexicon = toy_lexicon()
-    options = {"lexicon": lexicon, "pooling": "mean", "dropout": 0.0, **parts}
+    options = {"pooling": "mean", "dropout": 0.0, **parts}
     return pe.SequenceClassifier(meta(lexicon), ["bad", "good", "so"], **options)
 
 
@@ -441,7 +449,7 @@ def classifier(name: str, build: Callable[[], nn.Module], **options: Any) -> lis
 
 def pair_classifier() -> pe.PairClassifier:
     lexicon = toy_lexicon()
-    return pe.PairClassifier(meta(lexicon), ["no", "yes"], lexicon=lexicon, pooling="max", hidden_size=3)
+    return pe.PairClassifier(meta(lexicon), ["no", "yes"], pooling="max", hidden_size=3)
 
 
 def of_pairs(rows: int, width: int) -> Batch:

@@ -15,7 +15,7 @@ sentences = load_sample("es-en", "dev")
 lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in sentences)
 characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 12))
 tags = sorted({tag for sentence in sentences for tag in sentence.tags})
-tagger = pe.SequenceTagger(characters, tags, lexicon=lexicon)
+tagger = pe.SequenceTagger(characters, tags)
 optimizer = torch.optim.Adam(tagger.parameters(), lr=1e-2)
 result = pe.fit(
     tagger, sentences, sentences, optimizer=optimizer, num_train_epochs=3, metric="accuracy", progress=False

@@ -195,7 +195,7 @@ def test_pushing(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_no_folder_of_this_machine_is_shared(tmp_path: Path) -> None:
     source = pe.FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
     lexicon = toy_lexicon()
-    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), TAGS, lexicon=lexicon)
+    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), TAGS)
     tagger.save_pretrained(tmp_path / "tagger", copy_vectors=False, card=model_card(tagger))
     for name in ("config.json", "README.md"):
         text = (tmp_path / "tagger" / name).read_text("utf-8")

@@ -33,7 +33,7 @@ def build_tagger(source: object, pieces: object) -> pe.SequenceTagger:
         characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 11)),
     )
     encoder = pe.LSTMSequenceEncoder(hme.embedding_dim, hidden_size=13)
-    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, lexicon=lexicon, encoder=encoder).eval()
+    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder).eval()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def encoder_folder(tmp_path: Path) -> Path:
 def tagger_folder(tmp_path: Path) -> Path:
     lexicon = toy_lexicon()
     embedder = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
-    pe.SequenceTagger(embedder, TAGS, lexicon=lexicon).save_pretrained(tmp_path / "saved")
+    pe.SequenceTagger(embedder, TAGS).save_pretrained(tmp_path / "saved")
     return tmp_path / "saved"
 
 

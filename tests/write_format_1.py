@@ -38,7 +38,7 @@ def build_tagger(vectors: Path) -> pe.SequenceTagger:
         hme.embedding_dim, hidden_size=12, num_layers=1, num_heads=2, feed_forward_size=8
     )
     decoder = pe.CRFDecoder(12, len(TAGS), constraints=pe.Constraints.bio(TAGS))
-    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, lexicon=lexicon, encoder=encoder, decoder=decoder)
+    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder, decoder=decoder)
 
 
 def build_classifier() -> pe.PairClassifier:

@@ -79,8 +79,10 @@ def model_card(
         ValueError: No code of a language, a figure that is not finite, or an F1 without its mode.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
-        >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["X", "VERB"], lexicon=Lexicon(["me", "gusta"]))
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB"])
         >>> card = model_card(tagger, languages=["es", "en"], scores=[CardScore("accuracy", 0.9, "SAGT", "test")])
         >>> print(card[:100])
         ---

@@ -171,7 +171,7 @@ def test_characters_learn_through_a_frozen_encoder(freeze: str) -> None:
 @pytest.mark.parametrize("unit", ["piece", "word"])
 def test_in_a_tagger_saved_and_loaded(tmp_path, unit: str) -> None:
     ours = encoder(unit=unit, module=characters(), pooling="mean")
-    tagger = pe.SequenceTagger(ours, ["A", "B"], lexicon=None).eval()
+    tagger = pe.SequenceTagger(ours, ["A", "B"]).eval()
     predicted = tagger.predict(SENTENCES)
     assert [len(tags) for tags in predicted] == [4, 0, 4]
     tagger.save_pretrained(tmp_path)

@@ -206,7 +206,7 @@ def test_a_word_of_ten_thousand_characters(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_in_a_tagger(name: str) -> None:
     module = words(name).float()
-    tagger = pe.SequenceTagger(module, ["X", "NOUN"], lexicon=None)
+    tagger = pe.SequenceTagger(module, ["X", "NOUN"])
     assert [len(tags) for tags in tagger.predict(SENTENCES)] == [5, 0, 3, 1]
 
 

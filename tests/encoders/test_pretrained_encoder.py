@@ -152,7 +152,7 @@ def test_padding_and_neighbours_do_not_matter(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_in_a_tagger(tmp_path, name: str) -> None:
-    tagger = pe.SequenceTagger(encoder(name), ["A", "B"], lexicon=None)
+    tagger = pe.SequenceTagger(encoder(name), ["A", "B"])
     arguments = tagger.collate([_Tagged(words, ["A"] * len(words)) for words in SENTENCES if words])
     tagger(**arguments).backward()
     assert all(p.grad is not None for n, p in tagger.named_parameters() if "pooler" not in n and "lin" not in n)
@@ -277,7 +277,7 @@ def test_bad_input(call, error, text) -> None:
 def test_words_cut_away_at_the_end_are_tagged_all_the_same() -> None:
     """They have no pieces, so the pieces alone do not tell how many words there are."""
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=6), TOKENIZER, overflow="truncate")
-    tagger = pe.SequenceTagger(encoder, ["X", "Y"], lexicon=None)
+    tagger = pe.SequenceTagger(encoder, ["X", "Y"])
     sentences = [["me"] * 9, ["gusta"]]
     assert [len(tags) for tags in tagger.predict(sentences)] == [9, 1]
     inputs, mask = tagger.encode(sentences)

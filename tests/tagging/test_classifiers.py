@@ -72,7 +72,7 @@ def over_words(kind: type = pe.SequenceClassifier, **options: Any) -> Any:
     parts = [nn.Embedding(len(lexicon), 5), characters(lexicon), vector_source(lexicon, 3)]
     embedder = pe.MetaEmbedding.concat(parts)
     options = {"pooling": "mean", **options}
-    return kind(embedder, options.pop("labels", LABELS), lexicon=lexicon, **options).eval()
+    return kind(embedder, options.pop("labels", LABELS), **options).eval()
 
 
 # One text

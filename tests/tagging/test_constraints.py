@@ -113,7 +113,7 @@ def test_saved_with_the_decoder(tmp_path) -> None:
 def test_a_tagger_refuses_to_learn_what_it_cannot_say() -> None:
     lexicon = pe.Lexicon(["a", "b"])
     decoder = pe.CRFDecoder(4, 5, constraints=pe.Constraints.bio(BIO))
-    tagger = pe.SequenceTagger(torch.nn.Embedding(4, 4), BIO, lexicon=lexicon, decoder=decoder)
+    tagger = pe.SequenceTagger(pe.SourceEmbedding.from_embedding(torch.nn.Embedding(4, 4), lexicon), BIO, decoder=decoder)
     good, bad = TaggedSentence(("a", "b"), ("B-PER", "I-PER")), TaggedSentence(("a", "b"), ("O", "I-PER"))
     tagger(**tagger.collate([good])).backward()
     rule = r"^tags\[1\] must be a sequence that the decoder's constraints allow, got O I-PER at 1$"

@@ -32,7 +32,6 @@ def crf_tagger() -> pe.SequenceTagger:
     model = pe.SequenceTagger(
         embedder,
         TAGS,
-        lexicon=lexicon,
         encoder=pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES),
         decoder=decoder,
     )
@@ -238,7 +237,7 @@ def test_torch_export_with_free_sizes(model) -> None:
 
 def test_a_baked_table_that_grows_is_exported_whole() -> None:
     lexicon = toy_lexicon()
-    model = pe.SequenceTagger(pe.bake(vector_source(lexicon)), TAGS, lexicon=lexicon).eval()
+    model = pe.SequenceTagger(pe.bake(vector_source(lexicon)), TAGS).eval()
     lexicon.extend(NEW_WORDS)
     emissions = pe.export_program(model).module()(*lexicon.encode([NEW_WORDS, ["me"]]))[0]
     with torch.no_grad():
@@ -254,7 +253,7 @@ def test_constrained_scores_forbid(model) -> None:
 
 
 def word_encoder_tagger() -> pe.SequenceTagger:
-    return pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None)
+    return pe.SequenceTagger(ToyWordEncoder(5), TAGS)
 
 
 class OwnDecoder(pe.tagging.Decoder):
@@ -306,7 +305,7 @@ def test_bad_arguments(tmp_path, monkeypatch) -> None:
 
 def test_words_are_forgotten_when_the_export_fails(tmp_path, monkeypatch) -> None:
     lexicon = toy_lexicon()
-    model = pe.SequenceTagger(vector_source(lexicon), TAGS, lexicon=lexicon)
+    model = pe.SequenceTagger(vector_source(lexicon), TAGS)
     monkeypatch.setattr("polyembed.tagging.export.import_optional", lambda *_, **__: None)
     monkeypatch.setattr("polyembed.tagging.export._Graph", lambda _: 1 / 0)
     size = len(lexicon)

@@ -336,7 +336,7 @@ def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
     torch.manual_seed(seed)
     lexicon = toy_lexicon()
     encoder = pe.TransformerSequenceEncoder(5, **SIZES)
-    return pe.TokenClassifier(nn.Embedding(len(lexicon), 5), TAGS, lexicon=lexicon, encoder=encoder, **options)
+    return pe.TokenClassifier(nn.Embedding(len(lexicon), 5), TAGS, encoder=encoder, **options)
 
 
 def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
@@ -344,7 +344,6 @@ def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
     tagger = pe.SequenceTagger(
         model.embedder,
         TAGS,
-        lexicon=model.lexicon,
         encoder=model.encoder,
         decoder=pe.SoftmaxDecoder(4, 5, criterion=pe.FocalLoss(1.0)),
     ).eval()

@@ -34,7 +34,7 @@ def build(seed: int, source: Any = None, subwords: Any = None) -> pe.SequenceTag
         ),
         characters=characters(lexicon),
     )
-    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, lexicon=lexicon).eval()
+    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS).eval()
 
 
 def places(model: nn.Module, *, frozen: bool) -> dict[int, int]:
@@ -193,7 +193,7 @@ def test_equal_rows_of_different_sources_share_memory_alone() -> None:
 def test_what_differs_or_trains_stays_apart() -> None:
     def over(seed: int, freeze: bool) -> pe.SequenceTagger:
         lexicon = toy_lexicon()
-        return pe.SequenceTagger(vector_source(lexicon, 5, seed, freeze=freeze), TAGS, lexicon=lexicon)
+        return pe.SequenceTagger(vector_source(lexicon, 5, seed, freeze=freeze), TAGS)
 
     for one, other in (((0, True), (1, True)), ((0, False), (0, False)), ((0, True), (0, False))):
         members = [over(*one), over(*other)]
@@ -217,7 +217,7 @@ def test_what_one_member_trains_is_not_taken_from_another(frozen: int) -> None:
 
 def test_rows_that_somebody_changed_stay_apart() -> None:
     lexicons = [toy_lexicon() for _ in range(2)]
-    members = [pe.SequenceTagger(vector_source(lexicon), TAGS, lexicon=lexicon) for lexicon in lexicons]
+    members = [pe.SequenceTagger(vector_source(lexicon), TAGS) for lexicon in lexicons]
     members[1].embedder.weight.data[3] += 1
     before = [tagger.embedder(torch.arange(9)) for tagger in members]
     pe.VotingEnsemble(members)
@@ -253,14 +253,14 @@ def test_lexicons_that_differ_stay_apart() -> None:
         pe.Lexicon(["me", "song"], characters="mesong!"),
         pe.Lexicon(["me", "song"]),
     ]
-    members = [pe.SequenceTagger(vector_source(lexicon), TAGS, lexicon=lexicon) for lexicon in lexicons]
+    members = [pe.SequenceTagger(vector_source(lexicon), TAGS) for lexicon in lexicons]
     pe.VotingEnsemble(members)
     assert [tagger.lexicon is lexicons[0] for tagger in members] == [True, False, False, False, False, True]
 
 
 def test_a_member_that_is_behind_its_lexicon_catches_up() -> None:
     lexicon = toy_lexicon()
-    one, other = (pe.SequenceTagger(vector_source(lexicon), TAGS, lexicon=lexicon) for _ in range(2))
+    one, other = (pe.SequenceTagger(vector_source(lexicon), TAGS) for _ in range(2))
     lexicon.extend(["songs"])
     one.embedder.extend(lexicon)
     pe.VotingEnsemble([one, other])
@@ -272,7 +272,7 @@ def test_what_is_two_in_a_member_stays_two() -> None:
         lexicon = toy_lexicon()
         nested = pe.MetaEmbedding.concat([vector_source(lexicon), vector_source(lexicon)])
         parts = [nested, vector_source(lexicon), characters(lexicon), characters(lexicon)]
-        return pe.SequenceTagger(pe.MetaEmbedding.linear(parts, embedding_dim=3), TAGS, lexicon=lexicon)
+        return pe.SequenceTagger(pe.MetaEmbedding.linear(parts, embedding_dim=3), TAGS)
 
     members = [twice() for _ in range(3)]
     pe.VotingEnsemble(members)
@@ -290,7 +290,7 @@ def test_a_part_in_two_places_is_replaced_in_both() -> None:
     def twice() -> pe.SequenceTagger:
         lexicon = toy_lexicon()
         part = vector_source(lexicon)
-        return pe.SequenceTagger(pe.MetaEmbedding.linear([part, part], embedding_dim=3), TAGS, lexicon=lexicon)
+        return pe.SequenceTagger(pe.MetaEmbedding.linear([part, part], embedding_dim=3), TAGS)
 
     one, other = twice(), twice()
     pe.VotingEnsemble([one, other])
@@ -301,7 +301,7 @@ def test_a_part_in_two_places_is_replaced_in_both() -> None:
 def test_a_trained_baked_table_is_each_members_own() -> None:
     def baked(seed: int) -> pe.SequenceTagger:
         tagger = build(seed)
-        return pe.SequenceTagger(pe.bake(tagger.embedder), TAGS, lexicon=tagger.lexicon).eval()
+        return pe.SequenceTagger(pe.bake(tagger.embedder), TAGS).eval()
 
     members = [baked(0), baked(1)]
     expected = [tagger.predict(UNSEEN) for tagger in members]
@@ -317,7 +317,7 @@ def test_frozen_pieces_share(tmp_path: Path) -> None:
 
     def spelled() -> pe.SequenceTagger:
         lexicon = toy_lexicon()
-        return pe.SequenceTagger(pieces(lexicon), TAGS, lexicon=lexicon)
+        return pe.SequenceTagger(pieces(lexicon), TAGS)
 
     model = pe.VotingEnsemble([spelled(), spelled()])
     assert model.members[0].embedder is model.members[1].embedder

@@ -27,7 +27,6 @@ def build(seed: int = 0, *, dropout: float = 0.1) -> pe.SequenceTagger:
     return pe.SequenceTagger(
         pe.UniqueWords(pe.MetaEmbedding.concat(parts)),
         TAGS,
-        lexicon=lexicon,
         encoder=pe.TransformerSequenceEncoder(13, **SIZES, dropout=dropout),
     )
 

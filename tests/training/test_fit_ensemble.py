@@ -41,7 +41,6 @@ def build(seed: int, *, dropout: float = 0.1, source_seed: int = 0, tags: list[s
     return pe.SequenceTagger(
         pe.UniqueWords(pe.MetaEmbedding.concat(parts)),
         tags,
-        lexicon=lexicon,
         encoder=pe.TransformerSequenceEncoder(13, **SIZES, dropout=dropout),
     )
 
@@ -543,7 +542,7 @@ def test_members_share_only_what_is_frozen(tmp_path) -> None:
     table = torch.randn(len(lexicon), 3)
 
     def share(seed: int, *, freeze: bool) -> pe.SequenceTagger:
-        return pe.SequenceTagger(nn.Embedding.from_pretrained(table, freeze=freeze), TAGS, lexicon=lexicon)
+        return pe.SequenceTagger(nn.Embedding.from_pretrained(table, freeze=freeze), TAGS)
 
     rule = r"^build\(3\) must share nothing that trains with another member, got embedder.table.weight of build\(1\)$"
     with pytest.raises(ValueError, match=rule):

@@ -24,7 +24,7 @@ def build_tagger() -> pe.SequenceTagger:
     torch.manual_seed(0)
     tables = [torch.nn.Embedding(len(lexicon), 5), pe.SourceEmbedding(ToyVectors(3), lexicon)]
     encoder = pe.LSTMSequenceEncoder(8, hidden_size=7, dropout=0.0)
-    return pe.SequenceTagger(pe.MetaEmbedding.concat(tables), TAGS, lexicon=lexicon, encoder=encoder).double()
+    return pe.SequenceTagger(pe.MetaEmbedding.concat(tables), TAGS, encoder=encoder).double()
 
 
 def make_optimizer(tagger: torch.nn.Module) -> torch.optim.SGD:

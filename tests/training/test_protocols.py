@@ -23,7 +23,7 @@ def system(dim: int = 5, tags: Sequence[str] = TAGS):
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-        return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), tags, lexicon=lexicon)
+        return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), tags)
 
     return build
 
@@ -517,7 +517,7 @@ def test_no_parameter_is_trained_twice(recorder: Recorder) -> None:
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-        return pe.SequenceTagger(shared, TAGS, lexicon=lexicon)
+        return pe.SequenceTagger(shared, TAGS)
 
     with pytest.raises(ValueError, match=r"^systems\['b'\] must build new parameters at each call"):
         zero_shot({"a": system(), "b": build}, ES, [EN], seeds=(0,))

@@ -7,8 +7,8 @@ from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
-from polyembed.analysis import plot_layers
 from polyembed.data import TaggedSentence
+from polyembed.experiments import plot_layers
 from polyembed.training import Corpus, code_switched, fit, runs, sweep_layers, zero_shot
 
 CORPUS = toy_corpus(6)
@@ -21,7 +21,7 @@ OPTIONS = {"seeds": (0, 1), "metric": "accuracy", "num_train_epochs": 2, "batch_
 
 def build(fusion, train, seed):
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
-    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
 def fusion(layer):

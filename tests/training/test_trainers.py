@@ -57,7 +57,7 @@ def encoder_of_pieces() -> pe.PretrainedWordEncoder:
 KINDS = {
     "tagger": (tagger_of_words, CORPUS),
     "pieces": (lambda: pe.TokenClassifier(encoder_of_pieces(), TAGS, dropout=0.0), CORPUS),
-    "word encoder": (lambda: pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None), CORPUS),
+    "word encoder": (lambda: pe.SequenceTagger(ToyWordEncoder(5), TAGS), CORPUS),
     "ensemble": (
         lambda: pe.VotingEnsemble(
             [pe.SequenceTagger(nn.Embedding(9, 5), TAGS, lexicon=toy_lexicon()) for _ in range(3)], vote="soft"
@@ -135,7 +135,7 @@ def test_wrong_rows_and_models() -> None:
     for take in (pe.for_trainer, pe.DataCollatorForWords, pe.trainer_metrics):
         with pytest.raises(TypeError, match=r"^model must be a tagger or a classifier of this library, got Linear$"):
             take(nn.Linear(3, 2))
-    mixed = [tagger_of_words(), pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None)]
+    mixed = [tagger_of_words(), pe.SequenceTagger(ToyWordEncoder(5), TAGS)]
     with pytest.raises(TypeError, match=r"^model must be an ensemble whose members read alike"):
         pe.for_trainer(pe.VotingEnsemble(mixed))
     with pytest.raises(ValueError, match=r"^predictions must be one of 'decoded', 'probabilities', got 'logits'$"):
@@ -310,7 +310,7 @@ class Own(nn.Module):
 def test_files_of_vectors_are_not_in_checkpoints(tmp_path: Path) -> None:
     source = FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
     lexicon = pe.Lexicon(["me", "gusta"])
-    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), ["O", "B-X"], lexicon=lexicon)
+    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), ["O", "B-X"])
     pe.DataCollatorForWords(tagger).tokenizer.save_pretrained(tmp_path / "checkpoint")
     names = {path.name for path in (tmp_path / "checkpoint").iterdir()}
     assert names == {"config.json", "lexicon.json", "model.safetensors"}

@@ -9,6 +9,7 @@ from polyembed.tagging.export import export_onnx, export_program
 from polyembed.tagging.losses import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
 from polyembed.tagging.onnx_tagger import OnnxTagger
 from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
+from polyembed.tagging.text_model import TextModel
 
 __all__ = [
     "CRF",
@@ -26,6 +27,7 @@ __all__ = [
     "SequenceTagger",
     "SoftmaxDecoder",
     "TextClassifier",
+    "TextModel",
     "TokenClassifier",
     "VotingEnsemble",
     "class_weights",

@@ -148,7 +148,7 @@ def describe_run(task: Task, seed: int, tagger: SequenceTagger) -> dict[str, Any
         "train": checksum(tagger, task.train),
         "dev": checksum(tagger, task.dev),
         "tags": tagger.tags,
-        "lexicon": None if tagger.lexicon is None else tagger.lexicon.mark(len(tagger.lexicon)),
+        "lexicon": None if tagger.lexicon is None else tagger.lexicon.checksum,
         "architecture": zlib.crc32(json.dumps(_plain([numbers, parts])).encode()),
         "parameters": {name: [str(value.dtype), *value.shape] for name, value in state.items()},
         "frozen": {name: _norm(value) for name, value in tagger.named_parameters() if name not in state},

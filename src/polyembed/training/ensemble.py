@@ -122,11 +122,11 @@ def fit_ensemble(
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> from polyembed import Lexicon
+        >>> from polyembed import Lexicon, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> lexicon = Lexicon(["me", "gusta"])
         >>> def build(seed):
-        ...     return SequenceTagger(torch.nn.Embedding(4, 8), ["O", "B-ES"], lexicon=lexicon)
+        ...     return SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(4, 8), lexicon), ["O", "B-ES"])
         >>> data = [TaggedSentence(("me", "gusta"), ("O", "B-ES"))] * 8
         >>> with TemporaryDirectory() as folder:
         ...     ensemble, results = fit_ensemble(

@@ -18,8 +18,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.metrics import MetricName, accuracy, entity_f1, macro_f1
 from polyembed.tagging.classifiers import Labelled, LabelledPair
+from polyembed.tagging.tagger import Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
-from polyembed.tagging.word_tagger import Tagged
 from polyembed.training._checkpoint import check_tensors, read, write
 
 CHECKPOINT_NAME = "checkpoint.pt"
@@ -113,10 +113,10 @@ def fit(
         TypeError: A wrapped model, as by `DistributedDataParallel`, or another module.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> lexicon = Lexicon(["me", "gusta"])
-        >>> tagger = SequenceTagger(torch.nn.Embedding(4, 8), ["X", "VERB"], lexicon=lexicon)
+        >>> tagger = SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(4, 8), lexicon), ["X", "VERB"])
         >>> data = [TaggedSentence(("me", "gusta"), ("X", "VERB"))] * 8
         >>> fit(tagger, data, data, num_train_epochs=1, metric="accuracy").best.number
         1

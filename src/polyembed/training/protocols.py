@@ -118,11 +118,11 @@ def zero_shot(
             made already.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     return SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon), ["X", "V"])
         >>> es = [TaggedSentence(("me", "gusta"), ("X", "V"))] * 4
         >>> en = [TaggedSentence(("songs",), ("X",))]
         >>> result = zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
@@ -184,11 +184,11 @@ def joint(
         TypeError: As for `zero_shot`.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     return SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon), ["X", "V"])
         >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = {"seeds": (0,), "metric": "accuracy", "num_train_epochs": 1}
@@ -250,11 +250,11 @@ def code_switched(
         TypeError: As for `zero_shot`.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> def build(train, seed):
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
-        ...     return SequenceTagger(torch.nn.Embedding(len(lexicon), 8), ["X", "V"], lexicon=lexicon)
+        ...     return SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon), ["X", "V"])
         >>> mix = [TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4
         >>> result = code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)], seeds=(0, 1),
         ...                        metric="accuracy", num_train_epochs=1)

@@ -57,7 +57,7 @@ def sweep_layers(
 
     Table II of the paper: ``D_X`` fuses layer X and the last one, *last layer* is the baseline without fusion. The
     average over languages includes the source, as the paper's does; `family` splits it as the paper's table III
-    (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.analysis.rank_layers`.
+    (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.experiments.rank_layers`.
 
     Args:
         build: Makes a new tagger around a fusion, called as ``build(fusion, train, seed)``; for example one that opens
@@ -91,7 +91,7 @@ def sweep_layers(
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
         >>> def build(fusion, train, seed):
         ...     encoder = PretrainedWordEncoder(BertModel(BertConfig(vocab_size=6, **sizes)), tokenizer, fusion=fusion)
-        ...     return SequenceTagger(encoder, ["X", "V"], lexicon=None, decoder=SoftmaxDecoder(8, 2))
+        ...     return SequenceTagger(encoder, ["X", "V"], decoder=SoftmaxDecoder(8, 2))
         >>> en = [TaggedSentence(("me", "like"), ("X", "V"))] * 4
         >>> de = [TaggedSentence(("mag",), ("V",))]
         >>> result = sweep_layers(build, Corpus("en", en, en, en), [Corpus("de", test=de)], layers=[1],

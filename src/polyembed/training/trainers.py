@@ -18,9 +18,8 @@ from polyembed._pretrained import tied_names
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
 from polyembed.tagging.classifiers import PairClassifier, TextClassifier
-from polyembed.tagging.tagger import SequenceTagger
+from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.tagging.text_model import TextModel
-from polyembed.tagging.word_tagger import WordTagger
 from polyembed.text.pairs import PairedPieces
 from polyembed.text.pieces import Pieces
 from polyembed.training.fit import METRICS, measure
@@ -78,18 +77,19 @@ class TrainerModel(nn.Module):
         inputs: Any = input_ids
         mask = attention_mask
         if word_index is not None:
-            inputs = Pieces(input_ids, _all(input_ids) if attention_mask is None else attention_mask, word_index)
+            num_words = None if word_mask is None else word_mask.shape[1]
+            inputs = Pieces(input_ids, _all(input_ids) if attention_mask is None else attention_mask, word_index, num_words)
             mask = word_mask
         if isinstance(self.model, PairClassifier) and self.model.reads_pieces:
             inputs, mask = PairedPieces(inputs, token_type_ids), None
-        output = TokenClassifierOutput if isinstance(self.model, WordTagger) else SequenceClassifierOutput
+        output = TokenClassifierOutput if isinstance(self.model, Tagger) else SequenceClassifierOutput
         if self.training:
             return output(loss=None if labels is None else self._loss(inputs, mask, labels))
         loss, found = self._evaluate(inputs, mask, labels)
         return output(loss=loss, logits=found)
 
     def _loss(self, inputs: Any, mask: Tensor | None, labels: Tensor) -> Tensor:
-        named = {"tags" if isinstance(self.model, WordTagger) else "labels": labels}
+        named = {"tags" if isinstance(self.model, Tagger) else "labels": labels}
         loss: Tensor = self.model(inputs, mask=mask, **named)
         return loss
 
@@ -131,9 +131,11 @@ def for_trainer(model: TextModel, *, predictions: Literal["decoded", "probabilit
         TypeError: Another module, or an ensemble whose members do not read alike.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
-        >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["X", "VERB"], lexicon=Lexicon(["me", "gusta"]))
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB"])
         >>> batch = DataCollatorForWords(tagger)([TaggedSentence(("me", "gusta"), ("X", "VERB"))])
         >>> sorted(batch)
         ['attention_mask', 'input_ids', 'labels']
@@ -163,8 +165,10 @@ class DataCollatorForWords:
         ValueError: Rows of which some have labels and some have none, or a tag or label outside the set.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
-        >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["X", "VERB"], lexicon=Lexicon(["me", "gusta"]))
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB"])
         >>> DataCollatorForWords(tagger)([{"words": ["me", "gusta"], "tags": ["X", "VERB"]}])["labels"]
         tensor([[0, 1]])
 
@@ -187,7 +191,7 @@ class DataCollatorForWords:
             The arguments of `TrainerModel`.
         """
         model = self.model
-        key = "tags" if isinstance(model, WordTagger) else "label"
+        key = "tags" if isinstance(model, Tagger) else "label"
         needed = ("first", "second") if isinstance(model, PairClassifier) else ("words",)
         items = [SimpleNamespace(**row) if isinstance(row, Mapping) else row for row in rows]
         for number, item in enumerate(items):
@@ -237,8 +241,10 @@ def trainer_metrics(
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from polyembed import Lexicon, SequenceTagger
-        >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["O", "B-LOC"], lexicon=Lexicon(["me", "gusta"]))
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["O", "B-LOC"])
         >>> score = trainer_metrics(tagger, ["f1", "accuracy"])
         >>> score(SimpleNamespace(predictions=np.array([[1, 0, -100]]), label_ids=np.array([[1, 1, -100]])))
         {'f1': 0.6666666666666666, 'accuracy': 0.5}
@@ -248,7 +254,7 @@ def trainer_metrics(
     chosen = [inside.default_metric] if metrics is None else list(metrics)
     for name in chosen:
         check_choice("metrics", name, METRICS)
-    names = inside.tags if isinstance(inside, WordTagger) else inside.labels
+    names = inside.tags if isinstance(inside, Tagger) else inside.labels
 
     def compute_metrics(found: Any) -> dict[str, float]:
         predicted, gold = found.predictions, found.label_ids

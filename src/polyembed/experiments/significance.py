@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from polyembed._checks import check_choice, check_positive, require
-from polyembed.analysis._labels import check_labels
+from polyembed.experiments._labels import check_labels
 from polyembed.metrics import Labels, entities
 from polyembed.tables import Table
 from polyembed.training.protocols import ProtocolResult

@@ -11,17 +11,17 @@ from torch import nn
 from toys import TAGS, toy_lexicon
 
 import polyembed as pe
-from polyembed.analysis import Speed, Subject, efficiency_report
+from polyembed.experiments import Speed, Subject, efficiency_report
 
 
 def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
     lexicon = toy_lexicon()
-    return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), TAGS, lexicon=lexicon, **options)
+    return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), TAGS, **options)
 
 
 def contextual_tagger(tokenizer=None) -> pe.SequenceTagger:
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), tokenizer)
-    return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
 def test_parameters_are_counted_once_and_by_kind() -> None:
@@ -114,7 +114,7 @@ def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
 
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
-    monkeypatch.setattr("polyembed.analysis.efficiency.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("polyembed.experiments.efficiency.time.perf_counter", lambda: float(next(clock)))
     linear = nn.Linear(2, 2)
     subject = Subject(linear, lambda rows, length: torch.randn(rows, 2), linear, linear)
     report = efficiency_report({"m": subject}, lengths=[4], batch_size=6, runs=100, max_seconds=7.0)
@@ -248,7 +248,7 @@ def test_words_are_those_that_the_embedder_knows() -> None:
 def test_piece_ids_are_of_the_vocabulary() -> None:
     """It may be smaller than the number of positions."""
     encoder = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=7, max_position_embeddings=64))
-    tagger = pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
+    tagger = pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
     assert list(efficiency_report({"m": tagger}, lengths=[50], runs=1).speeds["m"]) == [50]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from toys import own_words
 
 from polyembed import RepresentationTransformationNetwork, transformed_output
-from polyembed.analysis import (
+from polyembed.experiments import (
     cloud_distances,
     gain_correlation,
     parallel_cosine,

@@ -16,7 +16,7 @@ from torch import nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.analysis import (
+from polyembed.experiments import (
     EfficiencyReport,
     Size,
     Speed,
@@ -110,7 +110,7 @@ def test_without_matplotlib_it_says_what_to_install(name: str, monkeypatch: pyte
 def test_without_a_display_it_can_still_be_saved() -> None:
     """A backend that is not there, or that needs a display, does not stop a picture."""
     program = (
-        "import io, torch; from polyembed.analysis import plot_representations; import matplotlib; "
+        "import io, torch; from polyembed.experiments import plot_representations; import matplotlib; "
         "matplotlib.rcParams['backend'] = '{}'; "
         "ax = plot_representations(dict(en=torch.randn(5, 7))); file = io.BytesIO(); ax.figure.savefig(file); "
         "print(len(file.getvalue()) > 1000)"

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_choice, class_name, import_optional, must, require
-from polyembed.analysis._fonts import legible
-from polyembed.analysis.efficiency import EfficiencyReport, Memory, Speed
-from polyembed.analysis.representations import project
+from polyembed.experiments._fonts import legible
+from polyembed.experiments.efficiency import EfficiencyReport, Memory, Speed
+from polyembed.experiments.representations import project
 from polyembed.tables import Table, mean_and_deviation
 
 PICTURES = ("speed", "memory", "score")
@@ -288,7 +288,7 @@ def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) ->
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
-        >>> from polyembed.analysis import bio_confusion
+        >>> from polyembed.experiments import bio_confusion
         >>> ax = plot_confusion(bio_confusion([["B-PER", "O"]], [["O", "O"]]), title="MUSE")
         >>> [text.get_text() for text in ax.texts][:3]
         ['0', '0', '1']
@@ -339,7 +339,7 @@ def plot_efficiency(
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
-        >>> from polyembed.analysis import Size
+        >>> from polyembed.experiments import Size
         >>> speed = {16: Speed(100.0, 90.0, 110.0, 1600.0, 9, None)}
         >>> sizes, ends = {"HME": Size(10, 5, 1.0, None)}, {"HME": set()}
         >>> report = EfficiencyReport(sizes, {"HME": speed}, {"HME": {}}, ends, (16,), 1, "cpu", 1)

@@ -201,9 +201,9 @@ def efficiency_report(
         TypeError: A model that is neither a `SequenceTagger` nor a `Subject`.
 
     Example:
-        >>> from polyembed import Lexicon
+        >>> from polyembed import Lexicon, SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
-        >>> tagger = SequenceTagger(nn.Embedding(len(lexicon), 8), ["X", "VERB"], lexicon=lexicon)
+        >>> tagger = SequenceTagger(SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon), ["X", "VERB"])
         >>> report = efficiency_report({"table": tagger}, lengths=[4, 8], runs=3)
         >>> report.sizes["table"].trainable, report.speed_table().columns
         (74, ('model', '4', '8'))
@@ -281,7 +281,7 @@ def _subject(name: str, model: SequenceTagger | Subject, pieces_per_word: float,
             ids = torch.randint(min(NUM_SPECIAL, count - 1), count, (batch_size, length), generator=generator)
             return ids.to(device), tags, mask
         pieces = _pieces(tagger.embedder, batch_size, length, pieces_per_word, generator)
-        return None if pieces is None else (Pieces(*(part.to(device) for part in pieces)), tags, mask)
+        return None if pieces is None else (pieces.to(device), tags, mask)
 
     def forward(batch: Any) -> Tensor:
         return tagger.emissions(batch[0], batch[2])
@@ -306,7 +306,7 @@ def _pieces(encoder: Any, batch_size: int, length: int, per_word: float, generat
     vocabulary = _vocabulary_size(encoder)
     ids = torch.randint(min(5, vocabulary - 1), vocabulary, (batch_size, count), generator=generator)
     owners = (torch.arange(count) * length // count).expand(batch_size, -1)
-    return Pieces(ids, torch.ones_like(ids, dtype=torch.bool), owners.contiguous())
+    return Pieces(ids, torch.ones_like(ids, dtype=torch.bool), owners.contiguous(), length)
 
 
 def _vocabulary_size(encoder: Any) -> int:

@@ -8,7 +8,7 @@ from torch.nn.functional import cosine_similarity
 from toys import own_words
 
 from polyembed import DLFA, LaserElmo, LaserEncoder, LastLayer, LayerAverage, ScalarMix
-from polyembed.analysis import layer_weights, rank_layers
+from polyembed.experiments import layer_weights, rank_layers
 
 
 def batch(*rows: list[int]) -> dict[str, torch.Tensor]:

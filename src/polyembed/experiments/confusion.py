@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from polyembed._checks import must
-from polyembed.analysis._labels import check_labels
+from polyembed.experiments._labels import check_labels
 from polyembed.metrics import Labels
 from polyembed.tables import Table
 

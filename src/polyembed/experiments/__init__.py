@@ -1,7 +1,7 @@
 """Looking at results: whether differences are sure, which labels are taken for which, where languages lie; pictures."""
 
-from polyembed.analysis.confusion import bio_confusion
-from polyembed.analysis.efficiency import (
+from polyembed.experiments.confusion import bio_confusion
+from polyembed.experiments.efficiency import (
     EfficiencyReport,
     Memory,
     Size,
@@ -9,8 +9,8 @@ from polyembed.analysis.efficiency import (
     Subject,
     efficiency_report,
 )
-from polyembed.analysis.layers import layer_weights, rank_layers
-from polyembed.analysis.plots import (
+from polyembed.experiments.layers import layer_weights, rank_layers
+from polyembed.experiments.plots import (
     plot_clouds,
     plot_confusion,
     plot_efficiency,
@@ -19,7 +19,7 @@ from polyembed.analysis.plots import (
     plot_representations,
     plot_source_attention,
 )
-from polyembed.analysis.representations import (
+from polyembed.experiments.representations import (
     CloudDistances,
     Correlation,
     cloud_distances,
@@ -28,7 +28,7 @@ from polyembed.analysis.representations import (
     project,
     representations,
 )
-from polyembed.analysis.significance import (
+from polyembed.experiments.significance import (
     BootstrapSignificance,
     Significance,
     approximate_randomization,

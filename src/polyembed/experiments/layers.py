@@ -8,9 +8,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
-from polyembed.analysis.representations import Batch, parallel_cosine, reading
 from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, ScalarMix
-from polyembed.encoders.laser_words import LaserElmo
+from polyembed.encoders.laser.words import LaserElmo
+from polyembed.experiments.representations import Batch, parallel_cosine, reading
 from polyembed.tables import Table
 
 

@@ -12,7 +12,7 @@ from matplotlib import font_manager
 from matplotlib import pyplot as plt
 from toys import own_words
 
-from polyembed.analysis._fonts import legible
+from polyembed.experiments._fonts import legible
 
 matplotlib.use("Agg")
 NOTE = (
@@ -129,7 +129,7 @@ def test_without_a_font_it_is_written_otherwise_and_said_so(text: str, written: 
 
 def test_marks_that_do_not_show_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Joiners and marks of direction that no font has: no box, and nothing to tell."""
-    monkeypatch.setattr("polyembed.analysis._fonts._glyphs", lambda families, characters: characters & set("ab"))
+    monkeypatch.setattr("polyembed.experiments._fonts._glyphs", lambda families, characters: characters & set("ab"))
     assert legible(["a\u200db\ufe0f"])[0] == {"a\u200db\ufe0f": "ab"}
 
 

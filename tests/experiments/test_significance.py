@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from polyembed.analysis import (
+from polyembed.experiments import (
     Significance,
     approximate_randomization,
     paired_bootstrap,
