@@ -517,7 +517,7 @@ def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **option
         (
             lambda batch: {**batch, "token_ids": batch["token_ids"] + 23},
             ValueError,
-            r"^token_ids must lie in \[0, 23\), got others$",
+            r"^token_ids must be in \[0, 23\), got ids outside$",
         ),
     )
     build = lambda: laser_encoder(dictionary=toy_bpe_tokenizer().dictionary)  # noqa: E731

@@ -47,7 +47,7 @@ def test_windows_hold_everything(lengths: list[int], room: int, before: int, aft
 @given(st.lists(st.integers(1, 90), min_size=2, max_size=4), st.integers(8, 20))
 def test_the_windows_of_a_row_are_its_own(lengths: list[int], room: int) -> None:
     """They were planned by the longest row: a row that fits was cut where another one did not."""
-    ids, mask = rows_of(lengths, 1, 1)
+    _, mask = rows_of(lengths, 1, 1)
     together = plan_windows(mask, room + 2, before=1, after=1)
     width = mask.shape[1]
     for row, length in enumerate(lengths):

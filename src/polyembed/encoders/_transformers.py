@@ -110,7 +110,8 @@ def _architecture(model: nn.Module) -> str | None:
     """Return the name of the model's class if it is not its configuration's usual one (T5's encoder alone)."""
     import transformers
 
-    usual: Any = transformers.MODEL_MAPPING.get(type(model.config), None)
+    config: Any = model.config
+    usual: Any = transformers.MODEL_MAPPING.get(type(config), None)
     if type(model) is usual:
         return None
     name = class_name(model)

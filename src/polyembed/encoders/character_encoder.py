@@ -1,7 +1,7 @@
 """An encoder of transformers that computes piece vectors from characters, in place of its table."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -76,7 +76,7 @@ class CharacterWordEncoder(ContextualEmbedder):
         if not isinstance(table, nn.Embedding) or hasattr(table, "embed_scale"):
             raise TypeError(must("encoder", "have a plain table of its pieces", class_name(table)))
         dim = char2subword.embedding_dim
-        require(dim == table.embedding_dim, "char2subword", f"compute vectors of size {table.embedding_dim}", dim)
+        require(dim == table.embedding_dim, "char2subword", f"give vectors of size {table.embedding_dim}", dim)
         self.encoder = encoder
         self.char2subword = char2subword
         self.unit = unit

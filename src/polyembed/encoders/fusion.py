@@ -62,6 +62,9 @@ class LastLayer(LayerFusion):
         tensor(6.)
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
         """Return the last layer."""
         return hidden_states[-1:]

@@ -90,13 +90,14 @@ class PretrainedWordEncoder(ContextualEmbedder):
         check_choice("pooling", pooling, WORD_POOLINGS)
         check_choice("freeze", freeze, FREEZE)
         check_choice("overflow", overflow, OVERFLOW)
+        found: Any = model
         if isinstance(model, str | os.PathLike):
-            model, tokenizer = open_model(os.fspath(model), tokenizer)
-        if not hasattr(model, "config") or not hasattr(model, "base_model"):
+            found, tokenizer = open_model(os.fspath(model), tokenizer)
+        if not hasattr(found, "config") or not hasattr(found, "base_model"):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
-        model, self.adapters = without_wrapper(model)
-        self.model: nn.Module = model.base_model  # type: ignore[assignment]
-        if getattr(model.config, "is_encoder_decoder", False):
+        found, self.adapters = without_wrapper(found)
+        self.model: nn.Module = found.base_model
+        if getattr(found.config, "is_encoder_decoder", False):
             got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
             raise TypeError(must("model", "be an encoder of transformers", got))
         self.tokenizer = tokenizer
@@ -239,14 +240,14 @@ class PretrainedWordEncoder(ContextualEmbedder):
         limit = self.max_length
         if limit is None or ids.shape[1] <= limit:
             return self._run(ids, mask, token_types, table)
-        windows = token_types is None and self.overflow == "window"
-        require(windows, "piece_ids", f"have at most {limit} pieces", ids.shape[1])
+        may_cut = token_types is None and self.overflow == "window"
+        require(may_cut, "piece_ids", f"have at most {limit} pieces", ids.shape[1])
         self._tokenizer()
         plan = plan_windows(mask, limit, before=len(self.special.before), after=len(self.special.after))
-        taken = ids.flatten()[plan.take]
-        runs = zip(taken.split(WINDOWS_AT_ONCE), plan.mask.split(WINDOWS_AT_ONCE), strict=True)
-        layers = zip(*(self._run(some, real, table=table) for some, real in runs), strict=True)
-        return [torch.cat(parts).flatten(0, 1)[plan.give] for parts in layers]
+        windows = ids.flatten()[plan.take]
+        chunks = [slice(i, i + WINDOWS_AT_ONCE) for i in range(0, len(windows), WINDOWS_AT_ONCE)]
+        runs = [self._run(windows[chunk], plan.mask[chunk], table=table) for chunk in chunks]
+        return [torch.cat(parts).flatten(0, 1)[plan.give] for parts in zip(*runs, strict=True)]
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training; a model that is frozen whole stays in evaluation mode."""
@@ -257,7 +258,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
-            raise TypeError(must("tokenizer", "be given to cut words into pieces or to read in windows", None))
+            raise TypeError(must("tokenizer", "be given to cut words into pieces", None))
         return self.tokenizer
 
     def _run(

@@ -184,6 +184,8 @@ class LSTMSequenceEncoder(SequenceEncoder):
         states = reorder(select_valid(x, mask), order)
         reverse = reversal(mask.sum(1), x.shape[1])
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
-            states = bidirectional(self.drop(states), reverse, direction_weights(forwards), direction_weights(backwards))
+            states = bidirectional(
+                self.drop(states), reverse, direction_weights(forwards), direction_weights(backwards)
+            )
         states = self.drop(reorder(states, order.argsort(1)))
         return torch.where(mask[..., None], states, 0.0)

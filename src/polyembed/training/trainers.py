@@ -78,7 +78,9 @@ class TrainerModel(nn.Module):
         mask = attention_mask
         if word_index is not None:
             num_words = None if word_mask is None else word_mask.shape[1]
-            inputs = Pieces(input_ids, _all(input_ids) if attention_mask is None else attention_mask, word_index, num_words)
+            inputs = Pieces(
+                input_ids, _all(input_ids) if attention_mask is None else attention_mask, word_index, num_words
+            )
             mask = word_mask
         if isinstance(self.model, PairClassifier) and self.model.reads_pieces:
             inputs, mask = PairedPieces(inputs, token_type_ids), None

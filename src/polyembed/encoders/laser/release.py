@@ -48,7 +48,5 @@ def load_laser(
         tokenizer = SentencePieceTokenizer(open_sentencepiece(files.pieces), dictionary, language=language)
     else:
         vocabulary = read_pieces(files.vocabulary)
-        tokenizer = FastBPETokenizer(
-            read_merges(files.pieces), dictionary, vocabulary=vocabulary, language=language
-        )
+        tokenizer = FastBPETokenizer(read_merges(files.pieces), dictionary, vocabulary=vocabulary, language=language)
     return LaserRelease(encoder, tokenizer)
