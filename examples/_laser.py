@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 import polyembed as pe
-from polyembed.training import TrainingOptions
+from polyembed.training import FitOptions
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser2019"]
 RISE = 0.3  # the part of a cycle in which the rate goes up
@@ -27,8 +27,8 @@ def build_transformer_tagger(words: pe.PretrainedWordEncoder, tags: list[str]) -
     return pe.SequenceTagger(words, tags, decoder=decoder)
 
 
-def training_options(recipe: str, num_sentences: int, **changes: Any) -> TrainingOptions:
-    """Turn a recipe into options of `training.zero_shot`, `training.joint` and, called, of `fit`.
+def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOptions:
+    """Turn a recipe into options of `fit`, `zero_shot` and `joint`.
 
     Args:
         recipe: ``"baselines"``, ``"laser"`` or ``"transformers"``.
@@ -58,7 +58,5 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> Trainin
         steps = given["num_train_epochs"] * -(-num_sentences // given["batch_size"])
         return OneCycleLR(optimizer, rate, total_steps=steps, pct_start=RISE)
 
-    options: TrainingOptions = {**given, "optimizer": optimizer}
-    if schedule == "one_cycle":
-        options |= {"scheduler": one_cycle, "scheduler_interval": "step"}
-    return options
+    cycle = {"scheduler": one_cycle, "scheduler_interval": "step"} if schedule == "one_cycle" else {}
+    return FitOptions(**given, optimizer=optimizer, **cycle)

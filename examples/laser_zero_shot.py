@@ -35,10 +35,11 @@ from _laser import RECIPES, build_tagger, build_transformer_tagger, training_opt
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll
+from polyembed.experiments import Build, Corpus, ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.metrics import entities
 from polyembed.tables import Table
 from polyembed.text import to_universal
-from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.training import FitOptions
 from polyembed.vectors import FastTextVectors, JoinedVectors, TextVectors
 
 CONLL = {"es": "esp", "nl": "ned"}
@@ -109,7 +110,7 @@ def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[T
 def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
     """Align the static vectors of all languages to those of the first, by identical words."""
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
-    turned = [pe.align(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
+    turned = [pe.align_spaces(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
     return JoinedVectors([first, *turned])
 
 
@@ -162,12 +163,12 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
     return found | ({Path(arguments.model).name: of_transformers} if arguments.model else {})
 
 
-def training(name: str, arguments: argparse.Namespace, sentences: int, settings: Settings) -> dict[str, Any]:
+def training(name: str, arguments: argparse.Namespace, sentences: int, settings: Settings, metric: str) -> FitOptions:
     """Return how a system is trained on so many sentences: the recipe of its kind, with changes."""
     kind = "laser" if name in LASER and not arguments.adam else "baselines" if name in WORDS else "transformers"
     changes: dict[str, Any] = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
     changes |= {key: value for key, value in settings.items() if key in RECIPES[kind]["training"]}
-    return dict(training_options(kind, sentences, **changes, progress=False))
+    return training_options(kind, sentences, **changes, metric=metric)
 
 
 def propose(trials: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
@@ -203,10 +204,10 @@ def search(
         result = code_switched(
             {name: system(settings)},
             [corpus],
+            training(name, arguments, len(corpus.train), settings, metric),
             seeds=[0],
-            metric=metric,
             folder=arguments.folder / "search" / f"{number}",
-            **training(name, arguments, len(corpus.train), settings),
+            progress=False,
         )
         score = result.runs[0].training.best.score
         tell(score)
@@ -281,13 +282,13 @@ def run(
         count = max(1, round(part * count)) if protocol == "A" else count
         count += sum(max(1, round(part * len(other.train))) for other in others)
     for name, system in systems.items():
-        options = training(name, arguments, count, chosen[name])
-        options |= {"seeds": range(arguments.seeds), "metric": metric, "folder": arguments.folder / source.language}
+        options = training(name, arguments, count, chosen[name], metric)
+        keep = {"seeds": range(arguments.seeds), "folder": arguments.folder / source.language, "progress": False}
         if protocol == "zero_shot":
-            results.append(zero_shot({name: system(chosen[name])}, source, others, **options))
+            results.append(zero_shot({name: system(chosen[name])}, source, others, options, **keep))
         else:
-            options |= {"scenario": protocol, "fraction": arguments.fraction}
-            results.append(joint({name: system(chosen[name])}, source, others, **options))
+            keep |= {"scenario": protocol, "fraction": arguments.fraction}
+            results.append(joint({name: system(chosen[name])}, source, others, options, **keep))
         seconds = sum(epoch.seconds for run in results[-1].runs for epoch in run.training.history)
         best = [run.training.best.number for run in results[-1].runs]
         print(f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}", flush=True)

@@ -36,7 +36,7 @@ from typing import Any
 import torch
 from _cache import DATA, cached, read_report, write_report
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+from transformers import PreTrainedTokenizerFast, TrainingArguments, XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from polyembed.tables import Table
 from polyembed.training import adapt_masked_lm, perplexity
@@ -216,16 +216,19 @@ def small_encoder(
     start = time.perf_counter()
     max_length = recipe["training"]["max_length"]
     before = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
-    result = adapt_masked_lm(
-        model,
-        tokenizer,
-        balance(train, total, seed),
-        **recipe["training"],
-        max_steps=max_steps,
-        seed=seed,
-        folder=folder / "training",
+    training = {name: value for name, value in recipe["training"].items() if name not in ("batch_size", "max_length")}
+    args = TrainingArguments(
+        **training,
+        per_device_train_batch_size=recipe["training"]["batch_size"],
+        max_steps=max_steps or -1,
+        logging_steps=50,
         save_steps=1000,
-        progress=progress,
+        seed=seed,
+        use_cpu=model.device.type == "cpu",
+    )
+    texts = balance(train, total, seed)
+    result = adapt_masked_lm(
+        model, tokenizer, texts, args, max_length=max_length, folder=folder / "training", progress=progress
     )
     after = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
     tokenizer.model_max_length = 512

@@ -161,7 +161,8 @@ def embedder(name: str, grow: Callable[[pe.Lexicon], nn.Module], **options: Any)
             rf"^ids must lie in \[0, {outside}\), got ids outside$",
         ),
     )
-    return Case(name, lambda: grow(toy_lexicon()), ids, grow=grow, wrong=wrong, **options)
+    call = {"call": lambda module, batch: module(batch["ids"])}
+    return Case(name, lambda: grow(toy_lexicon()), ids, grow=grow, wrong=wrong, **call, **options)
 
 
 def combiner(name: str, build: Callable[[], nn.Module], dims: Sequence[int] = DIMS, **options: Any) -> Case:
@@ -731,11 +732,7 @@ CASES: list[Case] = [
     *whole_tagger("SequenceTagger", tagger()),
     *whole_tagger("SequenceTagger.encoder", TRANSFORMER_SOFTMAX),
     *voters("VotingEnsemble", ensemble(tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS))))),
-    *voters(
-        "VotingEnsemble.stacked",
-        ensemble(TRANSFORMER_SOFTMAX, vote="soft", stacked=True),
-        **{COMPILE: "Dynamo takes no module that is made on the way"},
-    ),
+    *voters("VotingEnsemble.soft", ensemble(TRANSFORMER_SOFTMAX, vote="soft")),
     voters(
         "VotingEnsemble.entity",
         ensemble(tagger(), vote="entity"),

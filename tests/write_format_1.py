@@ -58,13 +58,17 @@ def numbers(tagger: pe.SequenceTagger, classifier: pe.PairClassifier) -> dict[st
     }
 
 
+def adam(tagger: torch.nn.Module) -> torch.optim.Adam:
+    return torch.optim.Adam([p for p in tagger.parameters() if p.requires_grad], lr=0.02)
+
+
 def main() -> None:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as vectors:
         tagger = build_tagger(Path(vectors))
         rows = [row for row in toy_corpus() if row.tags[0].startswith(("B", "O"))]
-        optimizer = torch.optim.Adam([p for p in tagger.parameters() if p.requires_grad], lr=0.02)
-        pe.fit(tagger, rows, rows, num_train_epochs=10, batch_size=4, optimizer=optimizer)
+        options = pe.FitOptions(num_train_epochs=10, batch_size=4, optimizer=adam)
+        pe.fit(tagger, rows, rows, options)
         tagger.save_pretrained(FOLDER / "tagger")
         classifier = build_classifier().eval()
         classifier.save_pretrained(FOLDER / "classifier")

@@ -1,7 +1,8 @@
 """polyembed: composable PyTorch modules for multilingual and code-switched text."""
 
-from polyembed import functional
+from polyembed import crf, functional
 from polyembed._version import __version__
+from polyembed.crf import CRF, Constraints
 from polyembed.embeddings import (
     AttentionCombiner,
     BakedEmbedding,
@@ -36,10 +37,9 @@ from polyembed.encoders import (
     TransformerSequenceEncoder,
     load_laser,
 )
+from polyembed.experiments.sweep import sweep_layers
 from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
-    CRF,
-    Constraints,
     CRFDecoder,
     CrossEntropyLoss,
     FocalLoss,
@@ -71,21 +71,21 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
+    FitOptions,
     MetaXLTrainer,
     adapt_masked_lm,
     fit,
     fit_ensemble,
-    for_trainer,
-    sweep_layers,
+    wrap_for_trainer,
     trainer_metrics,
 )
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
-    align,
-    bli,
+    align_spaces,
     extend_vocabulary,
     metaxl_step,
     transformed_output,
+    translation_accuracy,
 )
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -112,6 +112,7 @@ __all__ = [
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "FastTextVectors",
+    "FitOptions",
     "FocalLoss",
     "HierarchicalMetaEmbedding",
     "JoinedVectors",
@@ -151,16 +152,16 @@ __all__ = [
     "VotingEnsemble",
     "__version__",
     "adapt_masked_lm",
-    "align",
+    "align_spaces",
     "bake",
-    "bli",
     "class_weights",
+    "crf",
     "export_onnx",
     "export_program",
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
-    "for_trainer",
+    "wrap_for_trainer",
     "functional",
     "label_counts",
     "load_laser",
@@ -170,4 +171,5 @@ __all__ = [
     "train_transliterator",
     "trainer_metrics",
     "transformed_output",
+    "translation_accuracy",
 ]

@@ -308,20 +308,44 @@ class Detachable(NamedTuple):
 
 
 class VectorFiles(Configurable):
-    """A configurable that stands for files of pretrained vectors; a folder must hold all its `file_arguments`."""
+    """A source of vectors that reads files; a saved folder must hold all its `file_arguments`.
+
+    Saving, pickling, copying and printing go by the constructor call: no vector is held twice, and every worker
+    process opens the files itself.
+    """
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the constructor's arguments, files included."""
+        return Configurable.get_config(self)
 
     def files(self) -> Mapping[str, Path]:
         """Return constructor argument -> file on disk."""
-        raise TypeError(must("vectors to be saved", "define files", class_name(self)))
+        arguments = self.arguments()
+        return {name: arguments[name] for name in sorted(self.file_arguments)}
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments that are not files."""
+        return {name: value for name, value in self.arguments().items() if name not in self.file_arguments}
 
     def write_files(self, folder: Path) -> dict[str, str]:
         """Copy the vector files into `folder` under names that do not clash."""
         names = {}
-        for argument, path in self.files().items():
+        for argument in sorted(self.file_arguments):
+            path = self.files()[argument]
             number = sum(1 for _ in folder.glob("vectors-*"))
             names[argument] = f"vectors-{number}-{re.sub(r'^vectors-[0-9]+-', '', path.name)}"  # saved again: same name
             shutil.copyfile(path, folder / names[argument])
         return names
+
+    def __repr__(self) -> str:
+        return repr_call(self, **{k: str(v) if isinstance(v, Path) else v for k, v in self.arguments().items()})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _call, (type(self), self.arguments())
+
+
+def _call(cls: type[VectorFiles], arguments: dict[str, Any]) -> VectorFiles:
+    return cls(**arguments)
 
 
 def own_file(folder: Path, file: object, *, name: str) -> Path:

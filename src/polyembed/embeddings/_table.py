@@ -1,5 +1,7 @@
 """A table of rows by id that can be extended without a copy."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,13 +30,15 @@ class RowTable(nn.Module):
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=not freeze)
         self.extension = None if extension is None else nn.Parameter(extension, requires_grad=False)
 
+    def shapes(self) -> dict[str, list[int]]:
+        """Return the shapes of the tensors, for `empty`."""
+        return {name: list(tensor.shape) for name, tensor in self.named_parameters()}
+
     @classmethod
-    def empty(
-        cls, num_rows: int, dim: int, *, num_extended: int = 0, dtype: torch.dtype, **options: int | None
-    ) -> "RowTable":
-        """Build a table whose rows are still to be loaded, the last `num_extended` of them in the extension."""
-        extension = torch.empty(num_extended, dim, dtype=dtype) if num_extended else None
-        return cls(torch.empty(num_rows - num_extended, dim, dtype=dtype), extension=extension, **options)  # type: ignore[arg-type]
+    def empty(cls, shapes: dict[str, list[int]], *, dtype: torch.dtype, **options: Any) -> "RowTable":
+        """Build a table whose rows are still to be loaded."""
+        tensors = {name: torch.empty(*shape, dtype=dtype) for name, shape in shapes.items()}
+        return cls(tensors["weight"], extension=tensors.get("extension"), **options)
 
     @property
     def num_extended(self) -> int:

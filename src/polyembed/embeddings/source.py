@@ -148,9 +148,8 @@ class SourceEmbedding(WordEmbedder):
         """Return what rebuilds the empty table, and its source where that is wanted and can be saved."""
         return {
             "lexicon": self.lexicon,
-            "embedding_dim": self.embedding_dim,
+            "shapes": self.table.shapes(),
             "freeze": self.table.is_frozen,
-            "num_extended": self.table.num_extended,
             "padding_idx": self.table.padding_idx,
             "source": Detachable(self.source),
             "source_name": self.missing_source if self.source is None else _name(self.source),
@@ -159,10 +158,9 @@ class SourceEmbedding(WordEmbedder):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
-        lexicon, options = config["lexicon"], {key: config[key] for key in ("num_extended", "freeze", "padding_idx")}
-        embedder = cls._of(
-            lexicon, RowTable.empty(len(lexicon), config["embedding_dim"], dtype=torch.float32, **options)
-        )
+        options = {key: config[key] for key in ("freeze", "padding_idx")}
+        table = RowTable.empty(config["shapes"], dtype=torch.float32, **options)
+        embedder = cls._of(config["lexicon"], table)
         embedder.source = config["source"]
         embedder.missing_source = config["source_name"] if embedder.source is None else None
         return embedder

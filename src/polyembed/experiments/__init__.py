@@ -1,12 +1,10 @@
-"""Looking at results: whether differences are sure, which labels are taken for which, where languages lie; pictures."""
+"""Comparing systems: significance, layer ranking, efficiency, representations, confusion, pictures."""
 
+from polyembed.experiments.compare import Build, Corpus, SystemRun
 from polyembed.experiments.confusion import bio_confusion
 from polyembed.experiments.efficiency import (
     EfficiencyReport,
-    Memory,
-    Size,
-    Speed,
-    Subject,
+    MeasuredModel,
     efficiency_report,
 )
 from polyembed.experiments.layers import layer_weights, rank_layers
@@ -16,9 +14,10 @@ from polyembed.experiments.plots import (
     plot_efficiency,
     plot_layer_weights,
     plot_layers,
-    plot_representations,
+    plot_scores,
     plot_source_attention,
 )
+from polyembed.experiments.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.experiments.representations import (
     CloudDistances,
     Correlation,
@@ -37,23 +36,30 @@ from polyembed.experiments.significance import (
     sign_test,
     significance_table,
 )
+from polyembed.experiments.sweep import SweepResult, sweep_layers
 
 __all__ = [
     "BootstrapSignificance",
+    "Build",
     "CloudDistances",
+    "Corpus",
     "Correlation",
     "EfficiencyReport",
-    "Memory",
+    "MeasuredModel",
+    "ProtocolResult",
     "Significance",
-    "Size",
-    "Speed",
-    "Subject",
+    "SweepResult",
+    "SystemRun",
     "approximate_randomization",
     "bio_confusion",
     "cloud_distances",
+    "code_switched",
     "efficiency_report",
+    "gain",
     "gain_correlation",
+    "joint",
     "layer_weights",
+    "merge",
     "paired_bootstrap",
     "parallel_cosine",
     "plot_clouds",
@@ -61,7 +67,7 @@ __all__ = [
     "plot_efficiency",
     "plot_layer_weights",
     "plot_layers",
-    "plot_representations",
+    "plot_scores",
     "plot_source_attention",
     "project",
     "rank_layers",
@@ -69,4 +75,6 @@ __all__ = [
     "sentence_counts",
     "sign_test",
     "significance_table",
+    "sweep_layers",
+    "zero_shot",
 ]

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability, must, require
 from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed.crf import CRF, Constraints
 from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
 from polyembed.functional.masking import select_valid
-from polyembed.tagging.constraints import Constraints
-from polyembed.tagging.crf import CRF
 from polyembed.tagging.losses import check_criterion
 
 

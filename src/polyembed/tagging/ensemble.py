@@ -268,6 +268,10 @@ class VotingEnsemble(Tagger):
         valid = votes[0].ne(IGNORE_INDEX)
         return votes[0].masked_scatter(valid, votes.new_tensor(elected))
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return {"members": self._members, "vote": self.vote}
+
 
 def _check_bio(tags: Sequence[str]) -> None:
     """Require tags that can name whatever an entity vote gives."""

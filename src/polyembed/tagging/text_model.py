@@ -36,6 +36,12 @@ class TextModel(PretrainedModule):
         """The device of the parameters, where inputs must be."""
         return next(self.parameters()).device
 
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """The words of a type embedder; None for a contextual or mixed one."""
+        found: Lexicon | None = self.embedder.lexicon  # type: ignore[union-attr, assignment]
+        return found
+
     @abstractmethod
     def encode(self, texts: Sequence[Any]) -> tuple[Any, Tensor | None]:
         """Turn words into the inputs of `forward`, and the mask of words."""
@@ -55,11 +61,6 @@ class TextModel(PretrainedModule):
     @abstractmethod
     def check_items(self, items: Sequence[Any]) -> None:
         """Raise an error for labels that cannot be trained on."""
-
-    def signature(self) -> dict[str, Any]:
-        """Return plain values that a checkpoint must agree on, besides shapes."""
-        names = getattr(self, "tags", None) or getattr(self, "labels", None)
-        return {"names": list(names or ()), "lexicons": [lexicon.checksum for lexicon in _lexicons_of(self)]}
 
     def sentences_of(self, text: Any) -> Sequence[Sequence[str]]:
         """Return the lists of words that a text consists of."""
@@ -114,7 +115,8 @@ class TextModel(PretrainedModule):
         Raises:
             TypeError: As in `predict`.
         """
-        check_positive(batch_size=batch_size, cache_size=cache_size)
+        check_positive(batch_size=batch_size)
+        require(cache_size >= 0, "cache_size", "not be negative", cache_size)
         readable = isinstance(texts, Iterable) or hasattr(texts, "__getitem__")  # a Dataset of torch has items alone
         if isinstance(texts, str | Mapping) or not readable:
             raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from polyembed.training._checkpoint import check_tensors, read, write
-from polyembed.training.fit import Epoch
+from polyembed.training.state import Epoch
 
 
 class Run:

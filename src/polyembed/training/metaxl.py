@@ -19,7 +19,8 @@ from polyembed.training._joint_step import Part, joint_step, learning
 from polyembed.training._metaxl_run import Run, checksum, trained
 from polyembed.training._ranks import Ranks, open_ranks
 from polyembed.training._stream import Plan, Rows
-from polyembed.training.fit import CHECKPOINT_NAME, Epoch, FitResult
+from polyembed.training.runs import CHECKPOINT_NAME
+from polyembed.training.state import Epoch, FitResult
 from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.metaxl import check_autocast, check_modules, check_norms, check_weight, metaxl_step, model_loss
 from polyembed.transfer.rtn import listed
