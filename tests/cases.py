@@ -390,7 +390,7 @@ def tiny_bert() -> nn.Module:
 def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
     mask = batch["mask"]
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1)
-    return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+    return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
 
 def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Case:
@@ -485,7 +485,7 @@ def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
     symbols = torch.stack([torch.full_like(ids, 2), ids], -1).flatten(1)  # the mark of a word's edge before each
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1).long()
     twice = (part.repeat_interleave(2, 1) for part in (mask, index))
-    return module(pe.Pieces(symbols, *twice), ids.shape[1])
+    return module(pe.Pieces(symbols, *twice, ids.shape[1]))
 
 
 def character_encoder() -> pe.CharacterWordEncoder:
@@ -518,7 +518,7 @@ def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **option
         (
             lambda batch: {**batch, "token_ids": batch["token_ids"] + 23},
             ValueError,
-            r"^token_ids must lie in \[0, 23\), got others$",
+            r"^token_ids must be in \[0, 23\), got ids outside$",
         ),
     )
     build = lambda: laser_encoder(dictionary=toy_bpe_tokenizer().dictionary)  # noqa: E731
@@ -531,7 +531,7 @@ def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) ->
     def call(module: nn.Module, batch: Batch) -> Tensor:
         mask = batch["mask"]
         index = torch.where(mask, (mask.int().cumsum(1) - 1).div(2, rounding_mode="floor"), -1)
-        return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+        return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
     exceptions = {BOOL: "its mask is called piece_mask", **exceptions}
     return Case(name, build, words_of_pieces, call, padded=("ids",), wordwise=True, exceptions=exceptions)

@@ -403,7 +403,6 @@ def _reshaped(inputs: Any, reshape: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(inputs, Tensor):
         return reshape(inputs)
     if isinstance(inputs, Pieces):
-        return inputs._replace(
-            **{name: reshape(part) for name, part in inputs._asdict().items() if isinstance(part, Tensor)}
-        )
+        ids, mask, index = map(reshape, inputs[:3])
+        return Pieces(ids, mask, index, inputs.num_words)
     return tuple(_reshaped(part, reshape) for part in inputs)

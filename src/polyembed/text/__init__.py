@@ -2,13 +2,9 @@
 
 from polyembed.text.character_transliterator import CharacterTransliterator
 from polyembed.text.error_rate import character_error_rate, fold_devanagari
+from polyembed.text.fastbpe import FastBPETokenizer
 from polyembed.text.hinglish import HINGLISH_WORDS
-from polyembed.text.laser_tokenizers import (
-    FastBPETokenizer,
-    LaserTokenizer,
-    SentencePieceTokenizer,
-    open_sentencepiece,
-)
+from polyembed.text.laser_tokenizers import LaserTokenizer, SentencePieceTokenizer, open_sentencepiece
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
 from polyembed.text.pairs import PairedPieces, align_pairs
