@@ -110,8 +110,9 @@ def test_the_users_fonts_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "written", "scripts"),
     [
-        ("नहीं", "nahin", "DEVANAGARI"),
-        ("#नहीं!", "#nahin!", "DEVANAGARI"),
+        ("नहीं", "nahiin", "DEVANAGARI"),
+        ("#नहीं!", "#nahiin!", "DEVANAGARI"),
+        ("क्या१", "kyaa1", "DEVANAGARI"),
         ("中文ok", r"\u4e2d\u6587ok", "CJK"),
         ("ひ中", r"\u3072\u4e2d", "CJK, HIRAGANA"),
         ("\U0001fae0", r"\U0001fae0", "symbols"),

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from polyembed._checks import import_optional
-from polyembed.text.romanize import is_devanagari, social_romanizations
 
 GENERIC = {"sans": "sans-serif", "sans serif": "sans-serif"}
+DEVANAGARI = re.compile("[\u0900-\u0963\u0966-\u096f\u0971-\u097f]+")
 WITHOUT_SHAPES = ("lastresort", "adobeblank")  # fonts with a box, or nothing, for every character
 
 
@@ -109,6 +109,16 @@ def _rewrite(text: str, lacking: set[str]) -> str:
 
 
 def _ascii(run: str) -> str:
-    if is_devanagari(run):
-        return next(iter(social_romanizations(run, limit=1)))
-    return run.encode("unicode_escape").decode("ascii")
+    return _romanize(run) if DEVANAGARI.fullmatch(run) else run.encode("unicode_escape").decode("ascii")
+
+
+def _romanize(run: str) -> str:
+    """Write Devanagari by the names of its letters: DEVANAGARI LETTER KA, VOWEL SIGN II make ``kii``."""
+    signs = {"VIRAMA": "", "NUKTA": "", "ANUSVARA": "N", "CANDRABINDU": "N", "VISARGA": "H", "AVAGRAHA": "'"}
+    text = ""
+    for character in run:
+        _, *kind, sound = unicodedata.name(character).split()
+        if sound == "VIRAMA" or "VOWEL" in kind:
+            text = text.removesuffix("A")
+        text += str(unicodedata.digit(character)) if "DIGIT" in kind else signs.get(sound, sound)
+    return text.lower()
