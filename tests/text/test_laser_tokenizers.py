@@ -170,7 +170,7 @@ def test_a_hook_that_can_be_rebuilt_is_saved(tmp_path) -> None:
 
 
 def test_a_hook_with_weights_is_not_saved(tmp_path) -> None:
-    transliterator = CharacterTransliterator("ab", "cd", hidden_size=2, num_layers=1, kernel_size=1)
+    transliterator = CharacterTransliterator("ab", "cd", hidden_size=2, num_layers=1, num_heads=1)
     tokenizer = FastBPETokenizer(TOKENIZER.merges, TOKENIZER.dictionary, transform=transliterator)
     text = r"^transform must have no weights for the tokeniser to be saved, got CharacterTransliterator$"
     with pytest.raises(TypeError, match=text):
