@@ -1,7 +1,8 @@
 """polyembed: composable PyTorch modules for multilingual and code-switched text."""
 
-from polyembed import functional
+from polyembed import crf, functional
 from polyembed._version import __version__
+from polyembed.crf import CRF, Constraints
 from polyembed.embeddings import (
     AttentionCombiner,
     BakedEmbedding,
@@ -39,8 +40,6 @@ from polyembed.encoders import (
 from polyembed.experiments.sweep import sweep_layers
 from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
-    CRF,
-    Constraints,
     CRFDecoder,
     CrossEntropyLoss,
     FocalLoss,
@@ -72,22 +71,23 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
+    FitOptions,
     MetaXLOptions,
     MetaXLTrainer,
     adapt_masked_lm,
     fit,
     fit_ensemble,
-    for_trainer,
     trainer_metrics,
+    wrap_for_trainer,
 )
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
-    align,
-    bli,
+    align_spaces,
     extend_vocabulary,
     metaxl_gradients,
     metaxl_step,
     transformed_output,
+    translation_accuracy,
 )
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -114,6 +114,7 @@ __all__ = [
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "FastTextVectors",
+    "FitOptions",
     "FocalLoss",
     "HierarchicalMetaEmbedding",
     "JoinedVectors",
@@ -154,16 +155,15 @@ __all__ = [
     "VotingEnsemble",
     "__version__",
     "adapt_masked_lm",
-    "align",
+    "align_spaces",
     "bake",
-    "bli",
     "class_weights",
+    "crf",
     "export_onnx",
     "export_program",
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
-    "for_trainer",
     "functional",
     "label_counts",
     "load_laser",
@@ -174,4 +174,6 @@ __all__ = [
     "train_transliterator",
     "trainer_metrics",
     "transformed_output",
+    "translation_accuracy",
+    "wrap_for_trainer",
 ]

@@ -79,7 +79,7 @@ def test_trains_the_adapters_alone(fusion: str | None) -> None:
     tagger = pe.TokenClassifier(encoder(fusion=part), TAGS)
     rows = toy_corpus(2)
     before = copy.deepcopy(tagger.state_dict())
-    pe.fit(tagger, rows, rows, num_train_epochs=2, metric="accuracy", progress=False)
+    pe.fit(tagger, rows, rows, pe.FitOptions(num_train_epochs=2, metric="accuracy"), progress=False)
     moved = {name for name, value in tagger.state_dict().items() if not torch.equal(value, before[name])}
     expected = {name for name in before if "lora_" in name or "fusion" in name or "decoder" in name}
     assert moved <= expected

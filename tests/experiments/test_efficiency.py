@@ -11,12 +11,14 @@ from torch import nn
 from toys import TAGS, toy_lexicon
 
 import polyembed as pe
-from polyembed.experiments import Speed, Subject, efficiency_report
+from polyembed.experiments import MeasuredModel, efficiency_report
+from polyembed.experiments.efficiency import PredictionSpeed
 
 
 def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
     lexicon = toy_lexicon()
-    return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), TAGS, **options)
+    words = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon)
+    return pe.SequenceTagger(words, TAGS, **options)
 
 
 def contextual_tagger(tokenizer=None) -> pe.SequenceTagger:
@@ -30,7 +32,7 @@ def test_parameters_are_counted_once_and_by_kind() -> None:
     tied.weight = shared.weight
     frozen = nn.Linear(2, 2).requires_grad_(False)
     module = nn.ModuleList([shared, tied, frozen, nn.BatchNorm1d(2)])
-    subject = Subject(module, lambda rows, length: torch.ones(rows, 2), lambda x: frozen(x), lambda x: frozen(x))
+    subject = MeasuredModel(module, lambda rows, length: torch.ones(rows, 2), lambda x: frozen(x), lambda x: frozen(x))
     size = efficiency_report({"m": subject}, lengths=[1], runs=1).sizes["m"]
     assert size[:2] == (33 + 4, 6)
     assert size.memory_mb == pytest.approx((4 * (33 + 4 + 6 + 4) + 8) / 2**20)  # the norm counts its batches in int64
@@ -54,7 +56,7 @@ def test_activation_memory_is_what_autograd_keeps() -> None:
         hidden = linear(x).relu()
         return hidden.sin().sum() if not linear.training else torch.dropout(hidden, 0.5, True).sin().sum()
 
-    subject = Subject(linear, lambda rows, length: torch.randn(rows, length, 16), forward, forward, loss=forward)
+    subject = MeasuredModel(linear, lambda rows, length: torch.randn(rows, length, 16), forward, forward, loss=forward)
     report = efficiency_report({"m": subject}, lengths=[1, 64], batch_size=2, runs=1)
     for length in (1, 64):
         numbers = 2 * length * 1024
@@ -83,7 +85,7 @@ def test_activations_are_let_go() -> None:
 
     gc.disable()
     try:
-        subject = Subject(linear, lambda rows, length: torch.randn(rows, 2), forward, forward, loss=forward)
+        subject = MeasuredModel(linear, lambda rows, length: torch.randn(rows, 2), forward, forward, loss=forward)
         efficiency_report({"m": subject}, lengths=[4], runs=1)
         assert kept
         assert not any(reference() is not None for reference in kept)
@@ -96,14 +98,14 @@ def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
     modules = {name: nn.Sequential(nn.Linear(2, 2), nn.Dropout()) for name in ("a", "b")}
     modules["b"][1].eval()
 
-    def subject(name: str) -> Subject:
+    def subject(name: str) -> MeasuredModel:
         def predict(x):
             calls.append((name, modules[name].training, torch.is_grad_enabled()))
 
-        return Subject(modules[name], lambda rows, length: torch.randn(rows, 2), predict, modules[name])
+        return MeasuredModel(modules[name], lambda rows, length: torch.randn(rows, 2), predict, modules[name])
 
     report = efficiency_report({name: subject(name) for name in modules}, lengths=[7], batch_size=3, runs=5)
-    assert [name for name, *_ in calls] == ["a"] * 3 + ["b"] * 3 + ["a", "b"] * 5  # warm-up, then in turns
+    assert [name for name, *_ in calls] == ["a", "b"] * (3 + 5)  # in turns, the warm-up too
     assert {flags for _, *flags in calls for flags in [tuple(flags)]} == {(False, False)}
     speed = report.speeds["a"][7]
     assert speed.runs == 5
@@ -114,11 +116,11 @@ def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
 
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
-    monkeypatch.setattr("polyembed.experiments.efficiency.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("polyembed.experiments._measure.time.perf_counter", lambda: float(next(clock)))
     linear = nn.Linear(2, 2)
-    subject = Subject(linear, lambda rows, length: torch.randn(rows, 2), linear, linear)
+    subject = MeasuredModel(linear, lambda rows, length: torch.randn(rows, 2), linear, linear)
     report = efficiency_report({"m": subject}, lengths=[4], batch_size=6, runs=100, max_seconds=7.0)
-    assert report.speeds["m"][4] == Speed(6.0, 6.0, 6.0, 24.0, 8, None)  # each run takes one second
+    assert report.speeds["m"][4] == PredictionSpeed(6.0, 6.0, 6.0, 24.0, 8, None)  # each run takes one second
 
 
 def test_lengths_beyond_the_encoder_are_missing() -> None:
@@ -158,8 +160,8 @@ def test_where_memory_ends_the_rest_goes_on(error) -> None:
     def inputs(rows: int, length: int):
         return torch.ones(length, 2)
 
-    small = Subject(linear, inputs, predict=limited(32), forward=limited(64), loss=limited(8))
-    models = {"small": small, "large": Subject(linear, inputs, linear, linear, linear)}
+    small = MeasuredModel(linear, inputs, predict=limited(32), forward=limited(64), loss=limited(8))
+    models = {"small": small, "large": MeasuredModel(linear, inputs, linear, linear, linear)}
     report = efficiency_report(models, lengths=[4, 8, 32, 64], runs=2)
     ends = "out of memory"
     assert report.out_of_memory["small"] == {
@@ -191,8 +193,8 @@ def test_memory_may_end_before_the_model_or_late() -> None:
         return linear(x)
 
     models = {
-        "inputs": Subject(linear, inputs, linear, linear),
-        "late": Subject(linear, lambda rows, length: torch.ones(length, 2), late, linear, linear),
+        "inputs": MeasuredModel(linear, inputs, linear, linear),
+        "late": MeasuredModel(linear, lambda rows, length: torch.ones(length, 2), late, linear, linear),
     }
     report = efficiency_report(models, lengths=iter([4, 8, 16]), runs=5)
     assert report.out_of_memory == {"inputs": {(8, "predict"), (8, "forward")}, "late": {(4, "predict")}}
@@ -218,7 +220,7 @@ def test_every_library_says_it_in_its_words(message: str) -> None:
     def fail(x):
         raise RuntimeError(message)
 
-    subject = Subject(nn.Linear(2, 2), lambda *sizes: torch.ones(1, 2), fail, fail)
+    subject = MeasuredModel(nn.Linear(2, 2), lambda *sizes: torch.ones(1, 2), fail, fail)
     report = efficiency_report({"m": subject}, lengths=[1], runs=1)
     assert report.out_of_memory == {"m": {(1, "predict"), (1, "forward")}}
 
@@ -226,7 +228,7 @@ def test_every_library_says_it_in_its_words(message: str) -> None:
 def test_a_module_without_parameters() -> None:
     module = nn.Module()
     for _ in range(2):
-        subject = Subject(module, lambda rows, length: torch.ones(length, 2), torch.sin, torch.sin)
+        subject = MeasuredModel(module, lambda rows, length: torch.ones(length, 2), torch.sin, torch.sin)
         report = efficiency_report({"m": subject, "tagger": static_tagger()}, lengths=[3], runs=1)
         assert report.sizes["m"][:2] == (0, 0)
         assert report.speeds["m"][3].sentences > 0
@@ -234,15 +236,20 @@ def test_a_module_without_parameters() -> None:
     assert efficiency_report({"m": subject}, lengths=[3], runs=1).device == "cpu"
 
 
-def test_words_are_those_that_the_embedder_knows() -> None:
-    """A lexicon that somebody else has extended, or that holds no word, is read as far as the table goes."""
-    extended, none = static_tagger(), pe.Lexicon([])
-    extended.lexicon.extend(f"new{i}" for i in range(500))
-    empty = pe.SequenceTagger(nn.Embedding(2, 3), TAGS, lexicon=none)
-    report = efficiency_report({"extended": extended, "empty": empty}, lengths=[50], runs=1)
-    for name in ("extended", "empty"):
-        assert report.speeds[name][50].sentences > 0
-        assert report.speeds[name][50].preprocessing_ms > 0
+def test_a_lexicon_without_words() -> None:
+    words = pe.SourceEmbedding.from_embedding(nn.Embedding(2, 3), pe.Lexicon([]))
+    report = efficiency_report({"empty": pe.SequenceTagger(words, TAGS)}, lengths=[50], runs=1)
+    assert report.speeds["empty"][50].sentences > 0
+    assert report.speeds["empty"][50].preprocessing_ms > 0
+
+
+def test_a_mixed_meta_embedding_reads_ids_and_pieces() -> None:
+    members = [static_tagger().embedder, contextual_tagger().embedder]
+    tagger = pe.SequenceTagger(pe.MetaEmbedding.concat(members), TAGS)
+    report = efficiency_report({"mixed": tagger}, lengths=[4, 32], runs=1)
+    assert list(report.speeds["mixed"]) == [4]  # the contextual member reads 16 pieces
+    assert report.memories["mixed"][4].training > 0
+    assert report.speeds["mixed"][4].preprocessing_ms is None
 
 
 def test_piece_ids_are_of_the_vocabulary() -> None:
@@ -258,7 +265,7 @@ def test_other_errors_are_not_taken_for_it() -> None:
 
     linear = nn.Linear(2, 2)
     with pytest.raises(RuntimeError, match="shapes do not fit"):
-        efficiency_report({"m": Subject(linear, lambda *sizes: torch.ones(1, 2), fail, linear)}, lengths=[1])
+        efficiency_report({"m": MeasuredModel(linear, lambda *sizes: torch.ones(1, 2), fail, linear)}, lengths=[1])
 
 
 def test_models_move_to_the_device() -> None:

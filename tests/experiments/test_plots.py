@@ -18,8 +18,6 @@ from toys import own_words
 import polyembed as pe
 from polyembed.experiments import (
     EfficiencyReport,
-    Size,
-    Speed,
     bio_confusion,
     layer_weights,
     plot_clouds,
@@ -27,17 +25,18 @@ from polyembed.experiments import (
     plot_efficiency,
     plot_layer_weights,
     plot_layers,
-    plot_representations,
+    plot_scores,
     plot_source_attention,
     project,
 )
+from polyembed.experiments.efficiency import ModelSize, PredictionSpeed
 from polyembed.tables import Table
 
 matplotlib.use("Agg")
 
-SIZES = {"HME": Size(10**6, 10, 4.0, None), "BERT": Size(10**8, 0, 400.0, None)}
+SIZES = {"HME": ModelSize(10**6, 10, 4.0, None), "BERT": ModelSize(10**8, 0, 400.0, None)}
 SPEEDS = {
-    name: {16: Speed(x, x, x, 16 * x, 9, None), 32: Speed(x / 2, x, x, x, 9, None)}
+    name: {16: PredictionSpeed(x, x, x, 16 * x, 9, None), 32: PredictionSpeed(x / 2, x, x, x, 9, None)}
     for name, x in (("HME", 90.0), ("BERT", 9.0))
 }
 REPORT = EfficiencyReport(SIZES, SPEEDS, {name: {} for name in SIZES}, {}, (16, 32), 1, "cpu", 1)
@@ -48,10 +47,10 @@ PLOTS: dict[str, Callable[..., object]] = {
     "plot_source_attention": lambda **on: plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], **on),
     "plot_layer_weights": lambda **on: plot_layer_weights({"mix": {0: 0.4, 1: 0.6}}, **on),
     "plot_layers": lambda **on: plot_layers({"de": {1: 0.4, 2: 0.6}}, **on),
-    "plot_representations": lambda **on: plot_representations(CLOUDS, **on),
     "plot_clouds": lambda **on: plot_clouds({"before": CLOUDS}, **on),
     "plot_confusion": lambda **on: plot_confusion(CONFUSION, **on),
     "plot_efficiency": lambda **on: plot_efficiency(REPORT, **on),
+    "plot_scores": lambda **on: plot_scores({"HME": 10**6}, {"HME": 0.7}, **on),
 }
 
 
@@ -110,9 +109,9 @@ def test_without_matplotlib_it_says_what_to_install(name: str, monkeypatch: pyte
 def test_without_a_display_it_can_still_be_saved() -> None:
     """A backend that is not there, or that needs a display, does not stop a picture."""
     program = (
-        "import io, torch; from polyembed.experiments import plot_representations; import matplotlib; "
+        "import io, torch; from polyembed.experiments import plot_clouds; import matplotlib; "
         "matplotlib.rcParams['backend'] = '{}'; "
-        "ax = plot_representations(dict(en=torch.randn(5, 7))); file = io.BytesIO(); ax.figure.savefig(file); "
+        "(ax,) = plot_clouds(dict(XLM=dict(en=torch.randn(5, 7)))); file = io.BytesIO(); ax.figure.savefig(file); "
         "print(len(file.getvalue()) > 1000)"
     )
     settings = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")}
@@ -121,51 +120,12 @@ def test_without_a_display_it_can_still_be_saved() -> None:
     assert found.stdout.strip() == "True", found.stderr
 
 
-@own_words
-def test_words_without_glyphs_are_noted_and_no_box_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_without_glyphs_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    name = "नहीं"
-    sizes, speeds = {name: SIZES["HME"]}, {name: SPEEDS["HME"]}
-    report = EfficiencyReport(sizes, speeds, {name: {}}, {}, (16, 32), 1, "cpu", 1)
-    plots = [
-        lambda: plot_source_attention(torch.ones(1, 1), [name], sources=["hi"], title=name),
-        lambda: plot_source_attention(torch.ones(1, 1), ["a"], sources=[name]),
-        lambda: plot_layer_weights({name: {0: 1.0}}, ylabel=name),
-        lambda: plot_layers({name: {1: 0.5, name: 0.4}}, ylabel=name),
-        lambda: plot_representations({name: CLOUDS["en"]}, title=name),
-        lambda: plot_clouds({name: {name: CLOUDS["en"]}})[0],
-        lambda: plot_confusion(Table(("gold", name), [(name, 3)]), title=name),
-        lambda: plot_efficiency(report),
-        lambda: plot_efficiency(report, "score", scores={name: 0.5}),
-    ]
-    for plot in plots:
-        with pytest.warns(UserWarning, match="^no installed font has glyphs of DEVANAGARI: ") as notes:
-            ax = plot()
-        assert [note.filename for note in notes] == [__file__]
-        ax.figure.canvas.draw()  # matplotlib warns of each box, and warnings are errors here
-        shown = " ".join(text.get_text() for text in ax.figure.findobj(matplotlib.text.Text))
-        assert "nahin" in shown
-        assert name not in shown
-
-
-def test_names_that_are_written_alike_stay_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    names = ["नहीं", "nahin"]
-    sizes, speeds = dict.fromkeys(names, SIZES["HME"]), dict.fromkeys(names, SPEEDS["HME"])
-    report = EfficiencyReport(sizes, speeds, {name: {} for name in names}, {}, (16, 32), 1, "cpu", 1)
-    plots = [
-        lambda: plot_layer_weights({name: {0: 1.0} for name in names}),
-        lambda: plot_layers({name: {1: 0.5} for name in names}),
-        lambda: plot_representations(dict(zip(names, CLOUDS.values(), strict=True))),
-        lambda: plot_efficiency(report),
-    ]
-    for plot in plots:
-        with pytest.warns(UserWarning, match="no installed font has glyphs of DEVANAGARI"):
-            legend = plot().get_legend()
-        assert texts(legend.get_texts()) == ["nahin", "nahin"]
-        assert len(legend.legend_handles) == 2
+    ax = plot_layers({"नहीं": {1: 0.5}})
+    with pytest.raises(UserWarning, match=r"^Glyph \d+ .*DEVANAGARI.* missing from font"):
+        ax.figure.canvas.draw()
 
 
 @pytest.mark.parametrize("name", ["$a$ $", "_", "مرحبا", "مرحبا $x_"])
@@ -175,7 +135,8 @@ def test_names_are_written_as_they_are(name: str) -> None:
         plot_source_attention(torch.ones(1, 1), [name], sources=[name], title=name),
         plot_layer_weights({name: {0: 1.0}}),
         plot_layers({name: {1: 0.5, name: 0.4}}),
-        plot_representations({name: CLOUDS["en"]}, title=name),
+        plot_clouds({name: {name: CLOUDS["en"]}})[0],
+        plot_scores({name: 10**6}, {name: 0.7}),
         plot_confusion(Table(("gold", name), [(name, 3)]), title=name),
     ):
         ax.figure.canvas.draw()
@@ -190,7 +151,8 @@ def test_names_are_written_as_they_are(name: str) -> None:
 
 
 def test_attention_of_a_meta_embedding() -> None:
-    tables = [nn.Embedding(11, dim) for dim in (3, 5)]
+    lexicon = pe.Lexicon(f"w{i}" for i in range(9))
+    tables = [pe.SourceEmbedding.from_embedding(nn.Embedding(11, dim), lexicon) for dim in (3, 5)]
     mme = pe.MetaEmbedding.self_attention(tables, embedding_dim=7).requires_grad_(False)
     ids = torch.tensor([2, 5, 3])
     words = ["me", "gusta", "song"]
@@ -334,11 +296,9 @@ def test_bad_layers() -> None:
 
 
 def test_points_are_the_projected_clouds() -> None:
-    ax = plot_representations(CLOUDS, title="XLM-R")
+    (ax,) = plot_clouds({"XLM-R": CLOUDS})
     for points, cloud in zip(ax.collections, project(list(CLOUDS.values())), strict=True):
         np.testing.assert_allclose(points.get_offsets(), cloud, atol=1e-12)
-    assert texts(ax.get_legend().get_texts()) == ["en", "qu"]
-    assert ax.get_title() == "XLM-R"
     first, second = (points.get_facecolor()[0] for points in ax.collections)
     assert (first != second).any()
 
@@ -353,13 +313,13 @@ def test_umap_is_asked_with_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     stub = ModuleType("umap")
     stub.UMAP = make
     monkeypatch.setitem(sys.modules, "umap", stub)
-    ax = plot_representations(CLOUDS, "umap", seed=3)
+    (ax,) = plot_clouds({"XLM-R": CLOUDS}, "umap", seed=3)
     np.testing.assert_allclose(ax.collections[1].get_offsets(), CLOUDS["qu"][:, :2])
     plot_clouds({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
     assert seeds == [3, 5, 5]
     monkeypatch.setitem(sys.modules, "umap", None)
     with pytest.raises(ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"):
-        plot_representations(CLOUDS, "umap")
+        plot_clouds({"XLM-R": CLOUDS}, "umap")
 
 
 def test_several_pictures_side_by_side() -> None:
@@ -378,11 +338,11 @@ def test_bad_clouds() -> None:
     with pytest.raises(ValueError, match=r"^pictures must hold at least one, got none$"):
         plot_clouds({})
     with pytest.raises(ValueError, match=r"^clouds must hold at least one, got none$"):
-        plot_representations({})
+        plot_clouds({"XLM-R": {}})
     with pytest.raises(ValueError, match=r"^clouds must hold points in rows, .* got shapes \[\(5, 7\), \(3, 6\)\]$"):
-        plot_representations({"en": CLOUDS["en"], "qu": CLOUDS["qu"][:, :6]})
+        plot_clouds({"XLM-R": {"en": CLOUDS["en"], "qu": CLOUDS["qu"][:, :6]}})
     with pytest.raises(ValueError, match=r"^method must be one of 'pca', 'umap', got 'tsne'$"):
-        plot_representations(CLOUDS, "tsne")
+        plot_clouds({"XLM-R": CLOUDS}, "tsne")
     assert not plt.get_fignums()
 
 
@@ -433,15 +393,12 @@ def test_lines_of_efficiency() -> None:
         ("BERT", [9.0, 4.5]),
     ]
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
-    ax = plot_efficiency(REPORT, "score", scores={"HME": 0.7})
-    assert texts(ax.texts) == ["HME"]
-    assert ax.collections[0].get_offsets().tolist() == [[10**6 + 10, 0.7]]
     assert plot_efficiency(REPORT, "memory").get_ylabel() == "activation memory, MB"
 
 
 def test_many_models_are_told_apart() -> None:
-    sizes = {f"m{i}": Size(i + 1, 0, 1.0, None) for i in range(15)}
-    speeds = {name: {16: Speed(9.0, 9.0, 9.0, 9.0, 1, None)} for name in sizes}
+    sizes = {f"m{i}": ModelSize(i + 1, 0, 1.0, None) for i in range(15)}
+    speeds = {name: {16: PredictionSpeed(9.0, 9.0, 9.0, 9.0, 1, None)} for name in sizes}
     report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, {}, (16, 32), 1, "cpu", 1)
     ax = plot_efficiency(report)
     assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}) == 15
@@ -456,11 +413,18 @@ def test_nothing_measured_is_an_empty_picture() -> None:
     assert texts(ax.get_legend().get_texts()) == ["HME", "BERT"]
 
 
+def test_points_of_scores() -> None:
+    parameters = {name: size.parameters for name, size in SIZES.items()}
+    ax = plot_scores(parameters, {"HME": 0.7})
+    assert texts(ax.texts) == ["HME"]
+    assert ax.collections[0].get_offsets().tolist() == [[10**6 + 10, 0.7]]
+
+
 def test_bad_efficiency() -> None:
-    with pytest.raises(ValueError, match=r"^picture must be one of 'speed', 'memory', 'score', got 'pie'$"):
+    with pytest.raises(ValueError, match=r"^picture must be one of 'speed', 'memory', got 'pie'$"):
         plot_efficiency(REPORT, "pie")
-    with pytest.raises(ValueError, match=r"^scores must be given for the picture 'score', got None$"):
-        plot_efficiency(REPORT, "score")
-    with pytest.raises(ValueError, match=r"^scores must be of the models HME, BERT, got \['MME'\]$"):
-        plot_efficiency(REPORT, "score", scores={"MME": 0.5})
+    with pytest.raises(ValueError, match=r"^scores must hold at least one score, got none$"):
+        plot_scores({"HME": 1}, {})
+    with pytest.raises(ValueError, match=r"^scores must be of the models HME, got \['MME'\]$"):
+        plot_scores({"HME": 1}, {"MME": 0.5})
     assert not plt.get_fignums()

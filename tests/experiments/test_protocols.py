@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LinearLR
-from toys import TAGS, own_words, toy_corpus
+from toys import TAGS, own_words, toy_corpus, toy_table
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
@@ -45,7 +45,7 @@ def system(dim: int = 5, tags: Sequence[str] = TAGS):
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-        return pe.SequenceTagger(nn.Embedding(len(lexicon), dim), tags)
+        return pe.SequenceTagger(pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon), tags)
 
     return build
 
@@ -533,7 +533,7 @@ def test_no_parameter_is_trained_twice(recorder: Recorder) -> None:
         ValueError, match=r"^systems\['a'\] must build new parameters at each call, got .* earlier call$"
     ):
         zero_shot({"a": lambda train, seed: tagger}, ES, [EN], seeds=(0,))
-    shared = nn.Embedding(9, 3)
+    shared = toy_table(3)
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
         return pe.SequenceTagger(shared, TAGS)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from polyembed.experiments import (
+    ProtocolResult,
     Significance,
+    SystemRun,
     approximate_randomization,
     paired_bootstrap,
     sentence_counts,
@@ -19,7 +21,7 @@ from polyembed.experiments import (
 )
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
-from polyembed.training import Epoch, FitResult, ProtocolResult, Run
+from polyembed.training import Epoch, FitResult
 
 LABELS = ["O", "B-A", "I-A", "B-B", "I-B"]
 TESTS = [sign_test, approximate_randomization, paired_bootstrap]
@@ -102,12 +104,20 @@ def test_randomization_against_all_swaps(metric: str, seed: int) -> None:
         two = [a if swap else b for a, b, swap in zip(first, second, swaps, strict=True)]
         swapped = score(metric, gold, one) - score(metric, gold, two)
         as_large += abs(swapped) >= abs(difference) - 1e-12
-    found = approximate_randomization(gold, first, second, metric=metric, num_resamples=40_000)
-    assert found.difference == pytest.approx(difference, abs=1e-15)
-    assert found.n == 8
-    exact = as_large / 2**8
+    found = approximate_randomization(gold, first, second, metric=metric)  # 10,000 swaps are more than 2^8: all of them
+    assert found == Significance(pytest.approx(difference, abs=1e-15), exact := as_large / 2**8, 8)
     assert 0.01 < exact < 1
-    assert found.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 40_000) + 1 / 40_000)
+
+
+def test_drawn_swaps_approach_all_swaps() -> None:
+    gold = labels(16, seed=1)
+    first, second = corrupt(gold, 0.6, 1), corrupt(gold, 0.8, 2)
+    assert 2**14 >= 2 ** (sentence_counts(gold, first) != sentence_counts(gold, second)).any(1).sum() > 4_000
+    exact = approximate_randomization(gold, first, second, num_resamples=2**14).p_value
+    drawn = approximate_randomization(gold, first, second, num_resamples=4_000).p_value
+    assert 0.01 < exact < 0.9
+    assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000)
+    assert drawn * 4_001 == pytest.approx(round(drawn * 4_001))  # the observed labels count as one of the draws
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
@@ -157,7 +167,12 @@ def test_a_system_does_not_differ_from_itself(test) -> None:
 def test_sentences_without_entities_have_no_say() -> None:
     found = approximate_randomization([["O"], ["O"]], [["O"], ["O"]], [["O"], ["O"]])
     assert found == Significance(0.0, 1.0, 2)
-    assert paired_bootstrap([["O"]], [["B-A"]], [["O"]]) == (0.0, 1.0, 1, 0.0, 0.0)
+    assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == (0.0, 1.0, 2, 0.0, 0.0)
+
+
+def test_a_bootstrap_needs_two_sentences() -> None:
+    with pytest.raises(ValueError, match=r"^gold must hold at least two sentences for a bootstrap, got 1$"):
+        paired_bootstrap([["O"]], [["B-A"]], [["O"]])
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -182,7 +197,7 @@ def test_calibrated_where_there_is_no_difference(test, metric: str) -> None:
         values.append(found.p_value)
     p = np.array(values)
     for alpha in (0.05, 0.2, 0.5):
-        spread = 3.5 * math.sqrt(alpha * (1 - alpha) / 200)
+        spread = 4 * math.sqrt(alpha * (1 - alpha) / 200)
         below = (p <= alpha).mean()
         assert below <= alpha + spread
         if test is not sign_test:  # whose few values let it err on the safe side
@@ -203,7 +218,9 @@ def protocol(gold: dict, systems: dict[str, dict[int, dict[str, list]]], metric:
     """Make a result of predictions: system -> seed -> language."""
     training = FitResult(Epoch(1, 0.5, 0.5, 0.1), ())
     runs = [
-        Run(name, seed, ("es",), training, {k: score(metric, gold[k], v) for k, v in predicted.items()}, predicted)
+        SystemRun(
+            name, seed, ("es",), training, {k: score(metric, gold[k], v) for k, v in predicted.items()}, predicted
+        )
         for name, seeds in systems.items()
         for seed, predicted in seeds.items()
     ]
@@ -307,7 +324,7 @@ def test_wrong_options() -> None:
         with pytest.raises(ValueError, match=r"^labels must be O, B-<type> or I-<type>, got 'NOUN'$"):
             test([["NOUN"]], [["NOUN"]], [["NOUN"]])
     for confidence in (0.0, 1.0, math.nan):
-        with pytest.raises(ValueError, match=rf"^confidence must lie in \(0, 1\), got {confidence}$"):
+        with pytest.raises(ValueError, match=rf"^confidence must be in \(0, 1\), got {confidence}$"):
             paired_bootstrap(one, one, one, confidence=confidence)
     for call, name, choices in (
         (lambda: sign_test(one, one, one, unit="word"), "unit", "'sentence', 'token'"),

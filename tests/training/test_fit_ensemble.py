@@ -37,7 +37,11 @@ FILES = {"checkpoint.pt", "lock"}
 def build(seed: int, *, dropout: float = 0.1, source_seed: int = 0, tags: list[str] = TAGS) -> pe.SequenceTagger:
     """A tagger with a frozen table that draws random numbers, and to which the training word "song" is unknown."""
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
-    parts = [nn.Embedding(len(lexicon), 5), characters(lexicon), vector_source(lexicon, 3, source_seed)]
+    parts = [
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon),
+        characters(lexicon),
+        vector_source(lexicon, 3, source_seed),
+    ]
     return pe.SequenceTagger(
         pe.UniqueWords(pe.MetaEmbedding.concat(parts)),
         tags,
@@ -465,7 +469,8 @@ def test_members_share_only_what_is_frozen(tmp_path) -> None:
     table = torch.randn(len(lexicon), 3)
 
     def share(seed: int, *, freeze: bool) -> pe.SequenceTagger:
-        return pe.SequenceTagger(nn.Embedding.from_pretrained(table, freeze=freeze), TAGS)
+        embedding = nn.Embedding.from_pretrained(table, freeze=freeze)
+        return pe.SequenceTagger(pe.SourceEmbedding.from_embedding(embedding, lexicon), TAGS)
 
     rule = r"^build\(3\) must share nothing that trains with another member, got embedder.table.weight of build\(1\)$"
     with pytest.raises(ValueError, match=rule):

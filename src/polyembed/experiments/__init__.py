@@ -1,13 +1,10 @@
-"""Looking at results: whether differences are sure, which labels are taken for which, where languages lie; pictures."""
+"""Comparing systems: significance, layer ranking, efficiency, representations, confusion, pictures."""
 
 from polyembed.experiments.compare import Build, Corpus, SystemRun
 from polyembed.experiments.confusion import bio_confusion
 from polyembed.experiments.efficiency import (
     EfficiencyReport,
-    Memory,
-    Size,
-    Speed,
-    Subject,
+    MeasuredModel,
     efficiency_report,
 )
 from polyembed.experiments.layers import layer_weights, rank_layers
@@ -17,7 +14,7 @@ from polyembed.experiments.plots import (
     plot_efficiency,
     plot_layer_weights,
     plot_layers,
-    plot_representations,
+    plot_scores,
     plot_source_attention,
 )
 from polyembed.experiments.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
@@ -48,12 +45,9 @@ __all__ = [
     "Corpus",
     "Correlation",
     "EfficiencyReport",
-    "Memory",
+    "MeasuredModel",
     "ProtocolResult",
     "Significance",
-    "Size",
-    "Speed",
-    "Subject",
     "SweepResult",
     "SystemRun",
     "approximate_randomization",
@@ -73,7 +67,7 @@ __all__ = [
     "plot_efficiency",
     "plot_layer_weights",
     "plot_layers",
-    "plot_representations",
+    "plot_scores",
     "plot_source_attention",
     "project",
     "rank_layers",

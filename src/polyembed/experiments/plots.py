@@ -1,10 +1,10 @@
-"""Pictures: what sources and layers count, where representations lie, which labels are mistaken, what models cost.
+"""Pictures of attention, layer weights, representations, confusion and efficiency.
 
 Each function draws on `ax`, or on new axes, and returns them. Words of any script are drawn in an installed font that
-has their glyphs; where there is none, they are written in Latin letters or as code points, and a warning says so.
+has their glyphs; matplotlib warns of a character that no font has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import Any, Literal
 
@@ -13,16 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_choice, class_name, import_optional, must, require
-from polyembed.experiments._fonts import legible
-from polyembed.experiments.efficiency import EfficiencyReport, Memory, Speed
+from polyembed.experiments._fonts import font_families
+from polyembed.experiments.efficiency import EfficiencyReport
 from polyembed.experiments.representations import project
 from polyembed.tables import Table, mean_and_deviation
 
-PICTURES = ("speed", "memory", "score")
-
-
 MOST_NAMES_INSIDE = 8
-"""Of a picture's legend; where there are more, it stands beside the axes."""
+"""The number of names in a legend above which it is drawn beside the axes."""
 
 
 def plot_source_attention(
@@ -33,23 +30,23 @@ def plot_source_attention(
     ax: Any = None,
     title: str | None = None,
 ) -> Any:
-    """Draw how much each source counts for each word of a meta-embedding (Winata 2021, equation 3).
+    """Draw the attention to each source for each word of a meta-embedding (Winata 2021, equation 3).
 
     A square shows ``mean_d alpha[source, word, d]``. White is an even share, ``1 / sources``; red is more, blue less.
 
     Args:
-        weights: What `MetaEmbedding.attention_weights` gives for a row of ids: ``weights[:, 0]`` of a batch of one.
-        words: The words of that row.
+        weights: The result of `MetaEmbedding.attention_weights` for one sentence: ``weights[:, 0]`` of a batch.
+        words: The words of the sentence.
         sources: Names of the sources, in the order of the embedders.
         ax: The matplotlib axes to draw on; new ones if None.
         title: For example the system's name.
 
     Returns:
-        The axes; the colour bar stands beside them.
+        The axes; the colour bar is beside them.
 
     Raises:
-        ValueError: Weights of other shape than words and sources, or that do not sum to 1 over the sources.
-        TypeError: Words or sources that are no strings, or one string.
+        ValueError: Weights of another shape than words and sources, or that do not sum to 1 over the sources.
+        TypeError: Words or sources that are not strings, or one string.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -58,10 +55,13 @@ def plot_source_attention(
         >>> ax = plot_source_attention(weights, ["gusta", "song"], sources=["es", "en"])
         >>> [label.get_text() for label in ax.get_xticklabels()]
         ['gusta', 'song']
-
-    Deviations: the paper has no such picture. Its weights are one a dimension; here a word has their mean.
     """
-    _check_names(words=words, sources=sources)
+    for name, values in (("words", words), ("sources", sources)):
+        if isinstance(values, str):
+            raise TypeError(must(name, "be a list of strings", f"the string {values!r}"))
+        for i, value in enumerate(values):
+            if not isinstance(value, str):
+                raise TypeError(must(f"{name}[{i}]", "be a string", class_name(value)))
     shares = weights.detach().to("cpu", torch.float64)
     fits = shares.dim() in (2, 3) and shares.shape[:2] == (len(sources), len(words)) and shares.numel() > 0
     axes = f"(source, word) or (source, word, weight) for {len(sources)} sources and {len(words)} words"
@@ -70,36 +70,32 @@ def plot_source_attention(
     sums = shares.sum(0)
     off = float((sums - 1).abs().max())
     require(off < 0.02, "weights", "sum to 1 over the sources", [round(value, 3) for value in sums.tolist()[:5]])
-    if ax is None:
-        ax = _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
-    written, style = legible([*words, *sources, title or ""])
+    ax = ax or _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
     even = 1 / len(sources)
     reach = max(0.01, float((shares - even).abs().max()))
     image = ax.imshow(shares.numpy(), cmap="RdBu_r", aspect="auto", vmin=even - reach, vmax=even + reach)
-    ax.set_xticks(range(len(words)), [written[word] for word in words], rotation=40, ha="right", **style)
-    ax.set_yticks(range(len(sources)), [written[source] for source in sources], **style)
+    ax.set_xticks(range(len(words)), words, rotation=40, ha="right")
+    ax.set_yticks(range(len(sources)), sources)
     ax.figure.colorbar(image, ax=ax, label="attention")
-    if title is not None:
-        ax.set_title(written[title], **style)
-    return ax
+    return _finish(ax, [*words, *sources], title=title)
 
 
 def plot_layer_weights(
     weights: Mapping[str, Mapping[int, float | Tensor]], *, ax: Any = None, ylabel: str = "weight"
 ) -> Any:
-    """Draw how much each layer of an encoder counts: a bar for each layer, a colour for each name.
+    """Draw the weight of each layer of an encoder: a bar for each layer, a colour for each name.
 
     Args:
-        weights: Name -> what `layer_weights` gives: layer -> a number, or many (their mean is drawn, and a line of one
-            standard deviation to both sides).
+        weights: Name -> the result of `layer_weights`: layer -> a number, or several, drawn as their mean and a line
+            of one standard deviation in both directions.
         ax: The matplotlib axes to draw on; new ones if None.
-        ylabel: What is drawn.
+        ylabel: The label of the vertical axis.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: No name, one without a layer, or weights that are not finite.
+        ValueError: No name, a name without layers, or weights that are not finite.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -114,28 +110,22 @@ def plot_layer_weights(
         require(len(part) > 0, f"weights[{name!r}]", "hold at least one layer", "none")
         drawn[name] = {}
         for layer, value in sorted(part.items()):
-            numbers = torch.as_tensor(value).detach().to("cpu", torch.float64).flatten()
-            whole = f"weights[{name!r}][{layer}]"
+            drawn[name][layer] = numbers = torch.as_tensor(value).detach().to("cpu", torch.float64).flatten()
             finite = numbers.numel() > 0 and bool(numbers.isfinite().all())
-            require(finite, whole, "be finite", "none" if numbers.numel() == 0 else "NaN or infinity")
-            drawn[name][layer] = numbers
+            found = "none" if numbers.numel() == 0 else "NaN or infinity"
+            require(finite, f"weights[{name!r}][{layer}]", "be finite", found)
     layers = sorted({layer for part in drawn.values() for layer in part})
-    if ax is None:
-        ax = _new_axes("plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5)
-    written, style = legible([*drawn, ylabel])
+    ax = ax or _new_axes("plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5)
     width = 0.8 / len(drawn)
-    handles = []
+    handles = {}
     for number, (name, part) in enumerate(drawn.items()):
         places = [layer + (number - (len(drawn) - 1) / 2) * width for layer in part]
         means = [float(numbers.mean()) for numbers in part.values()]
         spreads = [float(numbers.std()) if len(numbers) > 1 else 0.0 for numbers in part.values()]
         lines = {"yerr": spreads, "capsize": 2.0} if any(spreads) else {}
-        handles.append(ax.bar(places, means, width, label=written[name], **lines))
+        handles[name] = ax.bar(places, means, width, label=name, **lines)
     ax.set_xticks(layers)
-    ax.set_xlabel("layer (0 = embeddings)")
-    ax.set_ylabel(written[ylabel], **style)
-    _add_legend(ax, handles, style)
-    return ax
+    return _finish(ax, handles, handles, xlabel="layer (0 = embeddings)", ylabel=ylabel)
 
 
 def plot_layers(
@@ -144,16 +134,16 @@ def plot_layers(
     """Draw scores against layers, a line for each name.
 
     Args:
-        scores: Name -> layer -> a number, or one number a seed (their mean is drawn, and a band of one standard
-            deviation), as the ``scores`` of a `SweepResult`. What has a name in the place of a layer is a broken line.
+        scores: Name -> layer -> a number, or one number for each seed, drawn as their mean and a band of one standard
+            deviation (the ``scores`` of a `SweepResult`). A string in the place of a layer is a broken line.
         ax: The matplotlib axes to draw on; new ones if None.
-        ylabel: What is drawn.
+        ylabel: The label of the vertical axis.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: No name, or one without a layer.
+        ValueError: No name, or a name without layers.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -166,67 +156,23 @@ def plot_layers(
     for name, part in scores.items():
         some = any(not isinstance(layer, str) for layer in part)
         require(some, f"scores[{name!r}]", "hold at least one layer", "none")
-    others = {f"{name}, {other}" for name, part in scores.items() for other in part if isinstance(other, str)}
-    ax = _new_axes("plot_layers") if ax is None else ax
-    written, style = legible([*scores, *others, ylabel])
+    ax = ax or _new_axes("plot_layers")
     ticks: set[int] = set()
-    handles = []
+    handles: dict[str, Any] = {}
     for name, part in scores.items():
-        drawn = {layer: mean_and_deviation(_numbers(value)) for layer, value in part.items()}
+        drawn = {k: mean_and_deviation(v if isinstance(v, Sequence) else [v]) for k, v in part.items()}
         layers = sorted(layer for layer in drawn if not isinstance(layer, str))
         means = [drawn[layer].mean for layer in layers]
         widths = [drawn[layer].deviation or 0.0 for layer in layers]
-        (line,) = ax.plot(layers, means, marker="o", label=written[name])
-        handles.append(line)
+        (handles[name],) = line, *_ = ax.plot(layers, means, marker="o", label=name)
         low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
         ax.fill_between(layers, low, high, color=line.get_color(), alpha=0.15)
         beside = [layer for layer in drawn if isinstance(layer, str)]
         for other, dashes in zip(beside, cycle(("--", ":", "-.")), strict=False):
-            label = written[f"{name}, {other}"]
-            handles.append(ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=dashes, label=label))
+            handles[f"{name}, {other}"] = ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=dashes)
         ticks.update(layers)
     ax.set_xticks(sorted(ticks))
-    ax.set_xlabel("lower layer")
-    ax.set_ylabel(written[ylabel], **style)
-    _add_legend(ax, handles, style)
-    return ax
-
-
-def plot_representations(
-    clouds: Mapping[str, Tensor],
-    method: Literal["pca", "umap"] = "pca",
-    *,
-    seed: int = 0,
-    ax: Any = None,
-    title: str | None = None,
-) -> Any:
-    """Draw clouds of points in one plane, such as the representations of two languages (Xia 2021, figures 1 and 3).
-
-    Args:
-        clouds: Name -> points in rows, from `representations` for example.
-        method: See `project`.
-        seed: Of UMAP.
-        ax: The matplotlib axes to draw on; new ones if None.
-        title: For example the system's name.
-
-    Returns:
-        The axes. The plane's directions have no unit, so it has no numbers.
-
-    Raises:
-        ValueError: What `project` refuses.
-        ImportError: If matplotlib, or umap-learn, is not installed.
-
-    Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> ax = plot_representations({"en": torch.randn(5, 7), "qu": torch.randn(3, 7)}, title="XLM-R")
-        >>> [len(cloud.get_offsets()) for cloud in ax.collections]
-        [5, 3]
-    """
-    flat = project(list(clouds.values()), method, seed=seed)
-    ax = _new_axes("plot_representations", 4.0, 4.0) if ax is None else ax
-    written, style = legible([*clouds, title or ""])
-    _draw_clouds(ax, [written[name] for name in clouds], flat, None if title is None else written[title], style)
-    return ax
+    return _finish(ax, handles, handles, xlabel="lower layer", ylabel=ylabel)
 
 
 def plot_clouds(
@@ -236,19 +182,20 @@ def plot_clouds(
     seed: int = 0,
     axes: Any = None,
 ) -> Any:
-    """Draw several `plot_representations` side by side, such as before and after (Xia 2021, figures 1 and 3).
+    """Draw clouds of points, such as the representations of two languages, side by side (Xia 2021, figures 1 and 3).
 
     Args:
-        pictures: From a picture's title to its clouds by name; each picture has a plane of its own.
+        pictures: Title -> name -> points in rows, for example from `representations`. Each picture is projected by
+            itself; its directions have no unit, so it has no numbers.
         method: See `project`.
-        seed: Of UMAP.
+        seed: The seed of UMAP.
         axes: As many matplotlib axes; a new figure if None.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: No picture, axes that are not as many, or what `project` refuses.
+        ValueError: No picture, another number of axes, or clouds that `project` refuses.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:
@@ -262,20 +209,21 @@ def plot_clouds(
     if axes is not None:
         require(len(axes) == len(pictures), "axes", f"be one for each of {len(pictures)} pictures", len(axes))
     flat = {title: project(list(clouds.values()), method, seed=seed) for title, clouds in pictures.items()}
-    if axes is None:
-        figure = _new_figure("plot_clouds", 4.0 * len(pictures), 4.0)
-        axes = figure.subplots(1, len(pictures), squeeze=False)[0]
-    written, style = legible([*pictures, *(name for clouds in pictures.values() for name in clouds)])
+    axes = _new_axes("plot_clouds", 4.0 * len(pictures), 4.0, len(pictures))[0] if axes is None else axes
     for ax, (title, clouds) in zip(axes, pictures.items(), strict=True):
-        _draw_clouds(ax, [written[name] for name in clouds], flat[title], written[title], style)
+        points = zip(clouds, flat[title], strict=True)
+        handles = {name: ax.scatter(*part.T.numpy(), s=6, alpha=0.5) for name, part in points}
+        ax.set_xticks([])
+        ax.set_yticks([])
+        _finish(ax, handles, handles, title=title)
     return axes
 
 
 def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) -> Any:
-    """Draw a confusion table: a square a pair of labels, darker the larger its share of its row.
+    """Draw a confusion table: a square for each pair of labels, darker for a larger share of its row.
 
     Args:
-        table: What `bio_confusion` gives, counts or shares.
+        table: The result of `bio_confusion`, counts or shares.
         ax: The matplotlib axes to draw on; new ones if None.
         title: For example the system's name.
 
@@ -283,7 +231,7 @@ def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) ->
         The axes.
 
     Raises:
-        ValueError: A table that has not one column for each row.
+        ValueError: A table that does not have one column for each row.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -297,134 +245,126 @@ def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) ->
     square = len(labels) > 0 and list(table.columns[1:]) == labels
     require(square, "table", "have a row and a column for each label", f"rows {labels}, columns {table.columns[1:]}")
     values = [list(row[1:]) for row in table.rows]
-    totals = [sum(row) or 1 for row in values]
-    shares = [[value / total for value in row] for row, total in zip(values, totals, strict=True)]
-    ax = _new_axes("plot_confusion") if ax is None else ax
-    written, style = legible([*labels, title or ""])
+    shares = [[value / (sum(row) or 1) for value in row] for row in values]
+    ax = ax or _new_axes("plot_confusion")
     ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
     for y, row in enumerate(values):
         for x, value in enumerate(row):
             text = f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
             ax.text(x, y, text, ha="center", va="center", color="white" if shares[y][x] > 0.5 else "black")
-    for ticks in (ax.set_xticks, ax.set_yticks):
-        ticks(range(len(labels)), [written[label] for label in labels], **style)
-    ax.set_xlabel("predicted")
-    ax.set_ylabel(table.columns[0])
-    if title is not None:
-        ax.set_title(written[title], **style)
-    return ax
+    ax.set_xticks(range(len(labels)), labels)
+    ax.set_yticks(range(len(labels)), labels)
+    return _finish(ax, labels, title=title, xlabel="predicted", ylabel=table.columns[0])
 
 
-def plot_efficiency(
-    report: EfficiencyReport,
-    picture: Literal["speed", "memory", "score"] = "speed",
-    *,
-    scores: Mapping[str, float] | None = None,
-    ax: Any = None,
-) -> Any:
-    """Draw one of the paper's three pictures: score against parameters, speed or memory against length.
+def plot_efficiency(report: EfficiencyReport, picture: Literal["speed", "memory"] = "speed", *, ax: Any = None) -> Any:
+    """Draw speed (Winata 2021, figure 3) or activation memory (table 7) against length.
 
     Args:
-        report: What `efficiency_report` gives.
-        picture: ``"speed"`` (Winata 2021, figure 3), ``"memory"`` (table 7) or ``"score"`` (figure 2).
-        scores: Model -> its score, for ``"score"``; models without one are left out.
+        report: The result of `efficiency_report`.
+        picture: ``"speed"`` or ``"memory"``.
         ax: The matplotlib axes to draw on; new ones if None.
 
     Returns:
         The axes.
 
     Raises:
-        ValueError: Another picture, or scores that are missing or of unknown models.
+        ValueError: Another picture.
+        ImportError: If matplotlib is not installed.
+    """
+    check_choice("picture", picture, ("speed", "memory"))
+    ax = ax or _new_axes("plot_efficiency")
+    handles, positive = {}, False
+    for number, name in enumerate(report.sizes):
+        if picture == "speed":
+            found = {length: speed.sentences for length, speed in report.speeds[name].items()}
+        else:
+            forward = {length: memory.forward for length, memory in report.memories[name].items()}
+            found = {length: value for length, value in forward.items() if value is not None}
+        # ten colours, then the same with another marker and line
+        look = {"marker": "osD^v"[number // 10 % 5], "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+        (handles[name],) = ax.plot(list(found), list(found.values()), label=name, **look)
+        positive = positive or any(value > 0 for value in found.values())
+    if positive:  # a logarithmic axis needs a positive number
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+    ax.set_xticks(report.lengths, list(map(str, report.lengths)))
+    ylabel = "sentences a second" if picture == "speed" else "activation memory, MB"
+    return _finish(ax, handles, handles, xlabel="length", ylabel=ylabel)
+
+
+def plot_scores(parameters: Mapping[str, int], scores: Mapping[str, float], *, ax: Any = None) -> Any:
+    """Draw the scores of models against their numbers of parameters (Winata 2021, figure 2).
+
+    Args:
+        parameters: Model -> its number of parameters, such as ``report.sizes[model].parameters``.
+        scores: Model -> its score; models without a score are left out.
+        ax: The matplotlib axes to draw on; new ones if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: No score, or scores of unknown models.
         ImportError: If matplotlib is not installed.
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
-        >>> from polyembed.experiments import Size
-        >>> speed = {16: Speed(100.0, 90.0, 110.0, 1600.0, 9, None)}
-        >>> sizes, ends = {"HME": Size(10, 5, 1.0, None)}, {"HME": set()}
-        >>> report = EfficiencyReport(sizes, {"HME": speed}, {"HME": {}}, ends, (16,), 1, "cpu", 1)
-        >>> plot_efficiency(report).get_ylabel()
-        'sentences a second'
+        >>> plot_scores({"MME": 10**6, "HME": 2 * 10**6}, {"MME": 0.71, "HME": 0.83}).get_xlabel()
+        'parameters'
     """
-    check_choice("picture", picture, PICTURES)
-    if picture == "score":
-        require(bool(scores), "scores", "be given for the picture 'score'", scores)
-        odd = sorted(set(scores or ()) - set(report.sizes))
-        require(not odd, "scores", f"be of the models {', '.join(report.sizes)}", odd)
-    ax = _new_axes("plot_efficiency") if ax is None else ax
-    written, style = legible(report.sizes)
-    if picture == "score":
-        for name, score in (scores or {}).items():
-            size = report.sizes[name]
-            place = (size.trainable + size.frozen, score)
-            ax.scatter(*([value] for value in place))
-            ax.annotate(written[name], place, textcoords="offset points", xytext=(4, 4), **style)
-        ax.set_xscale("log")
-        ax.set_xlabel("parameters")
-        ax.set_ylabel("score")
-        return ax
-    handles, positive = [], False
-    for number, name in enumerate(report.sizes):
-        found: Mapping[int, Speed | Memory] = (report.speeds if picture == "speed" else report.memories)[name]
-        values = {k: v.sentences if isinstance(v, Speed) else v.forward for k, v in found.items()}
-        kept = {length: value for length, value in values.items() if value is not None}
-        # ten colours, then the same with another marker and line
-        look = {"marker": "osD^v"[number // 10 % 5], "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
-        handles += ax.plot(list(kept), list(kept.values()), label=written[name], **look)
-        positive = positive or any(value > 0 for value in kept.values())
-    if positive:  # a logarithm has no place for zeros alone, or for nothing
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-    ax.set_xticks(report.lengths, list(map(str, report.lengths)))
-    ax.set_xlabel("length")
-    ax.set_ylabel("sentences a second" if picture == "speed" else "activation memory, MB")
-    _add_legend(ax, handles, style)
-    return ax
+    require(len(scores) > 0, "scores", "hold at least one score", "none")
+    odd = sorted(set(scores) - set(parameters))
+    require(not odd, "scores", f"be of the models {', '.join(parameters)}", odd)
+    ax = ax or _new_axes("plot_scores")
+    for name, score in scores.items():
+        ax.scatter([parameters[name]], [score])
+        ax.annotate(name, (parameters[name], score), textcoords="offset points", xytext=(4, 4))
+    ax.set_xscale("log")
+    return _finish(ax, scores, xlabel="parameters", ylabel="score")
 
 
-def _new_figure(feature: str, width: float = 6.4, height: float = 4.8) -> Any:
-    """Make a figure that pyplot knows, so that notebooks show it; one that can only be saved if there is no display."""
+def _new_axes(feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None) -> Any:
+    """Return axes that pyplot knows, so that notebooks show them; without a display, axes that can only be saved."""
     pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature=feature)
     options = {"figsize": (width, height), "layout": "constrained"}
     try:
-        return pyplot.figure(**options)
+        figure = pyplot.figure(**options)
     except ImportError:  # of the backend
-        return import_optional("matplotlib.figure").Figure(**options)
+        figure = import_optional("matplotlib.figure").Figure(**options)
+    return figure.subplots() if columns is None else figure.subplots(1, columns, squeeze=False)
 
 
-def _new_axes(feature: str, width: float = 6.4, height: float = 4.8) -> Any:
-    return _new_figure(feature, width, height).subplots()
+def _finish(
+    ax: Any,
+    names: Iterable[str],
+    handles: Mapping[str, Any] | None = None,
+    *,
+    title: str | None = None,
+    xlabel: str | None = None,
+    ylabel: str | None = None,
+) -> Any:
+    """Write the title, the labels and a legend of `handles`, with `names` as they are in fonts that have their glyphs.
 
+    Args:
+        ax: The axes with what is drawn.
+        names: Texts that were written on the axes.
+        handles: Name -> artist, for a legend.
+        title: Written above the axes.
+        xlabel: Written below the axes.
+        ylabel: Written beside the axes.
 
-def _draw_clouds(
-    ax: Any, names: Sequence[str], clouds: Sequence[Tensor], title: str | None, style: Mapping[str, Any]
-) -> None:
-    handles = []
-    for name, points in zip(names, clouds, strict=True):
-        handles.append(ax.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, alpha=0.5, label=name))
-    ax.set_xticks([])
-    ax.set_yticks([])
-    if title is not None:
-        ax.set_title(title, **style)
-    _add_legend(ax, handles, style)
-
-
-def _add_legend(ax: Any, handles: Sequence[Any], style: Mapping[str, Any]) -> None:
-    """Name what was drawn; without the names at hand, matplotlib leaves out those that begin with an underscore."""
-    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(handles) > MOST_NAMES_INSIDE else {}
-    for text in ax.legend(handles, [handle.get_label() for handle in handles], **beside).get_texts():
+    Returns:
+        The axes.
+    """
+    for write, text in ((ax.set_title, title), (ax.set_xlabel, xlabel), (ax.set_ylabel, ylabel)):
+        if text is not None:
+            write(text)
+    if handles is not None:
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(handles) > MOST_NAMES_INSIDE else {}
+        ax.legend(list(handles.values()), list(handles), **beside)
+    own = {*names, title or "", ylabel or ""}
+    style = {"fontfamily": font_families(own), "parse_math": False, "usetex": False}
+    for text in ax.findobj(lambda artist: hasattr(artist, "get_parse_math") and artist.get_text() in own):
         text.set(**style)
-
-
-def _check_names(**lists: Sequence[str]) -> None:
-    """Require lists of strings: one string would pass for the list of its letters."""
-    for name, values in lists.items():
-        if isinstance(values, str):
-            raise TypeError(must(name, "be a list of strings", f"the string {values!r}"))
-        for i, value in enumerate(values):
-            if not isinstance(value, str):
-                raise TypeError(must(f"{name}[{i}]", "be a string", class_name(value)))
-
-
-def _numbers(value: float | Sequence[float]) -> Sequence[float]:
-    return value if isinstance(value, Sequence) else [value]
+    return ax

@@ -1,7 +1,6 @@
-"""Where an encoder puts the sentences of two languages: how far apart, in numbers and in pictures (Xia 2021)."""
+"""The representations of two languages in an encoder: their states, distances and projections (Xia 2021)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -11,15 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import (
-    check_choice,
-    check_last_dim,
-    check_positive,
-    class_name,
-    import_optional,
-    must,
-    require,
-)
+from polyembed._checks import check_choice, check_last_dim, check_positive, class_name, import_optional, must, require
+from polyembed.experiments._measure import in_mode
 from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
 from polyembed.functional.masking import masked_mean
 from polyembed.transfer.layers import encoder_layer
@@ -29,11 +21,11 @@ Batch = Mapping[str, Any]
 
 
 class CloudDistances(NamedTuple):
-    """How far apart two clouds of points are.
+    """Three distances between two clouds of points.
 
     Attributes:
-        hausdorff: Equations 5 and 6 of Xia 2021; one outlier decides.
-        modified: The same with means in place of the outer maxima.
+        hausdorff: Equations 5 and 6 of Xia 2021; sensitive to a single outlier.
+        modified: The same with means in the place of the outer maxima.
         cosine: The mean cosine over all pairs of a source and a target point.
     """
 
@@ -43,11 +35,11 @@ class CloudDistances(NamedTuple):
 
 
 class Correlation(NamedTuple):
-    """How two quantities go together, each between -1 and 1.
+    """The correlation of two quantities, between -1 and 1.
 
     Attributes:
-        pearson: Linearly.
-        spearman: By their ranks.
+        pearson: Of the values.
+        spearman: Of their ranks; ties share their mean rank.
     """
 
     pearson: float
@@ -62,25 +54,24 @@ def representations(
     *,
     max_points: int = 50_000,
 ) -> Float[Tensor, "points hidden"]:
-    """Collect hidden states of a layer: of each token, or of each sentence's first, ``[CLS]``.
+    """Collect hidden states of a layer: of each token, or of the first token of each sentence, ``[CLS]``.
 
-    The model runs in eval mode, without gradients. Padding, where a batch has an ``attention_mask``, is left out, and
-    so is a sentence that is all padding. With ``transformed_output(layer, rtn)`` around the call, the transformed
-    states are collected.
+    The model runs in evaluation mode without gradients. Padding (``attention_mask``) and sentences that are all padding
+    are left out. Inside ``transformed_output(layer, rtn)``, the transformed states are collected.
 
     Args:
         model: A transformers model, or any that takes ``model(**batch)``, on its device.
-        batches: Read until there are enough points: shuffle rows before.
-        layer: A number as `hidden_states` counts (see `polyembed.transfer.encoder_layer`), or a module.
-        level: Which states.
-        max_points: How many at most.
+        batches: Read until there are `max_points`: shuffle the rows first.
+        layer: An index into `hidden_states` (see `polyembed.transfer.encoder_layer`), or a module.
+        level: ``"token"`` or ``"cls"``.
+        max_points: The most states to collect.
 
     Returns:
         The states, on the CPU.
 
     Raises:
-        ValueError: Another level, or nothing to read.
-        TypeError: A batch that is no mapping.
+        ValueError: Another level, or no batch.
+        TypeError: A batch that is not a mapping.
 
     Example:
         >>> model = nn.ModuleDict({"table": nn.Embedding(7, 3)})
@@ -100,7 +91,7 @@ def representations(
         seen.append(states)
         return states
 
-    with reading(model):
+    with in_mode(model, training=False), torch.no_grad():
         for batch in batches:
             seen.clear()
             with transformed_output(module, watch):
@@ -119,18 +110,18 @@ def representations(
 def cloud_distances(
     source: Float[Tensor, "m dim"], target: Float[Tensor, "n dim"], *, chunk: int = 1024
 ) -> CloudDistances:
-    """Compare two clouds of points by cosine, in bounded memory (Xia 2021, section 4.5).
+    """Compute the cosine distances of two clouds of points in bounded memory (Xia 2021, section 4.5).
 
     Args:
-        source: Points, from `representations` for example.
-        target: Points.
+        source: Points in rows, for example from `representations`.
+        target: Points in rows.
         chunk: See `polyembed.functional.hausdorff_distance`.
 
     Returns:
         Three measures.
 
     Raises:
-        ValueError: Points of different sizes, or a cloud without any.
+        ValueError: Points of different sizes, or a cloud without points.
 
     Example:
         >>> cloud_distances(torch.eye(2), torch.tensor([[2.0, 0.0]]))
@@ -155,10 +146,10 @@ def parallel_cosine(
     *,
     pooling: Literal["mean", "cls"] = "mean",
 ) -> list[float]:
-    """Average the cosine of parallel sentences at each layer (Chen and Guo 2022, section V.B).
+    """Compute the mean cosine of parallel sentences at each layer (Chen and Guo 2022, section V.B).
 
-    ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i``. The higher, the less a layer's output depends on
-    the language; it ranks layers for layer fusion.
+    ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i``. A high value means that the layer's output depends
+    little on the language.
 
     Args:
         model: A transformers model.
@@ -180,12 +171,12 @@ def parallel_cosine(
         >>> [round(value, 3) for value in parallel_cosine(model, [batch], [batch])]
         [1.0, 1.0, 1.0, 1.0]
 
-    Deviations: the paper does not say which embedding of a sentence it takes.
+    Deviations: the paper does not define its sentence vector.
     """
     check_choice("pooling", pooling, ("mean", "cls"))
     totals: list[float] = []
     rows = 0
-    with reading(model):
+    with in_mode(model, training=False), torch.no_grad():
         for one, other in zip_longest(source, target):
             missing = "source" if one is None else "target"
             require(one is not None and other is not None, missing, "hold a batch for each of the other's", "fewer")
@@ -200,53 +191,52 @@ def parallel_cosine(
 
 
 def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlation:
-    """Correlate over targets what a method gains with how far the distance drops (Xia 2021, section 4.5).
+    """Correlate a method's gain with the drop in distance over several targets (Xia 2021, section 4.5).
 
     Args:
-        gains: For each target, its score less the baseline's.
-        drops: For each target, the baseline's distance less the method's.
+        gains: For each target, the method's score minus the baseline's.
+        drops: For each target, the baseline's distance minus the method's.
 
     Returns:
-        Both correlations; of the ranks, ties share their mean.
+        The correlation of Pearson and that of Spearman.
 
     Raises:
-        ValueError: Fewer than two targets, other numbers of them, or a quantity that is the same for all or not finite.
+        ValueError: Fewer than two targets, different numbers of them, or a quantity that is constant or not finite.
+        ImportError: If scipy is not installed.
 
     Example:
         >>> gain_correlation([2.1, 0.3, 1.0], [0.4, 0.1, 0.2])
         Correlation(pearson=0.99..., spearman=1.0)
 
-    Deviations: the paper says 0.4 for NER, not of which kind.
+    Deviations: the paper reports 0.4 for NER without naming the kind of correlation.
     """
     require(len(gains) == len(drops), "drops", f"be one for each of {len(gains)} gains", len(drops))
     require(len(gains) > 1, "gains", "be of two targets or more", len(gains))
-    both = []
     for name, values in (("gains", gains), ("drops", drops)):
-        both.append(np.asarray(values, dtype=np.float64))
-        require(bool(np.isfinite(both[-1]).all()), name, "be finite", list(values))
+        require(bool(np.isfinite(values).all()), name, "be finite", list(values))
         require(len(set(values)) > 1, name, "differ between targets", values[0])
-    ranks = [(np.sum(x[:, None] > x, axis=1) + np.sum(x[:, None] >= x, axis=1)) / 2 for x in both]
-    return Correlation(*(float(np.corrcoef(x, y)[0, 1]) for x, y in (both, ranks)))
+    stats = import_optional("scipy.stats", pip='"polyembed[experiments]"', feature="gain_correlation")
+    return Correlation(*(float(test(gains, drops).statistic) for test in (stats.pearsonr, stats.spearmanr)))
 
 
 def project(
     clouds: Sequence[Float[Tensor, "_ dim"]], method: Literal["pca", "umap"] = "pca", *, seed: int = 0
 ) -> list[Float[Tensor, "_ 2"]]:
-    """Lay several clouds of points into one plane, together.
+    """Project several clouds of points together onto one plane.
 
-    PCA: onto the two directions of the most variance of all points, each turned so that its largest entry is positive.
+    PCA projects onto the two directions of the most variance of all points; the largest entry of each is positive.
 
     Args:
         clouds: Points in rows, of two dimensions or more.
-        method: How; UMAP bends the space.
-        seed: Of UMAP.
+        method: ``"pca"`` or ``"umap"``.
+        seed: The seed of UMAP.
 
     Returns:
         As many clouds, of two coordinates.
 
     Raises:
-        ValueError: Another method, no cloud, or clouds of other dimensions or with points that are not finite.
-        ImportError: UMAP without the package umap-learn.
+        ValueError: Another method, no cloud, clouds of different dimensions, or points that are not finite.
+        ImportError: If umap-learn is not installed, for UMAP.
 
     Example:
         >>> [cloud.shape for cloud in project([torch.randn(5, 7), torch.randn(3, 7)])]
@@ -272,19 +262,6 @@ def project(
     return list(torch.split(flat, [len(cloud) for cloud in clouds]))
 
 
-@contextmanager
-def reading(model: nn.Module) -> Iterator[None]:
-    """Run a model for its output alone; afterwards each of its modules is in the mode that it was in."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 def _to_device(model: nn.Module, batch: Batch) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
         raise TypeError(must("each batch", "be a mapping to the model's arguments", class_name(batch)))
@@ -293,7 +270,7 @@ def _to_device(model: nn.Module, batch: Batch) -> dict[str, Any]:
 
 
 def _mask(batch: Batch, states: Tensor) -> Tensor:
-    """Give the valid positions of a batch, True = valid."""
+    """Return the mask of a batch, True = valid."""
     if states.dim() != 3:
         raise ValueError(must("layer", "give states of the axes (batch, seq, hidden)", f"shape {tuple(states.shape)}"))
     mask = batch.get("attention_mask")
@@ -303,7 +280,7 @@ def _mask(batch: Batch, states: Tensor) -> Tensor:
 
 
 def _sentences(model: nn.Module, batch: Batch, pooling: str) -> list[Tensor]:
-    """Give sentence vectors at each layer."""
+    """Return the sentence vectors at each layer."""
     layers = model(**_to_device(model, batch), output_hidden_states=True).hidden_states
     mask = _mask(batch, layers[0])
     if pooling == "mean":
@@ -312,5 +289,5 @@ def _sentences(model: nn.Module, batch: Batch, pooling: str) -> list[Tensor]:
 
 
 def _firsts(states: Tensor, mask: Tensor) -> Tensor:
-    """Take each sentence's first valid position."""
+    """Return the states at each sentence's first valid position."""
     return states[torch.arange(len(mask)), mask.int().argmax(1)]

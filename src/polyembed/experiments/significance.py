@@ -1,22 +1,21 @@
-"""Is one system better than another, or does it look so on these sentences only?
+"""Tests of whether one system is better than another, or only looks so on these sentences.
 
 All tests are paired: two systems on the same sentences. The entity F1 and the accuracy of a set of sentences are
 ratios of sums over its sentences,
 
     f1 = sum(2 * correct) / sum(predicted + support),   accuracy = sum(right) / sum(words),
 
-so that two whole numbers a sentence are all that resampling needs (`sentence_counts`). Where there is nothing below
-the line, the ratio is 0.0.
+so resampling needs two whole numbers for each sentence (`sentence_counts`). A ratio with denominator 0 is 0.0.
+The tests themselves are scipy's: ``pip install "polyembed[experiments]"``.
 """
 
-from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import check_choice, check_positive, require
-from polyembed.experiments._labels import check_labels
+from polyembed._bio import check_labels
+from polyembed._checks import check_choice, check_positive, import_optional, require
 from polyembed.experiments.protocols import ProtocolResult
 from polyembed.metrics import Labels, entities
 from polyembed.tables import Table
@@ -24,17 +23,17 @@ from polyembed.tables import Table
 Counts = npt.NDArray[np.int64]
 """A numerator and a denominator for each sentence, ``(sentence, 2)``."""
 
-CHUNK = 2**22  # numbers drawn at once: 32 MB
-TIE = 1e-12  # ratios of whole numbers that are equal may differ by rounding
+CHUNK = 2**20  # numbers drawn at once
+TIE = 1e-12  # equal ratios may differ by rounding
 
 
 class Significance(NamedTuple):
-    """How sure a difference is.
+    """A difference between two systems, and the evidence for it.
 
     Attributes:
         difference: The first system's score minus the second's.
-        p_value: How often a difference of this size or more, in either direction, shows where there is none.
-        n: How many sentences were compared; of the sign test, how many units without ties.
+        p_value: The probability of a difference at least as large, in either direction, if the systems were equal.
+        n: The number of sentences; for the sign test, of units that are not ties.
     """
 
     difference: float
@@ -43,13 +42,13 @@ class Significance(NamedTuple):
 
 
 class BootstrapSignificance(NamedTuple):
-    """How sure a difference is, and where it lies.
+    """A difference between two systems, the evidence for it, and its confidence interval.
 
     Attributes:
         difference: The first system's score minus the second's.
-        p_value: How often a difference of this size or more, in either direction, shows where there is none.
-        n: How many sentences were compared.
-        low: The lower end of the interval that holds the difference with the confidence asked for.
+        p_value: The probability of a difference at least as large, in either direction, if the systems were equal.
+        n: The number of sentences.
+        low: The lower end of the confidence interval of the difference.
         high: Its upper end.
     """
 
@@ -61,7 +60,7 @@ class BootstrapSignificance(NamedTuple):
 
 
 def sentence_counts(gold: Labels, predicted: Labels, *, metric: Literal["f1", "accuracy"] = "f1") -> Counts:
-    """Give what each sentence adds above and below the line of a metric.
+    """Return the numerator and the denominator of a metric for each sentence.
 
     ``"f1"``: ``(2 * correct, predicted + support)`` entities, as conlleval counts; ``"accuracy"``:
     ``(right, words)``.
@@ -75,15 +74,15 @@ def sentence_counts(gold: Labels, predicted: Labels, *, metric: Literal["f1", "a
         ``(sentence, 2)`` int64; ``sum(counts[:, 0]) / sum(counts[:, 1])`` is the metric.
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
-        ValueError: If there are no labels, the lengths differ, or there is no such metric.
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are no labels, the lengths differ, or the metric is unknown.
 
     Example:
         >>> sentence_counts([["B-PER", "O"], ["O"]], [["B-PER", "B-LOC"], ["O"]]).tolist()
         [[2, 3], [0, 0]]
     """
     check_choice("metric", metric, ("f1", "accuracy"))
-    check_labels(gold, predicted=predicted)
+    check_labels(gold, empty=False, predicted=predicted)
     return _counts(gold, predicted, metric)
 
 
@@ -92,12 +91,13 @@ def sign_test(
 ) -> Significance:
     """Test whether one system is right more often than the other (van der Heijden 2019, "Results").
 
-    With `wins` units where the first system has more right labels than the second, and `losses` where it has fewer,
+    With `wins` units in which the first system has more right labels than the second, and `losses` in which it has
+    fewer,
 
         p = min(1, 2 * P(X <= min(wins, losses))),   X ~ Binomial(wins + losses, 1/2),
 
-    exactly. Units where both are as good say nothing and are left out. Tokens of one sentence are not independent,
-    so tokens give p-values that are too small; sentences do not.
+    exactly. Ties are left out. Over tokens this is the exact form of McNemar's test; tokens of one sentence are not
+    independent, so its p-values are too small. Sentences are independent.
 
     Args:
         gold: The right labels of each sentence.
@@ -110,18 +110,19 @@ def sign_test(
         ``wins + losses``.
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
-        ValueError: If there are no labels, the lengths differ, or there is no such unit.
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are no labels, the lengths differ, or the unit is unknown.
+        ImportError: If scipy is not installed.
 
     Example:
         >>> gold = [["DET", "NOUN"]] * 8
         >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)
         Significance(difference=1.0, p_value=0.0078125, n=8)
 
-    Deviations: the paper names the sign test and alpha = 0.05, not the unit, nor what it does with ties.
+    Deviations: the paper names the sign test and alpha = 0.05, but neither the unit nor the treatment of ties.
     """
     check_choice("unit", unit, ("sentence", "token"))
-    check_labels(gold, first=first, second=second)
+    check_labels(gold, empty=False, first=first, second=second)
     right = _right_tokens if unit == "token" else _right_sentences
     return _sign_test(right(gold, first) - right(gold, second))
 
@@ -137,10 +138,13 @@ def approximate_randomization(
 ) -> Significance:
     """Test a difference by swapping the systems' outputs at random (Noreen 1989; Yeh 2000).
 
-    If the systems were alike, who said what in a sentence would not matter. With ``d`` the difference found and
-    ``d*`` the difference after swapping each sentence with probability 1/2,
+    If the systems were alike, it would not matter which of them labelled a sentence. With ``d`` the observed
+    difference and ``d*`` the difference after swapping each sentence with probability 1/2,
 
         ``p = (1 + #{|d*| >= |d|}) / (1 + num_resamples)``.
+
+    Where the sentences allow at most `num_resamples` different swaps, ``d*`` runs through all of them and
+    ``p = #{|d*| >= |d|} / #{d*}`` is exact.
 
     Args:
         gold: The right labels of each sentence.
@@ -148,26 +152,24 @@ def approximate_randomization(
         second: The labels by the other.
         metric: ``"f1"`` (entities, as conlleval counts) or ``"accuracy"``.
         num_resamples: How many times the outputs are swapped.
-        seed: Of the swaps.
+        seed: The seed of the swaps.
 
     Returns:
         The difference, the two-sided p-value, and the number of sentences.
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
-        ValueError: If there are no labels, the lengths differ, a label is not BIO, or there is no such metric.
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are no labels, the lengths differ, a label is not BIO, or the metric is unknown.
+        ImportError: If scipy is not installed.
 
     Example:
         >>> gold, worse = [["DET", "NOUN"]] * 8, [["DET", "VERB"]] * 8
-        >>> found = approximate_randomization(gold, gold, worse, metric="accuracy")
-        >>> found.difference, found.p_value < 0.02
-        (0.5, True)
-
-    Deviations: none of Yeh's text; its F1 is over phrases, too.
+        >>> approximate_randomization(gold, gold, worse, metric="accuracy")
+        Significance(difference=0.5, p_value=0.0078125, n=8)
     """
     check_choice("metric", metric, ("f1", "accuracy"))
     check_positive(num_resamples=num_resamples)
-    check_labels(gold, first=first, second=second)
+    check_labels(gold, empty=False, first=first, second=second)
     return _randomize(_counts(gold, first, metric), _counts(gold, second, metric), num_resamples, seed)
 
 
@@ -181,13 +183,14 @@ def paired_bootstrap(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> BootstrapSignificance:
-    """Test a difference on sentences drawn anew, with replacement (Koehn 2004; Berg-Kirkpatrick et al. 2012).
+    """Test a difference on sentences drawn with replacement (Koehn 2004; Berg-Kirkpatrick et al. 2012).
 
-    With ``d`` the difference found and ``d*`` that on as many sentences drawn from these, both systems' together,
+    With ``d`` the observed difference and ``d*`` the difference on as many sentences drawn from these, the same for
+    both systems,
 
         ``p = (1 + #{|d* - d| >= |d|}) / (1 + num_resamples)``,
 
-    and the interval runs between quantiles of ``d*``.
+    and the interval lies between quantiles of ``d*``.
 
     Args:
         gold: The right labels of each sentence.
@@ -195,16 +198,17 @@ def paired_bootstrap(
         second: The labels by the other.
         metric: ``"f1"`` (entities, as conlleval counts) or ``"accuracy"``.
         num_resamples: How many times sentences are drawn.
-        confidence: Of the interval, in (0, 1).
-        seed: Of the draws.
+        confidence: The level of the interval, in (0, 1).
+        seed: The seed of the draws.
 
     Returns:
         The difference, the two-sided p-value, the number of sentences, and the interval.
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
-        ValueError: If there are no labels, the lengths differ, a label is not BIO, there is no such metric, or the
-            confidence is outside (0, 1).
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are fewer than two sentences or no labels, the lengths differ, a label is not BIO, the
+            metric is unknown, or the confidence is outside (0, 1).
+        ImportError: If scipy is not installed.
 
     Example:
         >>> gold = [["DET", "NOUN"]] * 20
@@ -213,13 +217,13 @@ def paired_bootstrap(
         >>> found.difference, found.p_value < 0.01, 0.1 < found.low < 0.25 < found.high < 0.4
         (0.25, True, True)
 
-    Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which the order of the
-    systems turns; here both directions count, and the sample found counts as one of those drawn, so that p is never 0.
+    Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which the systems change
+    places; here both directions count. The observed sample counts as one of those drawn, so p is never 0.
     """
     check_choice("metric", metric, ("f1", "accuracy"))
     check_positive(num_resamples=num_resamples)
-    require(0 < confidence < 1, "confidence", "lie in (0, 1)", confidence)
-    check_labels(gold, first=first, second=second)
+    require(0 < confidence < 1, "confidence", "be in (0, 1)", confidence)
+    check_labels(gold, empty=False, first=first, second=second)
     counts = _counts(gold, first, metric), _counts(gold, second, metric)
     return _bootstrap(*counts, num_resamples, confidence, seed)
 
@@ -234,28 +238,29 @@ def significance_table(
 ) -> Table:
     """Test every system of a protocol against one of them, in each language (as in van der Heijden 2019, table 2).
 
-    All seeds count at once: a sentence's counts are summed over them, so a sentence is drawn or swapped with all its
-    runs. The question is whether the mean difference of these trained taggers would hold on other sentences; how far
-    other seeds would lie apart is what the result's own table says.
+    A sentence's counts are summed over all seeds, so a sentence is drawn or swapped with all its runs. The test
+    answers whether the mean difference of these trained taggers would hold on other sentences; the result's own table
+    has the spread over seeds.
 
     Args:
-        result: What a protocol gave; its metric is the one tested (the sign test counts right labels, whatever the
-            metric).
+        result: The result of a protocol. Its metric is tested; the sign test counts right labels for any metric.
         against: The system that all others are tested against.
         test: ``"sign"`` (over sentences), ``"randomization"`` or ``"bootstrap"``.
-        num_resamples: Of the last two.
-        seed: Of the last two.
+        num_resamples: See `approximate_randomization` and `paired_bootstrap`.
+        seed: Likewise.
 
     Returns:
-        A row a system and language: the difference to `against` (of the sign test, as `sign_test` gives it), the
-        p-value, and how many sentences count. Nothing is corrected for the number of tests.
+        A row for each system and language: the difference to `against` (as the test defines it), the p-value, and the
+        number of sentences that count. The p-values are not corrected for the number of tests.
 
     Raises:
-        ValueError: No such test or system, a metric that is neither F1 nor accuracy, two systems with other seeds.
+        ValueError: If the test or the system is unknown, the metric is neither F1 nor accuracy, or two systems have
+            other seeds.
+        ImportError: If scipy is not installed.
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> from polyembed.experiments.protocols import SystemRun, merge
+        >>> from polyembed.experiments.protocols import SystemRun
         >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
         ...     SystemRun(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
@@ -274,37 +279,29 @@ def significance_table(
     check_choice("against", against, systems)
     tested = {(run.system, language) for run in result.runs for language in run.scores}
 
-    def pooled(system: str, language: str, count: Callable[[Labels, Labels], Counts]) -> Counts:
-        predictions = result.predictions(system, language)
-        require(
-            predictions.keys() == result.predictions(against, language).keys(),
-            f"seeds of {system!r}",
-            f"be those of {against!r}",
-            list(predictions),
-        )
-        gold = result.gold[language]
+    def count(gold: Labels, predicted: Labels) -> Counts:
+        return _right_sentences(gold, predicted) if test == "sign" else _counts(gold, predicted, result.metric)
+
+    def pooled(system: str, language: str) -> Counts:
+        gold, predictions = result.gold[language], result.predictions(system, language)
+        same = predictions.keys() == result.predictions(against, language).keys()
+        require(same, f"seeds of {system!r}", f"be those of {against!r}", list(predictions))
         for predicted in predictions.values():
-            check_labels(gold, predicted=predicted)
-        total: Counts = np.sum([count(gold, predicted) for predicted in predictions.values()], axis=0)
-        return total
-
-    def compare(system: str, language: str) -> Significance | BootstrapSignificance:
-        if test == "sign":
-            return _sign_test(pooled(system, language, _right_sentences) - pooled(against, language, _right_sentences))
-
-        def count(gold: Labels, predicted: Labels) -> Counts:
-            return _counts(gold, predicted, result.metric)
-
-        counts = pooled(system, language, count), pooled(against, language, count)
-        if test == "randomization":
-            return _randomize(*counts, num_resamples, seed)
-        return _bootstrap(*counts, num_resamples, 0.95, seed)
+            check_labels(gold, empty=False, predicted=predicted)
+        return np.asarray(np.sum([count(gold, predicted) for predicted in predictions.values()], axis=0))
 
     rows = []
     for system in systems:
         for language in result.gold:
             if system != against and {(system, language), (against, language)} <= tested:
-                found = compare(system, language)
+                counts = pooled(system, language), pooled(against, language)
+                found: Significance | BootstrapSignificance
+                if test == "sign":
+                    found = _sign_test(counts[0] - counts[1])
+                elif test == "randomization":
+                    found = _randomize(*counts, num_resamples, seed)
+                else:
+                    found = _bootstrap(*counts, num_resamples, 0.95, seed)
                 rows.append((system, language, found.difference, found.p_value, found.n))
     return Table(("system", "language", f"difference to {against}", "p", "n"), rows, digits=4)
 
@@ -333,57 +330,60 @@ def _right_sentences(gold: Labels, predicted: Labels) -> Counts:
 def _sign_test(differences: Counts) -> Significance:
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     n = wins + losses
-    ways = term = 1  # of n over k, summed up to the smaller of the two, in whole numbers
-    for k in range(min(wins, losses)):
-        term = term * (n - k) // (k + 1)
-        ways += term
-    return Significance((wins - losses) / n if n else 0.0, min(1.0, 2 * ways / 2**n), n)
+    if n == 0:
+        return Significance(0.0, 1.0, 0)
+    return Significance((wins - losses) / n, float(_stats("the sign test").binomtest(wins, n).pvalue), n)
 
 
 def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> Significance:
-    difference = float(_difference(first.sum(0), second.sum(0)))
-    apart = (first != second).any(1)  # to swap the others changes nothing
-    change = (second - first)[apart].astype(np.float64)  # exact: whole numbers far below 2^53
-    generator = np.random.default_rng(seed)
-    as_large = 0
-    for count in _chunks(num_resamples, len(change)):
-        moved = (generator.random((count, len(change))) < 0.5).astype(np.float64) @ change
-        found = _difference(first.sum(0) + moved, second.sum(0) - moved)
-        as_large += int((np.abs(found) >= abs(difference) - TIE).sum())
-    return Significance(difference, (1 + as_large) / (1 + num_resamples), len(first))
+    difference = float(_difference(*first.sum(0), *second.sum(0)))
+    total = first.sum(0) + second.sum(0)
+    change = (first - second)[(first != second).any(1)].astype(np.float64)  # swapping equal counts changes nothing
+    change = np.pad(change, ((0, max(0, 2 - len(change))), (0, 0)))  # scipy requires two observations
+
+    def is_as_large(signs: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
+        moved = signs @ change  # the sums of first minus those of second, a sign of -1 for a swapped sentence
+        found = np.abs(_difference(*((total + moved) / 2).T, *((total - moved) / 2).T))
+        return (found >= abs(difference) - TIE).astype(np.float64)
+
+    result = _stats("approximate_randomization").permutation_test(
+        (np.ones(len(change)),),
+        is_as_large,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=num_resamples,
+        batch=max(1, CHUNK // len(change)),
+        alternative="greater",
+        rng=seed,
+    )
+    return Significance(difference, float(result.pvalue), len(first))
 
 
 def _bootstrap(
     first: Counts, second: Counts, num_resamples: int, confidence: float, seed: int
 ) -> BootstrapSignificance:
-    n = len(first)
-    difference = float(_difference(first.sum(0), second.sum(0)))
-    counts = np.concatenate([first, second], axis=1).astype(np.float64)
-    generator = np.random.default_rng(seed)
-    found: list[npt.NDArray[Any]] = []
-    for count in _chunks(num_resamples, n):
-        drawn = generator.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=count * n).reshape(count, n)
-        sums = times.astype(np.float64) @ counts
-        found.append(_difference(sums[:, :2], sums[:, 2:]))
-    differences = np.concatenate(found)
-    as_large = int((np.abs(differences - difference) >= abs(difference) - TIE).sum())
-    low, high = np.quantile(differences, [(1 - confidence) / 2, (1 + confidence) / 2])
-    p_value = (1 + as_large) / (1 + num_resamples)
-    return BootstrapSignificance(difference, p_value, n, float(low), float(high))
+    require(len(first) > 1, "gold", "hold at least two sentences for a bootstrap", len(first))
+    difference = float(_difference(*first.sum(0), *second.sum(0)))
+    columns = np.concatenate([first, second], axis=1).T.copy()
+    result = _stats("paired_bootstrap").bootstrap(
+        (np.arange(len(first)),),
+        lambda drawn, axis: _difference(*(column[drawn].sum(-1) for column in columns)),
+        vectorized=True,
+        n_resamples=num_resamples,
+        batch=max(1, CHUNK // len(first)),
+        confidence_level=confidence,
+        method="percentile",
+        rng=seed,
+    )
+    as_large = int((np.abs(result.bootstrap_distribution - difference) >= abs(difference) - TIE).sum())
+    low, high = map(float, result.confidence_interval)
+    return BootstrapSignificance(difference, (1 + as_large) / (1 + num_resamples), len(first), low, high)
 
 
-def _difference(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Subtract the ratios of two numerators and denominators, which stand in the last axis."""
-    return np.asarray(_ratio(first) - _ratio(second))
+def _difference(a: Any, b: Any, c: Any, d: Any) -> npt.NDArray[np.float64]:
+    """Return ``a / b - c / d`` of whole numbers, where ``0 / 0 = 0``."""
+    return np.asarray(a / np.maximum(b, 1) - c / np.maximum(d, 1))
 
 
-def _ratio(sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    return np.where(sums[..., 1] > 0, sums[..., 0] / np.maximum(sums[..., 1], 1), 0.0)
-
-
-def _chunks(num_resamples: int, width: int) -> Iterator[int]:
-    """Cut the resamples so that what is drawn at once stays small."""
-    size = max(1, CHUNK // max(1, width))
-    for start in range(0, num_resamples, size):
-        yield min(size, num_resamples - start)
+def _stats(feature: str) -> Any:
+    return import_optional("scipy.stats", pip='"polyembed[experiments]"', feature=feature)

@@ -7,7 +7,7 @@ from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, TrainerStep
 from polyembed.training.perplexity import MaskedScore, SwitchPoints, perplexity, switch_points
 from polyembed.training.runs import Run
 from polyembed.training.state import Epoch, FitResult
-from polyembed.training.trainers import DataCollatorForWords, TrainerModel, for_trainer, trainer_metrics
+from polyembed.training.trainers import DataCollatorForWords, TrainerModel, trainer_metrics, wrap_for_trainer
 
 __all__ = [
     "AdaptationResult",
@@ -26,8 +26,8 @@ __all__ = [
     "adapt_masked_lm",
     "fit",
     "fit_ensemble",
-    "for_trainer",
     "perplexity",
     "switch_points",
     "trainer_metrics",
+    "wrap_for_trainer",
 ]

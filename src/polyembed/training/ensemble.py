@@ -125,7 +125,7 @@ def fit_ensemble(
                 raise TypeError(must("build", "be a function that makes one", class_name(build)))
             task = Task(build, list(train), list(dev), options, path)
             members = _build_members(task, _check_seeds(seeds))
-            VotingEnsemble([tagger for tagger, _ in members.values()], vote=vote)  # refuses what could not vote
+            VotingEnsemble([next(iter(members.values()))[0]], vote=vote)  # refuses a vote that the tags do not allow
             where = _check_devices(devices)
             return _Plan(task, members, where, _check_processes(num_processes, ranks, where, len(members)))
 

@@ -39,11 +39,10 @@ def checksum(value: Any) -> str:
 
 def describe_model(model: nn.Module) -> dict[str, str]:
     """Return checksums of a module's structure and settings, of what training changes, and of its other tensors."""
-    trained = trained_state(model)
-    frozen = {name: value for name, value in model.state_dict().items() if name not in trained}
+    frozen = {name: value for name, value in model.named_parameters() if not value.requires_grad}
     return {
         "modules": checksum(_structure(model)),
-        "initial weights": checksum(trained),
+        "initial weights": checksum(trained_state(model)),
         "frozen tensors": checksum(frozen),
     }
 
@@ -61,11 +60,12 @@ def rows_checksum(rows: Any) -> str | None:
 
 
 def _structure(module: nn.Module) -> list[Any]:
-    """List every submodule with its class and its public attributes: dropout, sizes, constraints, lexicons."""
-    return [
-        [name, type(part).__qualname__, {key: value for key, value in vars(part).items() if _is_setting(key, value)}]
-        for name, part in module.named_modules()
-    ]
+    """List every submodule with its class, its lexicon and its public attributes: dropout, sizes, constraints."""
+    found = []
+    for name, part in module.named_modules():
+        settings = {key: value for key, value in vars(part).items() if _is_setting(key, value)}
+        found.append([name, type(part).__qualname__, getattr(part, "lexicon", None), settings])
+    return found
 
 
 def _is_setting(name: str, value: object) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -161,6 +162,7 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 
 
 def _stored(value: Any) -> str | int | float | bool | None:
+    value = value.value if isinstance(value, Enum) else value
     return value if value is None or isinstance(value, str | bool | int | float) else checksum(value)
 
 
