@@ -114,12 +114,13 @@ class SourcePass:
             self.upper = present(theta, found)  # without the path through the leaf
             self.reached = present(phi, found[len(theta) :]).keys()
             self.slope = None if leaf is None else found[-1]
-            self.lower: dict[str, Tensor] = {}
+            lower: dict[str, Tensor] = {}
             if below is not None and self.slope is not None:
                 slopes = torch.autograd.grad(below, list(theta.values()), self.slope.detach(), allow_unused=True)
                 lower = present(theta, slopes)
-                self.lower = lower.keys()
-                add(total, lower)
+        self.lower = set(lower)
+        require(bool(self.upper or lower), "source_loss", "depend on the model's parameters", "a loss that uses none")
+        add(total, lower)
         add(total, {LOSS: loss.detach(), **{name: slope.detach() for name, slope in self.upper.items()}})
 
     def meta_gradient(self, direction: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -141,7 +142,7 @@ class SourcePass:
                     with _Constants():
                         tangent = forward_ad.unpack_dual(self._states({**values, **dual})).tangent
                 except RuntimeError as error:
-                    if not re.search(r"forward AD|jvp|forward mode", str(error)):
+                    if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
                         raise
                 else:
                     if tangent is not None:
