@@ -17,7 +17,7 @@ from polyembed.experiments.plots import (
     plot_scores,
     plot_source_attention,
 )
-from polyembed.experiments.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.experiments.protocols import code_switched, joint, zero_shot
 from polyembed.experiments.representations import (
     CloudDistances,
     Correlation,
@@ -27,6 +27,7 @@ from polyembed.experiments.representations import (
     project,
     representations,
 )
+from polyembed.experiments.results import ProtocolResult, gain, merge
 from polyembed.experiments.significance import (
     BootstrapSignificance,
     Significance,
