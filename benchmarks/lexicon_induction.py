@@ -17,7 +17,7 @@ import torch
 
 from polyembed.data import read_dictionary
 from polyembed.tables import Table, mean_and_deviation
-from polyembed.transfer import align, bli
+from polyembed.transfer import AdversarialOptions, align_spaces, translation_accuracy
 from polyembed.vectors import TextVectors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,15 +31,17 @@ Pairs = list[tuple[str, str]]
 
 
 def choose_spelling(source: TextVectors, target: TextVectors, pairs: Pairs) -> float:
-    """Give the weight that finds most words that were left out of the learning."""
+    """Return the weight that finds most of the words that were left out of the learning."""
     words = sorted({pair[0] for pair in pairs})
     found = dict.fromkeys(WEIGHTS, 0.0)
     for fold in range(FOLDS):
         held_out = set(words[fold::FOLDS])
-        mapping = align(source, target, dictionary=[pair for pair in pairs if pair[0] not in held_out], refine=0)
+        mapping = align_spaces(source, target, dictionary=[pair for pair in pairs if pair[0] not in held_out], refine=0)
         rest = [pair for pair in pairs if pair[0] in held_out]
         for weight in WEIGHTS:
-            found[weight] += bli(mapping(source), target, rest, ks=(1,), spelling=weight).csls[1] / FOLDS
+            found[weight] += (
+                translation_accuracy(mapping(source), target, rest, ks=(1,), spelling=weight).csls[1] / FOLDS
+            )
     for weight, share in found.items():
         print(f"cross-validation, spelling {weight}: P@1 {100 * share:.2f}")
     return max(found, key=found.__getitem__)
@@ -66,9 +68,9 @@ def main() -> None:
         ("identical strings", "identical", 5),
         ("similarity distributions", "similarity", 10),
     ):
-        mapping = align(source, target, dictionary=dictionary, refine=refine)
-        plain = bli(mapping(source), target, test)
-        spelled = bli(mapping(source), target, test, spelling=spelling)
+        mapping = align_spaces(source, target, dictionary=dictionary, refine=refine)
+        plain = translation_accuracy(mapping(source), target, test)
+        spelled = translation_accuracy(mapping(source), target, test, spelling=spelling)
         shares = (plain.cosine[1], plain.csls[1], plain.csls[5], plain.csls[10], spelled.csls[1])
         rows.append((name, refine, *(100 * share for share in shares), max(mapping.report["criteria"])))
     columns = ("first mapping from", "refinements", "P@1 cosine", "P@1 CSLS", "P@5", "P@10")
@@ -78,9 +80,10 @@ def main() -> None:
     rows = []
     for seed in range(arguments.seeds):
         start = time.perf_counter()
-        mapping = align(source, target, seed=seed, progress=False, **ADVERSARIAL)
+        options = AdversarialOptions(**ADVERSARIAL, seed=seed, progress=False)
+        mapping = align_spaces(source, target, adversarial=options)
         spent = time.perf_counter() - start
-        found = bli(mapping(source), target, test, ks=(1,))
+        found = translation_accuracy(mapping(source), target, test, ks=(1,))
         (epochs,), criteria = mapping.report["restarts"], mapping.report["criteria"]
         shares = (100 * found.cosine[1], 100 * found.csls[1])
         rows.append((seed, f"{max(epochs):.3f}", f"{max(criteria):.3f}", *shares, f"{spent:.0f}"))

@@ -1,4 +1,4 @@
-r"""Lay one language's word vectors over another's, look translations up, and draw word pairs before and after.
+r"""Align one language's word vectors with another's, look up translations, and draw word pairs before and after.
 
     python examples/align_embeddings.py es.vec en.vec --train es-en.0-5000.txt --test es-en.5000-6500.txt
     python examples/align_embeddings.py cc.es.300.bin cc.en.300.bin --method adversarial --test es-en.5000-6500.txt
@@ -18,6 +18,7 @@ import torch
 import polyembed as pe
 from polyembed.data import read_dictionary
 from polyembed.functional import length_normalize, mean_center
+from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import FastTextVectors, TextVectors
 
 Vectors = FastTextVectors | TextVectors
@@ -68,7 +69,7 @@ def draw_pairs(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path, help="vectors of the language to be turned")
+    parser.add_argument("source", type=Path, help="vectors of the language to be mapped")
     parser.add_argument("target", type=Path, help="vectors of the other language")
     parser.add_argument("--train", type=Path, help="a dictionary to learn from")
     parser.add_argument("--test", type=Path, help="a dictionary to look up")
@@ -79,7 +80,7 @@ def main() -> None:
         help="without --train: from equal strings, from similarities, or by a discriminator",
     )
     parser.add_argument("--refine", type=int, default=5)
-    parser.add_argument("--spelling", type=float, default=0.3, help="how much likeness in spelling counts")
+    parser.add_argument("--spelling", type=float, default=0.3, help="the weight of similar spelling")
     parser.add_argument("--max-words", type=int, default=200_000)
     parser.add_argument("--pairs", type=int, default=20, help="in the picture")
     parser.add_argument("--seed", type=int, default=0)
@@ -90,9 +91,10 @@ def main() -> None:
     common = {"max_words": arguments.max_words, "device": arguments.device}
     if arguments.train or arguments.method != "adversarial":
         dictionary = read_dictionary(arguments.train) if arguments.train else arguments.method
-        mapping = pe.align(source, target, dictionary=dictionary, refine=arguments.refine, **common)
+        mapping = pe.align_spaces(source, target, dictionary=dictionary, refine=arguments.refine, **common)
     else:
-        mapping = pe.align(source, target, refine=arguments.refine, seed=arguments.seed, **common)
+        options = AdversarialOptions(seed=arguments.seed)
+        mapping = pe.align_spaces(source, target, refine=arguments.refine, adversarial=options, **common)
     print(*(f"{name}: {value}" for name, value in mapping.report.items()), sep="\n")
     mapping.save_pretrained(arguments.out / "mapping")
     aligned = mapping(source)
@@ -103,7 +105,8 @@ def main() -> None:
         ("by the vectors alone", 0.0),
         (f"spelling counts {arguments.spelling}", arguments.spelling),
     ):
-        print(f"\n{name}\n\n{pe.bli(aligned, target, test, spelling=spelling, **common).table().to_markdown()}")
+        found = pe.translation_accuracy(aligned, target, test, spelling=spelling, **common)
+        print(f"\n{name}\n\n{found.table().to_markdown()}")
     known = [(a, b) for a, b in test if a in source and b in target]
     pairs = list(dict(reversed(known)).items())[: arguments.pairs]  # one translation a word
     print()

@@ -262,10 +262,15 @@ def sizes_zero_and_one_are_sizes(case: Case) -> None:
 
 
 @law()
-def repr_names_the_constructor(case: Case) -> None:
+def printing_shows_parts_and_arguments(case: Case) -> None:
     module = case.module()
-    assert repr(module).startswith(f"{type(module).__name__}("), repr(module)
-    assert "\n" not in repr(module)
+    printed = repr(module)
+    assert printed.startswith(f"{type(module).__name__}("), printed
+    for name, child in module.named_children():
+        assert f"({name}): {type(child).__name__}" in printed, f"{name} is missing in {printed}"
+    for name, value in module.get_config().items():
+        if isinstance(value, int | float | str):
+            assert f"{name}={value!r}" in printed, f"{name} is missing in {printed}"
 
 
 @law(lambda case: "mask" in case.make(1, 1) and not RUNTIME_TYPES)

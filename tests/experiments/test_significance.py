@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from polyembed.experiments import (
+    ProtocolResult,
     Significance,
+    SystemRun,
     approximate_randomization,
     paired_bootstrap,
     sentence_counts,
@@ -19,7 +21,7 @@ from polyembed.experiments import (
 )
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
-from polyembed.training import Epoch, FitResult, ProtocolResult, Run
+from polyembed.training import Epoch, FitResult
 
 LABELS = ["O", "B-A", "I-A", "B-B", "I-B"]
 TESTS = [sign_test, approximate_randomization, paired_bootstrap]
@@ -216,7 +218,9 @@ def protocol(gold: dict, systems: dict[str, dict[int, dict[str, list]]], metric:
     """Make a result of predictions: system -> seed -> language."""
     training = FitResult(Epoch(1, 0.5, 0.5, 0.1), ())
     runs = [
-        Run(name, seed, ("es",), training, {k: score(metric, gold[k], v) for k, v in predicted.items()}, predicted)
+        SystemRun(
+            name, seed, ("es",), training, {k: score(metric, gold[k], v) for k, v in predicted.items()}, predicted
+        )
         for name, seeds in systems.items()
         for seed, predicted in seeds.items()
     ]

@@ -1,19 +1,18 @@
 """Ensembles: what they vote, on batches and on raw words, and what they refuse."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from cases import SIZES, hierarchical, mask, sentences, vector_source
-from polyembed.tagging.text_model import to_device
 from torch import Tensor, nn
-from toys import SENTENCES, TAGS, ToyVectors, ToyWordEncoder, own_words, toy_corpus, toy_lexicon, toy_table
+from toys import SENTENCES, TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
 from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
 from polyembed.metrics import entities
+from polyembed.tagging.text_model import to_device
 
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs", "canción", "me", "gusta"]]
 EVERYTHING = [*SENTENCES, *UNSEEN]

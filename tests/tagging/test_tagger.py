@@ -67,7 +67,7 @@ def test_unseen_words_are_tagged_as_if_in_the_lexicon() -> None:
     assert len({tag for tags in model.predict([[word] for word in [*knowing]]) for tag in tags}) > 1
 
 
-@pytest.mark.parametrize("cache_size", [1, 2, 50])
+@pytest.mark.parametrize("cache_size", [0, 1, 2, 50])
 def test_the_cache_is_bounded(cache_size: int, monkeypatch) -> None:
     """Whatever leaves the cache between buckets, the tags are the same."""
     model = tagger()()

@@ -1,6 +1,5 @@
 """The mapping learnt from nothing: a planted rotation is found, not by luck; and the criterion that judges it."""
 
-import inspect
 import math
 
 import oracles
@@ -26,6 +25,14 @@ def planted(seed: int, n: int = 300, dim: int = 5) -> tuple[torch.Tensor, torch.
     return x, x @ turn
 
 
+def learn(x: torch.Tensor, y: torch.Tensor, **options: float) -> adversarial.AdversarialMapping:
+    return adversarial_mapping(x, y, AdversarialOptions(**options))
+
+
+def options(**changed: float) -> AdversarialOptions:
+    return AdversarialOptions(**{"hidden_size": 3, "batch_size": 1, "learning_rate": 0.5, "beta": 0.01, **changed})
+
+
 def found(x: torch.Tensor, y: torch.Tensor) -> float:
     return (nearest_cosine(x, y).ids[:, 0] == torch.arange(len(x))).double().mean().item()
 
@@ -33,7 +40,7 @@ def found(x: torch.Tensor, y: torch.Tensor) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_planted_rotation_is_found_from_nothing(seed: int) -> None:
     x, y = planted(seed)
-    mapping = adversarial_mapping(x, y[torch.randperm(len(y))], **QUICK, seed=seed)
+    mapping = learn(x, y[torch.randperm(len(y))], **QUICK, seed=seed)
     assert found(x, y) < 0.02, "the identity, from which it starts, is no solution"
     assert found(x @ mapping.weight, y) > 0.95
     assert len(mapping.criteria) == 1
@@ -47,38 +54,38 @@ def test_the_discriminator_leads_the_way() -> None:
     """A mapping that rewards the discriminator's success runs away from the solution."""
 
     class Wrong(adversarial._Game):
-        def _loss(self, vectors: torch.Tensor, batch_size: int, *, fooled: bool) -> torch.Tensor:
-            return super()._loss(vectors, batch_size, fooled=False)
+        def _loss(self, vectors: torch.Tensor, *, fooled: bool) -> torch.Tensor:
+            return super()._loss(vectors, fooled=False)
 
     x, y = planted(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adversarial, "_Game", Wrong)
-        mapping = adversarial_mapping(x, y, **QUICK)
+        mapping = learn(x, y, **QUICK)
     assert found(x @ mapping.weight, y) < 0.5
 
 
 def test_a_seed_settles_everything_and_restarts_are_its_successors() -> None:
     x, y = planted(0, n=31)
     before = torch.get_rng_state()
-    one = adversarial_mapping(x, y, **TINY, seed=3)
+    one = learn(x, y, **TINY, seed=3)
     torch.rand(5)
-    again = adversarial_mapping(x, y, **TINY, seed=3)
+    again = learn(x, y, **TINY, seed=3)
     assert torch.equal(one.weight, again.weight)
     assert one.criteria == again.criteria
-    other = adversarial_mapping(x, y, **TINY, seed=4)
+    other = learn(x, y, **TINY, seed=4)
     assert not torch.equal(one.weight, other.weight)
-    both = adversarial_mapping(x, y, **TINY, seed=3, restarts=2)
+    both = learn(x, y, **TINY, seed=3, restarts=2)
     assert both.criteria == [*one.criteria, *other.criteria]
     better = one if max(one.criteria[0]) > max(other.criteria[0]) else other
     assert torch.equal(both.weight, better.weight)
     torch.set_rng_state(before)
-    adversarial_mapping(x, y, **TINY)
+    learn(x, y, **TINY)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_best_epoch_is_returned() -> None:
     x, y = planted(1, n=31)
-    mapping = adversarial_mapping(x, y, **{**TINY, "num_epochs": 5}, learning_rate=1.0, restarts=2)
+    mapping = learn(x, y, **{**TINY, "num_epochs": 5}, learning_rate=1.0, restarts=2)
     scores = [score for run in mapping.criteria for score in run]
     assert mapping_criterion(x @ mapping.weight, y) == max(scores)
     assert max(scores) != scores[-1], "else the last would do"
@@ -91,21 +98,19 @@ def rates_of(
     rates: tuple[list[float], list[float]] = ([], [])
 
     class Recorded(adversarial._Game):
-        def teach_mapping(self, batch_size: int, rate: float) -> None:
+        def teach_mapping(self, rate: float) -> None:
             rates[0].append(rate)
-            super().teach_mapping(batch_size, rate)
+            super().teach_mapping(rate)
 
-        def teach_discriminator(self, batch_size: int, rate: float) -> None:
-            rates[1].append(rate)
-            super().teach_discriminator(batch_size, rate)
+        def teach_discriminator(self) -> None:
+            rates[1].append(self.options.learning_rate)
+            super().teach_discriminator()
 
     left = iter(scores)
     monkeypatch.setattr(adversarial, "_Game", Recorded)
     monkeypatch.setattr(adversarial, "mapping_criterion", lambda *_: next(left))
     x, y = planted(0, n=7)
-    found = adversarial_mapping(
-        x, y, num_epochs=5, epoch_size=1, hidden_size=3, discriminator_steps=1, **{"decay": 0.5, **options}
-    )
+    found = learn(x, y, num_epochs=5, epoch_size=1, hidden_size=3, discriminator_steps=1, **{"decay": 0.5, **options})
     return *rates, found.criteria
 
 
@@ -134,27 +139,27 @@ def test_a_run_ends_where_the_rate_falls_below_the_least(monkeypatch: pytest.Mon
 
 def test_only_the_most_frequent_words_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = planted(0, n=31)
-    few = adversarial_mapping(x, y, **TINY, most_frequent=7)
+    few = learn(x, y, **TINY, most_frequent=7)
     spoilt = torch.cat([x[:7], 100 * x[7:]]), torch.cat([y[:7], -y[7:]])
     assert torch.equal(
-        adversarial_mapping(*spoilt, **{**TINY, "num_epochs": 1}, most_frequent=7).weight,
-        adversarial_mapping(x, y, **{**TINY, "num_epochs": 1}, most_frequent=7).weight,
+        learn(*spoilt, **{**TINY, "num_epochs": 1}, most_frequent=7).weight,
+        learn(x, y, **{**TINY, "num_epochs": 1}, most_frequent=7).weight,
     )
-    assert not torch.equal(few.weight, adversarial_mapping(x, y, **TINY).weight)
-    whole = adversarial_mapping(x, y, **TINY, most_frequent=31)
-    assert torch.equal(adversarial_mapping(x, y, **TINY, most_frequent=75_000).weight, whole.weight)
+    assert not torch.equal(few.weight, learn(x, y, **TINY).weight)
+    whole = learn(x, y, **TINY, most_frequent=31)
+    assert torch.equal(learn(x, y, **TINY, most_frequent=75_000).weight, whole.weight)
 
 
 def test_spaces_of_different_sizes_and_of_one_word() -> None:
     x, y = planted(0, n=31)
-    assert adversarial_mapping(x, y[:3], **TINY).weight.shape == (5, 5)
-    assert adversarial_mapping(x[:1], y[:1], **TINY).weight.isfinite().all()
+    assert learn(x, y[:3], **TINY).weight.shape == (5, 5)
+    assert learn(x[:1], y[:1], **TINY).weight.isfinite().all()
 
 
 def test_a_step_is_that_of_the_paper() -> None:
     """Two steps by hand: SGD on either loss with smoothed labels, and the step to the orthogonal matrices."""
     x, y = planted(0, n=1, dim=2)
-    game = adversarial._Game(x, y, 3, 0.0, 0.2, 0.01, seed=0)
+    game = adversarial._Game(x, y, options(dropout=0.0, smoothing=0.2), 0)
 
     def loss(layers: list[torch.Tensor], weight: torch.Tensor, labels: tuple[float, float]) -> torch.Tensor:
         total = torch.zeros(())
@@ -170,26 +175,26 @@ def test_a_step_is_that_of_the_paper() -> None:
 
     layers = [layer.detach().clone().requires_grad_() for layer in game.layers]
     gradients = torch.autograd.grad(loss(layers, torch.eye(2), (0.8, 0.2)), layers)
-    game.teach_discriminator(1, 0.5)
+    game.teach_discriminator()
     for layer, old, gradient in zip(game.layers, layers, gradients, strict=True):
         assert gradient.any()
         torch.testing.assert_close(layer, old - 0.5 * gradient)
     weight = torch.eye(2, requires_grad=True)
     (gradient,) = torch.autograd.grad(loss(game.layers, weight, (0.2, 0.8)), [weight])
     moved = (weight - 0.5 * gradient).detach()
-    game.teach_mapping(1, 0.5)
+    game.teach_mapping(0.5)
     torch.testing.assert_close(game.weight, 1.01 * moved - 0.01 * moved @ moved.mT @ moved)
 
 
 def test_dropout_is_of_the_input_and_keeps_its_mean() -> None:
     x, y = planted(0, n=1)
-    game = adversarial._Game(x, y, 3, 0.5, 0.1, 0.01, seed=0)
+    game = adversarial._Game(x, y, options(dropout=0.5), 0)
     seen: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:
         plain = torch.nn.functional.linear
         patch.setattr(adversarial.F, "linear", lambda *args: (seen.append(args[0].detach()), plain(*args))[1])
         for _ in range(200):
-            game._loss(torch.ones(2, 5), 1, fooled=False)
+            game._loss(torch.ones(2, 5), fooled=False)
     inputs = torch.cat(seen[::3])
     assert set(inputs.unique().tolist()) == {0.0, 2.0}
     assert 0.9 < inputs.mean() < 1.1
@@ -198,35 +203,35 @@ def test_dropout_is_of_the_input_and_keeps_its_mean() -> None:
 
 def test_nothing_is_dropped_while_the_mapping_learns() -> None:
     x, y = planted(0, n=1)
-    game = adversarial._Game(x, y, 3, 0.5, 0.1, 0.01, seed=0)
-    losses = {game._loss(torch.ones(2, 5), 1, fooled=True).item() for _ in range(20)}
+    game = adversarial._Game(x, y, options(dropout=0.5), 0)
+    losses = {game._loss(torch.ones(2, 5), fooled=True).item() for _ in range(20)}
     assert len(losses) == 1
-    game.dropout = 0.0
-    assert game._loss(torch.ones(2, 5), 1, fooled=True).item() in losses
+    game.options = options(dropout=0.0)
+    assert game._loss(torch.ones(2, 5), fooled=True).item() in losses
 
 
 def test_gradients_off_outside_do_no_harm() -> None:
     x, y = planted(0, n=7)
-    expected = adversarial_mapping(x, y, **TINY).weight
+    expected = learn(x, y, **TINY).weight
     with torch.no_grad():
-        assert torch.equal(adversarial_mapping(x, y, **TINY).weight, expected)
-    ours = adversarial_mapping(x.clone().requires_grad_(), y, **TINY).weight
+        assert torch.equal(learn(x, y, **TINY).weight, expected)
+    ours = learn(x.clone().requires_grad_(), y, **TINY).weight
     assert torch.equal(ours, expected)
     assert not ours.requires_grad
 
 
 def test_modes_outside_do_no_harm() -> None:
     x, y = planted(0, n=7)
-    expected = adversarial_mapping(x, y, **TINY).weight
+    expected = learn(x, y, **TINY).weight
     with torch.inference_mode():
-        weight = adversarial_mapping(x.clone(), y.clone(), **TINY).weight
+        weight = learn(x.clone(), y.clone(), **TINY).weight
     assert torch.equal(weight, expected)
     assert not weight.is_inference()
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(adversarial_mapping(x, y, **TINY).weight, expected)
+        assert torch.equal(learn(x, y, **TINY).weight, expected)
     torch.set_default_dtype(torch.float64)
     try:
-        weight = adversarial_mapping(x, y, **TINY).weight
+        weight = learn(x, y, **TINY).weight
     finally:
         torch.set_default_dtype(torch.float32)
     assert weight.dtype == torch.float32
@@ -236,19 +241,21 @@ def test_modes_outside_do_no_harm() -> None:
 def test_inputs_and_threads_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     x, y = planted(0, n=7)
     before = x.clone(), y.clone(), torch.get_num_threads()
-    adversarial_mapping(x, y, **TINY)
+    learn(x, y, **TINY)
     assert torch.equal(x, before[0])
     assert torch.equal(y, before[1])
     assert torch.get_num_threads() == before[2]
-    adversarial_mapping(x, y, **TINY, progress=False)
+    learn(x, y, **TINY, progress=False)
     assert capsys.readouterr() == ("", "")
-    adversarial_mapping(x, y, **TINY, progress=True)
+    learn(x, y, **TINY, progress=True)
     assert "restart 1, epoch 2" in capsys.readouterr().err
 
 
-def test_the_options_are_the_arguments() -> None:
-    arguments = inspect.signature(adversarial_mapping).parameters
-    assert [*AdversarialOptions.__annotations__] == [*arguments][2:]
+def test_the_defaults_are_those_of_a_call_without_options() -> None:
+    x, y = planted(0, n=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adversarial, "_bar", lambda options, _: range(options.batch_size // 32))
+        assert torch.equal(adversarial_mapping(x, y).weight, learn(x, y).weight)
 
 
 @own_words
@@ -272,32 +279,31 @@ def test_the_options_are_the_arguments() -> None:
     ],
 )
 def test_options_out_of_range_are_refused(options: dict, message: str) -> None:
-    x, y = planted(0, n=7)
     with pytest.raises(ValueError, match=f"^{message}$"):
-        adversarial_mapping(x, y, **options)
+        AdversarialOptions(**options)
 
 
 @own_words
 def test_bad_vectors_are_refused() -> None:
     x, y = planted(0, n=7)
     with pytest.raises(ValueError, match=r"^x must have the axes \(n, dim\), got shape \(5,\)$"):
-        adversarial_mapping(x[0], y, **TINY)
+        learn(x[0], y, **TINY)
     with pytest.raises(ValueError, match=r"^y must have a last axis of size 5, got shape \(7, 4\)$"):
-        adversarial_mapping(x, y[:, :4], **TINY)
+        learn(x, y[:, :4], **TINY)
     with pytest.raises(ValueError, match=r"^x and y must hold a vector each, got 0 and 7$"):
-        adversarial_mapping(x[:0], y, **TINY)
+        learn(x[:0], y, **TINY)
     with pytest.raises(ValueError, match=r"^y must be finite, got NaN or an infinity$"):
-        adversarial_mapping(x, y / 0, **TINY)
+        learn(x, y / 0, **TINY)
     with pytest.raises(TypeError, match=r"^y must be floating point, got torch.int64$"):
-        adversarial_mapping(x, y.long(), **TINY)
+        learn(x, y.long(), **TINY)
 
 
 def test_what_diverges_is_named() -> None:
     x, y = planted(0, n=7)
     message = "^learning_rate, beta and the vectors must be so small that the mapping stays finite, got NaN or an inf"
-    for options in ({"learning_rate": 1e6}, {"beta": 3.0}):
+    for high in ({"learning_rate": 1e6}, {"beta": 3.0}):
         with pytest.raises(ValueError, match=message):
-            adversarial_mapping(x, y, **{**TINY, "epoch_size": 32 * 100}, **options)
+            learn(x, y, **{**TINY, "epoch_size": 32 * 100}, **high)
 
 
 # The criterion.

@@ -44,6 +44,36 @@ def test_real_models_give_what_the_package_gives(folder, language):
     assert isinstance(vectors, WordVectors)
 
 
+def test_an_object_of_the_package_is_accepted(dutch):
+    peer = bpemb.BPEmb(model_file=dutch["model_file"], emb_file=dutch["vectors_file"], dim=25, preprocess=False)
+    vectors = BPEmbVectors.from_bpemb(peer)
+    np.testing.assert_array_equal(vectors.table, peer.vectors)
+    assert vectors.pieces("Amsterdam7") == peer.encode("Amsterdam7")
+    assert vectors.files() == dutch
+    padded = bpemb.BPEmb(model_file=dutch["model_file"], emb_file=dutch["vectors_file"], dim=25, add_pad_emb=True)
+    np.testing.assert_array_equal(BPEmbVectors.from_bpemb(padded).table, peer.vectors)
+    no_vectors = bpemb.BPEmb(model_file=dutch["model_file"], emb_file=dutch["vectors_file"], segmentation_only=True)
+    for value in (no_vectors, "nl"):
+        with pytest.raises(TypeError, match=r"bpemb must be a bpemb.BPEmb with vectors, got (BPEmb|str)"):
+            BPEmbVectors.from_bpemb(value)
+
+
+def test_vectors_that_are_not_numbers_are_refused(dutch, tmp_path):
+    vectors = BPEmbVectors(**dutch)
+    table = vectors.table.copy()
+    names = [vectors._bpemb.spm.id_to_piece(i) for i in range(1000)]
+    for value in (np.nan, np.inf):
+        table[7, 3] = value
+        path = write_table(tmp_path / "bad.bin", names, table)
+        with pytest.raises(ValueError, match=r"vectors_file must hold finite numbers, got NaN or an infinity in .*bad"):
+            BPEmbVectors(model_file=dutch["model_file"], vectors_file=path)
+
+
+def test_a_string_is_no_list_of_words(dutch):
+    with pytest.raises(TypeError, match="words must be a sequence of words, got the string 'hallo'"):
+        BPEmbVectors(**dutch).vectors("hallo")
+
+
 def test_text_and_binary_vectors_are_the_same(dutch):
     binary = BPEmbVectors(**dutch)
     text = BPEmbVectors(model_file=dutch["model_file"], vectors_file=dutch["vectors_file"].with_suffix(".txt"))
@@ -76,7 +106,7 @@ def write_table(path, names, table):
 
 def test_rows_follow_the_names_of_the_pieces(dutch, tmp_path):
     right = BPEmbVectors(**dutch)
-    names = [right._model.id_to_piece(i) for i in range(1000)]
+    names = [right._bpemb.spm.id_to_piece(i) for i in range(1000)]
     order = np.random.default_rng(0).permutation(1000)
     path = write_table(tmp_path / "shuffled.bin", [names[i] for i in order], right.table[order])
     np.testing.assert_array_equal(BPEmbVectors(model_file=dutch["model_file"], vectors_file=path).table, right.table)
@@ -106,12 +136,15 @@ def test_truncated_vectors_are_a_clear_error(dutch, tmp_path, size):
         BPEmbVectors(model_file=dutch["model_file"], vectors_file=path)
 
 
-@pytest.mark.parametrize("header", [b"999999999999 300\n", b"0 25\n", b"-1 25\n", b"1000 0\n", b"hello\n"])
+@pytest.mark.parametrize(
+    "header",
+    [b"999999999999 300\n", b"1 999999999999\n", b"9" * 5000 + b" 3\n", b"0 25\n", b"-1 25\n", b"1000 0\n", b"hello\n"],
+)
 def test_absurd_vectors_are_a_clear_error(dutch, tmp_path, header):
-    path = tmp_path / "absurd.bin"
-    path.write_bytes(header + b"x" * 1000)
-    with pytest.raises(ValueError, match=r"vectors_file must name .*absurd\.bin"):
-        BPEmbVectors(model_file=dutch["model_file"], vectors_file=path)
+    for name in ("absurd.bin", "absurd.txt"):
+        (tmp_path / name).write_bytes(header + b"x" * 1000)
+        with pytest.raises(ValueError, match=r"vectors_file must name .*absurd\."):
+            BPEmbVectors(model_file=dutch["model_file"], vectors_file=tmp_path / name)
 
 
 def test_truncated_text_vectors_are_a_clear_error(dutch, tmp_path):
@@ -200,7 +233,6 @@ def test_a_language_is_fetched_once(dutch, tmp_path, monkeypatch):
     assert server.asked == [MODEL_URL, VECTORS_URL]
     np.testing.assert_array_equal(vectors.table, BPEmbVectors(**dutch).table)
     assert files_in(tmp_path) == ["nl.wiki.bpe.vs1000.d25.w2v.bin", "nl.wiki.bpe.vs1000.model"]
-    assert repr(vectors) == f"BPEmbVectors(lang='nl', vocab_size=1000, dim=25, cache_dir='{tmp_path}', preprocess=True)"
     again = BPEmbVectors("nl", **call)
     assert len(server.asked) == 2
     twin = pickle.loads(pickle.dumps(again))

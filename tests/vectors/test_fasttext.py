@@ -251,7 +251,7 @@ def test_words_are_told_apart_where_their_hashes_are_one(handmade, monkeypatch):
     path, words, rows, sizes = handmade
     asked = [*words, "luna", "so", "sola", "", "año\0", "\ud800"]
     expected = FastTextVectors(path).vectors(asked)
-    monkeypatch.setattr("polyembed.vectors.fasttext.hash", lambda word: -7, raising=False)
+    monkeypatch.setattr("polyembed.vectors._fasttext_file.hash", lambda word: -7, raising=False)
     vectors = FastTextVectors(path)
     assert [word in vectors for word in asked] == [True] * 4 + [False] * 6
     assert vectors.words == words
@@ -380,6 +380,39 @@ def test_absurd_headers_are_clear_errors(handmade, place, value, message):
         FastTextVectors(path)
 
 
+def header(dim):
+    """A model without words up to its matrix."""
+    arguments = struct.pack("<12id", dim, 5, 5, 1, 5, 1, 1, 2, 0, 0, 0, 100, 1e-4)
+    return MAGIC + arguments + struct.pack("<3iqq", 0, 0, 0, 0, -1)
+
+
+@pytest.mark.parametrize(
+    ("dim", "matrix"),
+    [
+        (2**31 - 1, b"\0" + struct.pack("<2q", 0, 2**31 - 1) + b"\0" + struct.pack("<2q", 0, 2**31 - 1)),
+        (2**31 - 1, b"\1" + struct.pack("<?qqi4i", False, 0, 2**31 - 1, 0, 2**31 - 1, 2**31 - 1, 1, 1)),
+        (2**31 - 1, b"\1" + struct.pack("<?qqi4i", False, 1, 2**31 - 1, 0, 2**31 - 1, 1, 2**31 - 1, 2**31 - 1)),
+    ],
+    ids=["no rows", "many slices", "one slice"],
+)
+def test_a_small_file_does_not_allocate_much(tmp_path, dim, matrix):
+    path = tmp_path / "small.ftz"
+    path.write_bytes(header(dim) + matrix)
+    assert path.stat().st_size < 200
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"path must name a whole fastText .bin or .ftz file, got .*small\.ftz"):
+            FastTextVectors(path).vectors(["sol"])
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_string_is_no_list_of_words(handmade):
+    with pytest.raises(TypeError, match="words must be a sequence of words, got the string 'sol'"):
+        FastTextVectors(handmade[0]).vectors("sol")
+
+
 def test_absurd_matrices_and_pruned_rows_are_clear_errors(handmade, tmp_path):
     path, words, rows, sizes = handmade
     data = path.read_bytes()
@@ -427,7 +460,7 @@ def test_no_number_of_a_small_matrix_is_left_undefined(tmp_path, dim):
 
 
 def test_a_training_that_dies_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("polyembed.vectors.fasttext.TRAINING", "raise SystemExit('out of luck')")
+    monkeypatch.setattr("polyembed.vectors.training.TRAINING", "raise SystemExit('out of luck')")
     with pytest.raises(RuntimeError, match=r"the fasttext package must finish its training, got 1 \(out of luck\)"):
         FastTextVectors.train([["a"] * 9], tmp_path / "a.bin")
     assert not list(tmp_path.iterdir())

@@ -127,7 +127,7 @@ def test_real_files(joined: JoinedVectors, tmp_path: Path) -> None:
     assert joined.words == [*es.words, "only"]
     assert joined.files() == {"0.path": tmp_path / "es.bin", "1.path": tmp_path / "en.vec"}
     assert ("song" in joined, "only" in joined, "songs" in joined) == (True, True, False)
-    assert repr(joined) == f"JoinedVectors(sources=[{es!r}, {en!r}])"
+    assert repr(joined) == f"JoinedVectors(sources=({es!r}, {en!r}))"
 
 
 def test_copies_are_equal(joined: JoinedVectors) -> None:
@@ -216,5 +216,5 @@ def test_a_source_that_cannot_be_rebuilt_is_not_saved(tmp_path: Path) -> None:
 
 @own_words
 def test_a_string_is_no_list_of_words() -> None:
-    with pytest.raises(TypeError, match=r"^words must be words, got the string 'song'$"):
+    with pytest.raises(TypeError, match=r"^words must be a sequence of words, got the string 'song'$"):
         JoinedVectors([ToyVectors(2)]).vectors("song")

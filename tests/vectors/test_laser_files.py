@@ -10,7 +10,7 @@ from network import Server
 from toys import toy_bpe_tokenizer
 
 import polyembed as pe
-from polyembed.vectors import fetch_laser, read_merges, read_piece_dictionary, read_pieces
+from polyembed.vectors import fetch_laser, read_merges, read_pieces
 
 LASER1 = "https://dl.fbaipublicfiles.com/laser/models/"
 LASER2 = "https://dl.fbaipublicfiles.com/nllb/laser/"
@@ -76,7 +76,10 @@ def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -
     assert sentences.tokenizer.dictionary is sentences.encoder.dictionary
     expected = encoder(tokenizer.text_pieces(["Me gusta."]).piece_ids).detach()
     torch.testing.assert_close(sentences.encode(["Me gusta."]), expected)
-    assert read_piece_dictionary(tmp_path / "cache" / "laser2.cvocab").pieces() == dictionary.pieces()
+    assert (
+        pe.PieceDictionary.from_pieces(read_pieces(tmp_path / "cache" / "laser2.cvocab")).pieces()
+        == dictionary.pieces()
+    )
 
 
 def test_out_of_reach_says_what_to_fetch(tmp_path, monkeypatch) -> None:

@@ -214,7 +214,7 @@ def test_a_turned_source_keeps_its_own_matrix(mapping: OrthogonalMapping) -> Non
 
 @own_words
 def test_a_string_is_no_list_of_words(mapping: OrthogonalMapping) -> None:
-    with pytest.raises(TypeError, match=r"^words must be words, got the string 'song'$"):
+    with pytest.raises(TypeError, match=r"^words must be a sequence of words, got the string 'song'$"):
         mapping(Table()).vectors("song")
 
 

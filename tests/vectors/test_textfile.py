@@ -138,12 +138,27 @@ def test_broken_lines_are_named(write, text, message):
         ("4 0\n", {}, "line 1, must promise vectors of length 1 or more, got '4 0'"),
         ("1 2\nhola 1 2\n", {"dim": 3}, "line 1, must promise vectors of length 3, got '1 2'"),
         ("hola 1 2\n", {"dim": 0}, "dim must be a positive integer, got 0"),
+        ("0 1000000000000\n", {}, "line 2, must hold a word and its numbers, got the end of the file"),
+        ("1 1000000000000\nhola 1\n", {}, "line 2, must hold a word and 1000000000000 numbers, got 'hola 1'"),
+        ("9" * 5000 + " 3\nhola 1 2 3\n", {"header": True}, "line 1, must be a header of two whole numbers"),
+        ("hola 1\n", {"dim": 10**12}, "line 1, must hold a word and 1000000000000 numbers, got 'hola 1'"),
         (b"\x1f\x8bnonsense", {}, "path must name a whole compressed file, got .*file.vec"),
     ],
 )
 def test_a_file_that_cannot_be_opened_says_why(write, text, options, message):
     with pytest.raises(ValueError, match=message):
         TextVectors(write(text), **options)
+
+
+def test_a_line_without_end_takes_no_memory(write, monkeypatch):
+    monkeypatch.setattr("polyembed.vectors.textfile.MAX_LINE", 1000)
+    with pytest.raises(ValueError, match=r"line 1, must be shorter than 1000 bytes, got '   "):
+        TextVectors(write(gzip.compress(b" " * 10**6)))
+
+
+def test_a_string_is_no_list_of_words(write):
+    with pytest.raises(TypeError, match="words must be a sequence of words, got the string 'hola'"):
+        TextVectors(write("hola 1 2\n")).vectors("hola")
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])

@@ -1,5 +1,7 @@
 """A table of rows by id that can be extended without a copy."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,9 +11,9 @@ from polyembed._views import shallow_copy
 
 
 class RowTable(nn.Module):
-    """Rows by id: first those of `weight`, which may train, then those of `extension`, which do not.
+    """Rows by id: first the rows of `weight`, which may train, then the rows of `extension`, which are frozen.
 
-    `extended` leaves `weight` the same parameter, so that an optimiser that has it goes on. Rows may be integers.
+    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows may be integers.
 
     Args:
         weight: The first rows, ``(row, dim)``.
@@ -28,13 +30,15 @@ class RowTable(nn.Module):
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=not freeze)
         self.extension = None if extension is None else nn.Parameter(extension, requires_grad=False)
 
+    def shapes(self) -> dict[str, list[int]]:
+        """Return the shapes of the tensors, for `empty`."""
+        return {name: list(tensor.shape) for name, tensor in self.named_parameters()}
+
     @classmethod
-    def empty(
-        cls, num_rows: int, dim: int, *, num_extended: int = 0, dtype: torch.dtype, **options: int | None
-    ) -> "RowTable":
-        """Build a table whose rows are still to be loaded, the last `num_extended` of them in the extension."""
-        extension = torch.empty(num_extended, dim, dtype=dtype) if num_extended else None
-        return cls(torch.empty(num_rows - num_extended, dim, dtype=dtype), extension=extension, **options)  # type: ignore[arg-type]
+    def empty(cls, shapes: dict[str, list[int]], *, dtype: torch.dtype, **options: Any) -> "RowTable":
+        """Build a table whose rows are still to be loaded."""
+        tensors = {name: torch.empty(*shape, dtype=dtype) for name, shape in shapes.items()}
+        return cls(tensors["weight"], extension=tensors.get("extension"), **options)
 
     @property
     def num_extended(self) -> int:
@@ -57,7 +61,7 @@ class RowTable(nn.Module):
         return not self.weight.requires_grad
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Look rows up; narrower rows are padded with 0."""
+        """Return the rows of `ids`; narrower rows are padded with 0."""
         try:
             if self.extension is None:
                 return F.embedding(ids, self.weight, self.padding_idx)

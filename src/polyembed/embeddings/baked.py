@@ -23,17 +23,16 @@ class BakedEmbedding(WordEmbedder):
 
     Args:
         embedder: The type embedder that was baked.
-        weight: Its vectors, one row an id; empty if None.
+        weight: Its vectors, one row an id.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, embedder.embedding_dim)``.
     """
 
-    def __init__(self, embedder: WordEmbedder, weight: Float[Tensor, "word dim"] | None = None) -> None:
+    def __init__(self, embedder: WordEmbedder, weight: Float[Tensor, "word dim"]) -> None:
         super().__init__()
-        rows = torch.empty(embedder.num_embeddings, embedder.embedding_dim) if weight is None else weight
         self.embedder = embedder
-        self.table = RowTable(rows)
+        self.table = RowTable(weight)
 
     @property
     def lexicon(self) -> Lexicon:
@@ -51,7 +50,7 @@ class BakedEmbedding(WordEmbedder):
         return self.table.weight
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Look the vectors up."""
+        """Return the rows of the ids."""
         check_ids("ids", ids)
         vectors: Tensor = self.table(ids)
         return vectors
@@ -63,14 +62,13 @@ class BakedEmbedding(WordEmbedder):
 
     def get_config(self) -> dict[str, Any]:
         """Return what rebuilds the table empty."""
-        return {"embedder": self.embedder, "num_extended": self.table.num_extended}
+        return {"embedder": self.embedder, "shapes": self.table.shapes()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
-        baked = cls(config["embedder"])
-        rows, dim = baked.weight.shape
-        baked.table = RowTable.empty(rows, dim, num_extended=config["num_extended"], dtype=torch.float32)
+        baked = cls(config["embedder"], torch.empty(0, 0))
+        baked.table = RowTable.empty(config["shapes"], dtype=torch.float32)
         return baked
 
 

@@ -82,7 +82,7 @@ class CombinedEmbedder(WordEmbedder):
         return [embedder(part) for embedder, part in zip(members, inputs, strict=True)]
 
     def covering(self, words: Iterable[str]) -> Self:
-        """Return an embedder in which each of `words` has a vector of its own in every type embedder.
+        """Return an embedder in which the lexicon of every type embedder has each of `words`.
 
         Args:
             words: Any words, known ones among them.
@@ -110,8 +110,9 @@ class CombinedEmbedder(WordEmbedder):
 class MetaEmbedding(CombinedEmbedder):
     """Several embedders of the same words, combined: ``u = combiner([E_1(w), ..., E_n(w)])``.
 
-    Winata 2021, section 2.3. The named constructors choose the combiner: `concat` (equation 1), `linear`, `self_attention` (equations 2
-    to 4). Members of both kinds combine: fastText of two languages, characters and a layer of a pretrained model.
+    Winata 2021, section 2.3. The named constructors choose the combiner: `concat` (equation 1), `linear`,
+    `self_attention` (equations 2 to 4). Members of both kinds combine: fastText of two languages, characters and a
+    layer of a pretrained model.
 
     Args:
         embedders: Type embedders of one lexicon, contextual embedders, or both.

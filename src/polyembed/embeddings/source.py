@@ -106,7 +106,7 @@ class SourceEmbedding(WordEmbedder):
         return self.table.weight
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Look the vectors up."""
+        """Return the rows of the ids."""
         check_ids("ids", ids)
         if self.table.weight.is_meta and not ids.is_meta:
             raise ValueError(must("the source", "be attached (its rows were left out of the saved folder)", "none"))
@@ -124,7 +124,7 @@ class SourceEmbedding(WordEmbedder):
         return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
 
     def attach(self, source: WordVectors) -> None:
-        """Give a loaded table its source back, and its rows where they were left out.
+        """Attach the source to a loaded table, and fill the rows where they were left out.
 
         Args:
             source: The vectors that the table was built from.
@@ -148,9 +148,8 @@ class SourceEmbedding(WordEmbedder):
         """Return what rebuilds the empty table, and its source where that is wanted and can be saved."""
         return {
             "lexicon": self.lexicon,
-            "embedding_dim": self.embedding_dim,
+            "shapes": self.table.shapes(),
             "freeze": self.table.is_frozen,
-            "num_extended": self.table.num_extended,
             "padding_idx": self.table.padding_idx,
             "source": Detachable(self.source),
             "source_name": self.missing_source if self.source is None else _name(self.source),
@@ -159,10 +158,9 @@ class SourceEmbedding(WordEmbedder):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
-        lexicon, options = config["lexicon"], {key: config[key] for key in ("num_extended", "freeze", "padding_idx")}
-        embedder = cls._of(
-            lexicon, RowTable.empty(len(lexicon), config["embedding_dim"], dtype=torch.float32, **options)
-        )
+        options = {key: config[key] for key in ("freeze", "padding_idx")}
+        table = RowTable.empty(config["shapes"], dtype=torch.float32, **options)
+        embedder = cls._of(config["lexicon"], table)
         embedder.source = config["source"]
         embedder.missing_source = config["source_name"] if embedder.source is None else None
         return embedder

@@ -128,16 +128,15 @@ class SpelledEmbedding(WordEmbedder):
         return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, and the size of the table of spellings."""
-        size = {"num_extended": self.table.num_extended, "width": self.table.dim}
-        return {"spelling": self.spelling, "encoder": self.encoder, "lexicon": self.lexicon, **size}
+        """Return the constructor's arguments, and the shape of the table of spellings."""
+        arguments = {"spelling": self.spelling, "encoder": self.encoder, "lexicon": self.lexicon}
+        return {**arguments, "shapes": self.table.shapes()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the embedder with its table of spellings still to be loaded."""
         embedder = cls.__new__(cls)
         nn.Module.__init__(embedder)
-        lexicon, num_extended = config["lexicon"], config["num_extended"]
-        table = RowTable.empty(len(lexicon), config["width"], num_extended=num_extended, dtype=torch.int32)
-        embedder._set(config["spelling"], config["encoder"], lexicon, table)
+        table = RowTable.empty(config["shapes"], dtype=torch.int32)
+        embedder._set(config["spelling"], config["encoder"], config["lexicon"], table)
         return embedder

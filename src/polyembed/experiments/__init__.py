@@ -1,5 +1,6 @@
 """Comparing systems: significance, layer ranking, efficiency, representations, confusion, pictures."""
 
+from polyembed.experiments.compare import Build, Corpus, SystemRun
 from polyembed.experiments.confusion import bio_confusion
 from polyembed.experiments.efficiency import (
     EfficiencyReport,
@@ -16,6 +17,7 @@ from polyembed.experiments.plots import (
     plot_scores,
     plot_source_attention,
 )
+from polyembed.experiments.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.experiments.representations import (
     CloudDistances,
     Correlation,
@@ -34,20 +36,30 @@ from polyembed.experiments.significance import (
     sign_test,
     significance_table,
 )
+from polyembed.experiments.sweep import SweepResult, sweep_layers
 
 __all__ = [
     "BootstrapSignificance",
+    "Build",
     "CloudDistances",
+    "Corpus",
     "Correlation",
     "EfficiencyReport",
     "MeasuredModel",
+    "ProtocolResult",
     "Significance",
+    "SweepResult",
+    "SystemRun",
     "approximate_randomization",
     "bio_confusion",
     "cloud_distances",
+    "code_switched",
     "efficiency_report",
+    "gain",
     "gain_correlation",
+    "joint",
     "layer_weights",
+    "merge",
     "paired_bootstrap",
     "parallel_cosine",
     "plot_clouds",
@@ -63,4 +75,6 @@ __all__ = [
     "sentence_counts",
     "sign_test",
     "significance_table",
+    "sweep_layers",
+    "zero_shot",
 ]

@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from polyembed._bio import check_labels
 from polyembed._checks import check_choice, check_positive, import_optional, require
+from polyembed.experiments.protocols import ProtocolResult
 from polyembed.metrics import Labels, entities
 from polyembed.tables import Table
-from polyembed.training.protocols import ProtocolResult
 
 Counts = npt.NDArray[np.int64]
 """A numerator and a denominator for each sentence, ``(sentence, 2)``."""
@@ -260,10 +260,10 @@ def significance_table(
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> from polyembed.training.protocols import Run
+        >>> from polyembed.experiments.protocols import SystemRun
         >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
-        ...     Run(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
+        ...     SystemRun(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
         ...     for name, score, tag in (("MME", 1.0, "V"), ("BPE", 0.5, "X"))
         ... ]
         >>> result = ProtocolResult(Table((), ()), tuple(runs), gold, "accuracy")

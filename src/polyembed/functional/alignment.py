@@ -1,10 +1,9 @@
-"""Two spaces of vectors: the rotation that lays one over the other, and nearest neighbours across them.
+"""Two spaces of vectors: the rotation from one to the other, and nearest neighbours across them.
 
-Similarities of all rows with all rows do not fit into memory for vocabularies of 200,000 words, so the searches go
-through blocks of them. Nothing here looks at words: rows are matched by position, neighbours are named by row.
+The similarities of all pairs do not fit into memory for vocabularies of 200,000 words, so the searches compute them
+in blocks.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -14,17 +13,12 @@ from torch import Tensor
 from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, must, require
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
-DEVICE_BLOCK = 64 << 20  # the same where memory is fast and starting a kernel is slow
-GROUP = 16  # scores a group: larger ones leave more candidates, smaller ones more maxima to select from
+DEVICE_BLOCK = 64 << 20  # the same on a GPU, where starting a kernel costs more
+GROUP = 16  # scores a group: larger groups leave more candidates, smaller ones more maxima to select from
 
 
 class Nearest(NamedTuple):
-    """The best keys of each query, the best first.
-
-    Args:
-        scores: Their scores, ``(query, k)``.
-        ids: Their rows, ``(query, k)``.
-    """
+    """The scores and rows of the best keys of each query, the best first."""
 
     scores: Float[Tensor, "query k"]
     ids: Int[Tensor, "query k"]
@@ -38,9 +32,6 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
 
     Returns:
         Unit vectors.
-
-    Raises:
-        TypeError: Integers.
 
     Example:
         >>> length_normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
@@ -59,17 +50,13 @@ def length_normalize(x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch di
 
 
 def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
-    """Move the mean of all vectors to the origin: ``x - mean(x)``.
+    """Subtract the mean of all vectors: ``x - mean(x)``.
 
     Args:
         x: Vectors, ``(n, dim)``.
 
     Returns:
         Vectors whose mean is zero.
-
-    Raises:
-        ValueError: Another shape.
-        TypeError: Integers.
 
     Example:
         >>> mean_center(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
@@ -83,18 +70,18 @@ def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
 
 
 def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Tensor, "dim dim"]:
-    """Find the orthogonal matrix that takes `x` closest to `y`: ``W = argmin |x W - y|^2 = U V'``.
+    """Compute the orthogonal matrix that maps `x` closest to `y`: ``W = argmin |x W - y|^2 = U V'``.
 
     ``U S V'`` is the singular value decomposition of ``x' y`` (Schönemann 1966; Lample 2018, equation 2, which has
     columns for our rows), computed in float64.
 
     Args:
         x: Vectors, ``(n, dim)``.
-        y: Where they shall go, row by row, ``(n, dim)``.
+        y: Their images, row by row, ``(n, dim)``.
 
     Returns:
-        ``W`` with ``x @ W`` near `y`, ``(dim, dim)``, in the dtype of `x`. Fewer pairs than dimensions leave part
-        of it open: it is some solution then, and with no pair at all some orthogonal matrix.
+        ``W``, ``(dim, dim)``, in the dtype of `x`; one of several solutions where there are fewer pairs than
+        dimensions.
 
     Raises:
         ValueError: Other shapes; NaN or an infinity.
@@ -105,13 +92,11 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
         >>> x @ procrustes(x, torch.tensor([[0.0, 1.0], [-2.0, 0.0]]))
         tensor([[ 0.,  1.],
                 [-2.,  0.]])
-
-    Deviations: none.
     """
     check_dim("x", x, 2, "n, dim")
     require(y.shape == x.shape, "y", f"have the shape of x, {tuple(x.shape)}", tuple(y.shape))
     check_float(x=x, y=y)
-    # The size of either is no matter to W; near 1, no product overflows or vanishes.
+    # W does not depend on the scale of either; near 1, no product overflows or vanishes.
     product = _scaled(x.double()).mT @ _scaled(y.double())
     require(bool(product.isfinite().all()), "x and y", "be finite", "NaN or an infinity")
     u, _, vh = torch.linalg.svd(product)
@@ -123,10 +108,8 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
     """Score all pairs by cross-domain similarity local scaling (Lample 2018, equation 3).
 
     ``csls(x_i, y_j) = 2 cos(x_i, y_j) - r(x_i) - r(y_j)``, where ``r(x_i)`` is the mean cosine of ``x_i`` with its `k`
-    nearest rows of `y`, and ``r(y_j)`` that of ``y_j`` with its `k` nearest of `x`: what is near to everything (a
-    hub) is nobody's neighbour.
-
-    All pairs are held in memory. `nearest_csls` searches large spaces.
+    nearest rows of `y`, and ``r(y_j)`` that of ``y_j`` with its `k` nearest of `x`. It lowers the scores of hubs,
+    vectors that are near to everything. All pairs are held in memory; `nearest_csls` searches large spaces.
 
     Args:
         x: Vectors of any length, ``(n, dim)``.
@@ -145,8 +128,6 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
         >>> csls(x, x, k=1)
         tensor([[ 0., -2.],
                 [-2.,  0.]])
-
-    Deviations: none.
     """
     _check({"x": x, "y": y}, k=k)
     with torch.autocast(x.device.type, enabled=False):
@@ -156,7 +137,7 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
 
 
 def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> Float[Tensor, " n"]:
-    """Average each vector's cosine with its nearest of the other space: ``r(x_i)`` of `csls`, in blocks.
+    """Average each vector's cosine with its `k` nearest of the other space: ``r(x_i)`` of `csls`, in blocks.
 
     Args:
         x: Vectors of any length, ``(n, dim)``.
@@ -166,16 +147,10 @@ def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"]
     Returns:
         ``(n)``; zeros where `y` is empty. No gradient.
 
-    Raises:
-        ValueError: Other shapes, or `k` below 1.
-        TypeError: Integers, or two dtypes.
-
     Example:
         >>> y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
         >>> neighborhood_similarity(torch.tensor([[2.0, 0.0]]), y, k=2)
         tensor([0.5000])
-
-    Deviations: none.
     """
     _check({"x": x, "y": y}, k=k)
     with torch.no_grad():
@@ -183,10 +158,9 @@ def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"]
 
 
 def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"], k: int = 1) -> Nearest:
-    """Find the `k` keys with the largest cosine to each query.
+    """Find the `k` keys with the largest cosine to each query, in blocks.
 
-    Beside copies of the vectors, memory holds one block of similarities, whatever the number of rows. Of equal
-    scores any may come first; NaN comes before all numbers, as in `torch.topk`.
+    The order of equal scores is not defined. NaN comes before all numbers, as in `torch.topk`.
 
     Args:
         queries: Vectors of any length, ``(n, dim)``.
@@ -221,15 +195,16 @@ def nearest_csls(
 ) -> Nearest:
     """Find the `k` keys with the largest `csls` to each query, in blocks.
 
-    Of equal scores any may come first. NaN in one key, or in one vector of the queries' space, makes all scores NaN.
+    The order of equal scores is not defined. NaN in one key, or in one vector of the queries' space, makes all scores
+    NaN.
 
     Args:
         queries: Vectors of any length, ``(n, dim)``.
         keys: Vectors, ``(m, dim)``.
         k: How many; all keys where there are fewer.
         neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
-        space: The whole space of which the queries are a part, in which the keys have their neighbourhoods,
-            ``(s, dim)``; the queries themselves if None.
+        space: The space in which the keys have their neighbourhoods, of which the queries are a part, ``(s, dim)``;
+            the queries themselves if None.
 
     Returns:
         Scores of `csls` and rows of the keys, the best first. No gradient.
@@ -243,8 +218,6 @@ def nearest_csls(
         >>> keys = torch.tensor([[0.9, 0.3], [0.5, 0.9]])  # the first is near to both
         >>> nearest_cosine(queries, keys).ids.flatten(), nearest_csls(queries, keys, neighborhood=2).ids.flatten()
         (tensor([0, 0]), tensor([0, 1]))
-
-    Deviations: none.
     """
     _check({"queries": queries, "keys": keys}, k=k, neighborhood=neighborhood)
     if space is not None:
@@ -279,8 +252,6 @@ def mutual_csls(
         >>> mutual_csls(x, torch.tensor([[0.0, 2.0], [2.0, 0.0]]), neighborhood=1)
         tensor([[1, 0],
                 [2, 1]])
-
-    Deviations: none.
     """
     _check({"x": x, "y": y}, neighborhood=neighborhood)
     if not len(x) or not len(y):
@@ -295,7 +266,7 @@ def mutual_csls(
 
 
 def _check(spaces: dict[str, Tensor], **counts: int) -> None:
-    """Check two spaces of vectors, by the names of the arguments, and counts."""
+    """Check two spaces of vectors, named after the arguments, and counts."""
     (first, x), (second, y) = spaces.items()
     check_dim(first, x, 2, "n, dim")
     check_dim(second, y, 2, "m, dim")
@@ -334,28 +305,24 @@ def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = N
     scores, ids = queries.new_empty(len(queries), k), queries.new_empty((len(queries), k), dtype=torch.int64)
     if k == 0:
         return Nearest(scores, ids)
-    if hubness is not None:  # as one more dimension: a matrix product costs no more, another pass over a block would
+    if hubness is not None:  # as one more dimension, which saves another pass over each block
         queries = torch.cat([queries, queries.new_ones(len(queries), 1)], 1)
         keys = torch.cat([2 * keys, -hubness[:, None]], 1)
-    for start, block in _blocks(queries, len(keys)):
-        torch.mm(queries[start : start + len(block)], keys.mT, out=block)
-        scores[start : start + len(block)], ids[start : start + len(block)] = _top(block, k)
+    size = CPU_BLOCK if queries.device.type == "cpu" else DEVICE_BLOCK
+    length = max(1, min(len(queries), size // len(keys)))
+    memory = queries.new_empty(length, len(keys))  # one for all blocks
+    for start in range(0, len(queries), length):
+        block = memory[: len(queries) - start]
+        rows = slice(start, start + len(block))
+        torch.mm(queries[rows], keys.mT, out=block)
+        scores[rows], ids[rows] = _top(block, k)
     return Nearest(scores, ids)
 
 
-def _blocks(queries: Tensor, num_keys: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield the first query of each block and the memory for its scores, which is always the same."""
-    size = CPU_BLOCK if queries.device.type == "cpu" else DEVICE_BLOCK
-    length = max(1, min(len(queries), size // num_keys))
-    memory = queries.new_empty(length, num_keys)
-    for start in range(0, len(queries), length):
-        yield start, memory[: len(queries) - start]
-
-
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Find the `k` largest of each row as `torch.topk` does, in less time where rows are long.
+    """Find the `k` largest of each row as `torch.topk` does, faster where rows are long.
 
-    The rows are cut into groups; the `k` largest lie in the `k` groups with the largest maxima, and a maximum costs a
+    The rows are cut into groups. The `k` largest are in the `k` groups with the largest maxima, and maxima cost a
     fraction of a selection.
     """
     num_groups = scores.shape[1] // GROUP

@@ -1,7 +1,6 @@
-"""Losses of labels against scores: a mean in nats over the labels that count, total on whatever is ignored.
+"""Losses of labels against scores: a mean in nats over the labels that count.
 
-The label -100 counts for nothing: the scores beside it may be NaN, and get a gradient of zero. Where no label counts
-the mean is 0.
+The label -100 is ignored: its scores may be NaN, and get a gradient of zero. Where no label counts, the mean is 0.
 """
 
 import torch
@@ -31,8 +30,8 @@ def cross_entropy(
     weights of the labels, so that a common factor of all weights changes nothing.
 
     Args:
-        logits: Scores of any scale, ``(*batch, label)``; computed in at least float32.
-        labels: Label ids, ``(*batch)``; -100 does not count.
+        logits: Scores, ``(*batch, label)``; computed in at least float32.
+        labels: Label ids, ``(*batch)``; -100 is ignored.
         weights: One weight a label, ``(label)``; all 1 if None.
         label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
 
@@ -41,7 +40,7 @@ def cross_entropy(
 
     Raises:
         ValueError: Shapes that do not fit, a label id outside of the scores, or a smoothing outside of [0, 1).
-        TypeError: Labels that are no integers, scores that are no floats.
+        TypeError: Labels that are not integers, scores that are not floats.
 
     Example:
         >>> cross_entropy(torch.zeros(3, 2), torch.tensor([0, 1, -100]))
@@ -65,7 +64,7 @@ def focal_loss(
     gamma: float = 2.0,
     weights: Float[Tensor, " label"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Compute the weighted mean focal loss, in which labels that are right already count little (Lin et al. 2017).
+    r"""Compute the weighted mean focal loss, in which labels that are already right count little (Lin et al. 2017).
 
     Equation 5, ``FL(p_t) = -alpha_t (1 - p_t)^gamma log p_t``, with ``p_t = softmax(logits)[y]`` and the weight of the
     label for ``alpha_t``:
@@ -73,13 +72,13 @@ def focal_loss(
         loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]
 
     over the labels ``y_i`` that count, so that ``gamma = 0`` is the weighted cross-entropy. It is computed from the log
-    odds ``u = log((1 - p_t) / p_t)``, as ``exp(-gamma softplus(-u)) softplus(u)``: the value and its derivatives are
-    exact for sure labels too, at any `gamma`.
+    odds ``u = log((1 - p_t) / p_t)``, as ``exp(-gamma softplus(-u)) softplus(u)``, which, like its derivatives, is
+    exact where ``p_t`` is close to 1 too.
 
     Args:
-        logits: Scores of any scale, ``(*batch, label)``; computed in at least float32.
-        labels: Label ids, ``(*batch)``; -100 does not count.
-        gamma: How much less a sure label counts, 0 or more; the paper's best is 2.
+        logits: Scores, ``(*batch, label)``; computed in at least float32.
+        labels: Label ids, ``(*batch)``; -100 is ignored.
+        gamma: The exponent, 0 or more; the paper's best is 2.
         weights: One weight a label, ``(label)``; all 1 if None.
 
     Returns:
@@ -87,7 +86,7 @@ def focal_loss(
 
     Raises:
         ValueError: Shapes that do not fit, a label id outside of the scores, or a negative `gamma`.
-        TypeError: Labels that are no integers, scores that are no floats.
+        TypeError: Labels that are not integers, scores that are not floats.
 
     Example:
         >>> focal_loss(torch.zeros(3, 2), torch.tensor([0, 1, -100]))  # a quarter of the cross-entropy
@@ -109,12 +108,12 @@ def focal_loss(
 
 
 def check_gamma(gamma: float) -> None:
-    """Require a finite exponent of 0 or more."""
+    """Check for a finite exponent of 0 or more."""
     require(0.0 <= gamma < float("inf"), "gamma", "be a finite number of 0 or more", gamma)
 
 
 def _prepare(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Check shapes, flatten the batch, widen; scores that do not count become zeros."""
+    """Check shapes, flatten the batch, widen the dtype, and set ignored scores to zero."""
     check_float(logits=logits)
     check_ids("labels", labels)
     require(logits.dim() > 0, "logits", "have a last axis of labels", f"shape {tuple(logits.shape)}")
@@ -130,7 +129,7 @@ def _prepare(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Te
 
 
 def _weights_of(labels: Tensor, weights: Tensor) -> Tensor:
-    """Look up each label's weight; 0 where it does not count."""
+    """Return each label's weight; 0 where it is ignored."""
     return torch.where(labels != IGNORE_INDEX, weights[labels.clamp(min=0)], 0.0)
 
 

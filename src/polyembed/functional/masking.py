@@ -1,7 +1,7 @@
-"""Reductions over the valid positions of an axis: total on every mask, blind to what padding holds.
+"""Reductions over the valid positions of an axis.
 
-Each function selects before it computes, so padding may hold NaN or infinities, in the value and in the
-gradient. A row without a valid position gives zeros with zero gradient.
+Each function selects before it computes, so that NaN or infinities in the padding reach neither value nor gradient. A
+row without a valid position gives zeros with zero gradient.
 """
 
 import torch
@@ -12,15 +12,7 @@ from polyembed._checks import check_mask
 
 
 def select_valid(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None) -> Tensor:
-    """Replace the vectors at masked positions by zeros, whatever they hold.
-
-    Args:
-        x: Vectors, ``(*batch, n, dim)``.
-        mask: True = valid, ``(*batch, n)``; None = all valid.
-
-    Returns:
-        `x` itself where there is no mask, else a new tensor of its shape.
-    """
+    """Return `x` with zeros at masked positions; `x` itself if there is no mask."""
     return x if mask is None else torch.where(mask[..., None], x, 0.0)
 
 
@@ -29,7 +21,7 @@ def masked_mean(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"]
 
     Args:
         x: Vectors, ``(*batch, n, dim)``.
-        mask: True = valid, ``(*batch, n)``; None = all valid.
+        mask: True = valid; None = all valid.
 
     Returns:
         The means, ``(*batch, dim)``, in the dtype of `x`.
@@ -47,11 +39,11 @@ def masked_mean(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"]
 
 
 def masked_max(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None) -> Float[Tensor, "*batch dim"]:
-    """Take the element-wise maximum of the valid vectors; a row without any gives zeros.
+    """Compute the element-wise maximum of the valid vectors; a row without any gives zeros.
 
     Args:
         x: Vectors, ``(*batch, n, dim)``.
-        mask: True = valid, ``(*batch, n)``; None = all valid.
+        mask: True = valid; None = all valid.
 
     Returns:
         The maxima, ``(*batch, dim)``.
@@ -70,7 +62,7 @@ def masked_max(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] 
 
 
 def valid_first(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
-    """Order each row's positions with the valid ones first, both groups in their old order.
+    """Return each row's positions with the valid ones first, both groups in their old order.
 
     ``x.gather(1, valid_first(mask))`` closes the holes of a mask; ``scatter`` with the same index opens them
     again.

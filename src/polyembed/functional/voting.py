@@ -1,7 +1,7 @@
-"""Votes of several taggers on one set of words, and how far the voters agree.
+"""Votes of several taggers on the same words, and their agreement.
 
-Labels have no order and no bound, so voters are compared pair by pair: of ``n`` voters a position costs ``n * n``
-comparisons, and nothing depends on how many labels there are.
+Voters are compared pair by pair: with ``n`` voters a position costs ``n * n`` comparisons, whatever the number of
+labels.
 """
 
 from collections import Counter
@@ -40,10 +40,10 @@ def majority_vote(
     scores: Float[Tensor, "voter *batch"] | Sequence[Sequence[Sequence[float]]] | None = None,
     ignore_index: int = -100,
 ) -> Int[Tensor, "*batch"] | list[list[Label]]:
-    """Give each position the label that most voters say: ``argmax_label |{v : y_v = label}|``.
+    """Return the most frequent label of each position: ``argmax_label |{v : y_v = label}|``.
 
-    Of labels with equally many votes, that with the largest sum of its voters' scores wins, where scores are given;
-    of those that are still equal, the label of the earliest voter.
+    Of labels with equally many votes, the one with the largest sum of its voters' scores wins, where there are scores.
+    Of those that are still equal, the label of the earliest voter wins.
 
     Args:
         predictions: Label ids, one row a voter; or labels as ``predictions[voter][sentence][word]``, where sentences
@@ -56,7 +56,7 @@ def majority_vote(
 
     Raises:
         ValueError: No voter, or voters, sentences or scores of other sizes.
-        TypeError: Predictions that are no labels, or scores that are no numbers.
+        TypeError: Predictions that are not labels, or scores that are not numbers.
 
     Example:
         >>> majority_vote(torch.tensor([[3, 1, -100], [4, 2, -100], [4, 1, -100]]))
@@ -80,11 +80,11 @@ def majority_vote(
 
 
 def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
-    """Vote on whole entities: those win that more than half of the voters found, with this type and both these ends.
+    """Return the entities that more than half of the voters found, with the same type and the same ends.
 
-    Any two such entities have a voter in common, and one voter's entities do not overlap: so neither do the winners,
-    no tie can arise, and the result is a valid BIO (IOB2) sequence whatever the voters say. Voters' labels are read
-    as conlleval reads them (an ``I-x`` that follows no x begins one). Two voters must agree.
+    Any two such entities have a voter in common, and one voter's entities do not overlap. So the winners do not
+    overlap either, and the result is always a valid BIO (IOB2) sequence. Voters' labels are read as conlleval reads
+    them (an ``I-x`` that follows no x begins one). Of two voters both must agree.
 
     Args:
         predictions: BIO labels as ``predictions[voter][sentence][word]``.
@@ -113,18 +113,14 @@ def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str
 
 
 def vote_entropy(predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100) -> Float[Tensor, "*batch"]:
-    """Measure how split the voters are at each position: ``H = -sum_label p log p`` with ``p`` the label's share.
+    """Compute the entropy of the votes at each position: ``H = -sum_label p log p`` with ``p`` the label's share.
 
     Args:
         predictions: Label ids, one row a voter.
         ignore_index: The label that abstains.
 
     Returns:
-        Nats: 0 where all say the same, and where nobody votes; at most the log of the number of voters.
-
-    Raises:
-        ValueError: No voter.
-        TypeError: Predictions that are no integers.
+        Nats: 0 where all voters agree or all abstain, at most the log of their number.
 
     Example:
         >>> vote_entropy(torch.tensor([[3, 1], [3, 2]]))
@@ -140,7 +136,7 @@ def vote_entropy(predictions: Int[Tensor, "voter *batch"], *, ignore_index: int 
 def agreement(
     predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100
 ) -> Float[Tensor, "voter other_voter"]:
-    """Compute how often each two voters say the same: ``A[v, w] = mean(y_v = y_w)``.
+    """Compute the share of positions where each two voters agree: ``A[v, w] = mean(y_v = y_w)``.
 
     Args:
         predictions: Label ids, one row a voter.
@@ -148,10 +144,6 @@ def agreement(
 
     Returns:
         A symmetric matrix of shares; 0 for two that never vote together.
-
-    Raises:
-        ValueError: No voter.
-        TypeError: Predictions that are no integers.
 
     Example:
         >>> agreement(torch.tensor([[3, 1, 4, 1], [3, 1, 5, 1]]))
@@ -166,7 +158,7 @@ def agreement(
 
 
 def _check(predictions: Tensor) -> None:
-    """Require integer labels of at least one voter."""
+    """Check for integer labels of at least one voter."""
     check_ids("predictions", predictions)
     require(predictions.dim() > 0, "predictions", "have the axes (voter, *batch)", "shape ()")
     shape = tuple(predictions.shape)
@@ -174,7 +166,7 @@ def _check(predictions: Tensor) -> None:
 
 
 def _agreeing(predictions: Tensor, ignore_index: int) -> Tensor:
-    """Tell which voters say the same and do not abstain, ``(voter, voter, *batch)``."""
+    """Return which two voters agree and do not abstain, ``(voter, voter, *batch)``."""
     return (predictions[:, None] == predictions) & predictions.ne(ignore_index)
 
 
@@ -196,7 +188,7 @@ def _vote_on_lists(
     scores: Sequence[Sequence[Sequence[float]]] | None,
     ignore_index: int,
 ) -> list[list[Any]]:
-    """Number the labels, vote on all words at once, and name the winners."""
+    """Number the labels, vote on all words at once, and map the winners back to labels."""
     voters = _flatten("predictions", predictions, predictions)
     for label in chain.from_iterable(voters):
         if not isinstance(label, str | Integral):
@@ -215,7 +207,7 @@ def _vote_on_lists(
 def _flatten(
     name: str, nested: Sequence[Sequence[Sequence[Any]]], predictions: Sequence[Sequence[Sequence[Any]]]
 ) -> list[list[Any]]:
-    """Lay each voter's sentences end to end, after making sure that all are as long as the first voter's."""
+    """Concatenate each voter's sentences, after checking that all are as long as the first voter's."""
     require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
     first, flat = predictions[0], []
     for voter, sentences in enumerate(nested):

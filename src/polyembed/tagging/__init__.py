@@ -1,8 +1,6 @@
 """Vectors to tags and labels."""
 
 from polyembed.tagging.classifiers import Labelled, LabelledPair, PairClassifier, SequenceClassifier, TextClassifier
-from polyembed.tagging.constraints import Constraints
-from polyembed.tagging.crf import CRF
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.export import export_onnx, export_program
@@ -12,9 +10,7 @@ from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
 from polyembed.tagging.text_model import TextModel
 
 __all__ = [
-    "CRF",
     "CRFDecoder",
-    "Constraints",
     "Criterion",
     "CrossEntropyLoss",
     "Decoder",

@@ -33,8 +33,8 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
     """Export a tagger over a type embedder by ``torch.export``, for batches of any size and sentences of any length.
 
     ``program.module()(ids, mask)`` gives the emissions ``(batch, word, tag)`` and, of a CRF, its transitions, start
-    and end scores, with -inf where its constraints forbid: what `functional.viterbi` takes. Every word of the lexicon
-    is baked; nothing of the tagger changes. The graph is on the CPU, in float32, in evaluation mode.
+    and end scores, with -inf where its constraints forbid: what `polyembed.crf.viterbi` takes. Every word of the
+    lexicon is baked; nothing of the tagger changes. The graph is on the CPU, in float32, in evaluation mode.
 
     Args:
         tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
@@ -122,7 +122,7 @@ class _Graph(nn.Module):
         super().__init__()
         embedder = tagger.embedder
         whole = isinstance(embedder, BakedEmbedding) and not embedder.table.num_extended
-        table = embedder.weight if whole else bake(embedder).weight
+        table: Tensor = embedder.weight if whole else bake(embedder).weight  # type: ignore[assignment]
         self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
         self.encoder = None if tagger.encoder is None else _copy(tagger.encoder)
         self.decoder: Decoder = _copy(tagger.decoder)

@@ -21,7 +21,6 @@ from polyembed.tagging.text_model import (
     to_device,
     word_features,
 )
-from polyembed.text.lexicon import Lexicon
 from polyembed.text.pieces import Pieces, check_words
 
 
@@ -52,7 +51,7 @@ class Tagger(TextModel):
     tags: tuple[str, ...]
 
     def decode(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
-        """Find the best tags ``(batch, word)``; -100 at masked positions."""
+        """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
         raise NotImplementedError
 
     def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Tensor:
@@ -60,7 +59,7 @@ class Tagger(TextModel):
         raise NotImplementedError
 
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
-        """Make a training batch.
+        """Build a training batch.
 
         Args:
             items: Objects with ``words`` and ``tags``.
@@ -126,7 +125,7 @@ class SequenceTagger(Tagger):
         TypeError: A mask that is not bool, an embedder that does not know its words (an `nn.Embedding`).
 
     Example:
-        >>> from polyembed import SourceEmbedding
+        >>> from polyembed import Lexicon, SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
         >>> words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
         >>> tagger = SequenceTagger(words, ["X", "VERB", "NOUN"])
@@ -161,11 +160,6 @@ class SequenceTagger(Tagger):
     def device(self) -> torch.device:
         """The device of the decoder, where inputs must be."""
         return self.decoder.linear.weight.device
-
-    @property
-    def lexicon(self) -> Lexicon | None:
-        """The words of a type embedder; None for a contextual or mixed one."""
-        return self.embedder.lexicon
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
         """Turn words into the embedder's inputs.
@@ -217,7 +211,7 @@ class SequenceTagger(Tagger):
         return self.decoder.emissions(self.features(inputs, mask), mask)
 
     def decode(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Int[Tensor, "batch word"]:
-        """Find the best tags ``(batch, word)``; -100 at masked positions."""
+        """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
         return self.decoder.decode(self.features(inputs, mask), mask)
 
     def probabilities(
@@ -279,7 +273,7 @@ class TokenClassifier(SequenceTagger):
         TypeError: As in `SequenceTagger`.
 
     Example:
-        >>> from polyembed import FocalLoss, SourceEmbedding
+        >>> from polyembed import FocalLoss, Lexicon, SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
         >>> words = SourceEmbedding.from_embedding(nn.Embedding(6, 8), lexicon)
         >>> model = TokenClassifier(words, ["X", "VERB"], criterion=FocalLoss())

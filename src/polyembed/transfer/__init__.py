@@ -1,26 +1,36 @@
 """What was learned in one language, carried over to another: aligned spaces, MetaXL, extended vocabularies."""
 
-from polyembed.transfer.adversarial import AdversarialMapping, adversarial_mapping, mapping_criterion
-from polyembed.transfer.bli import BLIResult, bli
+from polyembed.transfer.accuracy import TranslationAccuracy, translation_accuracy
+from polyembed.transfer.adversarial import (
+    AdversarialMapping,
+    AdversarialOptions,
+    adversarial_mapping,
+    mapping_criterion,
+)
+from polyembed.transfer.joint import JointStep, joint_step
 from polyembed.transfer.layers import encoder_layer
-from polyembed.transfer.metaxl import MetaXLStep, metaxl_step
-from polyembed.transfer.muse import align, similarity_pairs
+from polyembed.transfer.metaxl import MetaXLStep, metaxl_gradients, metaxl_step
 from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
+from polyembed.transfer.spaces import align_spaces, similarity_pairs
 from polyembed.transfer.vocabulary import ExtendedVocabulary, extend_vocabulary
 
 __all__ = [
     "AdversarialMapping",
-    "BLIResult",
+    "AdversarialOptions",
     "ExtendedVocabulary",
+    "JointStep",
     "MetaXLStep",
     "RepresentationTransformationNetwork",
+    "TranslationAccuracy",
     "adversarial_mapping",
-    "align",
-    "bli",
+    "align_spaces",
     "encoder_layer",
     "extend_vocabulary",
+    "joint_step",
     "mapping_criterion",
+    "metaxl_gradients",
     "metaxl_step",
     "similarity_pairs",
     "transformed_output",
+    "translation_accuracy",
 ]

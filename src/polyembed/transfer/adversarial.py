@@ -1,7 +1,8 @@
-"""A rotation between two spaces without a known pair of words: by a discriminator that fails to tell them apart."""
+"""A rotation between two spaces without a known pair of words, by a discriminator that cannot tell them apart."""
 
 from collections.abc import Iterator
-from typing import NamedTuple, TypedDict
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,23 +17,52 @@ SLOPE = 0.2  # of the discriminator's leaky rectifiers
 MIN_RATE = 1e-6  # of the mapping: below it a run ends
 
 
-class AdversarialOptions(TypedDict, total=False):
-    """The arguments of `adversarial_mapping` beside the two spaces, by the same names."""
+@dataclass(frozen=True, kw_only=True)
+class AdversarialOptions:
+    """The options of `adversarial_mapping`; the defaults are those of MUSE's code.
 
-    restarts: int
-    num_epochs: int
-    epoch_size: int
-    batch_size: int
-    discriminator_steps: int
-    hidden_size: int
-    most_frequent: int
-    dropout: float
-    smoothing: float
-    learning_rate: float
-    decay: float
-    beta: float
-    seed: int
-    progress: bool | None
+    Attributes:
+        restarts: Runs, with the seeds ``seed``, ``seed + 1``, ...
+        num_epochs: Epochs a run.
+        epoch_size: Vectors of either language that the mapping learns from in an epoch.
+        batch_size: Vectors of either language in a step.
+        discriminator_steps: Steps of the discriminator before each step of the mapping.
+        hidden_size: Of the discriminator's layers.
+        most_frequent: How many of the most frequent words the steps draw from.
+        dropout: Of the discriminator's input.
+        smoothing: ``s``: the labels are ``1 - s`` and ``s``.
+        learning_rate: Of the discriminator, and of the mapping at the start.
+        decay: Factor of the mapping's learning rate, an epoch.
+        beta: Of the step back to the orthogonal matrices.
+        seed: Of the discriminator's weights, the draws and the dropout.
+        progress: Whether to show a bar; where there is a terminal if None.
+
+    Raises:
+        ValueError: An option out of range.
+    """
+
+    restarts: int = 1
+    num_epochs: int = 5
+    epoch_size: int = 1_000_000
+    batch_size: int = 32
+    discriminator_steps: int = 5
+    hidden_size: int = 2048
+    most_frequent: int = 75_000
+    dropout: float = 0.1
+    smoothing: float = 0.1
+    learning_rate: float = 0.1
+    decay: float = 0.98
+    beta: float = 0.001
+    seed: int = 0
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        counts = ("restarts", "num_epochs", "epoch_size", "batch_size", "discriminator_steps", "hidden_size")
+        check_positive(**{name: getattr(self, name) for name in (*counts, "most_frequent")})
+        check_probability(dropout=self.dropout, smoothing=self.smoothing)
+        require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
+        require(0 < self.decay <= 1, "decay", "lie in (0, 1]", self.decay)
+        require(self.beta >= 0, "beta", "be 0 or more", self.beta)
 
 
 class AdversarialMapping(NamedTuple):
@@ -48,9 +78,9 @@ class AdversarialMapping(NamedTuple):
 
 
 def mapping_criterion(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, neighborhood: int = 10) -> float:
-    """Judge how well two spaces lie on one another: the mean cosine of rows that are mutually nearest by CSLS.
+    """Compute how well two spaces match: the mean cosine of rows that are mutually nearest by CSLS.
 
-    It needs no pair of words, and rises and falls with the precision of a mapping (Lample 2018, section 2.4).
+    It needs no pair of words, and goes with the precision of a mapping (Lample 2018, section 2.4).
 
     Args:
         x: The mapped space, ``(n, dim)``, the most frequent word first; the first 10,000 rows count.
@@ -73,109 +103,74 @@ def mapping_criterion(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, n
 
 
 def adversarial_mapping(
-    x: Float[Tensor, "n dim"],
-    y: Float[Tensor, "m dim"],
-    *,
-    restarts: int = 1,
-    num_epochs: int = 5,
-    epoch_size: int = 1_000_000,
-    batch_size: int = 32,
-    discriminator_steps: int = 5,
-    hidden_size: int = 2048,
-    most_frequent: int = 75_000,
-    dropout: float = 0.1,
-    smoothing: float = 0.1,
-    learning_rate: float = 0.1,
-    decay: float = 0.98,
-    beta: float = 0.001,
-    seed: int = 0,
-    progress: bool | None = None,
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], options: AdversarialOptions | None = None
 ) -> AdversarialMapping:
     """Learn a rotation by which a discriminator cannot tell `x` from `y` (Lample 2018, section 2.1).
 
     The discriminator ``D`` (two hidden layers, leaky rectifiers) minimises the cross-entropy of telling ``x W`` from
-    ``y`` with labels smoothed by ``s``; ``W``, from the identity on, minimises that of the wrong answers. After each
-    step ``W <- (1 + beta) W - beta W W' W`` keeps it near the orthogonal matrices (their equation 7). ``D`` drops
-    out a part of its input while it learns, nothing while it teaches ``W``.
+    ``y`` with labels smoothed by ``s``; ``W``, which starts as the identity, minimises that of the wrong answers.
+    After each step ``W <- (1 + beta) W - beta W W' W`` keeps it near the orthogonal matrices (their equation 7). ``D``
+    has dropout in its input while it learns, and none while ``W`` learns from it.
 
-    Both learn by plain SGD. The rate of ``D`` stays. That of ``W`` is multiplied by `decay` after each epoch, down to
-    1e-6 at the least; it is halved as well after each epoch whose criterion is below the run's best, the first such
-    epoch excepted. A run ends early where the halving leads below 1e-6.
+    Both learn by plain SGD. The rate of ``D`` is constant. That of ``W`` is multiplied by ``decay`` after each epoch,
+    with 1e-6 as its minimum. It is also halved after each epoch whose criterion is below the run's best, except the
+    first such epoch. A run ends early where halving leads below 1e-6.
 
     After each epoch the orthogonal matrix nearest to ``W`` is judged by `mapping_criterion`; the best of all epochs
-    and restarts is returned. A run succeeds or fails as a whole. The criterion tells which without a dictionary:
-    restart where it stays low.
+    and restarts is returned. A run either finds the rotation or fails, and the criterion shows which without a
+    dictionary: restart where it stays low.
 
     Args:
-        x: Source vectors, ``(n, dim)``, the most frequent word first, as they are in their file: the learning rate is
-            made for numbers around 1.
+        x: Source vectors, ``(n, dim)``, the most frequent word first, as they are in their file: the learning rate
+            suits numbers around 1.
         y: Target vectors, ``(m, dim)``.
-        restarts: Runs, with the seeds ``seed``, ``seed + 1``, ...
-        num_epochs: Epochs a run.
-        epoch_size: Steps of the mapping an epoch, times `batch_size`.
-        batch_size: Vectors of either language in a step.
-        discriminator_steps: Steps of the discriminator before each of the mapping.
-        hidden_size: Of the discriminator's layers.
-        most_frequent: How many of the most frequent words the steps draw from; all where there are fewer.
-        dropout: Of the discriminator's input.
-        smoothing: ``s``: the labels are ``1 - s`` and ``s``.
-        learning_rate: Of the discriminator, and of the mapping at the start.
-        decay: Of the mapping's learning rate, an epoch.
-        beta: Of the step back to the orthogonal matrices.
-        seed: Of the discriminator's weights, of what is drawn and of what is dropped.
-        progress: Whether to show a bar; where there is a terminal if None.
+        options: The defaults if None.
 
     Returns:
         The best matrix, float32, and the criteria of all epochs.
 
     Raises:
-        ValueError: Other shapes, an option out of range, NaN in the vectors, or a run that gave NaN (its learning
-            rate or `beta` is too high, or the vectors are too long).
+        ValueError: Other shapes, NaN in the vectors, or a run that gave NaN (its learning rate or ``beta`` is too
+            high, or the vectors are too long).
         TypeError: Integers.
 
     Example:
         >>> x, y = torch.randn(20, 3), torch.randn(30, 3)
-        >>> found = adversarial_mapping(x, y, num_epochs=2, epoch_size=64, hidden_size=8)
+        >>> found = adversarial_mapping(x, y, AdversarialOptions(num_epochs=2, epoch_size=64, hidden_size=8))
         >>> found.weight.shape, len(found.criteria[0])
         (torch.Size([3, 3]), 2)
 
-    Deviations: defaults, steps and learning rates are those of MUSE's code. MUSE judges the mapping as it is, by the
-    nearest neighbour of each source word; here the nearest orthogonal matrix is judged and returned, by mutual
-    neighbours. An epoch has ``epoch_size // batch_size`` steps, where MUSE rounds up. Restarts are added.
+    Deviations: MUSE judges the mapping as it is, by the nearest neighbour of each source word; here the nearest
+    orthogonal matrix is judged and returned, by mutual neighbours. An epoch has ``epoch_size // batch_size`` steps,
+    where MUSE rounds up. Restarts are added.
     """
+    options = options or AdversarialOptions()
     check_dim("x", x, 2, "n, dim")
     check_dim("y", y, 2, "m, dim")
     check_last_dim("y", y, x.shape[1])
     require(len(x) > 0 and len(y) > 0, "x and y", "hold a vector each", f"{len(x)} and {len(y)}")
-    check_positive(restarts=restarts, num_epochs=num_epochs, epoch_size=epoch_size, batch_size=batch_size)
-    check_positive(discriminator_steps=discriminator_steps, hidden_size=hidden_size, most_frequent=most_frequent)
-    check_probability(dropout=dropout, smoothing=smoothing)
-    require(learning_rate > 0, "learning_rate", "be positive", learning_rate)
-    require(0 < decay <= 1, "decay", "lie in (0, 1]", decay)
-    require(beta >= 0, "beta", "be 0 or more", beta)
     check_float(x=x, y=y)
     for name, rows in (("x", x), ("y", y)):
         require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")
-    steps = max(1, epoch_size // batch_size)
-    # Tensors of inference mode know no gradients: outside of it, copies do.
+    # Tensors of inference mode can take no part in a gradient; copies made outside of it can.
     with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False):
         x, y = x.detach().float().clone(), y.detach().float().clone()
         best, best_score = torch.eye(x.shape[1], dtype=x.dtype, device=x.device), float("-inf")
         criteria: list[list[float]] = []
-        for restart in range(restarts):
-            game = _Game(x[:most_frequent], y[:most_frequent], hidden_size, dropout, smoothing, beta, seed + restart)
+        for restart in range(options.restarts):
+            game = _Game(x, y, options, restart)
             scores: list[float] = []
-            rate, fell = learning_rate, False
-            for epoch in range(num_epochs):
-                for _ in _bar(steps, f"restart {restart + 1}, epoch {epoch + 1}", progress):
-                    for _ in range(discriminator_steps):
-                        game.teach_discriminator(batch_size, learning_rate)
-                    game.teach_mapping(batch_size, rate)
+            rate, fell = options.learning_rate, False
+            for epoch in range(options.num_epochs):
+                for _ in _bar(options, f"restart {restart + 1}, epoch {epoch + 1}"):
+                    for _ in range(options.discriminator_steps):
+                        game.teach_discriminator()
+                    game.teach_mapping(rate)
                 weight = game.orthogonal()
                 scores.append(mapping_criterion(x @ weight, y))
                 if scores[-1] > best_score:
                     best, best_score = weight, scores[-1]
-                rate = min(rate, max(MIN_RATE, decay * rate))
+                rate = min(rate, max(MIN_RATE, options.decay * rate))
                 if scores[-1] < max(scores):
                     rate, fell = rate / 2 if fell else rate, True
                 if rate < MIN_RATE:
@@ -185,63 +180,48 @@ def adversarial_mapping(
 
 
 class _Game:
-    """A mapping and a discriminator that learn against one another, on random numbers of their own."""
+    """A mapping and a discriminator that learn against one another, with a random generator of their own."""
 
-    def __init__(
-        self, x: Tensor, y: Tensor, hidden_size: int, dropout: float, smoothing: float, beta: float, seed: int
-    ) -> None:
-        self.x, self.y = x, y
-        self.dropout, self.smoothing, self.beta = dropout, smoothing, beta
-        self.generator = torch.Generator(x.device).manual_seed(seed)
-        dim = x.shape[1]
+    def __init__(self, x: Tensor, y: Tensor, options: AdversarialOptions, restart: int) -> None:
+        self.x, self.y, self.options = x[: options.most_frequent], y[: options.most_frequent], options
+        self.generator = torch.Generator(x.device).manual_seed(options.seed + restart)
+        dim, hidden = x.shape[1], options.hidden_size
         self.weight = torch.eye(dim, dtype=x.dtype, device=x.device).requires_grad_()
-        sizes = (dim, hidden_size, hidden_size, 1)
+        sizes = (dim, hidden, hidden, 1)
         self.layers = [self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)]
 
-    def teach_discriminator(self, batch_size: int, rate: float) -> None:
+    def teach_discriminator(self) -> None:
         """Take a step towards telling the languages apart."""
         with torch.no_grad():
-            vectors = self._draw(batch_size, self.weight)
+            vectors = self._draw()
         with torch.enable_grad():
-            loss = self._loss(vectors, batch_size, fooled=False)
-        self._step(loss, self.layers, rate)
+            loss = self._loss(vectors, fooled=False)
+        self._step(loss, self.layers, self.options.learning_rate)
 
-    def teach_mapping(self, batch_size: int, rate: float) -> None:
+    def teach_mapping(self, rate: float) -> None:
         """Take a step towards the wrong answers, and one back to the orthogonal matrices."""
         with torch.enable_grad():
-            loss = self._loss(self._draw(batch_size, self.weight), batch_size, fooled=True)
+            loss = self._loss(self._draw(), fooled=True)
         self._step(loss, [self.weight], rate)
         with torch.no_grad():
-            w = self.weight
-            w.copy_((1 + self.beta) * w - self.beta * (w @ w.mT) @ w)
+            w, beta = self.weight, self.options.beta
+            w.copy_((1 + beta) * w - beta * (w @ w.mT) @ w)
 
     def orthogonal(self) -> Tensor:
-        """Give the orthogonal matrix nearest to the mapping."""
+        """Return the orthogonal matrix nearest to the mapping."""
         weight = self.weight.detach()
         if not bool(weight.isfinite().all()):
             name, rule = "learning_rate, beta and the vectors", "be so small that the mapping stays finite"
             raise ValueError(must(name, rule, "NaN or an infinity"))
         return procrustes(torch.eye(len(weight), dtype=weight.dtype, device=weight.device), weight)
 
-    def _draw(self, count: int, weight: Tensor) -> Tensor:
-        """Draw vectors of both languages, the source's mapped, ``(2 * count, dim)``."""
+    def _draw(self) -> Tensor:
+        """Draw vectors of both languages, the source's mapped, ``(2 * batch_size, dim)``."""
         source, target = (
-            rows[torch.randint(len(rows), (count,), generator=self.generator, device=rows.device)]
+            rows[torch.randint(len(rows), (self.options.batch_size,), generator=self.generator, device=rows.device)]
             for rows in (self.x, self.y)
         )
-        return torch.cat([source @ weight, target])
-
-    def _loss(self, vectors: Tensor, batch_size: int, *, fooled: bool) -> Tensor:
-        hidden = vectors
-        if not fooled:  # the mapping learns from the whole discriminator
-            chance = torch.rand(vectors.shape, generator=self.generator, dtype=torch.float32, device=vectors.device)
-            hidden = vectors * (chance >= self.dropout) / (1 - self.dropout)
-        for layer in self.layers[:-1]:
-            hidden = F.leaky_relu(F.linear(hidden, layer[:, :-1], layer[:, -1]), SLOPE)
-        logits = F.linear(hidden, self.layers[-1][:, :-1], self.layers[-1][:, -1])[:, 0]
-        labels = torch.full_like(logits, self.smoothing)
-        labels[:batch_size] = 1 - self.smoothing
-        return F.binary_cross_entropy_with_logits(logits, 1 - labels if fooled else labels)
+        return torch.cat([source @ self.weight, target])
 
     def _step(self, loss: Tensor, parameters: list[Tensor], rate: float) -> None:
         gradients = torch.autograd.grad(loss, parameters)
@@ -249,13 +229,27 @@ class _Game:
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.sub_(rate * gradient)
 
+    def _loss(self, vectors: Tensor, *, fooled: bool) -> Tensor:
+        """Return the discriminator's loss, or that of the wrong answers if `fooled`, then without dropout."""
+        hidden, dropout, smoothing = vectors, self.options.dropout, self.options.smoothing
+        if not fooled:
+            chance = torch.rand(vectors.shape, generator=self.generator, dtype=torch.float32, device=vectors.device)
+            hidden = vectors * (chance >= dropout) / (1 - dropout)
+        for layer in self.layers[:-1]:
+            hidden = F.leaky_relu(F.linear(hidden, layer[:, :-1], layer[:, -1]), SLOPE)
+        logits = F.linear(hidden, self.layers[-1][:, :-1], self.layers[-1][:, -1])[:, 0]
+        labels = torch.full_like(logits, smoothing)
+        labels[: len(labels) // 2] = 1 - smoothing
+        return F.binary_cross_entropy_with_logits(logits, 1 - labels if fooled else labels)
+
     def _uniform(self, rows: int, columns: int, bound: float) -> Tensor:
         numbers = torch.rand(rows, columns, generator=self.generator, dtype=self.x.dtype, device=self.x.device)
         return ((2 * numbers - 1) * bound).requires_grad_()
 
 
-def _bar(steps: int, description: str, progress: bool | None) -> Iterator[int]:
+def _bar(options: AdversarialOptions, description: str) -> Iterator[int]:
     from tqdm import tqdm
 
-    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
-    yield from tqdm(range(steps), desc=description, leave=False, disable=disable)
+    steps = range(max(1, options.epoch_size // options.batch_size))
+    disable = None if options.progress is None else not options.progress  # tqdm's None: off without a terminal
+    yield from tqdm(steps, desc=description, leave=False, disable=disable)

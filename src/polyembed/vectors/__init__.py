@@ -1,9 +1,10 @@
-"""Pretrained static word vectors, on disk or on a hub: fastText, text files, BPEmb; turned and joined."""
+"""Pretrained static word vectors, on disk or on a hub: fastText, text files, BPEmb; mapped and joined."""
 
+from polyembed.vectors.adapters import as_source
 from polyembed.vectors.bpemb import BPEmbVectors
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.joined import JoinedVectors
-from polyembed.vectors.laser import LaserFiles, fetch_laser, read_merges, read_piece_dictionary, read_pieces
+from polyembed.vectors.laser import LaserFiles, fetch_laser, read_merges, read_pieces
 from polyembed.vectors.mapped import MappedVectors, OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
 from polyembed.vectors.textfile import TextVectors
@@ -17,8 +18,8 @@ __all__ = [
     "OrthogonalMapping",
     "TextVectors",
     "WordVectors",
+    "as_source",
     "fetch_laser",
     "read_merges",
-    "read_piece_dictionary",
     "read_pieces",
 ]

@@ -4,30 +4,32 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyembed._checks import check_file, check_positive, must, require
+from polyembed._checks import check_file, check_positive, class_name, must, require
+from polyembed._pretrained import VectorFiles
 from polyembed.vectors._download import DOWNLOAD_ERRORS, download
-from polyembed.vectors.protocol import FileSource, Rows
-from polyembed.vectors.textfile import TextVectors
+from polyembed.vectors.protocol import Rows, check_words
+from polyembed.vectors.textfile import read_header
 
 BASE_URL = "https://bpemb.h-its.org/"
 MODEL_NAME = "{lang}/{lang}.wiki.bpe.vs{vocab_size}.model"
 VECTORS_NAME = "{lang}/{lang}.wiki.bpe.vs{vocab_size}.d{dim}.w2v.bin"
 LANGUAGE = re.compile(r"[a-z0-9_-]+")
-DIGIT = re.compile(r"\d")
 MAX_HEADER = 64  # bytes
 
 
-class BPEmbVectors(FileSource):
+class BPEmbVectors(VectorFiles):
     """Vectors of SentencePiece pieces, and words as the mean of theirs.
 
     ``vector(w) = mean(table[i] for i in piece_ids(w))``; a word without pieces gets zeros. Words are prepared
-    as the BPEmb models expect: lower-cased, each digit replaced by 0.
+    as the BPEmb models expect: lower-cased, each digit replaced by 0. Switch that off where digits are letters, as in
+    romanised Arabic.
 
-    A language's files are looked for in `cache_dir` and fetched if missing; or name two files of your own.
+    A language's files are looked for in `cache_dir` and fetched if missing. Alternatively, name two files of your
+    own, or take those of a `bpemb.BPEmb` by `from_bpemb`. The bpemb package opens the files.
 
     Args:
         lang: A Wikipedia code such as ``"es"``, or ``"multi"``.
@@ -48,7 +50,7 @@ class BPEmbVectors(FileSource):
         ['▁zaragoza', '0000']
 
     Deviations: the bpemb package downloads without checking certificates, and falls back to another
-    vocabulary size where a language lacks the one asked for; here certificates are checked and nothing is
+    vocabulary size where a language lacks the one asked for. Here certificates are checked and nothing is
     replaced. Rows follow their pieces' names, where the package trusts the order of the file.
     """
 
@@ -66,23 +68,40 @@ class BPEmbVectors(FileSource):
         preprocess: bool = True,
     ) -> None:
         check_positive(vocab_size=vocab_size, dim=dim)
-        self._call: dict[str, Any] = {}
         if lang is not None and model_file is None and vectors_file is None:
-            found = _download(lang, vocab_size, dim, Path(cache_dir or Path.home() / ".cache" / "bpemb"))
-            self._call = {"lang": lang, "vocab_size": vocab_size, "dim": dim}
-            if cache_dir is not None:
-                self._call["cache_dir"] = str(cache_dir)
-            self._model_file, self._vectors_file = found
-        elif lang is None and model_file is not None and vectors_file is not None:
-            self._model_file = check_file(model_file, name="model_file")
-            self._vectors_file = check_file(vectors_file, name="vectors_file")
-        else:
+            folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "bpemb"
+            model_file, vectors_file = _download(lang, vocab_size, dim, folder)
+        elif lang is not None or model_file is None or vectors_file is None:
             given = {"lang": lang, "model_file": model_file, "vectors_file": vectors_file}
             raise ValueError(must("lang", "be given, or else both model_file and vectors_file", given))
-        self._preprocess = preprocess
-        self._model, pieces = _load_model(self._model_file)
-        names, self._table = _load_vectors(self._vectors_file)
-        self._table = self._table[_order(pieces, names, self._model_file, self._vectors_file)]
+        self.model_file = check_file(model_file, name="model_file")
+        self.vectors_file = check_file(vectors_file, name="vectors_file")
+        self.preprocess = preprocess
+        self._bpemb = _open_model(self.model_file, self.vectors_file)
+        model = self._bpemb.spm
+        try:
+            pieces = [model.id_to_piece(i) for i in range(len(model))]
+        except UnicodeDecodeError as error:
+            raise _not_a_model(self.model_file, error) from error
+        names, table = _read_vectors(self.vectors_file)
+        self._table = table[_order(pieces, names, self.model_file, self.vectors_file)]
+
+    @classmethod
+    def from_bpemb(cls, bpemb: Any) -> Self:
+        """Open the files of a `bpemb.BPEmb` again, with its choice of preprocessing.
+
+        Args:
+            bpemb: The object; not one of ``segmentation_only``, which has no vectors.
+
+        Returns:
+            Its vectors; a padding row that it added is left out.
+
+        Raises:
+            TypeError: Something without the names of both files.
+        """
+        if not (hasattr(bpemb, "model_file") and hasattr(bpemb, "emb_file")):
+            raise TypeError(must("bpemb", "be a bpemb.BPEmb with vectors", class_name(bpemb)))
+        return cls(model_file=bpemb.model_file, vectors_file=bpemb.emb_file, preprocess=bpemb.do_preproc)
 
     @classmethod
     def train(
@@ -117,14 +136,19 @@ class BPEmbVectors(FileSource):
         Raises:
             ValueError: There is no word, or fewer pieces asked for than there are characters.
         """
-        from polyembed.vectors.fasttext import check_sentence
-        from polyembed.vectors.train_pieces import train_pieces
+        from bpemb import BPEmb
 
-        prepare = (lambda word: DIGIT.sub("0", word.lower())) if preprocess else str
+        from polyembed.vectors.training import check_sentence, train_pieces
+
+        prepare = BPEmb.preprocess if preprocess else str
         corpus = [" ".join(map(prepare, words)) for words in map(check_sentence, sentences)]
         options = {"vocab_size": vocab_size, "dim": dim, "epochs": epochs, "threads": threads, "seed": seed}
         model_file, vectors_file = train_pieces(corpus, Path(folder), **options)
         return cls(model_file=model_file, vectors_file=vectors_file, preprocess=preprocess)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the call that opens the same files without a network."""
+        return {name: getattr(self, name) for name in ("model_file", "vectors_file", "preprocess")}
 
     @property
     def dim(self) -> int:
@@ -138,8 +162,8 @@ class BPEmbVectors(FileSource):
 
     @property
     def unknown_id(self) -> int:
-        """The id of the piece that stands for what has none."""
-        return int(self._model.unk_id())
+        """The id of the unknown piece."""
+        return int(self._bpemb.spm.unk_id())
 
     @property
     def table(self) -> Rows:
@@ -147,16 +171,15 @@ class BPEmbVectors(FileSource):
         return self._table
 
     def pieces(self, word: str) -> list[str]:
-        """Cut a word into pieces; the first starts with ``▁``.
+        """Cut a word into pieces, of which the first starts with ``▁``.
 
         Args:
             word: The word.
 
         Returns:
-            Its pieces; none for the empty string, and for what is not text (a lone surrogate).
+            Its pieces; none for the empty string, or for a lone surrogate, which is not text.
         """
-        prepared = self._prepare(word)
-        return [] if prepared is None else list(self._model.encode(prepared, out_type=str))
+        return list(self._bpemb.spm.encode(self._prepared(word), out_type=str))
 
     def piece_ids(self, words: Sequence[str]) -> list[list[int]]:
         """Cut words into the ids of their pieces.
@@ -167,111 +190,69 @@ class BPEmbVectors(FileSource):
         Returns:
             A list of ids per word, empty where `pieces` is.
         """
-        prepared = [self._prepare(word) or "" for word in words]
-        return [list(ids) for ids in self._model.encode(prepared, out_type=int)]
+        check_words(words)
+        return [list(ids) for ids in self._bpemb.spm.encode([self._prepared(word) for word in words], out_type=int)]
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Average the vectors of each word's pieces.
-
-        Args:
-            words: The words, repetitions allowed.
-
-        Returns:
-            Float32 rows in the order of `words`, ``(len(words), dim)``.
-        """
+        """Average the vectors of each word's pieces; return float32 rows, ``(len(words), dim)``."""
         out = np.zeros((len(words), self.dim), np.float32)
         for i, ids in enumerate(self.piece_ids(words)):
             if ids:
                 out[i] = self._table[ids].mean(0)
         return out
 
-    def files(self) -> dict[str, Path]:
-        """Name the files on disk.
-
-        Returns:
-            ``{"model_file": the SentencePiece model, "vectors_file": its pieces' vectors}``.
-        """
-        return {"model_file": self._model_file, "vectors_file": self._vectors_file}
-
-    def get_config(self) -> dict[str, Any]:
-        """Give the constructor arguments other than the files.
-
-        Returns:
-            ``preprocess``; a language is contained in its files.
-        """
-        return {"preprocess": self._preprocess}
-
-    def __repr__(self) -> str:
-        if not self._call:
-            return super().__repr__()
-        arguments = ", ".join(f"{name}={value!r}" for name, value in {**self._call, **self.get_config()}.items())
-        return f"{type(self).__name__}({arguments})"
-
-    def _prepare(self, word: str) -> str | None:
+    def _prepared(self, word: str) -> str:
         try:
             word.encode()
         except UnicodeEncodeError:
-            return None
-        return DIGIT.sub("0", word.lower()) if self._preprocess else word
+            return ""
+        return str(self._bpemb.preprocess(word)) if self.preprocess else word
 
 
-def _load_model(path: Path) -> tuple[Any, list[str]]:
-    """Open a SentencePiece model and list its pieces."""
-    import sentencepiece
+def _open_model(model_file: Path, vectors_file: Path) -> Any:
+    """Open a SentencePiece model by the bpemb package, without its vectors."""
+    from bpemb import BPEmb
 
-    model = sentencepiece.SentencePieceProcessor()
     try:
-        # From bytes: the package words a missing file and a broken one alike.
-        model.LoadFromSerializedProto(path.read_bytes())
-        pieces = [model.id_to_piece(i) for i in range(len(model))]
-    except (RuntimeError, UnicodeDecodeError) as error:
-        raise ValueError(must("model_file", "name a SentencePiece model", f"{path} ({error})")) from error
-    return model, pieces
+        return BPEmb(model_file=model_file, emb_file=vectors_file, segmentation_only=True)
+    except (RuntimeError, OSError) as error:
+        raise _not_a_model(model_file, error) from error
 
 
-def _load_vectors(path: Path) -> tuple[list[str], Rows]:
-    """Read all names and rows of a word2vec file."""
-    if path.suffix != ".bin":
-        text = TextVectors(path, header=True)
-        names = text.words
-        return names, text.vectors(names)
+def _not_a_model(path: Path, error: Exception) -> ValueError:
+    return ValueError(must("model_file", "name a SentencePiece model", f"{path} ({error})"))
+
+
+def _read_vectors(path: Path) -> tuple[list[str], Rows]:
+    """Read a word2vec file by the bpemb package, after checking that the file can hold what its header promises."""
+    from bpemb.util import load_word2vec_file
+
+    rule, size = "name a whole word2vec .bin or text file", path.stat().st_size
     with path.open("rb") as file:
-        header = file.readline(MAX_HEADER).split()
-        if len(header) != 2 or not all(field.isdigit() for field in header):
-            _not_vectors(path, "no header of rows and dim")
-        num_rows, dim = map(int, header)
-        data = file.read()
-    names, position = [], 0
-    # A row takes at least a separator and its numbers: a header promises no more memory than the file has.
-    if not num_rows or not dim or num_rows * (dim * 4 + 1) > len(data):
-        _not_vectors(path, f"{len(data)} bytes for {num_rows} rows of {dim}")
-    table = np.empty((num_rows, dim), np.float32)
-    for i in range(num_rows):
-        space = data.find(b" ", position)
-        if space < 0 or len(data) - space - 1 < dim * 4:
-            _not_vectors(path, f"{i} whole rows of {num_rows}")
-        names.append(data[position:space].lstrip(b"\n").decode("utf-8", "replace"))
-        table[i] = np.frombuffer(data, "<f4", dim, space + 1)
-        position = space + 1 + dim * 4
-    return names, table
-
-
-def _not_vectors(path: Path, what: str) -> NoReturn:
-    raise ValueError(must("vectors_file", "name a whole word2vec .bin or text file", f"{path} ({what})"))
+        num_rows, dim = read_header(file.readline(MAX_HEADER).strip()) or (0, 0)
+    # A row takes at least a separator, and four bytes a number, or two where numbers are text.
+    fits = num_rows * dim > 0 and num_rows * (dim * (4 if path.suffix == ".bin" else 2) + 1) <= size
+    require(fits, "vectors_file", rule, f"{path} ({size} bytes for {num_rows} rows of {dim})")
+    try:
+        loaded = load_word2vec_file(path)
+    except (EOFError, ValueError) as error:
+        raise ValueError(must("vectors_file", rule, f"{path} ({error})")) from error
+    finite = bool(np.isfinite(loaded.vectors).all())
+    require(finite, "vectors_file", "hold finite numbers", f"NaN or an infinity in {path}")
+    return list(loaded.index_to_key), loaded.vectors
 
 
 def _order(pieces: list[str], names: list[str], model_file: Path, vectors_file: Path) -> list[int]:
-    """Give the vectors' row of each piece."""
+    """Return the vectors' row of each piece."""
     rule = f"hold the vectors of the pieces of model_file {model_file}"
     counts = f"{len(names)} rows for {len(pieces)} pieces in {vectors_file}"
     require(len(pieces) == len(names), "vectors_file", rule, counts)
     rows = {name: row for row, name in enumerate(names)}
     if all(piece in rows for piece in pieces):
         return [rows[piece] for piece in pieces]
-    # A few names may be damaged, and then the order is all there is; most of them never are.
+    # A few names may be damaged. Then only the order can tell the rows, and most names must agree with it.
     same = sum(piece == name for piece, name in zip(pieces, names, strict=True))
-    shared = f"{same} of {len(pieces)} in {vectors_file}"
-    require(same > len(pieces) // 2, "vectors_file", rule, shared)
+    require(same > len(pieces) // 2, "vectors_file", rule, f"{same} of {len(pieces)} in {vectors_file}")
     return list(range(len(pieces)))
 
 

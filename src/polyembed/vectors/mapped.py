@@ -1,4 +1,4 @@
-"""Word vectors turned into another space."""
+"""Word vectors rotated into another space."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,25 +10,26 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_last_dim, class_name, must, require
-from polyembed._pretrained import PretrainedModule, VectorFiles, repr_call, usual_mode
+from polyembed._pretrained import PretrainedModule, VectorFiles, usual_mode
+from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import Rows, WordVectors, check_words
 
-TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32, well below what a missed step leaves
+TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32
 
 
 class OrthogonalMapping(PretrainedModule):
     """A rotation from one space of word vectors to another: ``x -> x W`` with ``W' W = 1`` (Winata 2021, 2.1.2).
 
-    Lengths and angles inside the space stay as they are. `polyembed.align` finds one. ``mapping(vectors)`` turns a
-    whole source of vectors, words met later included; `transform` turns tensors; `inverse` leads back.
+    It keeps lengths and angles. `polyembed.align_spaces` finds one. ``mapping(vectors)`` maps a whole source of
+    vectors, also for words met later; `transform` maps tensors; `inverse` is the other direction.
 
     Args:
         weight: ``W``, orthogonal, ``(dim, dim)``.
-        report: How it was found, if that shall be kept with it.
+        report: How the mapping was found, to be kept with it.
 
     Raises:
         ValueError: A matrix that is not square, or not orthogonal.
-        TypeError: No tensor.
+        TypeError: Not a tensor.
 
     Example:
         >>> mapping = OrthogonalMapping(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
@@ -37,8 +38,8 @@ class OrthogonalMapping(PretrainedModule):
         >>> mapping.inverse().transform(torch.tensor([[-3.0, 2.0]]))
         tensor([[2., 3.]])
 
-    Deviations: MUSE writes the turned vectors to a file; here they are computed as they are asked for, so that a
-    fastText model can spell unseen words in the other space too.
+    Deviations: MUSE writes the mapped vectors to a file. Here they are computed when asked for, so that a fastText
+    model can spell unseen words in the other space too.
     """
 
     def __init__(self, weight: Float[Tensor, "dim dim"], *, report: dict[str, Any] | None = None) -> None:
@@ -49,7 +50,7 @@ class OrthogonalMapping(PretrainedModule):
         require(square, "weight", "be a square matrix", f"shape {tuple(weight.shape)}")
         _check_orthogonal(weight)
         # Row by row in memory, as a loaded one is: other layouts are multiplied with other rounding.
-        with torch.inference_mode(False):  # where it is on, what is made here still serves a gradient later
+        with torch.inference_mode(False):  # a tensor made in inference mode could never take part in a gradient
             weight = weight.detach().to("cpu", torch.float32).clone(memory_format=torch.contiguous_format)
             self.weight = nn.Parameter(weight, requires_grad=False)
         self.report = dict(report or {})
@@ -60,32 +61,11 @@ class OrthogonalMapping(PretrainedModule):
         return len(self.weight)
 
     def forward(self, vectors: WordVectors) -> "MappedVectors":
-        """Turn a source of word vectors.
-
-        Args:
-            vectors: Vectors of the space that the mapping starts from.
-
-        Returns:
-            The same words in the other space.
-
-        Raises:
-            ValueError: Vectors of another length.
-        """
+        """Return a source of the same words in the other space; `vectors` are of the space mapped from."""
         return MappedVectors(vectors, self)
 
     def transform(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """Turn vectors: ``x W``.
-
-        Args:
-            x: Vectors, ``(*batch, dim)``, on the mapping's device.
-
-        Returns:
-            The turned vectors in the dtype of `x`.
-
-        Raises:
-            ValueError: Vectors of another length.
-            TypeError: Integers.
-        """
+        """Return ``x W`` in the dtype of `x`, which is on the mapping's device."""
         check_last_dim("x", x, self.dim)
         check_float(x=x)
         wide = torch.promote_types(x.dtype, torch.float32)
@@ -93,20 +73,16 @@ class OrthogonalMapping(PretrainedModule):
             return (x.to(wide) @ self.weight.to(wide)).to(x.dtype)
 
     def inverse(self) -> "OrthogonalMapping":
-        """Give the mapping back: ``x -> x W'``.
-
-        Returns:
-            The other direction, with the same report.
-        """
+        """Return the other direction, ``x -> x W'``, with the same report."""
         return OrthogonalMapping(self.weight.mT, report=self.report)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the mapping but its numbers."""
+        """Return size and report; the numbers are saved as weights."""
         return {"dim": self.dim, "report": self.report}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build a mapping whose numbers are still to be loaded."""
+        """Build a mapping whose numbers are loaded afterwards."""
         mapping = cls.__new__(cls)
         nn.Module.__init__(mapping)
         mapping.weight = nn.Parameter(torch.empty(config["dim"], config["dim"]), requires_grad=False)
@@ -123,12 +99,13 @@ class OrthogonalMapping(PretrainedModule):
                 return  # the old matrix stays
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def __repr__(self) -> str:
-        return f"{class_name(self)}(dim={self.dim}, report={self.report})"
+    def extra_repr(self) -> str:
+        """Return size and report."""
+        return f"dim={self.dim}, report={self.report}"
 
 
 def _check_orthogonal(weight: Tensor) -> None:
-    """Require ``W' W = 1`` but for the rounding of the dtype."""
+    """Check that ``W' W = 1`` up to the rounding of the dtype."""
     tolerance = max(TOLERANCE, torch.finfo(weight.dtype).eps) if weight.is_floating_point() else TOLERANCE
     weight = weight.detach().to("cpu", torch.float64)
     error = float((weight.mT @ weight - torch.eye(len(weight), device="cpu")).abs().max()) if len(weight) else 0.0
@@ -140,11 +117,11 @@ class MappedVectors(VectorFiles):
 
     Args:
         source: The vectors.
-        mapping: Where they go. What is done to it later changes nothing here: ``W`` is copied, in float32.
+        mapping: The rotation. ``W`` is copied in float32, so that later changes of `mapping` have no effect here.
 
     Raises:
         ValueError: The mapping is for vectors of another length.
-        TypeError: No source of vectors, or no mapping.
+        TypeError: Not a source of vectors, or not a mapping.
 
     Example:
         >>> class Ones:
@@ -153,19 +130,16 @@ class MappedVectors(VectorFiles):
         >>> mapping = OrthogonalMapping(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
         >>> MappedVectors(Ones(), mapping).vectors(["me"]).tolist()
         [[-1.0, 1.0]]
-
-    Deviations: none.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"mapping_file"})
 
     def __init__(self, source: WordVectors, mapping: OrthogonalMapping) -> None:
-        if not (hasattr(source, "vectors") and hasattr(source, "dim")):
-            raise TypeError(must("vectors", "have dim and vectors(words)", class_name(source)))
+        self.source = as_source(source, name="vectors")
         if not isinstance(mapping, OrthogonalMapping):
             raise TypeError(must("mapping", "be an OrthogonalMapping", class_name(mapping)))
-        require(source.dim == mapping.dim, "vectors.dim", f"be the mapping's {mapping.dim}", source.dim)
-        self.source, self.mapping = source, OrthogonalMapping(mapping.weight, report=mapping.report)
+        require(self.source.dim == mapping.dim, "vectors.dim", f"be the mapping's {mapping.dim}", self.source.dim)
+        self.mapping = OrthogonalMapping(mapping.weight, report=mapping.report)
 
     @property
     def dim(self) -> int:
@@ -183,30 +157,16 @@ class MappedVectors(VectorFiles):
         return isinstance(word, str) and bool(np.any(self.source.vectors([word])))
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up, or spell, the vectors of `words`, and turn them.
-
-        Args:
-            words: The words, repetitions allowed.
-
-        Returns:
-            Float32 rows in the order of `words`, ``(len(words), dim)``.
-
-        Raises:
-            TypeError: One string instead of words.
-        """
+        """Look up, or spell, the words and map them; return float32 rows in their order, ``(len(words), dim)``."""
         check_words(words)
         if not len(words):
             return np.zeros((0, self.dim), np.float32)
         rows = np.asarray(self.source.vectors(words), np.float32)
-        turned: Rows = rows @ self.mapping.weight.detach().to("cpu", torch.float32).numpy()
-        return turned
+        mapped: Rows = rows @ self.mapping.weight.detach().to("cpu", torch.float32).numpy()
+        return mapped
 
     def files(self) -> Mapping[str, Path]:
-        """Name the source's files on disk.
-
-        Returns:
-            Constructor argument of the source to file.
-        """
+        """Return the source's files."""
         return self.source.files() if isinstance(self.source, VectorFiles) else {}
 
     def write_files(self, folder: Path) -> dict[str, str]:
@@ -219,12 +179,12 @@ class MappedVectors(VectorFiles):
         return {"mapping_file": name}
 
     def get_config(self) -> dict[str, Any]:
-        """Give the source, and how the mapping was found."""
+        """Return the source and the mapping's report."""
         return {"source": self.source, "report": self.mapping.report}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Open the mapping's file and put it on the source."""
+        """Open the mapping's file and apply it to the source."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -239,6 +199,3 @@ class MappedVectors(VectorFiles):
         except ValueError as error:
             raise ValueError(must(str(path), "hold a mapping", error)) from error
         return cls(config["source"], mapping)
-
-    def __repr__(self) -> str:
-        return repr_call(self, source=self.source, mapping=self.mapping)

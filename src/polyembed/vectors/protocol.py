@@ -1,13 +1,12 @@
-"""What every source of pretrained word vectors offers."""
+"""The contract of every source of pretrained word vectors."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from polyembed._checks import must
-from polyembed._pretrained import VectorFiles
 
 Rows = npt.NDArray[np.float32]
 
@@ -39,33 +38,4 @@ class WordVectors(Protocol):
 def check_words(words: object) -> None:
     """Refuse one string, whose letters would be taken for words."""
     if isinstance(words, str):
-        raise TypeError(must("words", "be words", f"the string {words!r}"))
-
-
-class FileSource(VectorFiles):
-    """A source that ``cls(**{**files(), **get_config()})`` rebuilds.
-
-    Saving, pickling, copying and printing go by this call: no vector is held twice, and every worker process
-    opens the files itself.
-    """
-
-    def get_config(self) -> dict[str, Any]:
-        """Give the constructor arguments that are not files, as JSON can hold them.
-
-        Returns:
-            Argument name to value.
-        """
-        return {}
-
-    def __repr__(self) -> str:
-        arguments = {**{name: str(path) for name, path in self.files().items()}, **self.get_config()}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Absolute, since the process that unpickles may run elsewhere.
-        files = {name: path.absolute() for name, path in self.files().items()}
-        return _rebuild, (type(self), {**files, **self.get_config()})
-
-
-def _rebuild(cls: type[FileSource], arguments: dict[str, Any]) -> FileSource:
-    return cls(**arguments)
+        raise TypeError(must("words", "be a sequence of words", f"the string {words!r}"))

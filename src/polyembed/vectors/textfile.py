@@ -6,40 +6,45 @@ import lzma
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, Any, ClassVar, NamedTuple, NoReturn
+from typing import IO, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 
 from polyembed._checks import check_file, check_positive, must
-from polyembed.vectors.protocol import FileSource, Rows
+from polyembed._pretrained import VectorFiles
+from polyembed.vectors.protocol import Rows, check_words
 
 GZIP_MAGIC = b"\x1f\x8b"
 XZ_MAGIC = b"\xfd7zXZ\x00"
+MAX_LINE = 1 << 24  # bytes, so that a small compressed file cannot fill the memory with one line
+MAX_DIGITS = 18  # of a number in a header
 
 
-class TextVectors(FileSource):
+class TextVectors(VectorFiles):
     r"""Word vectors of a text file: one line a word, the word and its numbers separated by single spaces.
 
     ``vector(w) = the numbers of the first line whose word is w``, zeros where there is none. Everything
     before the last `dim` numbers of a line is its word, which may hold spaces, as some of GloVe's do.
 
     The file may be compressed by gzip or xz. It is streamed once per call of `vectors`, however many words
-    are asked for, and only the rows asked for are kept; a word asked for again costs nothing.
+    are asked for. Only the rows asked for are kept, and a word asked for again is not searched again.
 
     Args:
         path: The file, UTF-8.
-        header: Whether the first line is ``<rows> <dim>``. If None, it is one where it holds two whole
-            numbers: wrong only for a file without header whose first word is a number, with a vector that is
-            one whole number.
-        dim: The length of a vector, for a file without header whose first word ends in a number of its own;
+        header: Whether the first line is ``<rows> <dim>``. If None, it is a header where it holds two whole
+            numbers. That is wrong only for a file without header whose first word is a number and whose vectors
+            are one whole number.
+        dim: The length of a vector, needed for a file without header whose first word ends in a number of its own;
             else it is read off the first line.
 
     Raises:
         FileNotFoundError: There is no file at `path`.
         ValueError: A line has too few or too many numbers, or something else in their place; a line's word is
             not UTF-8; the header promises other numbers of rows or columns; the compressed data are damaged.
-            The numbers themselves are read where a row is asked for, all else in the first call.
+            The constructor checks the first row. The first call checks all lines, but the numbers only of the
+            rows asked for.
 
     Example:
         >>> import tempfile
@@ -47,68 +52,40 @@ class TextVectors(FileSource):
         >>> _ = path.write_text("2 3\nhola 1 2 3\nhello 4 5 6\n")
         >>> TextVectors(path).vectors(["hello", "adiós"]).tolist()
         [[4.0, 5.0, 6.0], [0.0, 0.0, 0.0]]
-
-    Deviations: none.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str], *, header: bool | None = None, dim: int | None = None) -> None:
-        self._path = check_file(path)
-        self._header, self._given_dim = header, dim
+        self.path = check_file(path)
+        self.header = header
         if dim is not None:
             check_positive(dim=dim)
-        self._num_rows, self._dim = self._read_first_line()
+        self._num_rows, self.dim = self._read_first_line(dim)
+        if next(self._lines(), None) is None:  # the first row shows that the file holds vectors of this length
+            self._fail(2, "hold a word and its numbers", "the end of the file")
         self._found: dict[str, Rows | None] = {}
         self._checked = False
-        self._words: frozenset[str] | None = None  # all of them, from the first question on whether one is there
 
-    @property
-    def dim(self) -> int:
-        """The length of a vector."""
-        return self._dim
+    @cached_property
+    def _vocabulary(self) -> dict[str, None]:
+        return dict.fromkeys(line.word for line in self._lines())
 
     @property
     def words(self) -> list[str]:
-        """The words of the file in its order, repetitions left out; each use reads the file."""
-        return list(dict.fromkeys(line.word for line in self._lines()))
+        """The words of the file in its order, repetitions left out."""
+        return list(self._vocabulary)
 
     def __contains__(self, word: object) -> bool:
-        if not isinstance(word, str):
-            return False
-        if self._words is None:
-            self._words = frozenset(line.word for line in self._lines())
-        return word in self._words
-
-    def files(self) -> dict[str, Path]:
-        """Name the file on disk.
-
-        Returns:
-            ``{"path": the file}``.
-        """
-        return {"path": self._path}
-
-    def get_config(self) -> dict[str, Any]:
-        """Give the constructor arguments other than the file.
-
-        Returns:
-            ``header`` and ``dim``, as given.
-        """
-        return {"header": self._header, "dim": self._given_dim}
+        return isinstance(word, str) and word in self._vocabulary
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up the vectors of `words`.
-
-        Args:
-            words: The words, repetitions allowed.
-
-        Returns:
-            Float32 rows in the order of `words`, ``(len(words), dim)``.
-        """
+        """Look up the words; return float32 rows in their order, ``(len(words), dim)``."""
+        check_words(words)
         missing = {word for word in words if word not in self._found}
         if missing:
             self._find(missing)
-        out = np.zeros((len(words), self._dim), np.float32)
+        out = np.zeros((len(words), self.dim), np.float32)
         for i, word in enumerate(words):
             row = self._found[word]
             if row is not None:
@@ -132,12 +109,12 @@ class TextVectors(FileSource):
         for number, text in self._raw_lines():
             if not text or (number == 1 and self._num_rows is not None):
                 continue
-            # Without a space in the word, which is nearly always, the numbers need not be cut apart.
-            plain = text.count(b" ") == self._dim
-            word, *numbers = text.split(b" ", 1) if plain else text.rsplit(b" ", self._dim)
+            # Nearly always the word has no space, and then the numbers need not be cut apart.
+            plain = text.count(b" ") == self.dim
+            word, *numbers = text.split(b" ", 1) if plain else text.rsplit(b" ", self.dim)
             too_many = b" " in word and _is_number(word.rpartition(b" ")[2])
-            if too_many or not (plain or len(numbers) == self._dim):
-                self._fail(number, f"hold a word and {self._dim} numbers", _excerpt(text))
+            if too_many or not (plain or len(numbers) == self.dim):
+                self._fail(number, f"hold a word and {self.dim} numbers", _excerpt(text))
             try:
                 decoded = word.decode()
             except UnicodeDecodeError as error:
@@ -145,8 +122,7 @@ class TextVectors(FileSource):
             num_rows += 1
             yield _Line(number, decoded, b" ".join(numbers))
         if self._num_rows is not None and num_rows != self._num_rows:
-            rule = f"hold the {self._num_rows} rows that its header promises"
-            raise ValueError(must(f"{self._path}", rule, num_rows))
+            raise ValueError(must(f"{self.path}", f"hold the {self._num_rows} rows that its header promises", num_rows))
 
     def _numbers(self, line: "_Line") -> Rows:
         try:
@@ -157,44 +133,53 @@ class TextVectors(FileSource):
             self._fail(line.number, "hold finite numbers after its word", _excerpt(line.numbers))
         return row
 
-    def _read_first_line(self) -> tuple[int | None, int]:
+    def _read_first_line(self, given_dim: int | None) -> tuple[int | None, int]:
         """Return the number of rows, where a header gives it, and the length of a vector."""
         for number, text in self._raw_lines():
-            fields = text.split(b" ")
-            looks_so = len(fields) == 2 and all(field.isdigit() for field in fields)
-            if self._header and not looks_so:
+            counts = read_header(text)
+            if self.header and counts is None:
                 self._fail(number, "be a header of two whole numbers", _excerpt(text))
-            if looks_so and self._header is not False:
-                num_rows, dim = int(fields[0]), int(fields[1])
-                if dim < 1 or self._given_dim not in (None, dim):
-                    self._fail(number, f"promise vectors of length {self._given_dim or '1 or more'}", _excerpt(text))
-                return num_rows, dim
+            if counts is not None and self.header is not False:
+                if counts[1] < 1 or given_dim not in (None, counts[1]):
+                    self._fail(number, f"promise vectors of length {given_dim or '1 or more'}", _excerpt(text))
+                return counts
+            fields = text.split(b" ")
             words = [i for i, field in enumerate(fields) if not _is_number(field)]
-            dim = self._given_dim or len(fields) - max([0, *words]) - 1
+            dim = given_dim or len(fields) - max([0, *words]) - 1
             if dim < 1:
                 self._fail(number, "hold a word and its numbers", _excerpt(text))
             return None, dim
-        raise ValueError(must("path", "name a file with at least one line", f"the empty {self._path}"))
+        raise ValueError(must("path", "name a file with at least one line", f"the empty {self.path}"))
 
     def _raw_lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield line numbers from 1 and lines without their ends."""
         try:
-            with _open(self._path) as file:
-                for number, text in enumerate(file, 1):
+            with _open(self.path) as file:
+                for number, text in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+                    if len(text) == MAX_LINE:
+                        self._fail(number, f"be shorter than {MAX_LINE} bytes", _excerpt(text))
                     if number == 1:
                         text = text.removeprefix(codecs.BOM_UTF8)
                     yield number, text.rstrip(b" \t\r\n")
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-            raise ValueError(must("path", "name a whole compressed file", f"{self._path} ({error})")) from error
+            raise ValueError(must("path", "name a whole compressed file", f"{self.path} ({error})")) from error
 
     def _fail(self, number: int, rule: str, value: str) -> NoReturn:
-        raise ValueError(must(f"{self._path}, line {number},", rule, value))
+        raise ValueError(must(f"{self.path}, line {number},", rule, value))
 
 
 class _Line(NamedTuple):
     number: int
     word: str
     numbers: bytes
+
+
+def read_header(line: bytes) -> tuple[int, int] | None:
+    """Return rows and columns, where a line holds two whole numbers."""
+    fields = line.split(b" ")
+    if len(fields) != 2 or not all(field.isdigit() and len(field) <= MAX_DIGITS for field in fields):
+        return None
+    return int(fields[0]), int(fields[1])
 
 
 def _open(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:

@@ -1,0 +1,198 @@
+"""Align one space of word vectors with another: from a dictionary, from equal strings, or from nothing."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyembed._checks import check_choice, check_dim, check_float, check_positive, is_count, must, require
+from polyembed.functional.alignment import length_normalize, mean_center, mutual_csls, procrustes
+from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
+from polyembed.transfer.adversarial import AdversarialOptions, adversarial_mapping, mapping_criterion
+from polyembed.vectors.mapped import OrthogonalMapping
+from polyembed.vectors.protocol import WordVectors
+
+REFINE_WORDS = 15_000  # the most frequent words, among which a refinement looks for pairs
+SIMILARITY_WORDS = 4_000  # the same for distributions of similarities
+STEPS = {"length": length_normalize, "center": mean_center}
+
+Dictionary = Literal["identical", "similarity"] | Sequence[tuple[str, str]]
+
+
+def align_spaces(
+    source: WordVectors,
+    target: WordVectors,
+    *,
+    dictionary: Dictionary | None = None,
+    refine: int = 5,
+    normalize: Sequence[Literal["length", "center"]] = ("length",),
+    neighborhood: int = 10,
+    source_words: Iterable[str] | None = None,
+    target_words: Iterable[str] | None = None,
+    max_words: int = 200_000,
+    device: torch.device | str | None = None,
+    adversarial: AdversarialOptions | None = None,
+) -> OrthogonalMapping:
+    """Find the rotation from the source's space to the target's (Winata 2021, section 2.1.2; Lample 2018).
+
+    A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping give the next one
+    by `procrustes`. The mapping with the best `mapping_criterion`, the first one included, is returned. The first one
+    comes from
+
+    - pairs of words, by `procrustes`;
+    - ``"identical"``: the words that both vocabularies hold;
+    - ``"similarity"``: the words whose similarities to the words of their own language have like distributions
+      (Artetxe 2018); a rough guess, so refine 10 times or more;
+    - None: no pairs, by `adversarial_mapping`, as in Winata 2021.
+
+    Args:
+        source: Vectors of one language.
+        target: Vectors of the other, of the same length.
+        dictionary: Where the first mapping comes from. Pairs whose words are not both in the vocabularies are left
+            out; ``report`` of the mapping counts them.
+        refine: The number of refinements.
+        normalize: What is done to both spaces, in this order, before they are compared. The adversarial stage takes
+            the vectors as they are. The returned mapping applies to vectors as they are.
+        neighborhood: The ``k`` of `csls`.
+        source_words: The source's words, the most frequent first, repetitions ignored; ``source.words`` if None.
+        target_words: The target's.
+        max_words: How many of the most frequent words count.
+        device: Where to compute; the CPU if None.
+        adversarial: Options of `adversarial_mapping`, where there is no dictionary.
+
+    Returns:
+        A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the target's into the
+        source's. Its ``report`` has: ``dictionary``, the origin of the first mapping; ``num_pairs``, its pairs, each
+        once; ``num_dropped``, the pairs of the dictionary with a word that has no vector; ``num_empty``, the words of
+        both vocabularies whose vector is zero; ``criteria``, of the first mapping and of each refinement;
+        ``restarts``, the criteria of the adversarial stage.
+
+    Raises:
+        ValueError: Vectors of other lengths or with NaN, no words, no pair that both vocabularies hold, an unknown
+            step.
+        TypeError: A dictionary that is not pairs of words; not words or steps; adversarial options beside a
+            dictionary.
+
+    Example:
+        >>> class Vectors:
+        ...     dim = 2
+        ...     def __init__(self, **rows): self.rows, self.words = rows, list(rows)
+        ...     def vectors(self, words): return np.float32([self.rows[word] for word in words])
+        >>> es, en = Vectors(sol=(1, 0), luna=(0, 1), mar=(2, 1)), Vectors(sun=(0, 1), moon=(-1, 0), sea=(-1, 2))
+        >>> mapping = align_spaces(es, en, dictionary=[("sol", "sun"), ("mar", "sea"), ("rey", "king")])
+        >>> mapping(es).vectors(["luna"]).round(4) + 0
+        array([[-1.,  0.]], dtype=float32)
+        >>> mapping.report["num_pairs"], mapping.report["num_dropped"]
+        (2, 1)
+
+    Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual neighbours; MUSE
+    chooses by a validation metric of its own. MUSE compares spaces as they are unless told otherwise; here vectors
+    have length 1 by default, which is better on the Spanish-English vectors of docs/results.md. ``"similarity"`` is
+    vecmap's start with plain refinements, without its random omissions.
+    """
+    check_positive(neighborhood=neighborhood, max_words=max_words)
+    require(is_count(refine) and refine >= 0, "refine", "be a number of refinements", repr(refine))
+    if isinstance(normalize, str) or not isinstance(normalize, Iterable):
+        raise TypeError(must("normalize", "be a sequence of steps", repr(normalize)))
+    normalize = tuple(normalize)
+    for step in normalize:
+        check_choice("normalize", step, STEPS)
+    if dictionary is not None and adversarial is not None:
+        raise TypeError(must("adversarial options", "come without a dictionary", adversarial))
+    if isinstance(dictionary, str):
+        check_choice("dictionary", dictionary, ("identical", "similarity"))
+    elif dictionary is not None:
+        dictionary = distinct_pairs(dictionary)
+    one, other = read_spaces(source, target, source_words, target_words, max_words, device)
+    with torch.autocast(one.rows.device.type, enabled=False):
+        x, y = _normalize(one.rows, normalize), _normalize(other.rows, normalize)
+        report: dict[str, Any] = {"num_empty": one.num_empty + other.num_empty}
+        if dictionary is None:
+            found = adversarial_mapping(one.rows, other.rows, adversarial)
+            weight = found.weight
+            report |= {"dictionary": "adversarial", "restarts": found.criteria}
+        else:
+            pairs, num_dropped = _pairs(dictionary, one, other, x, y, neighborhood)
+            weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
+            name = dictionary if isinstance(dictionary, str) else "pairs"
+            report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": num_dropped}
+        weight, criteria = _refine(x, y, weight, refine, neighborhood)
+    return OrthogonalMapping(weight, report={**report, "criteria": criteria})
+
+
+def similarity_pairs(
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m other"], *, num_words: int = SIMILARITY_WORDS, neighborhood: int = 10
+) -> Int[Tensor, "pair 2"]:
+    """Pair words by how their similarities to their own language's words are distributed (Artetxe 2018, section 3.2).
+
+    The rows of ``sqrt(x x')``, each sorted, do not depend on the axes of a space, so that words of both languages can
+    be compared by them. They are normalised (length, mean, length) and paired by CSLS from both sides.
+
+    Args:
+        x: Vectors, ``(n, dim)``, the most frequent word first.
+        y: Vectors of any length, ``(m, other)``, likewise.
+        num_words: How many words of either language are compared.
+        neighborhood: The ``k`` of `csls`.
+
+    Returns:
+        Rows of `x` and of `y`, ``(pair, 2)``. Most are wrong; there are enough right ones to refine from.
+
+    Raises:
+        ValueError: Other shapes; NaN or an infinity.
+        TypeError: Integers.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.1], [0.2, 1.0], [3.0, 1.0], [-1.0, 0.5]])
+        >>> turned = x.flip(0) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])  # in another order, too
+        >>> similarity_pairs(x, turned).tolist()
+        [[0, 3], [1, 2], [2, 1], [3, 0]]
+    """
+    check_dim("x", x, 2, "n, dim")
+    check_dim("y", y, 2, "m, other")
+    check_positive(num_words=num_words, neighborhood=neighborhood)
+    check_float(x=x, y=y)
+    count = min(num_words, len(x), len(y))
+    for name, rows in (("x", x[:count]), ("y", y[:count])):
+        require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")
+    one, other = _sorted_similarities(x[:count]), _sorted_similarities(y[:count])
+    return mutual_csls(one, other, neighborhood=neighborhood)
+
+
+def _sorted_similarities(x: Tensor) -> Tensor:
+    u, s, _ = torch.linalg.svd(x.double(), full_matrices=False)
+    profile = ((u * s) @ u.mT).sort(1).values.to(torch.promote_types(x.dtype, torch.float32))
+    return _normalize(profile, ("length", "center", "length"))
+
+
+def _normalize(x: Tensor, steps: Sequence[str]) -> Tensor:
+    for step in steps:
+        x = STEPS[step](x)
+    return x
+
+
+def _pairs(
+    dictionary: Dictionary, one: Space, other: Space, x: Tensor, y: Tensor, neighborhood: int
+) -> tuple[Tensor, int]:
+    """Return the rows of the first pairs, and how many pairs were left out."""
+    if dictionary == "similarity":
+        return similarity_pairs(x, y, neighborhood=neighborhood), 0
+    if isinstance(dictionary, str):
+        dictionary = [(word, word) for word in one.words if word in other.ids]
+    ids = pair_ids(dictionary, one, other)
+    return torch.tensor(ids, device=x.device), len(dictionary) - len(ids)
+
+
+def _refine(x: Tensor, y: Tensor, weight: Tensor, refine: int, neighborhood: int) -> tuple[Tensor, list[float]]:
+    """Refine a mapping; return the best by the criterion, and the criterion of each."""
+    best, criteria = weight, [mapping_criterion(x @ weight, y, neighborhood=neighborhood)]
+    for _ in range(refine):
+        pairs = mutual_csls(x[:REFINE_WORDS] @ weight, y[:REFINE_WORDS], neighborhood=neighborhood)
+        if not len(pairs):
+            break
+        weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
+        score = mapping_criterion(x @ weight, y, neighborhood=neighborhood)
+        best = weight if score > max(criteria) else best
+        criteria.append(score)
+    return best, criteria
