@@ -62,8 +62,6 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
                 raise malformed(path, line.number, f"have the index {position}", repr(others[0]))
             if not _TAG.fullmatch(tag):
                 raise malformed(path, line.number, "end in a tag O, B-<type> or I-<type>", repr(tag))
-            rows.append(
-                (word.removeprefix(start), tag) if language is None else (word.removeprefix(start), tag, language)
-            )
+            rows.append((word.removeprefix(start), tag, *([language] if language else [])))
         sentences.append(join_rows(rows))
     return sentences
