@@ -16,7 +16,8 @@ from torch import Tensor
 from polyembed._checks import check_device, check_positive, class_name, must, require
 from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed.encoders.laser import LaserEncoder
-from polyembed.functional.alignment import Nearest, length_normalize, nearest_cosine
+from polyembed.functional.alignment import length_normalize
+from polyembed.functional.neighbors import Nearest, nearest_cosine
 from polyembed.text.laser_tokenizers import LaserTokenizer, check_texts
 from polyembed.text.pieces import Pieces
 
