@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 import polyembed as pe
@@ -29,7 +28,7 @@ from polyembed.data import TaggedSentence, read_conllu
 from polyembed.metrics import accuracy
 from polyembed.tables import Table
 from polyembed.text import misspell, piece_surfaces
-from polyembed.training import fit
+from polyembed.training import FitOptions, fit
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
@@ -38,13 +37,13 @@ SYSTEMS = {"table": None, "characters, pieces": "piece", "characters, words": "w
 
 
 def build_encoder(folder: Path) -> pe.PretrainedWordEncoder:
-    model = AutoModel.from_pretrained(folder)
-    model.pooler = None
-    return pe.PretrainedWordEncoder(model, AutoTokenizer.from_pretrained(folder), pooling="mean")
+    encoder = pe.PretrainedWordEncoder(folder, pooling="mean")
+    encoder.model.pooler = None
+    return encoder
 
 
 def fitted(arguments: argparse.Namespace) -> Path:
-    """Fit the module and say how well, or find it in the cache."""
+    """Fit the module and print its scores, unless the cache has it."""
     folder: Path = arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}-{arguments.typos}"
     if (folder / "config.json").exists():
         print(f"fitted before: {folder}\n")
@@ -99,22 +98,16 @@ def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespa
         characters = pe.Char2Subword.from_pretrained(module)
         encoder = pe.CharacterWordEncoder(encoder, characters, unit=SYSTEMS[system])
     decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
-    tagger = pe.SequenceTagger(encoder, tags, lexicon=None, decoder=decoder)
-    optimizer = torch.optim.AdamW((value for value in tagger.parameters() if value.requires_grad), lr=5e-4)
+    tagger = pe.SequenceTagger(encoder, tags, decoder=decoder)
     epochs = arguments.tagging_epochs
-    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
-    fit(
-        tagger,
-        train,
-        dev,
+    options = FitOptions(
         num_train_epochs=epochs,
         batch_size=16,
-        optimizer=optimizer,
-        scheduler=scheduler,
+        optimizer=lambda model: torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=5e-4),
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs),
         metric="accuracy",
-        seed=seed,
-        progress=arguments.progress,
     )
+    fit(tagger, train, dev, options, seed=seed, progress=arguments.progress)
     gold = [list(sentence.tags) for sentence in test]
     scores = [accuracy(gold, tagger.predict(misspelled(test, rate, letters, seed))) for rate in RATES]
     print(f"{system}, seed {seed}:", *(f"{100 * score:.2f}" for score in scores), flush=True)

@@ -5,8 +5,8 @@
 Speed and memory do not depend on what the weights hold, so all are random; words are those of natural text. Static
 systems have 300-d word sources of two languages, 100-d pieces of two, a 100-d character CNN, under the paper's
 Transformer (4 layers of 200) and a CRF; contextual ones a linear tagger over encoders of the published shapes, with
-their full vocabularies. Lengths count what a model reads (words, or pieces), as the paper counts; see
-``--pieces-per-word`` for the same words. The paper's own figures (GTX 1080 Ti) stand beside the memory.
+their full vocabularies. Lengths count words for the former and pieces for the latter, as the paper counts; see
+``--pieces-per-word`` for the same words. The paper's own memory (GTX 1080 Ti) is printed last.
 
 ``predict`` measures words a second of `SequenceTagger.predict` on raw sentences, with and without unseen words.
 """
@@ -23,7 +23,7 @@ from _ratios import note
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
-from polyembed.analysis import EfficiencyReport, Size, Subject, efficiency_report, plot_efficiency
+from polyembed.experiments import EfficiencyReport, MeasuredModel, efficiency_report, plot_efficiency, plot_scores
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 
@@ -57,7 +57,7 @@ class Study:
             for i in range(2)
         ]
         self.hme = build_hme(self.lexicon, pieces)
-        self.models: dict[str, Callable[[], pe.SequenceTagger | Subject]] = {
+        self.models: dict[str, Callable[[], pe.SequenceTagger | MeasuredModel]] = {
             "FastText": lambda: self.static(self.words[0]),
             "Linear": lambda: self.static(pe.MetaEmbedding.linear(self.words, embedding_dim=300)),
             "Concat": lambda: self.static(pe.MetaEmbedding.concat(self.words)),
@@ -78,9 +78,9 @@ class Study:
     def static(self, embedder: torch.nn.Module) -> pe.SequenceTagger:
         """Put the paper's Transformer and a CRF over an embedder."""
         encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim)
-        return pe.SequenceTagger(embedder, TAGS, lexicon=self.lexicon, encoder=encoder).to(self.device)
+        return pe.SequenceTagger(embedder, TAGS, encoder=encoder).to(self.device)
 
-    def ensemble(self) -> Subject:
+    def ensemble(self) -> MeasuredModel:
         """Five taggers over one baked table, voting; trained apart, so no training step of all."""
         baked = pe.bake(self.hme)
         voting = pe.VotingEnsemble([self.static(baked) for _ in range(5)])
@@ -92,13 +92,13 @@ class Study:
         def scores(batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
             return torch.stack([member.emissions(*batch) for member in voting.members])
 
-        return Subject(voting, inputs, lambda batch: voting.decode(*batch), scores)
+        return MeasuredModel(voting, inputs, lambda batch: voting.decode(*batch), scores)
 
     def contextual(self, model: torch.nn.Module, **options: object) -> pe.SequenceTagger:
         """Put a linear tagger over an encoder of transformers."""
         encoder = pe.PretrainedWordEncoder(model, **options)
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(TAGS))
-        return pe.SequenceTagger(encoder, TAGS, lexicon=None, decoder=decoder).to(self.device)
+        return pe.SequenceTagger(encoder, TAGS, decoder=decoder).to(self.device)
 
     def laser(self) -> pe.SequenceTagger:
         """Build LASER 1's shape under the tagger of its paper."""
@@ -107,7 +107,7 @@ class Study:
         encoder = pe.TransformerSequenceEncoder(
             words.embedding_dim, hidden_size=300, num_layers=2, num_heads=2, feed_forward_size=300, norm_first=False
         )
-        return pe.SequenceTagger(words, TAGS, lexicon=None, encoder=encoder).to(self.device)
+        return pe.SequenceTagger(words, TAGS, encoder=encoder).to(self.device)
 
     def bert(self, fusion: torch.nn.Module | None = None, **sizes: int) -> pe.SequenceTagger:
         """Build mBERT's shape, or one of other sizes."""
@@ -159,10 +159,9 @@ def parse_score(text: str) -> tuple[str, int, float]:
 
 
 def draw_scores(scores: Sequence[tuple[str, int, float]], path: Path) -> None:
-    """Draw score against parameters of systems that were trained elsewhere."""
-    sizes = {name: Size(parameters, 0, 0.0, None) for name, parameters, _ in scores}
-    report = EfficiencyReport(sizes, {name: {} for name in sizes}, {name: {} for name in sizes}, {}, (), 1, "", 1)
-    plot_efficiency(report, "score", scores={name: score for name, _, score in scores}).figure.savefig(path, dpi=100)
+    """Draw scores against parameters of systems that were trained elsewhere."""
+    ax = plot_scores({name: count for name, count, _ in scores}, {name: score for name, _, score in scores})
+    ax.figure.savefig(path, dpi=100)
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ def main() -> None:
     gold = torch.randint(len(tags), ids.shape, device=device)
     encoder = pe.TransformerSequenceEncoder(hme.embedding_dim).to(device)
     taggers = {
-        name: pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder).to(device)
+        name: pe.SequenceTagger(embedder, tags, encoder=encoder).to(device)
         for name, embedder in {"HME": hme, "UniqueWords(HME)": unique, "bake(HME)": baked}.items()
     }
     for tagger in taggers.values():

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from tagging_quality import DATA, ROOT, TASKS, Vectors, build_tagger, make_optimizer, make_scheduler, score
+from tagging_quality import DATA, ROOT, TASKS, Vectors, build_tagger, fit_options, score
 
 import polyembed as pe
 from polyembed.metrics import accuracy
@@ -36,16 +36,11 @@ def train(task: str, cache: Path, dim: int, seeds: int, jobs: int) -> EnsembleRe
         partial(build_tagger, "hme", task, cache, dim, "lstm"),
         train_part,
         dev,
+        fit_options(task),
         folder=cache / task / "hme-members",
         seeds=range(seeds),
         num_processes=jobs,
         num_threads=1,
-        num_train_epochs=TASKS[task].epochs,
-        batch_size=TASKS[task].batch_size,
-        optimizer=partial(make_optimizer, task),
-        scheduler=partial(make_scheduler, task),
-        metric=TASKS[task].metric,
-        patience=TASKS[task].patience,
     )
 
 

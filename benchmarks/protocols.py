@@ -25,9 +25,19 @@ import torch
 from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
 
 import polyembed as pe
-from polyembed.analysis import bio_confusion, significance_table
+from polyembed.experiments import (
+    Build,
+    Corpus,
+    ProtocolResult,
+    bio_confusion,
+    code_switched,
+    gain,
+    joint,
+    significance_table,
+    zero_shot,
+)
 from polyembed.tables import Table
-from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, zero_shot
+from polyembed.training import FitOptions
 from polyembed.vectors import FastTextVectors, JoinedVectors
 
 
@@ -80,7 +90,7 @@ def make_build(embed: Callable[[pe.Lexicon], torch.nn.Module], corpora: Sequence
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
         embedder = pe.UniqueWords(embed(lexicon))
         encoder = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=128, dropout=0.4)
-        return pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+        return pe.SequenceTagger(embedder, tags, encoder=encoder)
 
     return build
 
@@ -121,8 +131,8 @@ def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str,
     return {first: system(f"fasttext-{first}"), second: system(f"fasttext-{second}"), "MME": system("mme")}
 
 
-def training(epochs: int, task: str) -> dict:
-    """Give the task's settings: as in tagging_quality.py, but for the number of epochs."""
+def training(epochs: int, task: str, metric: str = "f1") -> FitOptions:
+    """Return the task's settings: as in tagging_quality.py, but for the number of epochs."""
     rate, size = TASKS[task].learning_rate, TASKS[task].batch_size
 
     def adam(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
@@ -131,9 +141,7 @@ def training(epochs: int, task: str) -> dict:
     def falling(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
 
-    return {
-        "num_train_epochs": epochs, "batch_size": size, "optimizer": adam, "scheduler": falling, "progress": False,
-    }  # fmt: skip
+    return FitOptions(num_train_epochs=epochs, batch_size=size, optimizer=adam, scheduler=falling, metric=metric)
 
 
 def report(title: str, result: ProtocolResult, against: str) -> None:
@@ -176,26 +184,26 @@ def main() -> None:
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
     torch.set_num_threads(1)
-    common = {"seeds": range(arguments.seeds), "folder": arguments.cache / "runs"}
+    common = {"seeds": range(arguments.seeds), "folder": arguments.cache / "runs", "progress": False}
     for name in arguments.protocol:
         if name in ("sagt", "hinglish"):
             corpus = load(name, name, arguments)
-            options = training(arguments.epochs or (40 if name == "sagt" else 16), name)
-            metric = TASKS[name].metric
-            result = code_switched(mixed(name, corpus, arguments), [corpus], metric=metric, **common, **options)
+            epochs = arguments.epochs or (40 if name == "sagt" else 16)
+            options = training(epochs, name, TASKS[name].metric)
+            result = code_switched(mixed(name, corpus, arguments), [corpus], options, **common)
             report(f"{name}: train and test on code-switched text", result, "MME")
             continue
         options = training(arguments.epochs or 20, "es")
         es, nl = (load(language, language, arguments) for language in ("es", "nl"))
         if name == "joint":
             systems = cross_lingual(es, nl, arguments)
-            a, b = (joint(systems, es, [nl], scenario=scenario, **common, **options) for scenario in ("A", "B"))
+            a, b = (joint(systems, es, [nl], options, scenario=scenario, **common) for scenario in ("A", "B"))
             report("Joint training, scenario A: a quarter of each language", a, "one space")
             report("Joint training, scenario B: all of Spanish, a quarter of Dutch", b, "one space")
             print(f"\n### From A to B\n\n{gain(a, b).to_markdown()}", flush=True)
             continue
         for source, target in ((es, nl), (nl, es)):
-            result = zero_shot(cross_lingual(source, target, arguments), source, [target], **common, **options)
+            result = zero_shot(cross_lingual(source, target, arguments), source, [target], options, **common)
             report(f"Zero-shot, {source.language} to {target.language}", result, "one space")
             report_confusion(result, target.language)
 

@@ -111,10 +111,10 @@ def save(path: Path, words: int, dim: int) -> None:
     import polyembed as pe
 
     lexicon = pe.Lexicon(f"word{i}" for i in range(words))
-    sources = [torch.nn.Embedding(len(lexicon), dim) for _ in range(4)]
+    sources = [pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), dim), lexicon) for _ in range(4)]
     embedder = pe.MetaEmbedding.self_attention(sources, embedding_dim=dim)
     encoder = pe.TransformerSequenceEncoder(dim)
-    pe.SequenceTagger(embedder, ["X", "VERB"], lexicon=lexicon, encoder=encoder).save_pretrained(path)
+    pe.SequenceTagger(embedder, ["X", "VERB"], encoder=encoder).save_pretrained(path)
 
 
 def opening(path: Path) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,7 +33,7 @@ import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.text import Normalizer
-from polyembed.training import fit
+from polyembed.training import FitOptions, fit
 from polyembed.vectors import BPEmbVectors, FastTextVectors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -157,7 +158,7 @@ def build_tagger(system: str, task: str, cache: Path, dim: int, encoder: str, se
         if encoder == "lstm"
         else pe.TransformerSequenceEncoder(size, dropout=0.2)
     )
-    return pe.SequenceTagger(pe.UniqueWords(embedder), tags, lexicon=lexicon, encoder=context)
+    return pe.SequenceTagger(pe.UniqueWords(embedder), tags, encoder=context)
 
 
 def make_optimizer(task: str, tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
@@ -167,6 +168,17 @@ def make_optimizer(task: str, tagger: pe.SequenceTagger) -> torch.optim.Optimize
 
 def make_scheduler(task: str, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
     return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=TASKS[task].epochs)
+
+
+def fit_options(task: str) -> FitOptions:
+    return FitOptions(
+        num_train_epochs=TASKS[task].epochs,
+        batch_size=TASKS[task].batch_size,
+        optimizer=partial(make_optimizer, task),
+        scheduler=partial(make_scheduler, task),
+        metric=TASKS[task].metric,
+        patience=TASKS[task].patience,
+    )
 
 
 def run(task: str, system: str, seed: int, cache: Path, dim: int, encoder: str) -> dict[str, object]:
@@ -183,21 +195,7 @@ def run(task: str, system: str, seed: int, cache: Path, dim: int, encoder: str) 
         tagger = build_tagger(system, task, cache, dim, encoder, seed)
         trainable = [value for value in tagger.parameters() if value.requires_grad]
         parameters = sum(value.numel() for value in trainable)
-        optimizer = make_optimizer(task, tagger)
-        metric = TASKS[task].metric
-        result = fit(
-            tagger,
-            train,
-            dev,
-            num_train_epochs=TASKS[task].epochs,
-            batch_size=TASKS[task].batch_size,
-            optimizer=optimizer,
-            scheduler=make_scheduler(task, optimizer),
-            metric=metric,
-            patience=TASKS[task].patience,
-            seed=seed,
-            progress=False,
-        )
+        result = fit(tagger, train, dev, fit_options(task), seed=seed, progress=False)
         epochs = len(result.history)
         predicted = tagger.predict([sentence.words for sentence in test])
     data = {

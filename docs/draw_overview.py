@@ -1,13 +1,18 @@
 """Draw docs/_static/overview.svg: a code-switched sentence through the library. `python docs/draw_overview.py`.
 
-All text stands on boxes of its own colour, and lines are of a middle grey, so that one picture serves both themes.
+Text is on coloured boxes, and lines are of a middle grey, so that one picture serves both themes.
 """
 
 from pathlib import Path
 
-ES, EN, PART, TAG, GREY = "#b4531f", "#2764a8", "#5b5f6b", "#2f7a4f", "#7d828c"
+ES, EN, PART, CONTEXT, TAG, GREY = "#b4531f", "#2764a8", "#5b5f6b", "#7a3f8f", "#2f7a4f", "#7d828c"
 WORDS = (("me", ES, "PRON"), ("gusta", ES, "VERB"), ("that", EN, "DET"), ("song", EN, "NOUN"))
-SOURCES = (("Spanish vectors", ES), ("English vectors", EN), ("sub-word pieces", PART), ("characters", PART))
+SOURCES = (
+    ("Spanish vectors", ES),
+    ("English vectors", EN),
+    ("pieces, characters", PART),
+    ("pretrained layer", CONTEXT),
+)
 STEPS = (
     (322, ("meta-", "embedding"), ("one vector", "for each word")),
     (474, ("sequence", "encoder"), ("words in", "context")),
@@ -49,7 +54,7 @@ def draw() -> str:
         shapes += [text(x + 56, start + 20 * i, name, size=16) for i, name in enumerate(names)]
         shapes += [text(x + 56, middle + 26 + 18 * i, note, size=13, weight=400) for i, note in enumerate(notes)]
     lines += [line(434, middle, 474, middle), line(586, middle, 626, middle)]
-    note = "or any encoder of transformers, LASER, your own table"
+    note = "the first three depend on the word, the last on its sentence"
     lines.append(f'<path d="M144 {bottom + 12} v8 H586 v-8"/>')
     shapes.append(text(365, bottom + 40, note, size=14, weight=400, color=GREY))
     shapes.append(text(738, bottom + 40, "or softmax, votes, labels", size=14, weight=400, color=GREY))

@@ -28,11 +28,11 @@ import torch
 from _encoder import add_encoder_arguments, add_file_arguments, be_quiet, files_of, find_model, load_encoder
 
 import polyembed as pe
-from polyembed.analysis import cloud_distances, plot_clouds, representations
 from polyembed.data import TaggedSentence, read_conllu, read_csv, read_inline, read_sentimix, read_tagged
+from polyembed.experiments import cloud_distances, plot_clouds, representations
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table, mean_and_deviation
-from polyembed.training import adapt_masked_lm, fit, perplexity, switch_points
+from polyembed.training import FitOptions, adapt_masked_lm, fit, perplexity, switch_points
 
 RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["codeswitch2025"]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
@@ -113,18 +113,18 @@ def head_score(task: Task, folder: str, arguments: argparse.Namespace, seed: int
         tags = sorted({tag for part in parts for sentence in part for tag in sentence.tags})
         model = pe.TokenClassifier(encoder, tags)
     model.to(arguments.device)
-    trained = [value for value in model.parameters() if value.requires_grad]
-    fit(
-        model,
-        parts[0],
-        parts[1],
+
+    def adamw(model: torch.nn.Module) -> torch.optim.Optimizer:
+        trained = [value for value in model.parameters() if value.requires_grad]
+        return torch.optim.AdamW(trained, lr=arguments.head_learning_rate)
+
+    options = FitOptions(
         num_train_epochs=arguments.head_epochs,
         batch_size=RECIPE["heads"]["batch_size"],
-        optimizer=torch.optim.AdamW(trained, lr=arguments.head_learning_rate),
+        optimizer=adamw,
         metric=task.metric,
-        seed=seed,
-        progress=False,
     )
+    fit(model, parts[0], parts[1], options, seed=seed, progress=False)
     predicted = model.predict([item.words for item in parts[2]])
     if task.sentiment:
         return 100 * accuracy([[text.label for text in parts[2]]], [predicted])
@@ -171,7 +171,7 @@ def draw(pictures: dict[str, dict[str, torch.Tensor]], path: Path) -> None:
 
 def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) -> None:
     """Adapt to each share of the text, and score all of it."""
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainingArguments
 
     def texts_of(sentences: Sentences) -> list[str]:
         return [" ".join(sentence.words) for sentence in sentences if len(sentence.words)]
@@ -187,16 +187,15 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
         tokenizer = AutoTokenizer.from_pretrained(model_name)
         part = [texts[i] for i in order[: round(share * len(texts))]]
         if part:
-            options = {name: RECIPE["adaptation"][name] for name in ("mlm_probability", "max_length", "batch_size")}
-            adapt_masked_lm(
-                model,
-                tokenizer,
-                part,
+            args = TrainingArguments(
                 num_train_epochs=arguments.epochs,
                 learning_rate=arguments.learning_rate,
-                progress=False,
-                **options,
+                per_device_train_batch_size=RECIPE["adaptation"]["batch_size"],
+                use_cpu=arguments.device == "cpu",
+                seed=0,
             )
+            options = {name: RECIPE["adaptation"][name] for name in ("mlm_probability", "max_length")}
+            adapt_masked_lm(model, tokenizer, part, args, progress=False, **options)
         folder = str(arguments.out / title / f"share-{share:g}")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -22,7 +22,6 @@ import argparse
 import copy
 import lzma
 import math
-import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -31,18 +30,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _cache import DATA
 from _laser import RECIPES, build_tagger, build_transformer_tagger, training_options
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll
+from polyembed.experiments import Build, Corpus, ProtocolResult, code_switched, gain, joint, merge, zero_shot
 from polyembed.metrics import entities
 from polyembed.tables import Table
 from polyembed.text import to_universal
-from polyembed.training import Build, Corpus, ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.training import FitOptions
 from polyembed.vectors import FastTextVectors, JoinedVectors, TextVectors
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 CONLL = {"es": "esp", "nl": "ned"}
 PARTS = {"train": "train", "dev": "testa", "test": "testb"}
 BASELINES = ("MUSE", "BPEBow", "BPEGRU")
@@ -77,7 +76,7 @@ def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
 
 
 def open_encoder(name: str) -> tuple[pe.LaserEncoder, Any]:
-    """Open a released encoder by name, or a folder."""
+    """Load a released encoder by name, or a folder."""
     if name in ("laser1", "laser2"):
         return pe.load_laser(name)
     sentences = pe.LaserSentences.from_pretrained(name)
@@ -85,14 +84,14 @@ def open_encoder(name: str) -> tuple[pe.LaserEncoder, Any]:
 
 
 def raw_text(path: Path, lines: int) -> Iterator[list[str]]:
-    """Read text, words and punctuation apart."""
+    """Read text split into words and punctuation."""
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
         for line in islice(file, lines):
             yield re.findall(r"\w+|[^\w\s]", line)
 
 
 def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> Any:
-    """Open a language's static vectors, trained first on raw text and the training words if none are named."""
+    """Load a language's static vectors, trained first on raw text and the training words if no file is named."""
     given = dict(pair.split("=", 1) for pair in arguments.vectors).get(language)
     if given is not None:
         return FastTextVectors(given) if Path(given).suffix in (".bin", ".ftz") else TextVectors(given)
@@ -109,21 +108,21 @@ def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[T
 
 
 def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
-    """Lay the static vectors of all languages over those of the first, from the words that both hold."""
+    """Align the static vectors of all languages to those of the first, by identical words."""
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
     turned = [pe.align_spaces(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
     return JoinedVectors([first, *turned])
 
 
 def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> dict[str, Callable[[Settings], Build]]:
-    """Give the systems by name, each as a function of its settings; the first corpus is the source."""
+    """Return the systems by name, each as a function of its settings; the first corpus is the source."""
     tags = sorted({tag for corpus in corpora for part in corpus[1:] for sentence in part for tag in sentence.tags})
     encoder, tokenizer = open_encoder(arguments.encoder) if arguments.encoder else (None, None)
     static = aligned_vectors(corpora, arguments) if "MUSE" in arguments.systems else None
     freeze = arguments.freeze
 
     def random_encoder() -> pe.LaserEncoder:
-        sizes = (encoder.embed_tokens.num_embeddings, encoder.embedding_dim, encoder.hidden_size)
+        sizes = (encoder.num_embeddings, encoder.embedding_dim, encoder.hidden_size)
         return pe.LaserEncoder(*sizes, num_layers=2, dictionary=encoder.dictionary)
 
     def table() -> torch.nn.Embedding:
@@ -146,19 +145,17 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
                 return build_tagger(words[name](), tags, **changes).to(arguments.device)
             lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
             vectors = pe.SourceEmbedding(static, lexicon)
-            return build_tagger(vectors, tags, lexicon=lexicon, **changes).to(arguments.device)
+            return build_tagger(vectors, tags, **changes).to(arguments.device)
 
         return build
 
     def of_transformers(settings: Settings) -> Build:
-        from transformers import AutoModel, AutoTokenizer, logging
+        from transformers import logging
 
         logging.set_verbosity_error()  # a masked language model's head is left out on purpose
 
         def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
-            model = AutoModel.from_pretrained(arguments.model)
-            embedder = pe.PretrainedWordEncoder(model, AutoTokenizer.from_pretrained(arguments.model))
-            return build_transformer_tagger(embedder, tags).to(arguments.device)
+            return build_transformer_tagger(pe.PretrainedWordEncoder(arguments.model), tags).to(arguments.device)
 
         return build
 
@@ -166,12 +163,12 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
     return found | ({Path(arguments.model).name: of_transformers} if arguments.model else {})
 
 
-def training(name: str, arguments: argparse.Namespace, sentences: int, settings: Settings) -> dict[str, Any]:
-    """Give how a system is trained on so many sentences: the recipe of its kind, with changes."""
+def training(name: str, arguments: argparse.Namespace, sentences: int, settings: Settings, metric: str) -> FitOptions:
+    """Return how a system is trained on so many sentences: the recipe of its kind, with changes."""
     kind = "laser" if name in LASER and not arguments.adam else "baselines" if name in WORDS else "transformers"
     changes: dict[str, Any] = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
     changes |= {key: value for key, value in settings.items() if key in RECIPES[kind]["training"]}
-    return dict(training_options(kind, sentences, **changes, progress=False))
+    return training_options(kind, sentences, **changes, metric=metric)
 
 
 def propose(trials: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
@@ -207,10 +204,10 @@ def search(
         result = code_switched(
             {name: system(settings)},
             [corpus],
+            training(name, arguments, len(corpus.train), settings, metric),
             seeds=[0],
-            metric=metric,
             folder=arguments.folder / "search" / f"{number}",
-            **training(name, arguments, len(corpus.train), settings),
+            progress=False,
         )
         score = result.runs[0].training.best.score
         tell(score)
@@ -285,13 +282,13 @@ def run(
         count = max(1, round(part * count)) if protocol == "A" else count
         count += sum(max(1, round(part * len(other.train))) for other in others)
     for name, system in systems.items():
-        options = training(name, arguments, count, chosen[name])
-        options |= {"seeds": range(arguments.seeds), "metric": metric, "folder": arguments.folder / source.language}
+        options = training(name, arguments, count, chosen[name], metric)
+        keep = {"seeds": range(arguments.seeds), "folder": arguments.folder / source.language, "progress": False}
         if protocol == "zero_shot":
-            results.append(zero_shot({name: system(chosen[name])}, source, others, **options))
+            results.append(zero_shot({name: system(chosen[name])}, source, others, options, **keep))
         else:
-            options |= {"scenario": protocol, "fraction": arguments.fraction}
-            results.append(joint({name: system(chosen[name])}, source, others, **options))
+            keep |= {"scenario": protocol, "fraction": arguments.fraction}
+            results.append(joint({name: system(chosen[name])}, source, others, options, **keep))
         seconds = sum(epoch.seconds for run in results[-1].runs for epoch in run.training.history)
         best = [run.training.best.number for run in results[-1].runs]
         print(f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}", flush=True)

@@ -14,7 +14,6 @@ each lower layer, over seeds, the epoch chosen on dev; and draws scores against 
 """
 
 import argparse
-import os
 import tomllib
 from collections.abc import Sequence
 from functools import partial
@@ -22,16 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _cache import DATA
 from _encoder import add_encoder_arguments, add_file_arguments, files_of, find_model, load_encoder
 
 import polyembed as pe
-from polyembed.analysis import plot_layers, rank_layers
 from polyembed.data import TaggedSentence, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import LayerFusion
-from polyembed.training import Corpus, sweep_layers
+from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
+from polyembed.training import FitOptions
 
 RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["chenguo2022"]
-DATA = Path(os.environ.get("POLYEMBED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 TARGETS = ("de", "es", "nl", "ru")
 FREEZE = {"frozen": "all", "fine-tuned": "none"}
 
@@ -81,15 +80,15 @@ def print_ranking(name: str, arguments: argparse.Namespace) -> None:
     print(table.to_markdown() + "\n", flush=True)
 
 
-def training_options(arguments: argparse.Namespace, freeze: str) -> dict[str, Any]:
+def training_options(arguments: argparse.Namespace, freeze: str, metric: str) -> FitOptions:
     rate = arguments.learning_rate if freeze == "fine-tuned" else arguments.frozen_learning_rate
 
     def adamw(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
         return torch.optim.AdamW([value for value in tagger.parameters() if value.requires_grad], lr=rate)
 
-    return {
-        "num_train_epochs": arguments.epochs, "batch_size": arguments.batch_size, "optimizer": adamw, "progress": False,
-    }  # fmt: skip
+    return FitOptions(
+        num_train_epochs=arguments.epochs, batch_size=arguments.batch_size, optimizer=adamw, metric=metric
+    )
 
 
 def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, name: str, arguments: Any) -> None:
@@ -107,7 +106,7 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder = load_encoder(name, RECIPE["max_length"], fusion=fusion, freeze=FREEZE[freeze])
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
-        return pe.SequenceTagger(encoder, tags, lexicon=None, decoder=decoder).to(arguments.device)
+        return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
     drawn = {}
     for freeze in arguments.freeze:
@@ -115,14 +114,14 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
             partial(build, freeze),
             source,
             targets,
+            training_options(arguments, freeze, metric),
             layers=layers,
             fusion=lambda layer: pe.DLFA(size, layer, weighting=arguments.weighting),
             beside={"ScalarMix": lambda: pe.ScalarMix(count + 1)},
             family=tested.intersection(RECIPE["family"]) if targets else None,
             seeds=range(arguments.seeds),
-            metric=metric,
             folder=arguments.out / title / freeze,
-            **training_options(arguments, freeze),
+            progress=False,
         )
         count_of = f"{len(source.train)} training sentences, {arguments.seeds} seeds"
         print(f"{title}, {freeze} encoder, {metric}, {count_of}:\n")

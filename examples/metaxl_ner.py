@@ -47,9 +47,7 @@ def main() -> None:
 
     def build(seed: int) -> pe.SequenceTagger:
         encoder = load_encoder(name, recipe["max_length"])
-        return pe.SequenceTagger(
-            encoder, tags, lexicon=None, decoder=pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
-        )
+        return pe.SequenceTagger(encoder, tags, decoder=pe.SoftmaxDecoder(encoder.embedding_dim, len(tags)))
 
     def score(tagger: torch.nn.Module, part: str) -> float:
         predicted = tagger.predict([sentence.words for sentence in target[part]])

@@ -26,12 +26,12 @@ Loop = Callable[[pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSen
 def build_tagger(train: Sequence[TaggedSentence]) -> pe.SequenceTagger:
     """Compose words and characters, an LSTM and a CRF."""
     lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-    words = torch.nn.Embedding(len(lexicon), 50)
+    words = pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 50), lexicon)
     characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, embedding_dim=50))
     embedder = pe.UniqueWords(pe.MetaEmbedding.concat([words, characters]))
     encoder = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=64)
     tags = sorted({tag for sentence in train for tag in sentence.tags})
-    return pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+    return pe.SequenceTagger(embedder, tags, encoder=encoder)
 
 
 def make_optimizer(tagger: torch.nn.Module) -> torch.optim.Optimizer:
@@ -101,9 +101,8 @@ def with_fabric(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, fo
 def with_trainer(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path) -> list[float]:
     from transformers import Trainer, TrainingArguments
 
-    # the trainer's evaluation reads ids alone: words that only dev has get their vectors now
-    tagger.lexicon.extend(word for sentence in dev for word in sentence.words)
-    tagger.embedder.extend(tagger.lexicon)
+    # the trainer's evaluation reads ids: this model has vectors for dev's words too, and shares every parameter
+    tagger = tagger.covering(word for sentence in dev for word in sentence.words)
     options = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=epochs,
@@ -120,7 +119,7 @@ def with_trainer(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, f
         disable_tqdm=True,
     )
     trainer = Trainer(
-        model=pe.for_trainer(tagger),
+        model=pe.wrap_for_trainer(tagger),
         args=options,
         data_collator=pe.DataCollatorForWords(tagger),
         train_dataset=train,

@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 import polyembed as pe
-from polyembed.analysis import plot_source_attention
 from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
+from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
-from polyembed.training import fit
+from polyembed.training import FitOptions, fit
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -151,15 +151,17 @@ def train_tagger(
 ) -> float:
     """Train by a recipe; give the best development score."""
     training = dict(recipe["training"])
-    trainable = [parameter for parameter in tagger.parameters() if parameter.requires_grad]
-    optimizer = getattr(torch.optim, training.pop("optimizer"))(trainable, lr=training.pop("learning_rate"))
-    scheduler = None
-    if training.pop("schedule") == "plateau":
-        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=3)
-    train, dev = data[0], data[1]
-    result = fit(
-        tagger, train, dev, optimizer=optimizer, scheduler=scheduler, metric=metric, seed=seed, **training
-    )  # fmt: skip
+    kind, rate = getattr(torch.optim, training.pop("optimizer")), training.pop("learning_rate")
+
+    def optimizer(model: pe.SequenceTagger) -> torch.optim.Optimizer:
+        return kind([value for value in model.parameters() if value.requires_grad], lr=rate)
+
+    def plateau(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau:
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=3)
+
+    scheduler = plateau if training.pop("schedule") == "plateau" else None
+    options = FitOptions(optimizer=optimizer, scheduler=scheduler, metric=metric, **training)
+    result = fit(tagger, data[0], data[1], options, seed=seed)
     return result.best.score
 
 
@@ -242,7 +244,7 @@ def main() -> None:
         for name in arguments.systems or embedders:
             embedder = pe.UniqueWords(embedders[name])
             encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **recipe["encoder"])
-            tagger = pe.SequenceTagger(embedder, tags, lexicon=lexicon, encoder=encoder)
+            tagger = pe.SequenceTagger(embedder, tags, encoder=encoder)
             start = time.perf_counter()
             dev_score = train_tagger(tagger, data, recipe, metric, arguments.seed)
             predicted = tagger.predict([sentence.words for sentence in test])
@@ -267,13 +269,12 @@ def main() -> None:
             tagged = zip(sentence.words, tagger.predict([sentence.words])[0], strict=True)
             print(" ".join(f"{word}/{tag}" for word, tag in tagged))
         sentence = list(max(test[:20], key=len).words[:20])
-        lexicon.extend(sentence)
         for name, short in (("Attention (MME)", "mme"), ("HME", "hme")):
             if name in taggers:
                 embedder = taggers[name][1].embedder.embedder
                 meta = embedder.words if name == "HME" else embedder
-                meta.extend(lexicon)  # rows for the words that training had not
-                ids, _ = lexicon.encode([sentence])
+                meta = meta.covering(sentence)  # rows for the words that training had not
+                ids, _ = meta.encode([sentence])
                 draw_attention(meta, names, sentence, ids, arguments.out / f"attention-{short}.png")
 
 

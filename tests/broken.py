@@ -39,9 +39,6 @@ class Sound(PretrainedModule):
     def get_config(self) -> dict[str, Any]:
         return {"dim": self.linear.in_features, "scale": self.scale, "bias": self.linear.bias is not None}
 
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
 
 class WritesToInput(Sound):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -155,8 +152,14 @@ class GuessesASize(Sound):
         return super().mix(y.reshape(len(y), -1).reshape(y.shape), mask)
 
 
-class PrintsItsTree(Sound):
-    __repr__ = nn.Module.__repr__
+class PrintsNoArguments(Sound):
+    def extra_repr(self) -> str:
+        return ""
+
+
+class PrintsNoParts(Sound):
+    def __repr__(self) -> str:
+        return repr_call(self, **self.get_config())
 
 
 class TakesAnyMask(Sound):
@@ -178,17 +181,22 @@ class PrefersTheFirst(pe.AttentionCombiner):
 
 
 class ExtendsByZeros(pe.SourceEmbedding):
-    def extend(self, lexicon: pe.Lexicon) -> None:
-        have = self.num_embeddings
-        super().extend(lexicon)
-        if self.num_embeddings > have:
-            self.table.extension.data.zero_()
+    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        extended = super()._extended(lexicon)
+        extended.table.extension.data.zero_()
+        return extended
 
 
-class NeverForgets(pe.SourceEmbedding):
-    def extend(self, lexicon: pe.Lexicon) -> None:
-        if len(lexicon) > self.num_embeddings:
-            super().extend(lexicon)
+class ExtendsItself(pe.SourceEmbedding):
+    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        extended = super()._extended(lexicon)
+        self.table, self._lexicon = extended.table, lexicon
+        return self
+
+
+class CopiesItsTable(pe.SourceEmbedding):
+    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        return pe.SourceEmbedding(self.source, lexicon)
 
 
 def named(name: str) -> Case:
@@ -234,8 +242,8 @@ TWINS: dict[str, list[Case]] = {
     "has_the_right_second_derivative": [twin(DifferentiatesOnce)],
     "low_precision_is_close": [twin(WidensItsResult), twin(SumsInLowPrecision)],
     "sizes_zero_and_one_are_sizes": [twin(GuessesASize)],
-    "repr_names_the_constructor": [twin(PrintsItsTree)],
+    "printing_shows_parts_and_arguments": [twin(PrintsNoArguments), twin(PrintsNoParts)],
     "a_mask_is_bool": [twin(TakesAnyMask)],
     "wrong_inputs_are_refused": [twin(ChecksNothing)],
-    "later_words_are_as_from_the_start": [grown(ExtendsByZeros), grown(NeverForgets)],
+    "later_words_are_as_from_the_start": [grown(ExtendsByZeros), grown(ExtendsItself), grown(CopiesItsTable)],
 }

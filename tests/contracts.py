@@ -262,10 +262,15 @@ def sizes_zero_and_one_are_sizes(case: Case) -> None:
 
 
 @law()
-def repr_names_the_constructor(case: Case) -> None:
+def printing_shows_parts_and_arguments(case: Case) -> None:
     module = case.module()
-    assert repr(module).startswith(f"{type(module).__name__}("), repr(module)
-    assert "\n" not in repr(module)
+    printed = repr(module)
+    assert printed.startswith(f"{type(module).__name__}("), printed
+    for name, child in module.named_children():
+        assert f"({name}): {type(child).__name__}" in printed, f"{name} is missing in {printed}"
+    for name, value in module.get_config().items():
+        if isinstance(value, int | float | str):
+            assert f"{name}={value!r}" in printed, f"{name} is missing in {printed}"
 
 
 @law(lambda case: "mask" in case.make(1, 1) and not RUNTIME_TYPES)
@@ -286,40 +291,29 @@ def wrong_inputs_are_refused(case: Case) -> None:
 
 @law(lambda case: case.grow is not None)
 def later_words_are_as_from_the_start(case: Case) -> None:
-    everything = Lexicon([*WORDS, *NEW_WORDS], characters=sorted(set("".join(WORDS))))
-    torch.manual_seed(0)
-    expected = case.grow(everything).double().eval()
     lexicon = Lexicon(WORDS)
+    everything = lexicon.extended(NEW_WORDS)
+    torch.manual_seed(0)
+    expected = case.grow(Lexicon(everything, characters=lexicon.spelling.characters)).double().eval()
     torch.manual_seed(0)
     module = case.grow(lexicon).double().eval()
-    first_keys = set(module.state_dict())
-
-    def learn(words: Sequence[str]) -> None:
-        lexicon.extend(words)
-        module.extend(lexicon)
-        assert module.num_embeddings == len(lexicon)
-        ids = everything.encode([lexicon.words()])[0]
-        _assert_same(module(torch.arange(2, len(lexicon))[None]), expected(ids))
-        _assert_same(module(torch.arange(2)), expected(torch.arange(2)))
-
-    def forget(size: int) -> None:
-        lexicon.truncate(size)
-        module.extend(lexicon)
-        assert module.num_embeddings == size
-
-    learn([])
-    learn(NEW_WORDS[:2])
-    learn(NEW_WORDS[2:])
-    forget(len(lexicon) - 1)
-    learn(NEW_WORDS[::-1])
-    forget(2 + len(WORDS))
-    assert set(module.state_dict()) == first_keys, "forgotten words leave tensors behind"
-    learn(NEW_WORDS[::-1])
+    parameters, state = dict(module.named_parameters()), copy.deepcopy(module.state_dict())
+    at_once = module.extended(everything)
+    in_steps = module.extended(lexicon.extended(NEW_WORDS[:2])).extended(everything)
+    ids = torch.arange(len(everything))
+    for extended in (at_once, in_steps, in_steps.covering(NEW_WORDS)):
+        assert extended.num_embeddings == len(everything)
+        _assert_same(extended(ids), expected(ids))
+        shared = [part for part in extended.parameters() if any(part is known for known in parameters.values())]
+        assert len(shared) == len(parameters), "an extended embedder does not share every parameter"
+    assert module.num_embeddings == len(lexicon), "extending changed the embedder itself"
+    assert module.state_dict().keys() == state.keys()
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
     with tempfile.TemporaryDirectory() as folder:
-        module.save_pretrained(folder)
+        in_steps.save_pretrained(folder)
         loaded = type(module).from_pretrained(folder)
-    ids = torch.arange(len(lexicon))
-    _assert_same(loaded(ids), module(ids))
+    assert loaded.lexicon == everything
+    _assert_same(loaded(ids), in_steps(ids))
 
 
 def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -15,11 +15,11 @@ sentences = load_sample("es-en", "dev")
 lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in sentences)
 characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 12))
 tags = sorted({tag for sentence in sentences for tag in sentence.tags})
-tagger = pe.SequenceTagger(characters, tags, lexicon=lexicon)
-optimizer = torch.optim.Adam(tagger.parameters(), lr=1e-2)
-result = pe.fit(
-    tagger, sentences, sentences, optimizer=optimizer, num_train_epochs=3, metric="accuracy", progress=False
+tagger = pe.SequenceTagger(characters, tags)
+options = pe.FitOptions(
+    optimizer=lambda tagger: torch.optim.Adam(tagger.parameters(), lr=1e-2), num_train_epochs=3, metric="accuracy"
 )
+result = pe.fit(tagger, sentences, sentences, options, progress=False)
 assert result.history[-1].loss < result.history[0].loss
 with tempfile.TemporaryDirectory() as folder:
     tagger.save_pretrained(folder)

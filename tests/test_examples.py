@@ -14,8 +14,9 @@ import torch
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample
+from polyembed.experiments import Corpus, ProtocolResult, SystemRun
 from polyembed.tables import Table
-from polyembed.training import Corpus, Epoch, FitResult, ProtocolResult, Run
+from polyembed.training import Epoch, FitResult
 from polyembed.vectors import OrthogonalMapping, TextVectors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -367,7 +368,7 @@ def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     for system, tags in (("MUSE", static), ("LaserElmo", contextual)):
         for seed, row in enumerate(tags):
             training = FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
-            runs.append(Run(system, seed, ("es",), training, {"nl": 0.0}, {"nl": [row]}))
+            runs.append(SystemRun(system, seed, ("es",), training, {"nl": 0.0}, {"nl": [row]}))
     result = ProtocolResult(Table((), ()), tuple(runs), {"nl": [gold]}, "f1")
     sentence = TaggedSentence(("Ann", "in", "New", "Rome", "Senate", "Bo"), tuple(gold))
     rows = example.wins(result, Corpus("nl", test=[sentence]), "MUSE", "LaserElmo")

@@ -10,7 +10,8 @@ from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, toy_bpe_tokenizer, toy_corpus
 
 import polyembed as pe
-from polyembed.training import fit
+from polyembed.training.fit import Training
+from polyembed.training.runs import Run
 
 PATH = Path(__file__).resolve().parents[1] / "examples" / "_laser.py"
 SMALL = {"hidden_size": 6, "feed_forward_size": 6}
@@ -53,11 +54,11 @@ def test_every_training_runs(laser, recipe: str) -> None:
         tagger = laser.build_transformer_tagger(words, TAGS)
     else:
         tagger = laser.build_tagger(top(freeze="embeddings"), TAGS, **SMALL)
-    options = laser.training_options(recipe, len(data), num_train_epochs=3, batch_size=5)
-    optimizer = options.pop("optimizer")(tagger)
-    scheduler = options.pop("scheduler")(optimizer) if "scheduler" in options else None
+    options = laser.training_options(recipe, len(data), num_train_epochs=3, batch_size=5, metric="accuracy")
+    training = Training(tagger, data, data, options, seed=0)
+    optimizer, scheduler = training.optimizer, training.scheduler
     start = optimizer.param_groups[0]["lr"]
-    result = fit(tagger, data, data, optimizer=optimizer, scheduler=scheduler, metric="accuracy", **options)
+    result = training.run(Run(None, {}))
     kind = {"baselines": torch.optim.Adam, "laser": torch.optim.SGD, "transformers": torch.optim.AdamW}[recipe]
     assert type(optimizer) is kind
     assert result.history[-1].loss < result.history[0].loss
@@ -84,7 +85,7 @@ def test_rows_of_no_batch_stay(laser) -> None:
     tagger = laser.build_tagger(top(freeze="none"), TAGS, **SMALL)
     table = tagger.embedder.encoder.embed_tokens.weight
     before = table.detach().clone()
-    optimizer = laser.training_options("baselines", len(data))["optimizer"](tagger)
+    optimizer = laser.training_options("baselines", len(data)).optimizer(tagger)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     assert held == {id(parameter) for parameter in tagger.parameters()}
     decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}

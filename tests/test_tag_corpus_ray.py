@@ -30,7 +30,7 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lexicon = toy_lexicon()
     characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
     folder = tmp_path_factory.mktemp("tagger")
-    pe.SequenceTagger(pe.bake(characters), TAGS, lexicon=lexicon).save_pretrained(folder)
+    pe.SequenceTagger(pe.bake(characters), TAGS).save_pretrained(folder)
     return folder
 
 

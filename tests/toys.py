@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from polyembed import CharCNN, FastBPETokenizer, Lexicon, PieceDictionary, Pieces
-from polyembed._pretrained import Configurable, repr_call
+from polyembed import CharCNN, FastBPETokenizer, Lexicon, PieceDictionary, Pieces, SourceEmbedding
+from polyembed._pretrained import Configurable
 from polyembed.data import TaggedSentence
+from polyembed.embeddings import WordEmbedder
 
 WORDS = ["me", "gusta", "that", "song", "canción", "naïve", "y"]
 NEW_WORDS = ["songs", "cuando", "मुझे"]
@@ -37,12 +37,6 @@ class ToyVectors(Configurable):
         rows = [np.random.default_rng(seed).standard_normal(self.dim) for seed in seeds]
         return np.array(rows, dtype=np.float32).reshape(len(words), self.dim)
 
-    def get_config(self) -> dict[str, Any]:
-        return {"dim": self.dim, "seed": self.seed}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
 
 class ToyPieces(Configurable):
     """Pieces of two characters at most; id 0 is unknown."""
@@ -59,15 +53,9 @@ class ToyPieces(Configurable):
 
         return [[piece_id(word[i : i + 2]) for i in range(0, len(word), 2)] for word in words]
 
-    def get_config(self) -> dict[str, Any]:
-        return {"dim": self.dim, "num_pieces": self.num_pieces}
 
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
-
-class ToyWordEncoder(Configurable, nn.Module):
-    """A word encoder: the sum of a word's piece vectors, and of its sentence's, so that context counts."""
+class ToyWordEncoder(WordEmbedder):
+    """A contextual embedder: the sum of a word's piece vectors, and of its sentence's, so that context counts."""
 
     def __init__(self, embedding_dim: int, num_pieces: int = 17) -> None:
         super().__init__()
@@ -89,16 +77,16 @@ class ToyWordEncoder(Configurable, nn.Module):
             flat = [(word, piece) for word, units in enumerate(spelling) for piece in units]
             for column, (word, piece) in enumerate(flat):
                 ids[row, column], index[row, column] = piece, word
-        return Pieces(ids, index >= 0, index), mask
+        return Pieces(ids, index >= 0, index, mask.shape[1]), mask
 
-    def forward(self, pieces: Pieces, num_words: int | None = None) -> Tensor:
+    def forward(self, pieces: Pieces) -> Tensor:
         vectors = self.embedding(pieces.piece_ids)
-        num_words = int(pieces.word_index.max()) + 1 if num_words is None else num_words
-        belongs = pieces.word_index[:, None, :] == torch.arange(num_words)[None, :, None]
+        belongs = pieces.word_index[:, None, :] == torch.arange(pieces.count_words())[None, :, None]
         return belongs.to(vectors) @ vectors + (vectors * pieces.piece_mask[..., None]).sum(1, keepdim=True)
 
-    def get_config(self) -> dict[str, Any]:
-        return {"embedding_dim": self.embedding_dim, "num_pieces": self.pieces.num_pieces}
+    @property
+    def num_pieces(self) -> int:
+        return self.pieces.num_pieces
 
 
 def toy_bpe_tokenizer() -> FastBPETokenizer:
@@ -112,6 +100,12 @@ def toy_bpe_tokenizer() -> FastBPETokenizer:
 
 def toy_lexicon() -> Lexicon:
     return Lexicon(WORDS)
+
+
+def toy_table(dim: int, num_embeddings: int = 9) -> SourceEmbedding:
+    """A trained table of the toy words, or of as many others."""
+    lexicon = Lexicon([*WORDS, *(f"w{i}" for i in range(len(WORDS), num_embeddings))][: num_embeddings - 2])
+    return SourceEmbedding.from_embedding(nn.Embedding(num_embeddings, dim), lexicon)
 
 
 def toy_corpus(repetitions: int = 8) -> list[TaggedSentence]:

@@ -1,7 +1,8 @@
 """polyembed: composable PyTorch modules for multilingual and code-switched text."""
 
-from polyembed import functional
+from polyembed import crf, functional
 from polyembed._version import __version__
+from polyembed.crf import CRF, Constraints
 from polyembed.embeddings import (
     AttentionCombiner,
     BakedEmbedding,
@@ -36,10 +37,9 @@ from polyembed.encoders import (
     TransformerSequenceEncoder,
     load_laser,
 )
+from polyembed.experiments.sweep import sweep_layers
 from polyembed.hub import CardScore, model_card
 from polyembed.tagging import (
-    CRF,
-    Constraints,
     CRFDecoder,
     CrossEntropyLoss,
     FocalLoss,
@@ -71,18 +71,20 @@ from polyembed.text import (
 )
 from polyembed.training import (
     DataCollatorForWords,
+    FitOptions,
+    MetaXLOptions,
     MetaXLTrainer,
     adapt_masked_lm,
     fit,
     fit_ensemble,
-    for_trainer,
-    sweep_layers,
     trainer_metrics,
+    wrap_for_trainer,
 )
 from polyembed.transfer import (
     RepresentationTransformationNetwork,
     align_spaces,
     extend_vocabulary,
+    metaxl_gradients,
     metaxl_step,
     transformed_output,
     translation_accuracy,
@@ -112,6 +114,7 @@ __all__ = [
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "FastTextVectors",
+    "FitOptions",
     "FocalLoss",
     "HierarchicalMetaEmbedding",
     "JoinedVectors",
@@ -125,6 +128,7 @@ __all__ = [
     "Lexicon",
     "LinearCombiner",
     "MetaEmbedding",
+    "MetaXLOptions",
     "MetaXLTrainer",
     "Normalizer",
     "OnnxTagger",
@@ -154,15 +158,16 @@ __all__ = [
     "align_spaces",
     "bake",
     "class_weights",
+    "crf",
     "export_onnx",
     "export_program",
     "extend_vocabulary",
     "fit",
     "fit_ensemble",
-    "for_trainer",
     "functional",
     "label_counts",
     "load_laser",
+    "metaxl_gradients",
     "metaxl_step",
     "model_card",
     "sweep_layers",
@@ -170,4 +175,5 @@ __all__ = [
     "trainer_metrics",
     "transformed_output",
     "translation_accuracy",
+    "wrap_for_trainer",
 ]

@@ -1,9 +1,9 @@
-"""Entities in BIO labels: found in them, and written as them."""
+"""BIO labels: finding entities in them, writing entities as them, and the checks of labelled sentences."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from polyembed._checks import check_choice, must
+from polyembed._checks import check_choice, must, require
 
 EntityMode = Literal["conll", "strict"]
 
@@ -20,13 +20,13 @@ class Entity(NamedTuple):
 
 
 def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]:
-    """Find the entities in the labels of one sentence: ``O``, ``B-<type>`` and ``I-<type>``.
+    """Return the entities in the labels of one sentence: ``O``, ``B-<type>`` and ``I-<type>``.
 
-    ``"conll"``, as conlleval counts: ``I-x`` after anything but an entity of type x begins one, too.
-    ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x`` that does not go on with one of type x
-    is in none.
+    ``"conll"``, as conlleval counts: ``I-x`` after anything but an entity of type x also begins one.
+    ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x`` that does not continue an entity of type x
+    belongs to no entity.
 
-    The type is all that follows the first dash; ``B`` and ``I`` alone have the type `UNTYPED`.
+    The type is everything after the first dash; ``B`` and ``I`` alone have the type `UNTYPED`.
 
     Args:
         tags: The labels of one sentence.
@@ -36,7 +36,7 @@ def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]
         The entities, in order.
 
     Raises:
-        ValueError: If a label has another form, or there is no such mode.
+        ValueError: If a label has another form, or the mode is unknown.
 
     Example:
         >>> entities(["I-PER", "I-PER", "O", "B-LOC"])
@@ -49,7 +49,7 @@ def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]
     open_type: str | None = None
     start = 0
     for position, tag in enumerate(tags):
-        prefix, type_ = _parse(tag)
+        prefix, type_ = split_label(tag)
         if prefix == "I" and open_type == type_:
             continue
         if open_type is not None:
@@ -62,14 +62,14 @@ def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]
 
 
 def bio_labels(found: Iterable[Entity], length: int) -> list[str]:
-    """Write entities that do not overlap as IOB2 labels: what `entities` reads, in either mode.
+    """Return IOB2 labels of entities that do not overlap; `entities` reads them back in either mode.
 
     Args:
         found: The entities of one sentence, in any order.
         length: How many words the sentence has.
 
     Returns:
-        One label a word.
+        One label for each word.
 
     Example:
         >>> bio_labels([Entity("LOC", 3, 4), Entity("PER", 0, 2)], 5)
@@ -82,8 +82,22 @@ def bio_labels(found: Iterable[Entity], length: int) -> list[str]:
     return labels
 
 
-def _parse(tag: str) -> tuple[str, str]:
-    prefix, _, type_ = tag.partition("-")
-    if tag != "O" and prefix not in ("B", "I"):
-        raise ValueError(must("labels", "be O, B-<type> or I-<type>", repr(tag)))
+def split_label(label: str) -> tuple[str, str]:
+    """Split a label into ``B``, ``I`` or ``O`` and the type."""
+    prefix, _, type_ = label.partition("-")
+    if label != "O" and prefix not in ("B", "I"):
+        raise ValueError(must("labels", "be O, B-<type> or I-<type>", repr(label)))
     return prefix, type_ or UNTYPED
+
+
+def check_labels(gold: Sequence[Sequence[str]], *, empty: bool = True, **predicted: Sequence[Sequence[str]]) -> None:
+    """Require one label of each system for each label of `gold`; without `empty`, at least one label."""
+    require(empty or any(len(right) for right in gold), "gold", "hold at least one sentence with a label", "none")
+    for name, sentences in {"gold": gold, **predicted}.items():
+        rule = f"have as many sentences as gold, {len(gold)}"
+        require(len(sentences) == len(gold), name, rule, len(sentences))
+        for index, (right, labels) in enumerate(zip(gold, sentences, strict=True)):
+            if isinstance(labels, str):
+                raise TypeError(must(f"{name}[{index}]", "be the labels of a sentence", f"the string {labels!r}"))
+            rule = f"have as many labels as gold[{index}], {len(right)}"
+            require(len(labels) == len(right), f"{name}[{index}]", rule, len(labels))

@@ -86,7 +86,9 @@ def check_float(**tensors: Tensor) -> None:
 
 
 def check_ids(name: str, ids: Tensor) -> None:
-    """Require integer ids."""
+    """Require a tensor of integer ids."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(must(name, "be a tensor of ids", class_name(ids)))
     if ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(must(name, "be int64 or int32", ids.dtype))
 

@@ -1,28 +1,28 @@
 """Views of modules: other settings over the same parameters, for work that must not change the module itself."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def shallow_copy(module: Module, **children: nn.Module | nn.Parameter | None) -> Module:
-    """Return a copy of a module that shares its parameters, buffers and children, but for the `children` given.
+def shallow_copy(module: Module, **changes: Any) -> Module:
+    """Return a copy of a module that shares its parameters, buffers and children, but for the `changes`.
 
     Args:
         module: Any module; it is not changed.
-        **children: Children or parameters that the copy has instead.
+        **changes: Attributes, children or parameters that the copy has instead.
 
     Returns:
-        The copy. Adding or replacing a child or a parameter of the copy leaves the module as it is.
+        The copy. Adding or replacing a child or a parameter of the copy does not change the module.
     """
     copy = module.__new__(type(module))
     copy.__dict__ = module.__dict__.copy()
     for registry in ("_parameters", "_buffers", "_modules"):
         copy.__dict__[registry] = module.__dict__[registry].copy()
-    for name, child in children.items():
-        setattr(copy, name, child)
+    for name, value in changes.items():
+        setattr(copy, name, value)
     return copy
 
 

@@ -1,6 +1,6 @@
 """Scores of predicted tags against gold tags: entity F1, accuracy, and both per class.
 
-All take one list of labels a sentence. Wherever a ratio has nothing below its line it is 0.0.
+All take one list of labels for each sentence. A ratio whose denominator is 0 is 0.0.
 """
 
 from collections import Counter
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from polyembed._bio import UNTYPED, Entity, EntityMode, entities
-from polyembed._checks import check_choice, must, require
+from polyembed._bio import UNTYPED, Entity, EntityMode, check_labels, entities
+from polyembed._checks import check_choice
 
 __all__ = [
     "UNTYPED",
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Labels = Sequence[Sequence[str]]
-"""The labels of the words of each sentence; one label where a text has one."""
+"""The labels of the words of each sentence; a list of one label for a text that has one."""
 
 MetricName = Literal["f1", "accuracy", "macro_f1"]
 """Entity micro-F1, accuracy, or the mean F1 of the labels."""
@@ -35,16 +35,14 @@ MetricName = Literal["f1", "accuracy", "macro_f1"]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Counts, and the ratios that follow from them.
+    """Counts, and precision, recall and F1 computed from them.
 
-    With `correct` of the `predicted` and of the `support` things in the gold standard,
+    With `correct` things that are both among the `predicted` and among the `support` of the gold standard,
 
         precision = correct / predicted,  recall = correct / support,
         f1 = 2 * correct / (predicted + support),
 
-    each 0.0 where it would divide by zero.
-
-    Deviations: none.
+    each 0.0 where the denominator is 0.
 
     Args:
         correct: How many predictions are right.
@@ -92,8 +90,8 @@ def entity_f1(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") ->
         The scores; without any entity all three ratios are 0.0.
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
-        ValueError: If the lengths differ, a label is not BIO, or there is no such mode.
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If the lengths differ, a label is not BIO, or the mode is unknown.
 
     Example:
         >>> gold = [["B-PER", "I-PER", "O"], ["B-LOC"]]
@@ -121,15 +119,15 @@ def per_class(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") ->
         The scores of each type that occurs in either, by name.
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
-        ValueError: If the lengths differ, a label is not BIO, or there is no such mode.
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If the lengths differ, a label is not BIO, or the mode is unknown.
 
     Example:
         >>> per_class([["B-PER", "B-LOC"]], [["B-PER", "B-PER"]])["PER"]
         Scores(correct=1, predicted=2, support=1)
     """
     check_choice("mode", mode, ("conll", "strict"))
-    _check_lengths(gold, predicted)
+    check_labels(gold, predicted=predicted)
     correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
     for right, guess in zip(gold, predicted, strict=True):
         there, thought = entities(right, mode=mode), entities(guess, mode=mode)
@@ -140,7 +138,7 @@ def per_class(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") ->
 
 
 def accuracy(gold: Labels, predicted: Labels) -> float:
-    """Give the share of words whose label is right; 0.0 without any word.
+    """Return the share of words whose label is right; 0.0 if there are no words.
 
     Args:
         gold: The right labels of each sentence.
@@ -150,7 +148,7 @@ def accuracy(gold: Labels, predicted: Labels) -> float:
         The share, in [0, 1].
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
+        TypeError: If the labels are not one sequence for each sentence.
         ValueError: If the lengths differ.
 
     Example:
@@ -162,7 +160,7 @@ def accuracy(gold: Labels, predicted: Labels) -> float:
 
 
 def macro_f1(gold: Labels, predicted: Labels) -> float:
-    """Give the mean of the labels' F1, each label counting as much as any other; 0.0 without any label.
+    """Return the unweighted mean of the labels' F1; 0.0 if there are no labels.
 
     ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in either, as scikit-learn's macro average.
 
@@ -174,7 +172,7 @@ def macro_f1(gold: Labels, predicted: Labels) -> float:
         The mean, in [0, 1].
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
+        TypeError: If the labels are not one sequence for each sentence.
         ValueError: If the lengths differ.
 
     Example:
@@ -196,31 +194,20 @@ def per_tag(gold: Labels, predicted: Labels) -> dict[str, Scores]:
         The scores of each label that occurs in either, by name.
 
     Raises:
-        TypeError: If the labels are not one sequence a sentence.
+        TypeError: If the labels are not one sequence for each sentence.
         ValueError: If the lengths differ.
 
     Example:
         >>> per_tag([["DET", "NOUN"]], [["DET", "DET"]])
         {'DET': Scores(correct=1, predicted=2, support=1), 'NOUN': Scores(correct=0, predicted=0, support=1)}
     """
-    _check_lengths(gold, predicted)
+    check_labels(gold, predicted=predicted)
     correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
     for right, guess in zip(gold, predicted, strict=True):
         support.update(right)
         guessed.update(guess)
         correct.update(label for label, other in zip(right, guess, strict=True) if label == other)
     return _by_name(correct, guessed, support)
-
-
-def _check_lengths(gold: Labels, predicted: Labels) -> None:
-    rule = f"have as many sentences as gold, {len(gold)}"
-    require(len(predicted) == len(gold), "predicted", rule, len(predicted))
-    for index, (right, guess) in enumerate(zip(gold, predicted, strict=True)):
-        for name, labels in (("gold", right), ("predicted", guess)):
-            if isinstance(labels, str):
-                raise TypeError(must(f"{name}[{index}]", "be the labels of a sentence", f"the string {labels!r}"))
-        rule = f"have as many labels as gold[{index}], {len(right)}"
-        require(len(guess) == len(right), f"predicted[{index}]", rule, len(guess))
 
 
 def _by_name(correct: Counter[str], predicted: Counter[str], support: Counter[str]) -> dict[str, Scores]:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +20,10 @@ _LATEX = {
 
 @dataclass(frozen=True, slots=True)
 class MeanAndDeviation:
-    """A mean over runs and how far the runs lie apart; `mean_and_deviation` computes it.
+    """The mean of several runs and their standard deviation; `mean_and_deviation` computes it.
 
     ``format(value, ".1f")`` gives ``81.6 ± 0.3``, ``str(value)`` two digits. One run has no deviation and is
     printed without.
-
-    Deviations: none.
 
     Args:
         mean: The mean.
@@ -48,16 +46,16 @@ class MeanAndDeviation:
 
 
 def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
-    """Sum up several runs: ``mean = sum(x) / n``, ``deviation = sqrt(sum((x - mean)^2) / (n - 1))``.
+    """Compute the mean of runs, and ``deviation = sqrt(sum((x - mean)^2) / (n - 1))``.
 
     Args:
-        values: One result a run.
+        values: One result for each run.
 
     Returns:
         The mean and the sample standard deviation, None for one run.
 
     Raises:
-        ValueError: If there are no values.
+        ValueError: If `values` is empty.
 
     Example:
         >>> str(mean_and_deviation([81.0, 82.0, 83.0]))
@@ -65,28 +63,23 @@ def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
     """
     count = len(values)
     require(count > 0, "values", "hold at least one result", "none")
-    mean = math.fsum(values) / count
-    if count == 1:
-        return MeanAndDeviation(mean, None)
-    return MeanAndDeviation(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1)))
+    return MeanAndDeviation(statistics.fmean(values), statistics.stdev(values) if count > 1 else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     r"""Rows of values under named columns.
 
-    Numbers with a fraction and `MeanAndDeviation` are written with `digits` decimals, None as an empty cell,
-    everything else as `str` writes it. CSV and data frames keep the full precision.
-
-    Deviations: none.
+    Floats and `MeanAndDeviation` are written with `digits` decimals, None as an empty cell, everything else as `str`
+    writes it. CSV and data frames keep the full precision.
 
     Args:
         columns: The names of the columns.
-        rows: The values of each row, one a column.
+        rows: The values of each row, one for each column.
         digits: How many decimals the written forms show.
 
     Raises:
-        ValueError: If a row has not one value a column.
+        ValueError: If a row does not have one value for each column.
 
     Example:
         >>> table = Table(("model", "F1"), [("MME", mean_and_deviation([0.5, 0.7])), ("HME", 2 / 3)])
@@ -107,7 +100,7 @@ class Table:
             require(len(row) == len(self.columns), f"rows[{index}]", rule, len(row))
 
     def to_markdown(self) -> str:
-        """Write a Markdown table, its cells padded so that it reads well as text.
+        """Return a Markdown table, its cells padded to equal widths.
 
         Returns:
             The lines of the table, without a line end at the last.
@@ -118,7 +111,7 @@ class Table:
         return "\n".join([head, _markdown_row(["-" * width for width in widths], widths), *body])
 
     def to_latex(self) -> str:
-        r"""Write a LaTeX ``tabular`` with the rules of the package ``booktabs``, special characters escaped.
+        r"""Return a LaTeX ``tabular`` with the rules of the package ``booktabs``, special characters escaped.
 
         Returns:
             The lines of the table, without a line end at the last.
@@ -133,7 +126,7 @@ class Table:
         return "\n".join([*start, *body, r"\bottomrule", r"\end{tabular}"])
 
     def to_csv(self) -> str:
-        """Write CSV: a row of column names, then the values in full precision, ``mean ± deviation`` in one cell.
+        """Return CSV: a row of column names, then the values in full precision, ``mean ± deviation`` in one cell.
 
         Returns:
             The text, each row with its line end.
@@ -145,7 +138,7 @@ class Table:
         return text.getvalue()
 
     def to_pandas(self) -> Any:
-        """Give a ``pandas.DataFrame`` of the values as they are.
+        """Return a ``pandas.DataFrame`` of the values, not formatted.
 
         Returns:
             The data frame.
@@ -166,7 +159,7 @@ class Table:
 
 
 def _in_full(value: object) -> object:
-    """Give a cell of CSV with all its digits."""
+    """Return a cell of CSV with all its digits."""
     if not isinstance(value, MeanAndDeviation):
         return value
     return " ± ".join(repr(float(number)) for number in (value.mean, value.deviation) if number is not None)

@@ -1,11 +1,11 @@
-"""Each word type once for ever."""
+"""Each word type once for all."""
 
 import pytest
 import torch
 from cases import hierarchical
 from contracts import Operations
 from torch import nn
-from toys import toy_lexicon
+from toys import toy_lexicon, toy_table
 
 import polyembed as pe
 
@@ -50,11 +50,11 @@ def test_a_word_costs_one_row_whatever_was_baked() -> None:
     sources = [hierarchical(lexicon) for _ in range(5)]
     many = pe.MetaEmbedding.self_attention(sources, embedding_dim=7)
     assert operations(many) > 5 * operations(sources[0].embedders[0])
-    assert operations(pe.bake(many)) == operations(nn.Embedding(len(lexicon), 7)) == 1
+    assert operations(pe.bake(many)) == operations(toy_table(7)) == 1
 
 
 def test_a_table_stays_as_it_was_baked() -> None:
-    embedder = nn.Embedding(11, 3)
+    embedder = toy_table(3, 11)
     baked = pe.bake(embedder)
     before = baked(IDS)
     embedder.weight.data += 1
@@ -69,4 +69,4 @@ def test_baking_again_and_inside_others() -> None:
 
 def test_chunk_size_is_positive() -> None:
     with pytest.raises(ValueError, match=r"^chunk_size must be a positive integer, got 0$"):
-        pe.bake(nn.Embedding(11, 3), chunk_size=0)
+        pe.bake(toy_table(3, 11), chunk_size=0)

@@ -1,6 +1,5 @@
 """Rows of pretrained vectors."""
 
-import copy
 import tracemalloc
 
 import numpy as np
@@ -54,11 +53,10 @@ def test_extending_leaves_the_trained_parameter_where_it_is() -> None:
     lexicon = toy_lexicon()
     embedder = pe.SourceEmbedding(ToyVectors(5), lexicon, freeze=False)
     weight = embedder.weight
-    lexicon.extend(NEW_WORDS)
-    embedder.extend(lexicon)
+    embedder = embedder.covering(NEW_WORDS)
     assert embedder.weight is weight
     assert [name for name, parameter in embedder.named_parameters() if parameter.requires_grad] == ["table.weight"]
-    ids = torch.tensor([2, len(lexicon) - 1])
+    ids = torch.tensor([2, len(embedder.lexicon) - 1])
     embedder(ids).sum().backward()
     assert weight.grad[2].eq(1).all()
     assert weight.grad[3:].eq(0).all()
@@ -67,10 +65,9 @@ def test_extending_leaves_the_trained_parameter_where_it_is() -> None:
 def test_without_a_source_later_words_are_unknown() -> None:
     lexicon = toy_lexicon()
     plain = nn.Embedding(len(lexicon), 5)
-    embedder = pe.SourceEmbedding.from_embedding(plain)
+    embedder = pe.SourceEmbedding.from_embedding(plain, lexicon)
     assert embedder.weight is plain.weight
-    lexicon.extend(NEW_WORDS)
-    embedder.extend(lexicon)
+    embedder = embedder.covering(NEW_WORDS)
     for i in range(9, 12):
         assert torch.equal(embedder(torch.tensor(i)), plain.weight[1])
 
@@ -78,9 +75,8 @@ def test_without_a_source_later_words_are_unknown() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_later_rows_are_no_views_of_the_unknown_one(count: int, tmp_path) -> None:
     lexicon = toy_lexicon()
-    embedder = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5))
-    lexicon.extend(NEW_WORDS[:count])
-    embedder.extend(lexicon)
+    embedder = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
+    embedder = embedder.covering(NEW_WORDS[:count])
     embedder.save_pretrained(tmp_path)
     assert torch.equal(
         pe.SourceEmbedding.from_pretrained(tmp_path)(torch.arange(9 + count)), embedder(torch.arange(9 + count))
@@ -91,35 +87,21 @@ def test_later_rows_are_no_views_of_the_unknown_one(count: int, tmp_path) -> Non
 
 def test_later_rows_take_the_tables_dtype() -> None:
     lexicon = toy_lexicon()
-    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon).double()
-    lexicon.extend(NEW_WORDS)
-    embedder.extend(lexicon)
+    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon).double().covering(NEW_WORDS)
     assert embedder(torch.tensor([2, 10])).dtype == torch.float64
-
-
-def test_forgetting_a_word_of_the_first_table_is_refused() -> None:
-    lexicon = toy_lexicon()
-    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon)
-    lexicon.truncate(4)
-    with pytest.raises(ValueError, match=r"^lexicon must begin with the 9 ids .*, got 4 others$"):
-        embedder.extend(lexicon)
 
 
 def test_attaching_fills_what_was_left_out(tmp_path) -> None:
     lexicon = toy_lexicon()
-    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon)
-    lexicon.extend(NEW_WORDS)
-    embedder.extend(lexicon)
+    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon).covering(NEW_WORDS)
     embedder.save_pretrained(tmp_path, save_sources=False, copy_vectors=False)
     loaded = pe.SourceEmbedding.from_pretrained(tmp_path)
-    ids = torch.arange(len(lexicon))
+    ids = torch.arange(12)
     with pytest.raises(ValueError, match=r"^the source must be attached \(its rows were left out"):
         loaded(ids)
     with pytest.raises(ValueError, match=r"^source.dim must be 5, got 3$"):
-        loaded.attach(ToyVectors(3), lexicon)
-    with pytest.raises(ValueError, match=r"^lexicon must begin with the table's 12 ids, got 9 others$"):
-        loaded.attach(ToyVectors(5), toy_lexicon())
-    loaded.attach(ToyVectors(5), lexicon)
+        loaded.attach(ToyVectors(3))
+    loaded.attach(ToyVectors(5))
     assert torch.equal(loaded(ids), embedder(ids))
     assert loaded.state_dict().keys() == embedder.state_dict().keys()
     loaded.save_pretrained(tmp_path)
@@ -132,14 +114,13 @@ def test_attaching_to_a_saved_table_keeps_its_rows(tmp_path) -> None:
     embedder.save_pretrained(tmp_path, copy_vectors=False)
     loaded = pe.SourceEmbedding.from_pretrained(tmp_path)
     assert loaded.source is None
-    lexicon.extend(["un"])
-    bare = copy.deepcopy(loaded)
     with pytest.warns(UserWarning, match=r"unseen words are unknown here: attach ToyVectors\(dim=5, seed=0\)"):
-        bare.extend(lexicon)
+        bare = loaded.covering(["un"])
     assert bare(torch.tensor(9)).eq(0).all()
-    loaded.attach(ToyVectors(5), toy_lexicon())
-    loaded.extend(lexicon)
-    np.testing.assert_array_equal(loaded(torch.tensor([9])).detach().numpy(), ToyVectors(5).vectors(["un"]))
+    loaded.attach(ToyVectors(5))
+    np.testing.assert_array_equal(
+        loaded.covering(["un"])(torch.tensor([9])).detach().numpy(), ToyVectors(5).vectors(["un"])
+    )
 
 
 def test_a_source_of_another_shape_is_refused() -> None:
@@ -157,10 +138,10 @@ def test_an_empty_lexicon_has_its_two_special_ids() -> None:
 
 def test_a_plain_embedding_keeps_its_padding() -> None:
     plain = nn.Embedding(11, 5, padding_idx=0)
-    embedder = pe.SourceEmbedding.from_embedding(plain)
+    embedder = pe.SourceEmbedding.from_embedding(plain, pe.Lexicon(map(str, range(9))))
     embedder(torch.tensor([0, 2])).sum().backward()
     assert plain.weight.grad is not None
     assert plain.weight.grad[0].abs().sum() == 0
     assert plain.weight.grad[2].abs().sum() > 0
     with pytest.raises(ValueError, match=r"embedding must have no max_norm, got 1.0"):
-        pe.SourceEmbedding.from_embedding(nn.Embedding(11, 5, max_norm=1.0))
+        pe.SourceEmbedding.from_embedding(nn.Embedding(11, 5, max_norm=1.0), pe.Lexicon(map(str, range(9))))

@@ -2,8 +2,7 @@
 
 import torch
 from cases import hierarchical
-from torch import nn
-from toys import toy_lexicon
+from toys import ToyVectors, toy_lexicon, toy_table
 
 import polyembed as pe
 
@@ -24,16 +23,13 @@ def test_values_and_gradients_are_the_embedders_own() -> None:
 
 
 def test_asks_for_each_type_once() -> None:
-    class Counting(nn.Embedding):
-        def extend(self, lexicon: pe.Lexicon) -> None: ...
-
+    class Counting(pe.SourceEmbedding):
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             self.asked = ids.tolist()
             return super().forward(ids)
 
-    embedder = Counting(11, 3)
-    unique = pe.UniqueWords(nn.Embedding(11, 3))
-    unique.embedder = embedder
+    embedder = Counting(ToyVectors(3), toy_lexicon())
+    unique = pe.UniqueWords(embedder)
     unique(IDS)
     assert embedder.asked == [0, 1, 2, 3, 8]
 
@@ -49,5 +45,5 @@ def test_occurrences_of_a_type_share_their_dropout() -> None:
 
 
 def test_int32_ids() -> None:
-    unique = pe.UniqueWords(nn.Embedding(11, 3))
+    unique = pe.UniqueWords(toy_table(3))
     assert torch.equal(unique(IDS.int()), unique(IDS))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from polyembed.functional import entropy, log_partition, marginals, n_best, pair_marginals
+from polyembed.crf import entropy, log_partition, marginals, n_best, pair_marginals
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*does not define `arg_constraints`:UserWarning")
 torch_struct = pytest.importorskip("torch_struct")

@@ -15,7 +15,7 @@ from cases import meta, tagger, vector_source
 from toys import NEW_WORDS, TAGS, WORDS, ToyWordEncoder, compiles, toy_lexicon
 
 import polyembed as pe
-from polyembed.functional import viterbi
+from polyembed.crf import viterbi
 from polyembed.tagging import onnx_tagger
 
 pytestmark = compiles
@@ -32,7 +32,6 @@ def crf_tagger() -> pe.SequenceTagger:
     model = pe.SequenceTagger(
         embedder,
         TAGS,
-        lexicon=lexicon,
         encoder=pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES),
         decoder=decoder,
     )
@@ -238,8 +237,8 @@ def test_torch_export_with_free_sizes(model) -> None:
 
 def test_a_baked_table_that_grows_is_exported_whole() -> None:
     lexicon = toy_lexicon()
-    model = pe.SequenceTagger(pe.bake(vector_source(lexicon)), TAGS, lexicon=lexicon).eval()
-    lexicon.extend(NEW_WORDS)
+    model = pe.SequenceTagger(pe.bake(vector_source(lexicon)).covering(NEW_WORDS), TAGS).eval()
+    lexicon = model.lexicon
     emissions = pe.export_program(model).module()(*lexicon.encode([NEW_WORDS, ["me"]]))[0]
     with torch.no_grad():
         torch.testing.assert_close(emissions, model.emissions(*lexicon.encode([NEW_WORDS, ["me"]])))
@@ -254,7 +253,7 @@ def test_constrained_scores_forbid(model) -> None:
 
 
 def word_encoder_tagger() -> pe.SequenceTagger:
-    return pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None)
+    return pe.SequenceTagger(ToyWordEncoder(5), TAGS)
 
 
 class OwnDecoder(pe.tagging.Decoder):
@@ -272,7 +271,7 @@ class OwnDecoder(pe.tagging.Decoder):
     ("build", "message"),
     [
         (lambda: pe.VotingEnsemble([tagger()()] * 2), r"^tagger must be a SequenceTagger \(.*\), got VotingEnsemble$"),
-        (word_encoder_tagger, r"^tagger\.embedder must be a word embedder, .*, got the word encoder ToyWordEncoder$"),
+        (word_encoder_tagger, r"^tagger\.embedder must be a type embedder, .*, got the contextual ToyWordEncoder$"),
         (
             tagger(encoder=lambda: pe.LSTMSequenceEncoder(7, hidden_size=3)),
             r"^tagger\.encoder must be None or without recurrence, .*, got LSTMSequenceEncoder$",
@@ -300,16 +299,5 @@ def test_bad_arguments(tmp_path, monkeypatch) -> None:
     with pytest.raises(TypeError, match=r"^words must be an iterable of words, got the string 'me'$"):
         pe.export_onnx(model, tmp_path, words="me")
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"^folder must be no file, got .*file$"):
+    with pytest.raises(ValueError, match=r"^folder must not be a file, got .*file$"):
         pe.export_onnx(model, tmp_path / "file")
-
-
-def test_words_are_forgotten_when_the_export_fails(tmp_path, monkeypatch) -> None:
-    lexicon = toy_lexicon()
-    model = pe.SequenceTagger(vector_source(lexicon), TAGS, lexicon=lexicon)
-    monkeypatch.setattr("polyembed.tagging.export.import_optional", lambda *_, **__: None)
-    monkeypatch.setattr("polyembed.tagging.export._Graph", lambda _: 1 / 0)
-    size = len(lexicon)
-    with pytest.raises(ZeroDivisionError):
-        pe.export_onnx(model, tmp_path, words=NEW_WORDS)
-    assert len(lexicon) == size == model.embedder.num_embeddings

@@ -336,7 +336,9 @@ def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
     torch.manual_seed(seed)
     lexicon = toy_lexicon()
     encoder = pe.TransformerSequenceEncoder(5, **SIZES)
-    return pe.TokenClassifier(nn.Embedding(len(lexicon), 5), TAGS, lexicon=lexicon, encoder=encoder, **options)
+    return pe.TokenClassifier(
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon), TAGS, encoder=encoder, **options
+    )
 
 
 def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
@@ -344,7 +346,6 @@ def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
     tagger = pe.SequenceTagger(
         model.embedder,
         TAGS,
-        lexicon=model.lexicon,
         encoder=model.encoder,
         decoder=pe.SoftmaxDecoder(4, 5, criterion=pe.FocalLoss(1.0)),
     ).eval()
@@ -368,50 +369,48 @@ def test_token_classifier_saved_and_loaded(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
-@pytest.mark.parametrize("stacked", [True, False])
-def test_token_classifiers_vote(build, stacked: bool) -> None:
+def test_token_classifiers_vote(build) -> None:
     members = [token_classifier(seed, criterion=build()).eval() for seed in range(3)]
     batch = members[0].collate(toy_corpus(1))
     expected = torch.stack([member(**batch) for member in members]).mean()
-    ensemble = pe.VotingEnsemble(members, stacked=stacked).eval()
+    ensemble = pe.VotingEnsemble(members).eval()
     torch.testing.assert_close(ensemble(**batch), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_checkpoint_is_of_one_criterion(tmp_path) -> None:
     def train(**options) -> None:
-        data, settings = toy_corpus(1), {"num_train_epochs": 1, "metric": "accuracy", "checkpoint": tmp_path}
-        pe.fit(token_classifier(**options), data, data, **settings)
+        data, settings = toy_corpus(1), pe.FitOptions(num_train_epochs=1, metric="accuracy")
+        pe.fit(token_classifier(**options), data, data, settings, checkpoint=tmp_path)
 
     train(criterion=pe.FocalLoss(1.0))
     train(criterion=pe.FocalLoss(1.0))
-    with pytest.raises(ValueError, match=r"must come from this run .*, got other \['criterion'\]$"):
+    with pytest.raises(ValueError, match="must come from this run, got another one: other modules"):
         train(criterion=pe.FocalLoss(2.0))
 
 
 def test_token_classifiers_train_as_an_ensemble(tmp_path) -> None:
+    options = pe.FitOptions(num_train_epochs=2, metric="macro_f1")
     ensemble, results = pe.fit_ensemble(
         lambda seed: token_classifier(seed, criterion=pe.FocalLoss()),
         toy_corpus(2),
         toy_corpus(1),
+        options,
         folder=tmp_path,
         seeds=(0, 1),
         num_processes=1,
-        num_train_epochs=2,
-        metric="macro_f1",
     )
     assert [len(result.history) for result in results] == [2, 2]
     assert isinstance(ensemble.members[0], pe.TokenClassifier)
     other = {"criterion": pe.FocalLoss(1.0)}
-    with pytest.raises(ValueError, match=r"must come from this run .*, got other \['architecture'\]"):
+    with pytest.raises(ValueError, match="must come from this run, got another one: other modules"):
         pe.fit_ensemble(
             lambda seed: token_classifier(seed, **other),
             toy_corpus(2),
             toy_corpus(1),
+            options,
             folder=tmp_path,
             seeds=(0, 1),
             num_processes=1,
-            num_train_epochs=2,
-            metric="macro_f1",
         )
 
 
@@ -444,8 +443,8 @@ def test_labels_of_special_pieces_and_padding_are_refused() -> None:
     [
         (lambda: pe.TokenClassifier(ToyWordEncoder(5), []), ValueError, r"^tags must be different names, at least one"),
         (lambda: pe.TokenClassifier(ToyWordEncoder(5), "ab"), TypeError, r"^tags must be a sequence of tag names"),
-        (lambda: pe.TokenClassifier(nn.Linear(2, 2), TAGS), TypeError, r"^embedder must be a word embedder or a word"),
-        (lambda: pe.TokenClassifier(nn.Embedding(3, 2), TAGS), TypeError, r"^lexicon must be given for the word"),
+        (lambda: pe.TokenClassifier(nn.Linear(2, 2), TAGS), TypeError, r"^embedder must be a word embedder "),
+        (lambda: pe.TokenClassifier(nn.Embedding(3, 2), TAGS), TypeError, r"^embedder must know its words"),
         (lambda: token_classifier(criterion=pe.FocalLoss(weights=[1.0])), ValueError, r"^criterion must have weights"),
         (lambda: token_classifier().encode_tags([["X"]]), ValueError, r"^tags\[0\]\[0\] must be one of O, .*, got 'X'"),
     ],

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import polyembed as pe
-from polyembed.functional import viterbi as torch_viterbi
-from polyembed.tagging.onnx_tagger import viterbi
+from polyembed.crf import viterbi as torch_viterbi
+from polyembed.crf.numpy_viterbi import viterbi
 
 MASKS = np.array(list(itertools.product([False, True], repeat=4)))
 

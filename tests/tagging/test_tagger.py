@@ -1,12 +1,10 @@
 """The tagger over ids and over pieces: losses, predictions, words never seen."""
 
-import copy
-
 import pytest
 import torch
-from cases import SIZES, characters, hierarchical, tagger, vector_source
+from cases import SIZES, characters, tagger, vector_source
 from torch import nn
-from toys import NEW_WORDS, SENTENCES, TAGS, ToyVectors, ToyWordEncoder, toy_corpus, toy_lexicon
+from toys import NEW_WORDS, SENTENCES, TAGS, ToyVectors, ToyWordEncoder, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
 from polyembed.tagging import text_model
@@ -21,7 +19,7 @@ def model() -> pe.SequenceTagger:
 
 @pytest.fixture
 def pieces_model() -> pe.SequenceTagger:
-    return pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None, encoder=pe.LSTMSequenceEncoder(5, hidden_size=3))
+    return pe.SequenceTagger(ToyWordEncoder(5), TAGS, encoder=pe.LSTMSequenceEncoder(5, hidden_size=3))
 
 
 def test_is_its_parts_in_a_row(model) -> None:
@@ -63,58 +61,33 @@ def test_unseen_words_are_tagged_as_if_in_the_lexicon() -> None:
     knowing = pe.Lexicon([*toy_lexicon(), *NEW_WORDS])
     sources = [vector_source(knowing, dim) for dim in (5, 3, 2)]
     embedder = pe.MetaEmbedding(sources, model.embedder.combiner)
-    other = pe.SequenceTagger(embedder, TAGS, lexicon=knowing, decoder=model.decoder)
+    other = pe.SequenceTagger(embedder, TAGS, decoder=model.decoder)
     nn.init.normal_(model.decoder.linear.weight, std=9)  # so that tags depend on words
     assert model.predict(UNSEEN) == other.predict(UNSEEN)
     assert len({tag for tags in model.predict([[word] for word in [*knowing]]) for tag in tags}) > 1
 
 
-@pytest.mark.parametrize("wrap", [lambda embedder: embedder, pe.UniqueWords, pe.bake], ids=["plain", "unique", "baked"])
-def test_predicting_leaves_no_trace(wrap) -> None:
-    lexicon = toy_lexicon()
-    model = pe.SequenceTagger(wrap(hierarchical(lexicon)), TAGS, lexicon=lexicon)
-    model.train()
-    model.decoder.eval()
-    state, words = copy.deepcopy(model.state_dict()), list(lexicon)
-    parameters = dict(model.named_parameters())
-    model.predict(UNSEEN)
-    assert model.training
-    assert not model.decoder.training
-    assert list(lexicon) == words
-    assert model.embedder.num_embeddings == len(lexicon)
-    assert model.state_dict().keys() == state.keys()
-    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
-    assert all(parameter is parameters[name] for name, parameter in model.named_parameters())
-
-
-def test_predicting_leaves_no_trace_when_it_fails(model) -> None:
-    words = list(model.lexicon)
-    with pytest.raises(TypeError, match=r"^sentences\[1\] must be a list of words, got the string 'abc'$"):
-        model.predict([["songs"], "abc"])
-    assert list(model.lexicon) == words
-    assert model.embedder.num_embeddings == len(model.lexicon)
-    assert model.training
-
-
 @pytest.mark.parametrize("cache_size", [0, 1, 2, 50])
 def test_the_cache_is_bounded(cache_size: int, monkeypatch) -> None:
-    """Whatever is forgotten between chunks, the tags are the same."""
+    """Whatever leaves the cache between buckets, the tags are the same."""
     model = tagger()()
     nn.init.normal_(model.decoder.linear.weight, std=9)
     sentences = [[f"new{i % 7}", f"new{i}"] for i in range(100)]
     expected = [model.predict([words])[0] for words in sentences]
     sizes = []
-    extend = model.embedder.extend
-    monkeypatch.setattr(model.embedder, "extend", lambda lexicon: (sizes.append(len(lexicon)), extend(lexicon)))
+    encode = pe.Lexicon.encode
+    monkeypatch.setattr(
+        pe.Lexicon, "encode", lambda lexicon, words: (sizes.append(len(lexicon)), encode(lexicon, words))[1]
+    )
     assert model.predict(sentences, batch_size=1, cache_size=cache_size) == expected
-    chunk = 2 * text_model.BATCHES_TOGETHER
-    assert max(sizes) - len(model.lexicon) <= max(cache_size, chunk)
+    bucket = 2 * text_model.BATCHES_TOGETHER
+    assert len(model.lexicon) < max(sizes) <= len(model.lexicon) + max(cache_size, bucket)
 
 
 def test_a_word_is_tagged_alike_in_any_company() -> None:
     """Lower case is looked up among the words of training, not among those met by chance before."""
     lexicon = pe.Lexicon(toy_lexicon(), lowercase_fallback=True)
-    model = pe.SequenceTagger(vector_source(lexicon, 5), TAGS, lexicon=lexicon)
+    model = pe.SequenceTagger(vector_source(lexicon, 5), TAGS)
     nn.init.normal_(model.decoder.linear.weight, std=9)
     pairs = [(f"word{i}", f"WORD{i}") for i in range(20)]
     for lower, upper in pairs:
@@ -128,8 +101,10 @@ def test_predicting_in_the_middle_of_training_changes_nothing() -> None:
     def train(predict: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
         lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])  # a training word is unknown
-        embedder = pe.MetaEmbedding.concat([nn.Embedding(len(lexicon), 5), characters(lexicon)])
-        model = pe.SequenceTagger(embedder, TAGS, lexicon=lexicon)
+        embedder = pe.MetaEmbedding.concat(
+            [pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon), characters(lexicon)]
+        )
+        model = pe.SequenceTagger(embedder, TAGS)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for _ in range(3):
             optimizer.zero_grad()
@@ -142,14 +117,6 @@ def test_predicting_in_the_middle_of_training_changes_nothing() -> None:
     expected = train(predict=False)
     for name, value in train(predict=True).items():
         assert torch.equal(value, expected[name]), name
-
-
-def test_taggers_may_share_a_lexicon() -> None:
-    lexicon = toy_lexicon()
-    one, other = (pe.SequenceTagger(vector_source(lexicon, 5), TAGS, lexicon=lexicon) for _ in range(2))
-    expected = other.predict(UNSEEN)
-    one.predict([["un", "deux"], *UNSEEN])
-    assert other.predict(UNSEEN) == expected
 
 
 def test_tag_names(model) -> None:
@@ -168,24 +135,20 @@ def test_words_and_tags_are_as_many(model) -> None:
 
 
 def test_wrong_constructions(model) -> None:
-    lexicon, embedder = model.lexicon, model.embedder
+    embedder = model.embedder
     build = pe.SequenceTagger
     with pytest.raises(TypeError, match=r"^tags must be a sequence of tag names, got the string 'ABC'$"):
-        build(embedder, "ABC", lexicon=lexicon)
+        build(embedder, "ABC")
     with pytest.raises(ValueError, match=r"^tags must be different names, at least one, got \['A', 'A'\]$"):
-        build(embedder, ["A", "A"], lexicon=lexicon)
+        build(embedder, ["A", "A"])
     with pytest.raises(ValueError, match=r"^tags must be different names, at least one, got \[\]$"):
-        build(embedder, [], lexicon=lexicon)
+        build(embedder, [])
     with pytest.raises(ValueError, match=r"^encoder must have the embedder's 7 as its input_size, got 6$"):
-        build(embedder, TAGS, lexicon=lexicon, encoder=pe.LSTMSequenceEncoder(6))
+        build(embedder, TAGS, encoder=pe.LSTMSequenceEncoder(6))
     with pytest.raises(ValueError, match=r"^decoder must take features of size 7, got 8$"):
-        build(embedder, TAGS, lexicon=lexicon, decoder=pe.SoftmaxDecoder(8, 5))
+        build(embedder, TAGS, decoder=pe.SoftmaxDecoder(8, 5))
     with pytest.raises(ValueError, match=r"^decoder must score 5 tags, got 4$"):
-        build(embedder, TAGS, lexicon=lexicon, decoder=pe.SoftmaxDecoder(7, 4))
-    with pytest.raises(ValueError, match=r"^embedder must have the lexicon's 2 ids, got 9$"):
-        build(embedder, TAGS, lexicon=pe.Lexicon([]))
-    with pytest.raises(TypeError, match=r"^lexicon must be given for the word embedder MetaEmbedding, got None$"):
-        build(embedder, TAGS, lexicon=None)
+        build(embedder, TAGS, decoder=pe.SoftmaxDecoder(7, 4))
 
 
 def test_wrong_batch_size(model) -> None:
@@ -196,14 +159,25 @@ def test_wrong_batch_size(model) -> None:
 def test_an_embedder_of_another_source_size() -> None:
     lexicon = toy_lexicon()
     small, large = pe.SourceEmbedding(ToyVectors(2), lexicon), pe.SourceEmbedding(ToyVectors(11), lexicon)
-    model = pe.SequenceTagger(pe.MetaEmbedding.concat([small, large]), TAGS, lexicon=lexicon)
+    model = pe.SequenceTagger(pe.MetaEmbedding.concat([small, large]), TAGS)
     assert [len(tags) for tags in model.predict(UNSEEN)] == [3, 1, 0, 2]
 
 
 def test_a_model_of_nan_predicts_no_tag() -> None:
-    lexicon = pe.Lexicon(["a", "b"])
-    tagger = pe.SequenceTagger(torch.nn.Embedding(4, 8), [f"T{i}" for i in range(120)], lexicon=lexicon)
+    tagger = pe.SequenceTagger(toy_table(8, 4), [f"T{i}" for i in range(120)])
     torch.nn.init.constant_(tagger.decoder.linear.bias, float("nan"))
     rule = r"^sentences\[1\] must have a tag for each word \(scores of NaN, or all forbidden, give none\), got \['b'\]$"
     with pytest.raises(ValueError, match=rule):
         tagger.predict([[], ["b"]])
+
+
+def test_parts_that_are_none() -> None:
+    embedder = toy_table(8)
+    with pytest.raises(TypeError, match=r"^encoder must be a sequence encoder or None .*, got LSTM$"):
+        pe.SequenceTagger(embedder, TAGS, encoder=nn.LSTM(8, 4))
+    with pytest.raises(TypeError, match=r"^decoder must be a decoder or None .*, got Linear$"):
+        pe.SequenceTagger(embedder, TAGS, decoder=nn.Linear(8, 5))
+    with pytest.raises(TypeError, match=r"^embedder must be a word embedder .*, got Linear$"):
+        pe.SequenceTagger(nn.Linear(8, 5), TAGS)
+    with pytest.raises(TypeError, match=r"^tags must be a sequence of tag names, got set"):
+        pe.SequenceTagger(embedder, {"A"})  # type: ignore[arg-type]

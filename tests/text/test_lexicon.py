@@ -67,17 +67,14 @@ def test_round_trip_through_a_file(tmp_path_factory, words: list[str], fallback:
 
 
 @given(st.lists(WORDS, min_size=1), WORDS)
-def test_extending_and_truncating_is_as_if_it_never_happened(words: list[str], new: str) -> None:
+def test_every_word_keeps_its_id_when_extended(words: list[str], new: str) -> None:
     lexicon = pe.Lexicon(words)
-    before, size = lexicon.encode([words])[0], len(lexicon)
-    added = lexicon.extend([new, *words, new])
-    assert added == len(lexicon) - size == int(bool(new) and new not in words)
+    before = lexicon.encode([words])[0]
+    more = lexicon.extended([new, *words, new])
+    assert torch.equal(more.encode([words])[0], before)
     assert torch.equal(lexicon.encode([words])[0], before)
-    lexicon.truncate(size)
-    assert len(lexicon) == size
-    assert torch.equal(lexicon.encode([words])[0], before)
-    assert (new in lexicon) == (bool(new) and new in words)
-    assert lexicon.extend([new]) == added
+    assert len(more) - len(lexicon) == (new != "" and new not in words)
+    assert more.extends(lexicon)
 
 
 def test_awkward_words_are_types_of_their_own() -> None:
@@ -106,8 +103,7 @@ def test_lowercase_fallback() -> None:
     assert lenient.encode(words)[0].tolist() == [[2, 2, 2, 1, 3]]
     assert "SONG" in lenient
     assert "SONG" not in strict
-    assert lenient.extend(["SONG"]) == 1  # a word may still get an id of its own
-    assert lenient.id_of("SONG") == 4
+    assert lenient.extended(["SONG"]).id_of("SONG") == 4  # a word may still get an id of its own
 
 
 def test_from_sentences_counts() -> None:
@@ -129,7 +125,7 @@ def test_from_sentences_counts() -> None:
     "call",
     [
         lambda: pe.Lexicon("abc"),
-        lambda: pe.Lexicon(["a"]).extend("abc"),
+        lambda: pe.Lexicon(["a"]).extended("abc"),
         lambda: pe.Lexicon(["a"]).encode(["abc"]),
         lambda: pe.Lexicon(["a"]).encode("abc"),
         lambda: pe.Lexicon.from_sentences(["abc"]),
@@ -151,7 +147,7 @@ def test_decode() -> None:
     mask = torch.tensor([[True, True, True], [True, False, False]])
     assert lexicon.decode(ids, mask) == [["a", "<pad>", "b"], ["<unk>"]]
     assert lexicon.decode(ids[:1]) == [["a", "b"]]
-    with pytest.raises(ValueError, match=r"^ids must be below 4, got others$"):
+    with pytest.raises(ValueError, match=r"^ids must lie in \[0, 4\), got \[99\]$"):
         lexicon.decode(ids)
 
 
@@ -164,27 +160,51 @@ def test_decode_wants_ids_and_a_mask() -> None:
         lexicon.decode(ids, ids)
 
 
-def test_bounds() -> None:
-    lexicon = pe.Lexicon(["a", "b"])
-    for size in (1, 5):
-        with pytest.raises(ValueError, match=rf"^size must lie in \[2, 4\], got {size}$"):
-            lexicon.truncate(size)
+def test_special_ids_have_no_spelling() -> None:
     with pytest.raises(ValueError, match=r"^start must be at least 2: special ids have no spelling, got 1$"):
-        lexicon.words(1)
-    lexicon.truncate(2)
-    assert lexicon.words() == []
-    assert lexicon.encode([["a"]])[0].tolist() == [[1]]
+        pe.Lexicon(["a", "b"]).words(1)
+
+
+def test_extended_leaves_the_lexicon_as_it_is() -> None:
+    lexicon = pe.Lexicon(["a", "b"])
+    more = lexicon.extended(["c", "a", "c", ""]).extended(["d"])
+    assert (list(lexicon), list(more)) == (["a", "b"], ["a", "b", "c", "d"])
+    assert (len(lexicon), len(more)) == (4, 6)
+    assert lexicon.encode([["c"]])[0].tolist() == [[1]]
+    assert more.encode([["a", "b", "c", "d", "e"]])[0].tolist() == [[2, 3, 4, 5, 1]]
+    assert more.decode(torch.tensor([[4, 5]])) == [["c", "d"]]
+    assert lexicon.extended(["a", "b"]) is lexicon
+
+
+def test_equal_lexicons_and_extensions() -> None:
+    lexicon = pe.Lexicon(["a", "b"])
+    more = lexicon.extended(["c"])
+    assert more.extends(lexicon)
+    assert more.extends(more)
+    assert not lexicon.extends(more)
+    same, others = pe.Lexicon(["a", "b"]), [more, pe.Lexicon(["b", "a"]), pe.Lexicon(["a", "b"], characters="abc")]
+    others += [pe.Lexicon(["a", "b"], lowercase_fallback=True), pe.Lexicon(["a", "b"], normalization="NFC")]
+    assert lexicon == same
+    assert hash(lexicon) == hash(same)
+    assert lexicon.checksum == same.checksum
+    for other in others:
+        assert lexicon != other
+        assert lexicon.checksum != other.checksum
+    assert lexicon.extended(["c"]) == more
+    assert lexicon.extended(["c"]).checksum == more.checksum
+    assert lexicon != ["a", "b"]
 
 
 def test_characters_are_fixed_when_it_is_built() -> None:
     lexicon = pe.Lexicon(["ab", "b"])
     assert lexicon.num_characters == 4
-    lexicon.extend(["bc"])
+    lexicon = lexicon.extended(["bc"])
     assert lexicon.num_characters == 4
-    assert lexicon.character_table().tolist() == [[0, 0], [1, 0], [2, 3], [3, 0], [3, 1]]
-    assert lexicon.spell(lexicon.spelling, start=4, width=3).tolist() == [[3, 1, 0]]
+    assert lexicon.spell(lexicon.spelling).tolist() == [[0, 0], [1, 0], [2, 3], [3, 0], [3, 1]]
+    assert lexicon.spell(lexicon.spelling, start=4).tolist() == [[3, 1]]
     assert lexicon.spell(lexicon.spelling, start=5).shape == (0, 0)
-    assert pe.Lexicon(["ab"], characters="xa").character_table().tolist() == [[0, 0], [1, 0], [3, 1]]
+    other = pe.Lexicon(["ab"], characters="xa")
+    assert other.spell(other.spelling).tolist() == [[0, 0], [1, 0], [3, 1]]
 
 
 def test_repr() -> None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from polyembed._pretrained import _Reader, _Writer
 from polyembed.text import (
-    HINGLISH_WORDS,
     DictionaryTransliterator,
     SchemeTransliterator,
     Transliterator,
+    hinglish_words,
     transliterate_sentences,
 )
 from polyembed.text.transliterate import squeeze
@@ -28,7 +28,7 @@ class Upper:
         return [word.upper() for word in words]
 
 
-dictionary = DictionaryTransliterator(HINGLISH_WORDS)
+dictionary = DictionaryTransliterator(hinglish_words())
 
 UNCHANGED = [
     "",
@@ -118,7 +118,7 @@ def test_no_words() -> None:
 def test_both_are_transliterators() -> None:
     assert isinstance(dictionary, Transliterator)
     assert isinstance(Upper(), Transliterator)
-    assert not isinstance(HINGLISH_WORDS, Transliterator)
+    assert not isinstance(hinglish_words(), Transliterator)
 
 
 def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
@@ -166,9 +166,9 @@ def test_only_words_of_the_language() -> None:
 def test_sentence_errors() -> None:
     with pytest.raises(TypeError, match=r"^only must be a collection of languages, got the string 'hi'$"):
         transliterate_sentences(dictionary, [["hai"]], [["hi"]], only="hi")
-    with pytest.raises(ValueError, match=r"^languages must be of 1 sentences, got 2$"):
+    with pytest.raises(ValueError, match=r"^languages must have 1 sentences, got 2$"):
         transliterate_sentences(dictionary, [["hai"]], [["hi"], []], only={"hi"})
-    with pytest.raises(ValueError, match=r"^languages\[1\] must be as many as the words, 2, got 1$"):
+    with pytest.raises(ValueError, match=r"^languages\[1\] must have 2 languages, one a word, got 1$"):
         transliterate_sentences(dictionary, [[], ["hai", "na"]], [[], ["hi"]], only={"hi"})
 
 

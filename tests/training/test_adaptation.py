@@ -6,8 +6,6 @@ import lzma
 import math
 import os
 import random
-import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,18 +14,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killing import run_killed
 from tiny_masked_lm import NAMES, PIECES, SIZES, SPECIAL, TEXTS, TOKENIZER, Spy, build, build_texts, pieces_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, TrainingArguments
 from transformers.utils import logging as verbosity
 
 from polyembed.data import TaggedSentence
-from polyembed.training import AdaptationResult, adapt_masked_lm, perplexity, switch_points
+from polyembed.training import AdaptationResult, perplexity, switch_points
+from polyembed.training import adapt_masked_lm as adapt_with
 from polyembed.training._masked_text import TextCorpus
 
 pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
 OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
+
+
+def adapt_masked_lm(model: nn.Module, tokenizer: object, texts: object, **options: object) -> AdaptationResult:
+    """Call `adapt_masked_lm` with training arguments by name."""
+    options["per_device_train_batch_size"] = options.pop("batch_size", 8)
+    fields = {name: options.pop(name) for name in [*options] if name in TrainingArguments.__dataclass_fields__}
+    fields = {"seed": 0, "use_cpu": True, "output_dir": None, "report_to": [], **fields}
+    return adapt_with(model, tokenizer, texts, TrainingArguments(**fields), **options)
 
 
 def state(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -116,7 +124,12 @@ def test_masking_shares() -> None:
     model = build()
     spy = Spy(model)
     adapt_masked_lm(
-        model, TOKENIZER, build_texts(300), num_train_epochs=2, mlm_probability=0.3, **OPTIONS | {"batch_size": 50}
+        model,
+        TOKENIZER,
+        build_texts(300),
+        num_train_epochs=2,
+        mlm_probability=0.3,
+        **OPTIONS | {"batch_size": 50},
     )
     ids = torch.cat([batch["input_ids"].flatten() for batch in spy.batches])
     labels = torch.cat([batch["labels"].flatten() for batch in spy.batches])
@@ -269,39 +282,32 @@ def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
         if stop == 19:  # cut short while it was written
             (cut / "complete").unlink()
             (cut / "model.safetensors").write_bytes(b"")
-        fresh = build(seed=5)
+        fresh = build()
         rest = Spy(fresh)
         result = run(fresh, tmp_path / str(stop), texts, **options)
         assert len(rest.batches) == expected.steps - {3: 0, 10: 8, 19: 12}[stop]
         rest.handle.remove()
-        if stop > 3:  # at 3 there was no checkpoint: it started anew, from other weights
-            assert result == expected
-            assert_equal(state(fresh), state(model))
-        done = build(seed=6)
+        assert result == expected
+        assert_equal(state(fresh), state(model))
+        done = build()
         count = Spy(done)
         assert run(done, tmp_path / str(stop), texts, **options) == result
         assert count.batches == []
         assert_equal(state(done), state(fresh))
-        modes = {path.name: path.stat().st_mode for path in (tmp_path / str(stop)).iterdir()}
-        assert sorted(modes) == ["adaptation.json", "weights.safetensors"]
-        assert len(set(modes.values())) == 1
+        assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == ["checkpoint.pt", "lock"]
+
+
+KILLED = """
+import killing
+from test_adaptation import build, run
+model = build()
+model.register_forward_pre_hook(killing.killer(11))
+run(model, folder)
+"""
 
 
 def test_resumes_after_a_kill(tmp_path: Path) -> None:
-    program = (
-        "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
-        "from pathlib import Path\n"
-        "from test_adaptation import build, run\n"
-        "model, steps = build(), []\n"
-        "def kill(*_):\n"
-        "    steps.append(0)\n"
-        "    len(steps) == 11 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "model.register_forward_pre_hook(kill)\n"
-        "run(model, Path(sys.argv[1]))\n"
-    )
-    places = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    command = [sys.executable, "-c", program, str(tmp_path), *places]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+    run_killed(__file__, KILLED, tmp_path)
     model, expected = build(), build()
     spy = Spy(model)
     assert run(model, tmp_path) == run(expected, None)
@@ -309,20 +315,34 @@ def test_resumes_after_a_kill(tmp_path: Path) -> None:
     assert_equal(state(model), state(expected))
 
 
-def test_refuses_a_folder_of_another_run(tmp_path: Path) -> None:
-    run(build(), tmp_path)
-    with pytest.raises(ValueError, match=r"^.*adaptation.json must be of this run .*, got other \['seed'\]$"):
-        run(build(), tmp_path, seed=1)
-    with pytest.raises(ValueError, match=r"got other \['texts'\]$"):
-        run(build(), tmp_path, TEXTS[1:])
-    (tmp_path / "adaptation.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"^.*adaptation.json must be a record of an adaptation, got TypeError: "):
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    part = Spy(model := build(), stop=10)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, tmp_path)
+    part.handle.remove()
+    path = tmp_path / "checkpoints" / "checkpoint-8" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"checkpoint-8 must be a whole checkpoint .*the one before\), got damaged"):
         run(build(), tmp_path)
-    (tmp_path / "adaptation.json").unlink()
-    run(build(), tmp_path)
-    (tmp_path / "weights.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"^folder must name a file, got nothing at .* start anew\.$"):
-        run(build(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [
+        ({"seed": 1}, "seed 0 in place of 1"),
+        ({"texts": TEXTS[1:]}, "other texts"),
+        ({"model": build(seed=1)}, "other initial weights"),
+        ({"model": build(dropout=0.2)}, "other modules"),
+        ({"warmup_steps": 2}, "warmup_steps 0 in place of 2"),
+    ],
+)
+def test_refuses_a_folder_of_another_run(changes: dict, differs: str, tmp_path: Path) -> None:
+    run(build(), tmp_path, num_train_epochs=1)
+    options = {"model": build(), "num_train_epochs": 1, **changes}
+    with pytest.raises(ValueError, match=rf"checkpoint\.pt must come from this run, got another one: {differs} \("):
+        run(options.pop("model"), tmp_path, options.pop("texts", TEXTS), **options)
 
 
 def numpy_state() -> list[int]:
@@ -415,24 +435,18 @@ def test_accelerate_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "accelerate", None)
     message = r"^adapt_masked_lm must find the package 'accelerate', got .* pip install \"polyembed\[train\]\"$"
     with pytest.raises(ImportError, match=message):
-        adapt_masked_lm(build(), TOKENIZER, TEXTS)
+        adapt_with(build(), TOKENIZER, TEXTS)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_train_epochs": 0}, r"^num_train_epochs must be a positive integer, got 0$"),
-        ({"max_steps": -1}, r"^max_steps must be a positive integer, got -1$"),
+        ({"num_train_epochs": 0}, r"^num_train_epochs must be positive, got 0$"),
+        ({"gradient_accumulation_steps": 2}, r"^gradient_accumulation_steps must be 1 \(take a larger batch .* got 2$"),
         ({"mlm_probability": 0.0}, r"^mlm_probability must lie between 0 and 1, got 0\.0$"),
         ({"mlm_probability": 1.0}, r"^mlm_probability must lie between 0 and 1, got 1\.0$"),
-        ({"learning_rate": -1.0}, r"^learning_rate must not be negative, got -1\.0$"),
-        ({"warmup_steps": -1}, r"^warmup_steps must not be negative, got -1$"),
-        ({"max_grad_norm": -1.0}, r"^max_grad_norm must not be negative, got -1\.0$"),
-        ({"lr_scheduler_type": "steep"}, r"^lr_scheduler_type must be one of 'linear', .*, got 'steep'$"),
         ({"max_length": 2}, r"^max_length must leave room beside 2 special pieces, got 2$"),
         ({"max_length": 30}, r"^max_length must be at most the model's 29 positions, got 30$"),
-        ({"device": "meta"}, r"^device must be the CPU or the first visible GPU .*, got meta$"),
-        ({"device": "cuda:99"}, r"^device must be a device that is there \(cuda: [0-9]+\), got cuda:99$"),
         ({"folder": "x", "save_steps": 5}, r"^save_steps must be a multiple of logging_steps, 2, got 5$"),
         ({"texts": []}, r"^texts must hold at least one text with a piece, got none$"),
         ({"texts": ["", " "]}, r"^texts must hold at least one text with a piece, got none$"),
@@ -449,6 +463,8 @@ def test_wrong_values(options: dict, message: str, tmp_path: Path, monkeypatch: 
 
 
 def test_wrong_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match=r"^args must be TrainingArguments of transformers, got dict$"):
+        adapt_with(build(), TOKENIZER, TEXTS, {"max_steps": 2}, max_length=17)
     with pytest.raises(TypeError, match=r"^model must be a transformers model for masked .*, got Linear$"):
         adapt_masked_lm(nn.Linear(2, 2), TOKENIZER, TEXTS)
     with pytest.raises(TypeError, match=r"^model must be a transformers model for masked .*, got XLMRobertaModel$"):
@@ -470,7 +486,7 @@ def test_wrong_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         adapt_masked_lm(small, TOKENIZER, TEXTS, **OPTIONS)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"):
-        adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
+        adapt_with(build(), TOKENIZER, TEXTS)
 
 
 def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:

@@ -1,33 +1,45 @@
 """The training loop: it learns, it stops, and a killed run goes on to the very same numbers."""
 
 import math
-import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
+from killing import run_killed
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 from toys import TAGS, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
-from polyembed.training import fit
+from polyembed.training import Epoch, FitOptions, FitResult
+from polyembed.training import fit as fit_with
+from polyembed.training.runs import read_checkpoint
+
+ARGUMENTS = ("seed", "checkpoint", "on_epoch", "progress")
+
+
+def fit(tagger: pe.SequenceTagger, train: list, dev: list, **options) -> FitResult:
+    """Call `fit` with options by name."""
+    arguments = {name: options.pop(name) for name in ARGUMENTS if name in options}
+    return fit_with(tagger, train, dev, FitOptions(**options), **arguments)
 
 
 def build(seed: int = 0, *, dropout: float = 0.1) -> pe.SequenceTagger:
     """A tagger that draws random numbers, and to which the training word "song" is unknown."""
     torch.manual_seed(seed)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
-    parts = [nn.Embedding(len(lexicon), 5), characters(lexicon), vector_source(lexicon, 3)]
+    parts = [
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon),
+        characters(lexicon),
+        vector_source(lexicon, 3),
+    ]
     return pe.SequenceTagger(
         pe.UniqueWords(pe.MetaEmbedding.concat(parts)),
         TAGS,
-        lexicon=lexicon,
         encoder=pe.TransformerSequenceEncoder(13, **SIZES, dropout=dropout),
     )
 
@@ -53,15 +65,15 @@ def snapshot(tagger: pe.SequenceTagger) -> dict[str, torch.Tensor]:
 
 def test_learns_a_task() -> None:
     tagger = build(dropout=0.0)
-    result = fit(tagger, toy_corpus(8), toy_corpus(1), num_train_epochs=15, batch_size=8, optimizer=adam(tagger, 0.01))
+    result = fit(tagger, toy_corpus(8), toy_corpus(1), num_train_epochs=15, batch_size=8, optimizer=adam(0.01))
     assert result.history[0].loss > 3 * result.history[-1].loss
     assert result.best.score == 1.0
     assert [epoch.number for epoch in result.history] == [*range(1, 16)]
     assert tagger.predict([["me", "gusta", "that"]]) == [["B-ES", "I-ES", "B-EN"]]
 
 
-def adam(tagger: nn.Module, lr: float = 0.001) -> torch.optim.Adam:
-    return torch.optim.Adam([p for p in tagger.parameters() if p.requires_grad], lr=lr)
+def adam(lr: float, kind: type = torch.optim.Adam) -> Callable[[nn.Module], torch.optim.Optimizer]:
+    return lambda tagger: kind([p for p in tagger.parameters() if p.requires_grad], lr=lr)
 
 
 def test_the_best_epoch_comes_back() -> None:
@@ -113,20 +125,15 @@ def test_metrics_by_name() -> None:
 
 def test_schedulers() -> None:
     def rates(make, interval: str = "epoch", epochs: int = 3, **options) -> float:
-        tagger = build()
-        optimizer = adam(tagger, 1.0)
-        fit(
-            tagger,
-            toy_corpus(2),
-            DEV,
-            num_train_epochs=epochs,
-            batch_size=2,
-            optimizer=optimizer,
-            scheduler=make(optimizer),
-            scheduler_interval=interval,
-            **options,
-        )
-        return optimizer.param_groups[0]["lr"]
+        made = []
+
+        def schedule(optimizer):
+            made.append(optimizer)
+            return make(optimizer)
+
+        options |= {"optimizer": adam(1.0), "scheduler": schedule, "scheduler_interval": interval}
+        fit(build(), toy_corpus(2), DEV, num_train_epochs=epochs, batch_size=2, **options)
+        return made[0].param_groups[0]["lr"]
 
     def halve(optimizer) -> LambdaLR:
         return LambdaLR(optimizer, lambda step: 0.5**step)
@@ -149,15 +156,14 @@ def run(
 ) -> tuple[pe.SequenceTagger, list]:
     """One run of many kinds of state: Adam, a cosine schedule by steps, dropout, unknown words."""
     tagger = build()
-    optimizer = adam(tagger, 0.01)
     result = fit(
         tagger,
         toy_corpus(4),
         DEV,
         num_train_epochs=epochs,
         batch_size=2,
-        optimizer=optimizer,
-        scheduler=CosineAnnealingLR(optimizer, T_max=50),
+        optimizer=adam(0.01),
+        scheduler=lambda optimizer: CosineAnnealingLR(optimizer, T_max=50),
         scheduler_interval="step",
         metric=metric,
         checkpoint=checkpoint,
@@ -167,27 +173,16 @@ def run(
 
 
 KILLED = """
-import os, signal, sys
-sys.path[:0] = {paths!r}
-import test_fit
-collate, steps = test_fit.pe.SequenceTagger.collate, iter(range(10_000))
-
-def collate_and_die(self, sentences):
-    if next(steps) == 15:  # six steps an epoch: in the third
-        os.kill(os.getpid(), signal.SIGKILL)
-    return collate(self, sentences)
-
-test_fit.pe.SequenceTagger.collate = collate_and_die
-test_fit.run({checkpoint!r})
+import killing, test_fit
+kill, collate = killing.killer(16), test_fit.pe.SequenceTagger.collate  # six steps an epoch: in the third
+test_fit.pe.SequenceTagger.collate = lambda self, sentences: (kill(), collate(self, sentences))[1]
+test_fit.run(folder)
 """
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path) -> None:
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    program = KILLED.format(paths=paths, checkpoint=str(tmp_path))
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert len(torch.load(tmp_path / "checkpoint.pt", weights_only=True)["history"]) == 2
+    run_killed(__file__, KILLED, tmp_path)
+    assert len(read_checkpoint(tmp_path / "checkpoint.pt")["state"]["history"]) == 2
     torch.manual_seed(11)  # whatever the state of the new process
     tagger, history = run(tmp_path)
     expected, expected_history = run(None)
@@ -202,6 +197,8 @@ def test_a_finished_run_is_not_run_again(tmp_path) -> None:
     assert again == history
     assert_equal_states(tagger, expected)
     assert len(run(tmp_path, epochs=3)[1]) == 3
+    with pytest.raises(ValueError, match=r"^num_train_epochs must be at least the 3 of .*checkpoint\.pt, got 2$"):
+        run(tmp_path, epochs=2)
 
 
 def test_the_best_epoch_outlives_a_resumption(tmp_path) -> None:
@@ -212,24 +209,68 @@ def test_the_best_epoch_outlives_a_resumption(tmp_path) -> None:
 
 
 def test_scores_of_other_number_types_are_saved(tmp_path) -> None:
-    run(tmp_path, epochs=2, metric=lambda gold, predicted: np.float64(0.5))
-    assert [score for *_, score in run(tmp_path, epochs=2, metric=lambda gold, predicted: 0.1)[1]] == [0.5, 0.5]
+    for _ in range(2):
+        _, history = run(tmp_path, epochs=2, metric=lambda gold, predicted: np.float64(0.5))
+        assert [score for *_, score in history] == [0.5, 0.5]
 
 
-def test_another_run_is_not_resumed(tmp_path) -> None:
-    run(tmp_path, epochs=1)
-    for changes, name in (({"seed": 4}, "seed"), ({"metric": "f1"}, "metric")):
-        with pytest.raises(ValueError, match=rf"must come from this run .*, got other \['{name}'\]"):
-            run(tmp_path, epochs=2, **changes)
-    tagger = build()
-    for options, names in (
-        ({"optimizer": adam(tagger, 0.5)}, r"'optimizer', 'scheduler'"),
-        ({"optimizer": torch.optim.SGD(tagger.parameters(), lr=0.01)}, r"'optimizer', 'scheduler'"),
-    ):
-        with pytest.raises(ValueError, match=rf"got other \[{names}\]"):
-            fit(tagger, toy_corpus(4), DEV, batch_size=2, seed=3, metric="accuracy", checkpoint=tmp_path, **options)
-    with pytest.raises(ValueError, match=r"got other \['train', 'optimizer', 'scheduler'\]"):
-        fit(tagger, toy_corpus(3), DEV, batch_size=2, seed=3, metric="accuracy", checkpoint=tmp_path)
+CHANGES = {
+    "seed": {"seed": 4},
+    "metric": {"metric": "f1"},
+    "train": {"train": toy_corpus(3)},
+    "dev": {"dev": DEV[1:]},
+    "batch_size": {"batch_size": 3},
+    "max_grad_norm": {"max_grad_norm": 0.5},
+    "modules": {"dropout": 0.2},
+    "initial weights": {"model_seed": 1},
+    "frozen tensors": {"frozen": 0.5},
+    "optimizer": {"optimizer": adam(0.5)},
+    "scheduler": {"scheduler": lambda optimizer: LambdaLR(optimizer, lambda step: 0.5**step)},
+    "amp_dtype": {"amp_dtype": torch.bfloat16},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_another_run_is_not_resumed(name: str, tmp_path: Path) -> None:
+    """Whatever changes the numbers makes another run, and the error names it."""
+
+    def start(
+        train: list | None = None,
+        dev: list = DEV,
+        dropout: float = 0.1,
+        model_seed: int = 0,
+        frozen: float | None = None,
+        **options,
+    ) -> FitResult:
+        tagger = build(model_seed, dropout=dropout)
+        if frozen is not None:
+            tagger.embedder.embedder.embedders[2].weight.data[2:].mul_(frozen)
+        options = {"batch_size": 2, "num_train_epochs": 1, "metric": "accuracy", "checkpoint": tmp_path} | options
+        return fit(tagger, toy_corpus(2) if train is None else train, dev, **options)
+
+    expected = start()[0][:3]
+    assert start()[0][:3] == expected
+    with pytest.raises(ValueError, match=rf"must come from this run, got another one: .*{name}") as caught:
+        start(**CHANGES[name])
+    assert str(caught.value).count(",") == 1 + (name == "scheduler")  # which writes to the optimiser
+
+
+def test_an_optimizers_groups_are_part_of_the_run(tmp_path: Path) -> None:
+    def groups(rate: float) -> Callable[[nn.Module], torch.optim.Optimizer]:
+        def make(tagger: nn.Module) -> torch.optim.Optimizer:
+            first, *rest = [p for p in tagger.parameters() if p.requires_grad]
+            return torch.optim.Adam([{"params": [first], "lr": rate}, {"params": rest}])
+
+        return make
+
+    fit(build(), toy_corpus(2), DEV, num_train_epochs=1, optimizer=groups(0.1), checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"got another one: other optimizer \("):
+        fit(build(), toy_corpus(2), DEV, num_train_epochs=1, optimizer=groups(0.2), checkpoint=tmp_path)
+
+
+def test_each_epoch_is_reported() -> None:
+    seen: list[Epoch] = []
+    assert fit(build(), toy_corpus(1), DEV, num_train_epochs=3, on_epoch=seen.append).history == tuple(seen)
 
 
 def test_scores_that_are_not_finite_stop() -> None:
@@ -246,43 +287,21 @@ def test_wrong_data_shows_before_the_first_epoch() -> None:
     with pytest.raises(ValueError, match=r"got 'VERB'"):
         fit(tagger, toy_corpus(1), wrong)
     with pytest.raises(ValueError, match=r"^optimizer must hold parameters of the model, got none$"):
-        fit(tagger, toy_corpus(1), DEV, optimizer=adam(build(), 0.1))
+        fit(tagger, toy_corpus(1), DEV, optimizer=lambda _: adam(0.1)(build()))
+    with pytest.raises(TypeError, match=r"^optimizer must be a function of the model that returns one, got Adam$"):
+        fit(tagger, toy_corpus(1), DEV, optimizer=adam(0.1)(tagger))
+    with pytest.raises(TypeError, match=r"^options must be FitOptions, got dict$"):
+        fit_with(tagger, toy_corpus(1), DEV, {"batch_size": 3})
 
 
 def test_damaged_checkpoints_are_refused(tmp_path) -> None:
     run(tmp_path, epochs=1)
     path = tmp_path / "checkpoint.pt"
-    content = path.read_bytes()
-    for damage in (content[: len(content) // 2], b"", b"not a checkpoint"):
-        path.write_bytes(damage)
-        with pytest.raises(ValueError, match=r"checkpoint.pt must be a whole checkpoint, got"):
-            run(tmp_path, epochs=1)
-    for other in ([1, 2], {"weights": torch.ones(2)}):
-        torch.save(other, path)
-        with pytest.raises(ValueError, match=r"checkpoint.pt must be a whole checkpoint, got"):
-            run(tmp_path, epochs=1)
-
-
-def test_checkpoints_of_other_runs_are_refused(tmp_path) -> None:
-    run(tmp_path, epochs=1)
-    rule = r"checkpoint.pt must come from this run \(remove it to start anew\), got other \['seed'\]$"
-    with pytest.raises(ValueError, match=rule):
-        run(tmp_path, epochs=1, seed=4)
-
-
-def test_a_checkpoint_is_replaced_only_when_whole(tmp_path, monkeypatch) -> None:
-    run(tmp_path, epochs=1)
-    save = torch.save
-
-    def fail(data: object, path: Path) -> None:
-        save(data, path)
-        raise OSError("disk full")
-
-    monkeypatch.setattr(torch, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
-        run(tmp_path, epochs=2)
-    monkeypatch.undo()
-    assert len(run(tmp_path, epochs=1)[1]) == 1
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"checkpoint\.pt must be a whole checkpoint, got a damaged file"):
+        run(tmp_path, epochs=1)
 
 
 def test_a_loss_that_is_not_finite_is_an_error() -> None:
@@ -342,7 +361,7 @@ def test_frozen_parameters_stay(tmp_path) -> None:
     before = source.clone()
     fit(tagger, toy_corpus(1), DEV, num_train_epochs=1, checkpoint=tmp_path)
     assert torch.equal(source, before)
-    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["model"]
+    saved = read_checkpoint(tmp_path / "checkpoint.pt")["state"]["model"]
     assert "embedder.embedder.embedders.2.table.weight" not in saved
     assert "embedder.embedder.embedders.0.table.weight" in saved
 

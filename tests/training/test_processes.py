@@ -22,9 +22,12 @@ def build_tagger() -> pe.SequenceTagger:
     """In float64, without dropout: a trained table, a frozen one, a CRF (its loss is a mean over sentences)."""
     lexicon = toy_lexicon()
     torch.manual_seed(0)
-    tables = [torch.nn.Embedding(len(lexicon), 5), pe.SourceEmbedding(ToyVectors(3), lexicon)]
+    tables = [
+        pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 5), lexicon),
+        pe.SourceEmbedding(ToyVectors(3), lexicon),
+    ]
     encoder = pe.LSTMSequenceEncoder(8, hidden_size=7, dropout=0.0)
-    return pe.SequenceTagger(pe.MetaEmbedding.concat(tables), TAGS, lexicon=lexicon, encoder=encoder).double()
+    return pe.SequenceTagger(pe.MetaEmbedding.concat(tables), TAGS, encoder=encoder).double()
 
 
 def make_optimizer(tagger: torch.nn.Module) -> torch.optim.SGD:
@@ -99,7 +102,7 @@ args = TrainingArguments(
     ddp_backend="gloo",
 )
 trainer = Trainer(
-    model=pe.for_trainer(tagger), args=args, data_collator=pe.DataCollatorForWords(tagger),
+    model=pe.wrap_for_trainer(tagger), args=args, data_collator=pe.DataCollatorForWords(tagger),
     train_dataset=CORPUS[: 2 * STEPS * HALF], eval_dataset=CORPUS[:7],
     compute_metrics=pe.trainer_metrics(tagger, ["f1", "accuracy"]),
 )

@@ -14,10 +14,11 @@ import torch
 from tiny_models import tiny_model, word_piece_tokenizer
 from tokenizers import processors
 from torch import nn
-from toys import SENTENCES, TAGS, WORDS, ToyVectors, ToyWordEncoder, toy_corpus, toy_lexicon
+from toys import SENTENCES, TAGS, WORDS, ToyVectors, ToyWordEncoder, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
 from polyembed.data import load_sample
+from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.vectors import FastTextVectors
 
@@ -32,13 +33,13 @@ PAIRS = [SimpleNamespace(first=one.words, second=CORPUS[0].words, label="+") for
 
 def shared_and_frozen() -> nn.Module:
     """A table that stands in two places, and one that never trains."""
-    lexicon, shared = toy_lexicon(), nn.Embedding(len(WORDS) + 2, 5)
+    lexicon, shared = toy_lexicon(), toy_table(5)
     return pe.MetaEmbedding.concat([shared, pe.SourceEmbedding(ToyVectors(3), lexicon), pe.UniqueWords(shared)])
 
 
 def tagger_of_words() -> pe.SequenceTagger:
     encoder = pe.LSTMSequenceEncoder(13, hidden_size=7, dropout=0.0)
-    return pe.SequenceTagger(shared_and_frozen(), TAGS, lexicon=toy_lexicon(), encoder=encoder)
+    return pe.SequenceTagger(shared_and_frozen(), TAGS, encoder=encoder)
 
 
 def encoder_of_pieces() -> pe.PretrainedWordEncoder:
@@ -57,23 +58,31 @@ def encoder_of_pieces() -> pe.PretrainedWordEncoder:
 KINDS = {
     "tagger": (tagger_of_words, CORPUS),
     "pieces": (lambda: pe.TokenClassifier(encoder_of_pieces(), TAGS, dropout=0.0), CORPUS),
-    "word encoder": (lambda: pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None), CORPUS),
+    "word encoder": (lambda: pe.SequenceTagger(ToyWordEncoder(5), TAGS), CORPUS),
     "ensemble": (
         lambda: pe.VotingEnsemble(
-            [pe.SequenceTagger(nn.Embedding(9, 5), TAGS, lexicon=toy_lexicon()) for _ in range(3)], vote="soft"
+            [pe.SequenceTagger(toy_table(5), TAGS) for _ in range(3)], vote="soft"
         ),
+        CORPUS,
+    ),
+    "ensemble of words and pieces": (
+        lambda: pe.VotingEnsemble([tagger_of_words(), pe.SequenceTagger(ToyWordEncoder(5), TAGS)]),
         CORPUS,
     ),
     "texts": (
         lambda: pe.SequenceClassifier(
-            shared_and_frozen(), ["-", "+"], lexicon=toy_lexicon(), pooling="mean", dropout=0.0
+            shared_and_frozen(), ["-", "+"], pooling="mean", dropout=0.0
         ),
         LABELLED,
     ),
     "texts of pieces": (lambda: pe.SequenceClassifier(encoder_of_pieces(), ["-", "+"], dropout=0.0), LABELLED),
     "pairs": (
-        lambda: pe.PairClassifier(nn.Embedding(9, 5), ["-", "+"], lexicon=toy_lexicon(), pooling="max", dropout=0.0),
+        lambda: pe.PairClassifier(toy_table(5), ["-", "+"], pooling="max", dropout=0.0),
         PAIRS,
+    ),
+    "words and pieces": (
+        lambda: pe.SequenceTagger(pe.MetaEmbedding.concat([toy_table(5), encoder_of_pieces()]), TAGS),
+        CORPUS,
     ),
     "pairs of pieces": (lambda: pe.PairClassifier(encoder_of_pieces(), ["-", "+"], dropout=0.0), PAIRS),
     "pairs, each read by itself": (
@@ -86,14 +95,18 @@ KINDS = {
 }  # fmt: skip
 
 
+def leaves(batch: object) -> set[type]:
+    """The types inside nested dicts, of which a trainer moves tensors."""
+    return set().union(*map(leaves, batch.values())) if isinstance(batch, dict) else {type(batch)}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_wrapped_is_the_model_itself(kind: str) -> None:
     build, rows = KINDS[kind]
     model = build()
-    wrapped, rows = pe.for_trainer(model), rows[:5]
+    wrapped, rows = pe.wrap_for_trainer(model), rows[:5]
     batch = pe.DataCollatorForWords(wrapped)(rows)
-    assert all(isinstance(value, torch.Tensor) and len(value) == 5 for value in batch.values())
-    assert ("token_type_ids" in batch) == (kind == "pairs of pieces")
+    assert leaves(batch) <= {torch.Tensor, int, type(None)}
     arguments = model.collate(rows)
     torch.testing.assert_close(wrapped.train()(**batch).loss, model(**arguments))
     assert "logits" not in wrapped(**batch)
@@ -103,7 +116,7 @@ def test_wrapped_is_the_model_itself(kind: str) -> None:
     assert torch.equal(batch["labels"], labels)
     assert torch.equal(found.logits, model.decode(**arguments))
     assert found.logits.shape == labels.shape
-    spread = pe.for_trainer(model, predictions="probabilities").eval()(**batch).logits
+    spread = pe.wrap_for_trainer(model, predictions="probabilities").eval()(**batch).logits
     torch.testing.assert_close(spread, model.probabilities(**arguments))
     unlabelled = pe.DataCollatorForWords(model)(
         [{name: getattr(row, name) for name in ("words", "first", "second") if hasattr(row, name)} for row in rows]
@@ -132,16 +145,13 @@ def test_wrong_rows_and_models() -> None:
         collate([CORPUS[0], {"words": ["me"]}])
     with pytest.raises(ValueError, match=r"^tags\[0\]\[0\] must be one of"):
         collate([{"words": ["me"], "tags": ["B-XX"]}])
-    for take in (pe.for_trainer, pe.DataCollatorForWords, pe.trainer_metrics):
+    for take in (pe.wrap_for_trainer, pe.DataCollatorForWords, pe.trainer_metrics):
         with pytest.raises(TypeError, match=r"^model must be a tagger or a classifier of this library, got Linear$"):
             take(nn.Linear(3, 2))
-    mixed = [tagger_of_words(), pe.SequenceTagger(ToyWordEncoder(5), TAGS, lexicon=None)]
-    with pytest.raises(TypeError, match=r"^model must be an ensemble whose members read alike"):
-        pe.for_trainer(pe.VotingEnsemble(mixed))
     with pytest.raises(ValueError, match=r"^predictions must be one of 'decoded', 'probabilities', got 'logits'$"):
-        pe.for_trainer(tagger, predictions="logits")
+        pe.wrap_for_trainer(tagger, predictions="logits")
     with pytest.raises(TypeError, match=r"^model must be a tagger or a classifier of this library, not wrapped"):
-        pe.fit(pe.for_trainer(tagger), CORPUS, CORPUS)
+        pe.fit(pe.wrap_for_trainer(tagger), CORPUS, CORPUS)
 
 
 def test_metrics_count_words_alone() -> None:
@@ -173,12 +183,12 @@ def test_the_state_has_each_tensor_once(tmp_path: Path) -> None:
     tagger = tagger_of_words()
     with pytest.raises(RuntimeError, match="share memory"):  # what a trainer would meet
         save_file(tagger.state_dict(), tmp_path / "tied.safetensors")
-    wrapped = pe.for_trainer(tagger)
+    wrapped = pe.wrap_for_trainer(tagger)
     state = wrapped.state_dict()
     tagger.save_pretrained(tmp_path / "tagger")
     assert state.keys() == load_file(tmp_path / "tagger" / "model.safetensors").keys()
     save_file(state, tmp_path / "once.safetensors")
-    other = pe.for_trainer(tagger_of_words())
+    other = pe.wrap_for_trainer(tagger_of_words())
     assert not torch.equal(other.model.decoder.linear.weight, tagger.decoder.linear.weight)
     assert not other.load_state_dict(load_file(tmp_path / "once.safetensors"), strict=True).unexpected_keys
     for name, value in tagger.state_dict().items():
@@ -210,7 +220,7 @@ def make_trainer(model: object, folder: Path, rows: list, **options: object):
         "use_cpu": True, "disable_tqdm": True, "remove_unused_columns": False,
     }  # fmt: skip
     return Trainer(
-        model=pe.for_trainer(model),
+        model=pe.wrap_for_trainer(model),
         args=TrainingArguments(output_dir=str(folder), **{**settings, **options}),
         data_collator=pe.DataCollatorForWords(model),
         train_dataset=rows,
@@ -293,15 +303,18 @@ def test_trainer_takes_the_best_epoch_back(tmp_path: Path) -> None:
     assert not torch.equal(last.decoder.linear.weight, best.decoder.linear.weight)
 
 
-class Own(nn.Module):
-    num_embeddings, embedding_dim = len(WORDS) + 2, 4
+class Own(WordEmbedder):
+    lexicon, embedding_dim = toy_lexicon(), 4
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(self.num_embeddings, 4))
+        self.weight = nn.Parameter(torch.randn(len(self.lexicon), 4))
 
-    def extend(self, lexicon: pe.Lexicon) -> None:
-        pass
+    def get_config(self) -> dict:
+        raise TypeError("it cannot be rebuilt, got Own")
+
+    def extended(self, lexicon: pe.Lexicon) -> "Own":
+        return self
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         return self.weight[ids]
@@ -310,7 +323,7 @@ class Own(nn.Module):
 def test_files_of_vectors_are_not_in_checkpoints(tmp_path: Path) -> None:
     source = FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
     lexicon = pe.Lexicon(["me", "gusta"])
-    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), ["O", "B-X"], lexicon=lexicon)
+    tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), ["O", "B-X"])
     pe.DataCollatorForWords(tagger).tokenizer.save_pretrained(tmp_path / "checkpoint")
     names = {path.name for path in (tmp_path / "checkpoint").iterdir()}
     assert names == {"config.json", "lexicon.json", "model.safetensors"}
@@ -319,7 +332,7 @@ def test_files_of_vectors_are_not_in_checkpoints(tmp_path: Path) -> None:
 def test_parts_that_cannot_be_rebuilt_leave_the_weights(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    tagger = pe.SequenceTagger(Own(), TAGS, lexicon=toy_lexicon())
+    tagger = pe.SequenceTagger(Own(), TAGS)
     trainer = make_trainer(tagger, tmp_path, CORPUS, save_strategy="no")
     with pytest.warns(UserWarning, match=r"final holds weights alone, .* got Own"):
         trainer.save_model(str(tmp_path / "final"))
@@ -327,18 +340,16 @@ def test_parts_that_cannot_be_rebuilt_leave_the_weights(tmp_path: Path) -> None:
     assert not (tmp_path / "final" / "config.json").exists()
 
 
-def test_unseen_words_need_the_lexicon_first(tmp_path: Path) -> None:
-    """A trainer's batches are ids: words of the development set get vectors if the lexicon has them, as in predict."""
+def test_unseen_words_need_the_lexicon_first() -> None:
+    """A batch of ids knows the words of the model's lexicon alone."""
     rows = [{"words": ["cuando", "song", "me"], "tags": ["B-ES", "O", "B-ES"]}]
     tagger = tagger_of_words()
-    collate, wrapped = pe.DataCollatorForWords(tagger), pe.for_trainer(tagger).eval()
-    assert collate(rows)["input_ids"][0, 0] == 1
-    tagger.lexicon.extend(["cuando"])
-    tagger.embedder.extend(tagger.lexicon)
-    assert collate(rows)["input_ids"][0, 0] == len(WORDS) + 2
-    assert [TAGS[i] for i in wrapped(**collate(rows)).logits[0]] == tagger.predict([rows[0]["words"]])[0]
-    tagger.save_pretrained(tmp_path / "tagger")
-    assert pe.SequenceTagger.from_pretrained(tmp_path / "tagger").lexicon.id_of("cuando") == len(WORDS) + 2
+    assert pe.DataCollatorForWords(tagger)(rows)["inputs"][0, 0] == 1
+    wider = tagger.covering(["cuando"])
+    batch = pe.DataCollatorForWords(wider)(rows)
+    assert batch["inputs"][0, 0] == len(WORDS) + 2
+    found = pe.wrap_for_trainer(wider).eval()(**batch).logits[0]
+    assert [TAGS[i] for i in found] == tagger.predict([rows[0]["words"]])[0]
 
 
 # --- loops of others ---------------------------------------------------------------------------------------------
@@ -388,7 +399,7 @@ def test_accelerate_keeps_tied_and_frozen_tables(wrap: bool, tmp_path: Path) -> 
 
     def prepare(tagger: pe.SequenceTagger):
         accelerator = Accelerator(cpu=True)
-        model = pe.for_trainer(tagger) if wrap else tagger
+        model = pe.wrap_for_trainer(tagger) if wrap else tagger
         return accelerator, *accelerator.prepare(model, adam(tagger))
 
     collate = pe.DataCollatorForWords if wrap else lambda tagger: tagger.collate

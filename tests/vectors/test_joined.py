@@ -141,7 +141,7 @@ def build_tagger(source: WordVectors) -> pe.SequenceTagger:
     torch.manual_seed(0)
     lexicon = pe.Lexicon.from_sentences(CORPUS)
     encoder = pe.LSTMSequenceEncoder(source.dim, hidden_size=7)
-    return pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), TAGS, lexicon=lexicon, encoder=encoder).eval()
+    return pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), TAGS, encoder=encoder).eval()
 
 
 def emissions(tagger: pe.SequenceTagger, sentences: list[list[str]]) -> torch.Tensor:

@@ -342,7 +342,7 @@ def test_models_of_other_processes_open_the_file_themselves(
     """What `fit_ensemble` sends to its workers is a pickle: it names the file, so it is small."""
     lexicon = pe.Lexicon.from_sentences(CORPUS)
     embedder = pe.SourceEmbedding(mapping(model), lexicon)
-    tagger = pe.SequenceTagger(embedder, TAGS, lexicon=lexicon).eval()
+    tagger = pe.SequenceTagger(embedder, TAGS).eval()
     stored = pickle.dumps(tagger)
     assert len(stored) < 50_000
     twin = pickle.loads(stored)

@@ -1,15 +1,15 @@
-"""Ids to a vector for each word type."""
+"""Type embedders, meta-embeddings and combiners."""
 
 from polyembed.embeddings.baked import BakedEmbedding, bake
 from polyembed.embeddings.char_cnn import CharCNN
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
+from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.embeddings.hierarchical import HierarchicalMetaEmbedding
 from polyembed.embeddings.meta import MetaEmbedding
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
 from polyembed.embeddings.source import SourceEmbedding
 from polyembed.embeddings.spelled import SpelledEmbedding
 from polyembed.embeddings.unique import UniqueWords
-from polyembed.embeddings.word_embedder import WordEmbedder
 
 __all__ = [
     "AttentionCombiner",

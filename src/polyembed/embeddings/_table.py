@@ -1,57 +1,67 @@
-"""A table whose first rows never move and whose later rows come and go."""
+"""A table of rows by id that can be extended without a copy."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyembed._checks import must, require
-from polyembed.text.lexicon import Lexicon
+from polyembed._checks import must
+from polyembed._views import shallow_copy
 
 
-class GrowingTable(nn.Module):
-    """Rows by id. Rows added later stand in a parameter of their own, so the first ones are never copied.
+class RowTable(nn.Module):
+    """Rows by id: first the rows of `weight`, which may train, then the rows of `extension`, which are frozen.
 
-    An optimiser that holds `weight` therefore goes on when words are added, and dropping them again leaves no
-    trace. Rows may be integers (spellings); these, and rows added later, never train.
+    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows may be integers.
 
-    `marks` tell which lexicon's words the rows are of: its mark at the size of the first rows, and at every size
-    up to all rows. A table that does not know yet has none.
+    Args:
+        weight: The first rows, ``(row, dim)``.
+        freeze: Whether the first rows do not train; ignored for a parameter.
+        padding_idx: The row that never trains, as in `nn.Embedding`.
+        extension: Later rows.
     """
 
     def __init__(
-        self,
-        weight: Tensor,
-        *,
-        freeze: bool = True,
-        extension: Tensor | None = None,
-        padding_idx: int | None = None,
-        marks: Sequence[int] = (),
+        self, weight: Tensor, *, freeze: bool = True, padding_idx: int | None = None, extension: Tensor | None = None
     ) -> None:
         super().__init__()
-        self.padding_idx = padding_idx  # the row that never trains, as in nn.Embedding
+        self.padding_idx = padding_idx
         self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=not freeze)
-        self.extension: nn.Parameter | None = None
-        if extension is not None:
-            self.extension = nn.Parameter(extension, requires_grad=False)
-        self.marks = list(marks)
+        self.extension = None if extension is None else nn.Parameter(extension, requires_grad=False)
+
+    def shapes(self) -> dict[str, list[int]]:
+        """Return the shapes of the tensors, for `empty`."""
+        return {name: list(tensor.shape) for name, tensor in self.named_parameters()}
+
+    @classmethod
+    def empty(cls, shapes: dict[str, list[int]], *, dtype: torch.dtype, **options: Any) -> "RowTable":
+        """Build a table whose rows are still to be loaded."""
+        tensors = {name: torch.empty(*shape, dtype=dtype) for name, shape in shapes.items()}
+        return cls(tensors["weight"], extension=tensors.get("extension"), **options)
+
+    @property
+    def num_extended(self) -> int:
+        """The number of rows in the extension."""
+        return 0 if self.extension is None else self.extension.shape[0]
 
     @property
     def num_rows(self) -> int:
-        return self.weight.shape[0] + (0 if self.extension is None else self.extension.shape[0])
+        """The number of rows."""
+        return self.weight.shape[0] + self.num_extended
 
     @property
     def dim(self) -> int:
-        return self.weight.shape[1]
+        """The width of the widest row."""
+        return max(self.weight.shape[1], 0 if self.extension is None else self.extension.shape[1])
 
     @property
-    def mark(self) -> int | None:
-        """The lexicon's mark at the size of the table."""
-        return self.marks[-1] if self.marks else None
+    def is_frozen(self) -> bool:
+        """Whether no row trains."""
+        return not self.weight.requires_grad
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Return the rows of `ids`; narrower rows are padded with 0."""
         try:
             if self.extension is None:
                 return F.embedding(ids, self.weight, self.padding_idx)
@@ -59,59 +69,18 @@ class GrowingTable(nn.Module):
             late = ids >= base
             first_rows = F.embedding(torch.where(late, 0, ids), self.weight, self.padding_idx)
             late_rows = F.embedding(torch.where(late, ids - base, 0), self.extension)
-            return torch.where(late[..., None], late_rows, _widen(first_rows, late_rows.shape[-1]))
+            return torch.where(late[..., None], _widened(late_rows, self.dim), _widened(first_rows, self.dim))
         except IndexError as error:
-            raise ValueError(must("ids", f"lie in [0, {self.num_rows})", "others")) from error
+            raise ValueError(must("ids", f"lie in [0, {self.num_rows})", "ids outside")) from error
 
-    @torch.no_grad()
-    def follow(self, lexicon: Lexicon, make_rows: Callable[[int], Tensor]) -> None:
-        """Hold the rows of a lexicon: `make_rows` gives those from an id on, rows of forgotten words go.
-
-        A lexicon that forgot words and then learned as many others is noticed by its marks.
-        """
-        base, size = self.weight.shape[0], len(lexicon)
-        known = size >= base and (not self.marks or lexicon.mark(base) == self.marks[0])
-        require(known, "lexicon", f"begin with the {base} ids that the table was built for", f"{size} others")
-        keep = min(size, self.num_rows)
-        if self.marks and lexicon.mark(keep) != self.marks[keep - base]:
-            keep = base
-        if keep < self.num_rows and self.extension is not None:
-            rows = self.extension[: keep - base].clone()
-            self.extension = nn.Parameter(rows, requires_grad=False) if len(rows) else None
-        if keep < size:
-            self._append(make_rows(keep))
-        self.marks = [lexicon.mark(n) for n in range(base, size + 1)]
-
-    def _append(self, rows: Tensor) -> None:
-        """Add rows at the end; spellings may be longer than all before, or shorter."""
-        rows = _widen(rows.to(self.weight, copy=True), self.dim)  # they may be views of this very table
+    def extended(self, rows: Tensor) -> "RowTable":
+        """Return a table with more rows that shares `weight`."""
+        rows = rows.detach().to(self.weight, copy=True)  # they may be views of `weight`
         if self.extension is not None:
-            rows = torch.cat([_widen(self.extension, rows.shape[1]), _widen(rows, self.extension.shape[1])])
-        self.extension = nn.Parameter(rows, requires_grad=False)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return what `empty_table` must know."""
-        return {
-            "num_embeddings": self.weight.shape[0],
-            "dim": self.dim,
-            "extension": None if self.extension is None else list(self.extension.shape),
-            "padding_idx": self.padding_idx,
-            "freeze": not self.weight.requires_grad,
-            "marks": self.marks,
-        }
+            width = max(rows.shape[1], self.extension.shape[1])
+            rows = torch.cat([_widened(self.extension, width), _widened(rows, width)])
+        return shallow_copy(self, extension=nn.Parameter(rows, requires_grad=False))
 
 
-def empty_table(config: dict[str, Any], *, dtype: torch.dtype) -> GrowingTable:
-    """Build a table whose rows are yet to be loaded."""
-    extension = None if config["extension"] is None else torch.empty(*config["extension"], dtype=dtype)
-    return GrowingTable(
-        torch.empty(config["num_embeddings"], config["dim"], dtype=dtype),
-        freeze=config["freeze"],
-        extension=extension,
-        padding_idx=config["padding_idx"],
-        marks=config["marks"],
-    )
-
-
-def _widen(rows: Tensor, width: int) -> Tensor:
+def _widened(rows: Tensor, width: int) -> Tensor:
     return F.pad(rows, (0, width - rows.shape[-1])) if width > rows.shape[-1] else rows

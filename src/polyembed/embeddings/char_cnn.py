@@ -1,7 +1,6 @@
 """A convolution over a word's characters."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,16 +8,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_ids, check_positive, check_probability, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 
 
 class CharCNN(PretrainedModule):
     """Convolutions of several widths over a word's characters, and their maximum over time (Kim et al. 2016).
 
-    ``y_k = tanh(max_t (W_k [c_t; ...; c_{t+k-1}] + b_k))``, and ``y = [y_k for k in kernel_sizes]``. The word stands
-    between ``k - 1`` zero vectors on each side, so that a word shorter than a kernel is safe, and windows that
-    hang over an edge tell the filters where the word begins and ends. Windows without a character never count:
-    more padding changes nothing, and a word without characters gives zeros.
+    ``y_k = tanh(max_t (W_k [c_t; ...; c_{t+k-1}] + b_k))``, and ``y = [y_k for k in kernel_sizes]``. The word has
+    ``k - 1`` zero vectors on each side, so that it may be shorter than a kernel and that filters see its edges.
+    Windows without a character do not count: more padding changes nothing. A word without characters gives zeros.
 
     Args:
         num_characters: How many character ids there are, the padding's 0 among them
@@ -33,14 +31,14 @@ class CharCNN(PretrainedModule):
 
     Raises:
         ValueError: Sizes that are not positive, or fewer filters than widths.
-        TypeError: Ids that are no integers.
+        TypeError: Ids that are not integers.
 
     Example:
         >>> CharCNN(50, 8)(torch.tensor([[3, 4, 5], [6, 0, 0]])).shape
         torch.Size([2, 8])
 
     Deviations: HME (Winata 2019b) and the authors' code encode characters by a Transformer; a CNN is this
-    library's choice; the two have not been compared here.
+    library's choice.
     """
 
     def __init__(
@@ -58,6 +56,7 @@ class CharCNN(PretrainedModule):
         widths = len(kernel_sizes)
         require(0 < widths <= embedding_dim, "kernel_sizes", f"name 1 to {embedding_dim} widths", widths)
         super().__init__()
+        self.num_characters, self.character_dim, self.dropout = num_characters, character_dim, dropout
         self.kernel_sizes = tuple(kernel_sizes)
         self.embedding = nn.Embedding(num_characters, character_dim, padding_idx=0)
         filters = [embedding_dim // widths + (i < embedding_dim % widths) for i in range(widths)]
@@ -65,60 +64,41 @@ class CharCNN(PretrainedModule):
             nn.Conv1d(character_dim, count, size, padding=size - 1)
             for count, size in zip(filters, kernel_sizes, strict=True)
         )
-        self.dropout = nn.Dropout(dropout)
 
     @property
     def num_embeddings(self) -> int:
-        """Count the character ids."""
+        """The number of character ids."""
         return self.embedding.num_embeddings
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a word's vector."""
+        """The size of a word's vector."""
         return sum(convolution.out_channels for convolution in self._convolutions())
 
     def forward(self, ids: Int[Tensor, "*batch character"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Compute words' vectors.
-
-        Args:
-            ids: Character ids, padded with 0.
-
-        Returns:
-            One vector a word.
-        """
+        """Compute words' vectors from their character ids, padded with 0."""
         check_ids("ids", ids)
         batch, length = ids.shape[:-1], ids.shape[-1]
         ids = ids.reshape(-1, length) if length else ids.new_zeros(batch.numel(), 1)
         has_character = ids.ne(0)
-        # a second look at padding, so that a row with padding_idx trained away stays silent
-        x = self.dropout(self.embedding(ids)).where(has_character[..., None], 0.0).transpose(1, 2)
+        x = (
+            F.dropout(self.embedding(ids), self.dropout, self.training)
+            .where(has_character[..., None], 0.0)
+            .transpose(1, 2)
+        )
         features = []
         for size, convolution in zip(self.kernel_sizes, self._convolutions(), strict=True):
             windows = convolution(x)
             beyond = F.pad(has_character, (0, size - 1)) if size > 1 else has_character
             counts = beyond.clone()
-            for shift in range(1, size):  # a window counts if any of its characters does
+            for shift in range(1, size):  # a window counts if any of its characters is real
                 counts[:, shift:] |= beyond[:, :-shift]
             lowest = torch.finfo(windows.dtype).min
             windows = windows.masked_fill(~counts[:, None], lowest)
-            # with its place the backward pass needs no window again: a third of the memory; without, it is faster
-            features.append(windows.max(-1).values if windows.requires_grad else windows.amax(-1))
-        # tanh after the maximum: it is monotone, and one value a filter is fewer than one a window
+            features.append(windows.max(-1).values)  # keeps places, not windows, for the backward pass
+        # tanh is monotone: after the maximum, it is computed once a filter instead of once a window
         y = torch.cat(features, dim=-1).tanh()
         return y.where(has_character.any(-1, keepdim=True), 0.0).reshape(*batch, self.embedding_dim)
 
     def _convolutions(self) -> list[nn.Conv1d]:
         return [convolution for convolution in self.convolutions if isinstance(convolution, nn.Conv1d)]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "num_characters": self.num_embeddings,
-            "embedding_dim": self.embedding_dim,
-            "character_dim": self.embedding.embedding_dim,
-            "kernel_sizes": list(self.kernel_sizes),
-            "dropout": self.dropout.p,
-        }
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())

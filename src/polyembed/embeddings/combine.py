@@ -2,14 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_last_dim, check_positive, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 
 
 class Combiner(PretrainedModule):
@@ -44,7 +44,7 @@ class Combiner(PretrainedModule):
 
 
 class ConcatCombiner(Combiner):
-    """Lay the vectors end to end: ``x = [x_1, ..., x_n]`` (Winata 2021, equation 1).
+    """Concatenate the vectors: ``x = [x_1, ..., x_n]`` (Winata 2021, equation 1).
 
     Args:
         in_dims: The size of each source's vectors.
@@ -58,38 +58,21 @@ class ConcatCombiner(Combiner):
     Example:
         >>> ConcatCombiner([2, 3])([torch.zeros(5, 2), torch.ones(5, 3)]).shape
         torch.Size([5, 5])
-
-    Deviations: none.
     """
 
     def __init__(self, in_dims: Sequence[int]) -> None:
         super().__init__(in_dims, max(1, sum(in_dims)))
 
     def forward(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "*batch out_dim"]:
-        """Combine one vector of each source.
-
-        Args:
-            xs: One tensor a source, in the order of `in_dims`.
-
-        Returns:
-            The combined vectors.
-        """
+        """Combine one vector of each source, in the order of `in_dims`."""
         self.check_inputs(xs)
         return torch.cat(list(xs), dim=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"in_dims": list(self.in_dims)}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
 
 
 class LinearCombiner(Combiner):
     """Project each vector and add: ``x = sum_j W_j x_j`` (Winata 2021, section 2.3, "Linear").
 
-    The projections stand side by side in one matrix, ``weight = [W_1 ... W_n]``, so that all sources cost one
-    product.
+    The projections are one matrix, ``weight = [W_1 ... W_n]``, so that all sources cost one product.
 
     Args:
         in_dims: The size of each source's vectors.
@@ -111,27 +94,14 @@ class LinearCombiner(Combiner):
 
     def __init__(self, in_dims: Sequence[int], out_dim: int, *, bias: bool = False) -> None:
         super().__init__(in_dims, out_dim)
+        self.bias = bias
         self.projection = nn.Linear(sum(in_dims), out_dim, bias=bias)
 
     def forward(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "*batch out_dim"]:
-        """Combine one vector of each source.
-
-        Args:
-            xs: One tensor a source, in the order of `in_dims`.
-
-        Returns:
-            The combined vectors.
-        """
+        """Combine one vector of each source, in the order of `in_dims`."""
         self.check_inputs(xs)
         combined: Tensor = self.projection(torch.cat(list(xs), dim=-1))
         return combined
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"in_dims": list(self.in_dims), "out_dim": self.out_dim, "bias": self.projection.bias is not None}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
 
 
 class AttentionCombiner(Combiner):
@@ -159,8 +129,6 @@ class AttentionCombiner(Combiner):
         >>> xs = [torch.zeros(5, 2), torch.ones(5, 3)]
         >>> combiner(xs).shape, combiner.attention_weights(xs).shape
         (torch.Size([5, 7]), torch.Size([2, 5, 7]))
-
-    Deviations: none; the authors' code scores with tanh and no learned scorer, as equation 3 does.
     """
 
     def __init__(
@@ -173,19 +141,12 @@ class AttentionCombiner(Combiner):
     ) -> None:
         check_choice("attention", attention, ("dimension", "source"))
         super().__init__(in_dims, out_dim)
-        self.attention = attention
+        self.attention, self.bias = attention, bias
         self.projections = nn.ModuleList(nn.Linear(dim, out_dim, bias=bias) for dim in in_dims)
         self.scorer = nn.Linear(out_dim, 1, bias=False) if attention == "source" else None
 
     def forward(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "*batch out_dim"]:
-        """Combine one vector of each source.
-
-        Args:
-            xs: One tensor a source, in the order of `in_dims`.
-
-        Returns:
-            The combined vectors.
-        """
+        """Combine one vector of each source, in the order of `in_dims`."""
         projected = self._project(xs)
         return (self._weights(projected) * projected).sum(0).to(projected.dtype)
 
@@ -210,15 +171,3 @@ class AttentionCombiner(Combiner):
         scores = projected if self.scorer is None else self.scorer(projected)
         wide = torch.promote_types(scores.dtype, torch.float32)
         return torch.softmax(scores.tanh(), dim=0, dtype=wide)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "in_dims": list(self.in_dims),
-            "out_dim": self.out_dim,
-            "attention": self.attention,
-            "bias": self.projections[0].bias is not None,
-        }
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())

@@ -2,18 +2,16 @@
 
 from typing import Any
 
-from torch import nn
-
-from polyembed._pretrained import repr_call
 from polyembed.embeddings.combine import ConcatCombiner
+from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.embeddings.meta import CombinedEmbedder, embedding_dims
 
 
 class HierarchicalMetaEmbedding(CombinedEmbedder):
     """HME: ``[words(w); subwords(w); characters(w)]`` (Winata 2021, section 2.4; Winata 2019b).
 
-    Words and sub-words are meta-embeddings over frozen tables of several languages, characters are trained. Any
-    word embedder may stand in any place; a place may stay empty.
+    Words and sub-words are meta-embeddings over frozen tables of several languages, characters are trained. Each part
+    may be any word embedder, or be left out.
 
     Args:
         words: Vectors of whole words, such as ``MetaEmbedding.self_attention`` over `SourceEmbedding`.
@@ -21,14 +19,20 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         characters: Vectors from characters, ``SpelledEmbedding.from_characters``.
 
     Shape:
-        ids ``(*batch)`` to ``(*batch, sum of the parts' sizes)``.
+        ids ``(*batch)`` to ``(*batch, sum of the parts' sizes)``; with a contextual part, a tuple of the parts'
+        inputs.
 
     Raises:
-        TypeError: A part that looks at context.
-        ValueError: Parts of different lexicons, or none.
+        TypeError: A part that is not a word embedder.
+        ValueError: Parts of different lexicons, or no part.
 
     Example:
-        >>> hme = HierarchicalMetaEmbedding(words=nn.Embedding(11, 3), characters=nn.Embedding(11, 5))
+        >>> import torch
+        >>> from polyembed import CharCNN, Lexicon, SourceEmbedding, SpelledEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(torch.nn.Embedding(4, 3), lexicon)
+        >>> characters = SpelledEmbedding.from_characters(lexicon, CharCNN(lexicon.num_characters, 5))
+        >>> hme = HierarchicalMetaEmbedding(words=words, characters=characters)
         >>> hme(torch.tensor([[2, 3]])).shape
         torch.Size([1, 2, 8])
 
@@ -38,9 +42,9 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
     def __init__(
         self,
         *,
-        words: nn.Module | None = None,
-        subwords: nn.Module | None = None,
-        characters: nn.Module | None = None,
+        words: WordEmbedder | None = None,
+        subwords: WordEmbedder | None = None,
+        characters: WordEmbedder | None = None,
     ) -> None:
         parts = {"words": words, "subwords": subwords, "characters": characters}
         embedders = [part for part in parts.values() if part is not None]
@@ -48,26 +52,20 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         self.parts = tuple(name for name, part in parts.items() if part is not None)
 
     @property
-    def words(self) -> nn.Module | None:
+    def words(self) -> WordEmbedder | None:
         """The word-level embedder."""
-        return self._part("words")
+        return self.get_config().get("words")
 
     @property
-    def subwords(self) -> nn.Module | None:
+    def subwords(self) -> WordEmbedder | None:
         """The sub-word embedder."""
-        return self._part("subwords")
+        return self.get_config().get("subwords")
 
     @property
-    def characters(self) -> nn.Module | None:
+    def characters(self) -> WordEmbedder | None:
         """The character embedder."""
-        return self._part("characters")
-
-    def _part(self, name: str) -> nn.Module | None:
-        return self.embedders[self.parts.index(name)] if name in self.parts else None
+        return self.get_config().get("characters")
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return dict(zip(self.parts, self.embedders, strict=True))
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
+        """Return the constructor's arguments that are not None."""
+        return dict(zip(self.parts, self._members(), strict=True))

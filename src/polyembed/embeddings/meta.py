@@ -1,114 +1,148 @@
 """Meta-embeddings: one vector from several embedders of the same words."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
-from polyembed._pretrained import repr_call
+from polyembed._views import shallow_copy
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
-from polyembed.embeddings.source import as_word_embedder
-from polyembed.embeddings.word_embedder import WordEmbedder, check_embedder
+from polyembed.embeddings.embedder import WordEmbedder, require_embedder
 from polyembed.text.lexicon import Lexicon
 
 
 class CombinedEmbedder(WordEmbedder):
-    """Several embedders of one lexicon and a combiner: what meta-embeddings of either kind share.
+    """Several embedders of the same words and a combiner of their vectors.
+
+    Where all members are type embedders, this is one too, and its inputs are ids. With a contextual member, its
+    inputs are a tuple of the members' inputs.
 
     Args:
-        embedders: Word embedders of one lexicon; an `nn.Embedding` serves too.
-        combiner: What makes one vector of theirs.
+        embedders: Type embedders of one lexicon, contextual embedders, or both.
+        combiner: Makes one vector of the members' vectors.
     """
 
-    def __init__(self, embedders: Sequence[nn.Module], combiner: Combiner) -> None:
+    def __init__(self, embedders: Sequence[WordEmbedder], combiner: Combiner) -> None:
         dims = embedding_dims(embedders)
         require(list(combiner.in_dims) == dims, "combiner", f"take vectors of sizes {dims}", list(combiner.in_dims))
         super().__init__()
-        self.embedders = nn.ModuleList(as_word_embedder(embedder) for embedder in embedders)
+        self.embedders = nn.ModuleList(embedders)
         self.combiner = combiner
 
     @property
-    def num_embeddings(self) -> int:
-        """Count the ids that have a vector."""
-        return int(self.embedders[0].num_embeddings)  # type: ignore[arg-type]
+    def lexicon(self) -> Lexicon | None:
+        """The words, where all members are type embedders; else None."""
+        lexicons = [embedder.lexicon for embedder in self._members()]
+        return None if any(lexicon is None for lexicon in lexicons) else lexicons[0]
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a vector."""
+        """The size of a word's vector."""
         return self.combiner.out_dim
 
-    @property
-    def lexicon_mark(self) -> int | None:
-        """Tell which lexicon the ids are of."""
-        return next(_marks(self.embedders), None)
+    def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
+        """Turn words into ids where all members read them, else into a tuple of the members' inputs.
 
-    def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
+        Args:
+            sentences: Lists of words.
+
+        Returns:
+            The inputs, and the mask of words ``(batch, word)``.
+        """
+        if self.lexicon is not None:
+            return super().encode(sentences)
+        encoded = [embedder.encode(sentences) for embedder in self._members()]
+        return tuple(inputs for inputs, _ in encoded), encoded[0][1]
+
+    def forward(self, inputs: Any) -> Float[Tensor, "*batch embedding_dim"]:
         """Embed and combine.
 
         Args:
-            ids: A lexicon's ids.
+            inputs: Ids ``(*batch)``, or a tuple of the members' inputs.
 
         Returns:
             ``(*batch, embedding_dim)``.
+
+        Raises:
+            TypeError: Inputs of another embedder, or a tuple with a part missing.
         """
-        combined: Tensor = self.combiner([embedder(ids) for embedder in self.embedders])
+        combined: Tensor = self.combiner(self.member_vectors(inputs))
         return combined
 
-    def extend(self, lexicon: Lexicon) -> None:
-        """Let every embedder follow a lexicon.
+    def member_vectors(self, inputs: Any) -> list[Float[Tensor, "*batch _member_dim"]]:
+        """Compute each member's vectors, before they are combined."""
+        members = self._members()
+        if self.lexicon is not None:
+            return [embedder(inputs) for embedder in members]
+        if isinstance(inputs, Tensor) or not isinstance(inputs, tuple | list) or len(inputs) != len(members):
+            found = f"{len(inputs)} parts" if type(inputs) in (tuple, list) else class_name(inputs)
+            raise TypeError(must("inputs", f"be a tuple of {len(members)} members' inputs, as encode makes it", found))
+        return [embedder(part) for embedder, part in zip(members, inputs, strict=True)]
+
+    def covering(self, words: Iterable[str]) -> Self:
+        """Return an embedder in which the lexicon of every type embedder has each of `words`.
 
         Args:
-            lexicon: The lexicon that the tables were built for, longer or shorter by now.
+            words: Any words, known ones among them.
+
+        Returns:
+            An embedder that shares every parameter with this one.
         """
-        for embedder in self.embedders:
-            embedder.extend(lexicon)  # type: ignore[operator]
+        if self.lexicon is not None:
+            return super().covering(words)
+        words = list(words)
+        return self._with([embedder.covering(words) for embedder in self._members()])
+
+    def _extended(self, lexicon: Lexicon) -> Self:
+        return self._with([embedder.extended(lexicon) for embedder in self._members()])
+
+    def _with(self, embedders: Sequence[WordEmbedder]) -> Self:
+        copy = shallow_copy(self, embedders=nn.ModuleList(embedders))
+        copy.embedders.training = self.training
+        return copy
+
+    def _members(self) -> list[WordEmbedder]:
+        return list(self.embedders)  # type: ignore[arg-type]
 
 
 class MetaEmbedding(CombinedEmbedder):
-    """Several embedders of one lexicon, combined: ``u = combiner([E_1(w), ..., E_n(w)])`` (Winata 2021, section 2.3).
+    """Several embedders of the same words, combined: ``u = combiner([E_1(w), ..., E_n(w)])``.
 
-    The named constructors choose the combiner: `concat` (equation 1), `linear`, `self_attention` (equations 2
-    to 4).
+    Winata 2021, section 2.3. The named constructors choose the combiner: `concat` (equation 1), `linear`,
+    `self_attention` (equations 2 to 4). Members of both kinds combine: fastText of two languages, characters and a
+    layer of a pretrained model.
 
     Args:
-        embedders: Word embedders of one lexicon; an `nn.Embedding` serves too.
-        combiner: What makes one vector of theirs.
+        embedders: Type embedders of one lexicon, contextual embedders, or both.
+        combiner: Makes one vector of the members' vectors.
 
     Shape:
-        ids ``(*batch)`` to ``(*batch, combiner.out_dim)``.
+        ids ``(*batch)``, or a tuple of the members' inputs, to ``(*batch, combiner.out_dim)``.
 
     Raises:
-        TypeError: An embedder that looks at context.
-        ValueError: Embedders of different lexicons, or a combiner for other sizes.
+        TypeError: A member that is not a word embedder; inputs of another embedder.
+        ValueError: Type embedders of different lexicons, or a combiner for other sizes.
 
     Example:
-        >>> es, en = nn.Embedding(11, 3), nn.Embedding(11, 5)
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> es, en = (SourceEmbedding.from_embedding(nn.Embedding(4, dim), lexicon) for dim in (3, 5))
         >>> MetaEmbedding.self_attention([es, en], embedding_dim=7)(torch.tensor([[2, 3]])).shape
         torch.Size([1, 2, 7])
-
-    Deviations: none.
     """
 
     @classmethod
-    def concat(cls, embedders: Sequence[nn.Module]) -> Self:
-        """Lay the vectors end to end.
-
-        Args:
-            embedders: Word embedders of one lexicon.
-
-        Returns:
-            The meta-embedding.
-        """
+    def concat(cls, embedders: Sequence[WordEmbedder]) -> Self:
+        """Build a meta-embedding that concatenates the members' vectors."""
         return cls(embedders, ConcatCombiner(embedding_dims(embedders)))
 
     @classmethod
-    def linear(cls, embedders: Sequence[nn.Module], *, embedding_dim: int, bias: bool = False) -> Self:
-        """Project the vectors and add them.
+    def linear(cls, embedders: Sequence[WordEmbedder], *, embedding_dim: int, bias: bool = False) -> Self:
+        """Build a meta-embedding that projects the members' vectors and adds them.
 
         Args:
-            embedders: Word embedders of one lexicon.
+            embedders: As in the class.
             embedding_dim: The size of the sum.
             bias: As in `LinearCombiner`.
 
@@ -120,16 +154,16 @@ class MetaEmbedding(CombinedEmbedder):
     @classmethod
     def self_attention(
         cls,
-        embedders: Sequence[nn.Module],
+        embedders: Sequence[WordEmbedder],
         *,
         embedding_dim: int,
         attention: Literal["dimension", "source"] = "dimension",
         bias: bool = False,
     ) -> Self:
-        """Project the vectors and average them by self-attention over the sources: MME.
+        """Build a meta-embedding that averages the projected vectors by self-attention over the members: MME.
 
         Args:
-            embedders: Word embedders of one lexicon.
+            embedders: As in the class.
             embedding_dim: The size of the average.
             attention: As in `AttentionCombiner`.
             bias: As in `AttentionCombiner`.
@@ -140,41 +174,35 @@ class MetaEmbedding(CombinedEmbedder):
         dims = embedding_dims(embedders)
         return cls(embedders, AttentionCombiner(dims, embedding_dim, attention=attention, bias=bias))
 
-    def attention_weights(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "source *batch weight"]:
-        """Compute how much each source counts for each word (equation 3).
+    def attention_weights(self, inputs: Any) -> Float[Tensor, "source *batch weight"]:
+        """Compute the weight of each member for each word (equation 3).
 
         Args:
-            ids: A lexicon's ids.
+            inputs: As in `forward`.
 
         Returns:
-            The combiner's weights; they sum to 1 over the sources.
+            The combiner's weights; they sum to 1 over the members.
 
         Raises:
-            TypeError: The combiner has none.
+            TypeError: The combiner has no weights.
         """
         if not isinstance(self.combiner, AttentionCombiner):
             raise TypeError(must("combiner", "be an AttentionCombiner to have weights", class_name(self.combiner)))
-        return self.combiner.attention_weights([embedder(ids) for embedder in self.embedders])
+        return self.combiner.attention_weights(self.member_vectors(inputs))
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"embedders": list(self.embedders), "combiner": self.combiner}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
+        return {"embedders": self._members(), "combiner": self.combiner}
 
 
-def embedding_dims(embedders: Sequence[nn.Module]) -> list[int]:
-    """Check that the embedders belong together, and give their sizes."""
+def embedding_dims(embedders: Sequence[WordEmbedder]) -> list[int]:
+    """Return the sizes of the members' vectors, after checking that the members have the same words."""
     require(len(embedders) > 0, "embedders", "hold at least one embedder", "none")
+    first: Lexicon | None = None
     for j, embedder in enumerate(embedders):
-        check_embedder(embedder, f"embedders[{j}]")
-        count, first = embedder.num_embeddings, embedders[0].num_embeddings
-        require(count == first, f"embedders[{j}]", f"have the {first} ids of embedders[0]", count)
-    require(len(set(_marks(embedders))) < 2, "embedders", "be built for one lexicon", "different words")
-    return [int(embedder.embedding_dim) for embedder in embedders]  # type: ignore[arg-type]
-
-
-def _marks(embedders: Iterable[nn.Module]) -> Iterator[int]:
-    marks = (getattr(embedder, "lexicon_mark", None) for embedder in embedders)
-    return (mark for mark in marks if mark is not None)
+        lexicon = getattr(require_embedder(embedder, f"embedders[{j}]"), "lexicon", None)
+        first = lexicon if first is None else first
+        if lexicon is not None and lexicon != first:
+            rule = f"have the words of the type embedders before it ({first})"
+            raise ValueError(must(f"embedders[{j}]", rule, lexicon))
+    return [int(embedder.embedding_dim) for embedder in embedders]

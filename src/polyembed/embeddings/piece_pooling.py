@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_ids, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
 from polyembed.functional.masking import masked_mean
 
@@ -17,7 +17,7 @@ class PieceMean(PretrainedModule):
 
     Args:
         table: Piece vectors, row 0 for padding; or ``(num_pieces, dim)`` for an empty table.
-        freeze: Whether the table stays as it is, as in HME (Winata 2021, section 3.2.5).
+        freeze: Whether the table does not train, as in HME (Winata 2021, section 3.2.5).
 
     Shape:
         ids ``(*batch, piece)``, 0 = padding, to ``(*batch, embedding_dim)``; a word without pieces gives zeros.
@@ -26,8 +26,6 @@ class PieceMean(PretrainedModule):
         >>> PieceMean(torch.tensor([[0.0], [2.0], [4.0]]))(torch.tensor([[1, 2], [2, 0]]))
         tensor([[3.],
                 [4.]])
-
-    Deviations: none; a mean is `BPEmb`'s own way from pieces to a word.
     """
 
     def __init__(self, table: Float[Tensor, "piece dim"] | tuple[int, int], *, freeze: bool = True) -> None:
@@ -37,30 +35,23 @@ class PieceMean(PretrainedModule):
 
     @property
     def num_embeddings(self) -> int:
-        """Count the piece ids, the padding's 0 included."""
+        """The number of piece ids, the padding's 0 included."""
         return self.weight.shape[0]
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a word's vector."""
+        """The size of a word's vector."""
         return self.weight.shape[1]
 
     def look_up(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the piece vectors and where they stand."""
+        """Return the piece vectors and the mask of pieces."""
         check_ids("ids", ids)
         if ids.shape[-1] == 0:
             ids = ids.new_zeros(*ids.shape[:-1], 1)
         return nn.functional.embedding(ids, self.weight), ids.ne(0)
 
     def forward(self, ids: Int[Tensor, "*batch piece"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Average the vectors of each word's pieces.
-
-        Args:
-            ids: Piece ids, padded with 0.
-
-        Returns:
-            One vector a word.
-        """
+        """Average the vectors of each word's pieces."""
         return masked_mean(*self.look_up(ids))
 
     def get_config(self) -> dict[str, Any]:
@@ -72,16 +63,13 @@ class PieceMean(PretrainedModule):
         """Build the encoder with its table still to be loaded."""
         return cls(**{**config, "table": tuple(config["table"])})
 
-    def __repr__(self) -> str:
-        return repr_call(self, table=tuple(self.weight.shape), freeze=not self.weight.requires_grad)
-
 
 class PieceTransformer(PieceMean):
     """The mean of a word's piece vectors after a small Transformer over them, as in HME (Winata 2019b).
 
     Args:
         table: Piece vectors, row 0 for padding; or ``(num_pieces, dim)`` for an empty table.
-        freeze: Whether the table stays as it is; the Transformer trains in any case.
+        freeze: Whether the table does not train; the Transformer trains in any case.
         num_layers: Layers of the Transformer.
         num_heads: Heads of each layer; must divide the vectors' size.
         dropout: The probability of dropping, inside the Transformer.
@@ -117,14 +105,7 @@ class PieceTransformer(PieceMean):
         )
 
     def forward(self, ids: Int[Tensor, "*batch piece"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Transform each word's pieces and average them.
-
-        Args:
-            ids: Piece ids, padded with 0.
-
-        Returns:
-            One vector a word.
-        """
+        """Transform each word's pieces and average them."""
         x, mask = self.look_up(ids)
         batch = x.shape[:-2]
         words = batch.numel(), x.shape[-2]
@@ -134,6 +115,3 @@ class PieceTransformer(PieceMean):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, the table by its shape."""
         return {**super().get_config(), **self.options}
-
-    def __repr__(self) -> str:
-        return repr_call(self, table=tuple(self.weight.shape), freeze=not self.weight.requires_grad, **self.options)

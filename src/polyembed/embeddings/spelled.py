@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_ids, require
-from polyembed._pretrained import repr_call
-from polyembed.embeddings._table import GrowingTable, empty_table
+from polyembed._views import shallow_copy
+from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.char_cnn import CharCNN
+from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
-from polyembed.embeddings.word_embedder import WordEmbedder
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.spelling import PieceSpelling, Spelling
 
@@ -19,10 +19,9 @@ from polyembed.text.spelling import PieceSpelling, Spelling
 class SpelledEmbedding(WordEmbedder):
     """A word's vector from its spelling: ``E(word) = encoder(spelling(word))``.
 
-    The spelling of each type is looked up, the vector computed anew at every call, so that the encoder trains.
+    The spelling of each type is looked up, the vector computed at every call, so that the encoder trains.
     `from_characters` and `from_pieces` build the two members of hierarchical meta-embeddings (Winata 2021,
-    section 2.4). A word met later is spelled like any other, so it has the vector it would have had from the
-    start.
+    section 2.4). Words of over 64 units are cut in the middle (`CharacterSpelling`).
 
     Args:
         spelling: Words to unit ids: `PieceSpelling`, or a lexicon's ``spelling`` by characters.
@@ -41,24 +40,27 @@ class SpelledEmbedding(WordEmbedder):
         >>> chars = SpelledEmbedding.from_characters(lexicon, CharCNN(lexicon.num_characters, 8))
         >>> chars(torch.tensor([[2, 3, 0]])).shape
         torch.Size([1, 3, 8])
-
-    Deviations: words of over 64 units are cut in the middle (see `CharacterSpelling`).
     """
 
     def __init__(self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon) -> None:
-        _check_units(spelling, encoder)
         super().__init__()
+        self._set(spelling, encoder, lexicon, RowTable(lexicon.spell(spelling)))
+
+    def _set(self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon, table: RowTable) -> None:
+        units = getattr(encoder, "num_embeddings", None)
+        require(units == spelling.num_units, "encoder", f"be for the spelling's {spelling.num_units} units", units)
+        self._lexicon = lexicon
         self.spelling = spelling
         self.encoder = encoder
-        self.table = GrowingTable(lexicon.spell(spelling), marks=[lexicon.mark(len(lexicon))])
+        self.table = table
 
     @classmethod
     def from_characters(cls, lexicon: Lexicon, encoder: CharCNN) -> Self:
-        """Embed words by their characters, which train.
+        """Build an embedder of words by their characters, which train.
 
         Args:
             lexicon: The words, and the inventory of characters.
-            encoder: What turns characters into a vector, for ``lexicon.num_characters`` ids.
+            encoder: Characters to a vector, for ``lexicon.num_characters`` ids.
 
         Returns:
             The embedder.
@@ -77,13 +79,13 @@ class SpelledEmbedding(WordEmbedder):
         num_layers: int = 1,
         dropout: float = 0.1,
     ) -> Self:
-        """Embed words by their sub-word pieces.
+        """Build an embedder of words by their sub-word pieces.
 
         Args:
             vectors: A `BPEmbVectors`.
             lexicon: The words.
             pooling: From pieces to a word: their mean, or a small Transformer over them first.
-            freeze: Whether the piece vectors stay as they are, as in the paper.
+            freeze: Whether the piece vectors do not train, as in the paper.
             num_heads: Of the Transformer.
             num_layers: Of the Transformer.
             dropout: Of the Transformer.
@@ -102,29 +104,17 @@ class SpelledEmbedding(WordEmbedder):
         return cls(PieceSpelling(vectors), encoder, lexicon)
 
     @property
-    def num_embeddings(self) -> int:
-        """Count the ids that have a vector."""
-        return self.table.num_rows
+    def lexicon(self) -> Lexicon:
+        """The words."""
+        return self._lexicon
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a vector."""
+        """The size of a word's vector."""
         return int(self.encoder.embedding_dim)  # type: ignore[arg-type]
 
-    @property
-    def lexicon_mark(self) -> int | None:
-        """Tell which lexicon the ids are of."""
-        return self.table.mark
-
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Spell the words and encode their spellings.
-
-        Args:
-            ids: A lexicon's ids.
-
-        Returns:
-            ``(*batch, embedding_dim)``.
-        """
+        """Spell the words and encode their spellings."""
         check_ids("ids", ids)
         units = self.table(ids.flatten()).long()
         if units.device.type == "cpu" and not torch.compiler.is_compiling() and units.numel():
@@ -133,33 +123,20 @@ class SpelledEmbedding(WordEmbedder):
         vectors: Tensor = self.encoder(units)
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
-    def extend(self, lexicon: Lexicon) -> None:
-        """Follow a lexicon: spellings for the words that were added, none for those that it forgot.
-
-        Args:
-            lexicon: The lexicon that the table was built for, longer or shorter by now.
-        """
-        self.table.follow(lexicon, lambda start: lexicon.spell(self.spelling, start=start))
+    def _extended(self, lexicon: Lexicon) -> Self:
+        rows = lexicon.spell(self.spelling, start=len(self.lexicon))
+        return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the embedder, its table empty."""
-        return {"spelling": self.spelling, "encoder": self.encoder, "table": self.table.get_config()}
+        """Return the constructor's arguments, and the shape of the table of spellings."""
+        arguments = {"spelling": self.spelling, "encoder": self.encoder, "lexicon": self.lexicon}
+        return {**arguments, "shapes": self.table.shapes()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build the embedder with its table still to be loaded."""
-        _check_units(config["spelling"], config["encoder"])
+        """Build the embedder with its table of spellings still to be loaded."""
         embedder = cls.__new__(cls)
         nn.Module.__init__(embedder)
-        embedder.spelling = config["spelling"]
-        embedder.encoder = config["encoder"]
-        embedder.table = empty_table(config["table"], dtype=torch.int32)
+        table = RowTable.empty(config["shapes"], dtype=torch.int32)
+        embedder._set(config["spelling"], config["encoder"], config["lexicon"], table)
         return embedder
-
-    def __repr__(self) -> str:
-        return repr_call(self, spelling=self.spelling, encoder=self.encoder, num_embeddings=self.num_embeddings)
-
-
-def _check_units(spelling: Spelling, encoder: nn.Module) -> None:
-    units = getattr(encoder, "num_embeddings", None)
-    require(units == spelling.num_units, "encoder", f"be for the spelling's {spelling.num_units} units", units)

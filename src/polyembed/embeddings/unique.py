@@ -1,87 +1,62 @@
 """Each word type once a batch."""
 
-from typing import Any
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from polyembed._checks import check_ids
-from polyembed._pretrained import repr_call
-from polyembed.embeddings.source import as_word_embedder
-from polyembed.embeddings.word_embedder import WordEmbedder, check_embedder
+from polyembed._views import shallow_copy
+from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
 from polyembed.text.lexicon import Lexicon
 
 
 class UniqueWords(WordEmbedder):
     """Compute an embedder once for each word type of a batch: ``E(ids) = E(unique(ids))[inverse]``.
 
-    The same vectors and gradients, for less: in natural text, half the words of a batch are repetitions. In
-    training, dropout inside the embedder is drawn once a type and so shared by its occurrences.
-
-    Finding the types makes the host wait for a GPU; where that hurts, use the embedder itself, or `bake` it.
+    The vectors and gradients are the same, for less: in natural text, half the words of a batch are repetitions. In
+    training, dropout inside the embedder is drawn once a type and shared by its occurrences. Finding the types makes
+    the host wait for a GPU; where that costs too much, use the embedder itself, or `bake` it.
 
     Args:
-        embedder: Any word embedder.
+        embedder: A type embedder.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, embedder.embedding_dim)``.
 
     Raises:
-        TypeError: An embedder that looks at context.
+        TypeError: A contextual embedder.
 
     Example:
-        >>> UniqueWords(nn.Embedding(11, 3))(torch.tensor([[2, 3, 2]])).shape
-        torch.Size([1, 3, 3])
-
-    Deviations: the papers compute every occurrence.
+        >>> from polyembed import CharCNN, SpelledEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> characters = SpelledEmbedding.from_characters(lexicon, CharCNN(lexicon.num_characters, 8))
+        >>> UniqueWords(characters)(torch.tensor([[2, 3, 2]])).shape
+        torch.Size([1, 3, 8])
     """
 
-    def __init__(self, embedder: nn.Module) -> None:
-        check_embedder(embedder)
+    def __init__(self, embedder: WordEmbedder) -> None:
+        require_lexicon(embedder)
         super().__init__()
-        self.embedder = as_word_embedder(embedder)
+        self.embedder = embedder
 
     @property
-    def num_embeddings(self) -> int:
-        """Count the ids that have a vector."""
-        return int(self.embedder.num_embeddings)  # type: ignore[arg-type]
+    def lexicon(self) -> Lexicon:
+        """The words."""
+        return require_lexicon(self.embedder)
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a vector."""
-        return int(self.embedder.embedding_dim)  # type: ignore[arg-type]
-
-    @property
-    def lexicon_mark(self) -> int | None:
-        """Tell which lexicon the ids are of."""
-        return getattr(self.embedder, "lexicon_mark", None)
+        """The size of a word's vector."""
+        return self.embedder.embedding_dim
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Embed the types and spread their vectors over the occurrences.
-
-        Args:
-            ids: A lexicon's ids.
-
-        Returns:
-            ``(*batch, embedding_dim)``.
-        """
+        """Embed the types and copy their vectors to the occurrences."""
         check_ids("ids", ids)
         types, occurrences = torch.unique(ids, return_inverse=True)
         return F.embedding(occurrences, self.embedder(types))
 
-    def extend(self, lexicon: Lexicon) -> None:
-        """Let the embedder follow a lexicon.
-
-        Args:
-            lexicon: The lexicon that the tables were built for, longer or shorter by now.
-        """
-        self.embedder.extend(lexicon)  # type: ignore[operator]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"embedder": self.embedder}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
+    def _extended(self, lexicon: Lexicon) -> Self:
+        return shallow_copy(self, embedder=self.embedder.extended(lexicon))

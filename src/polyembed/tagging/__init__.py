@@ -1,19 +1,16 @@
 """Vectors to tags and labels."""
 
 from polyembed.tagging.classifiers import Labelled, LabelledPair, PairClassifier, SequenceClassifier, TextClassifier
-from polyembed.tagging.constraints import Constraints
-from polyembed.tagging.crf import CRF
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.export import export_onnx, export_program
 from polyembed.tagging.losses import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
 from polyembed.tagging.onnx_tagger import OnnxTagger
 from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
+from polyembed.tagging.text_model import TextModel
 
 __all__ = [
-    "CRF",
     "CRFDecoder",
-    "Constraints",
     "Criterion",
     "CrossEntropyLoss",
     "Decoder",
@@ -26,6 +23,7 @@ __all__ = [
     "SequenceTagger",
     "SoftmaxDecoder",
     "TextClassifier",
+    "TextModel",
     "TokenClassifier",
     "VotingEnsemble",
     "class_weights",

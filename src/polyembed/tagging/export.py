@@ -5,8 +5,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,10 @@ from torch import Tensor, nn
 from polyembed._checks import class_name, import_optional, must, require
 from polyembed._version import __version__
 from polyembed.embeddings.baked import BakedEmbedding, bake
+from polyembed.embeddings.embedder import require_lexicon
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MARK, MODEL_NAME, SETTINGS_NAME, mark_of
 from polyembed.tagging.tagger import SequenceTagger
-from polyembed.tagging.text_model import Vocabulary
 from polyembed.text.lexicon import Lexicon
 
 __all__ = ["export_onnx", "export_program"]
@@ -31,53 +30,51 @@ OUTPUTS = ["emissions", "transitions", "start", "end"]
 
 
 def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
-    """Export a tagger over a word embedder by ``torch.export``, for batches of any size and sentences of any length.
+    """Export a tagger over a type embedder by ``torch.export``, for batches of any size and sentences of any length.
 
     ``program.module()(ids, mask)`` gives the emissions ``(batch, word, tag)`` and, of a CRF, its transitions, start
-    and end scores, with -inf where its constraints forbid: what `functional.viterbi` takes. Every word of the lexicon
-    is baked; nothing of the tagger changes. The graph is on the CPU, in float32, in evaluation mode.
+    and end scores, with -inf where its constraints forbid: what `polyembed.crf.viterbi` takes. Every word of the
+    lexicon is baked; nothing of the tagger changes. The graph is on the CPU, in float32, in evaluation mode.
 
     Args:
-        tagger: A `SequenceTagger` over a word embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
+        tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
 
     Returns:
         A program of ``ids (batch, word)`` int64 and ``mask (batch, word)`` bool.
 
     Raises:
-        TypeError: Another model, a word encoder, a decoder that is neither of the two, or an LSTM as the encoder.
+        TypeError: Another model, a contextual embedder, another decoder, or an LSTM as the encoder.
 
     Example:
+        >>> from polyembed import SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
-        >>> tagger = SequenceTagger(nn.Embedding(len(lexicon), 8), ["X", "VERB"], lexicon=lexicon)
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB"])
         >>> program = export_program(tagger)
         >>> emissions, transitions, start, end = program.module()(*lexicon.encode([["me", "gusta"], ["song"]] * 5))
         >>> emissions.shape, transitions.shape
         (torch.Size([10, 2, 2]), torch.Size([2, 2]))
 
-    Deviations: none.
     """
-    with _learnt(_check_tagger(tagger), ()):
-        graph = _Graph(tagger)
-    return _export(graph)
+    return _export(_Graph(_check_tagger(tagger)))
 
 
 def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words: Iterable[str] = ()) -> None:
-    """Write a tagger over a word embedder as ONNX, for `OnnxTagger` and any other runtime.
+    """Write a tagger over a type embedder as ONNX, for `OnnxTagger` and any other runtime.
 
     ``tagger.onnx``, with its weights beside it in ``tagger.onnx.data``, takes ``ids`` and ``mask (batch, word)`` of any
     size and gives ``emissions`` and, of a CRF, ``transitions``, ``start`` and ``end``, with -inf where its constraints
     forbid. ``tagger.json`` holds the tags and the words in the order of their ids, from id 2 on. Every word of the
-    lexicon is baked, so any word embedder may be below; words that are not listed are unknown (id 1) where the file is
+    lexicon is baked, so any type embedder may be below; words that are not listed are unknown (id 1) where the file is
     used. The graph is for the CPU, in float32, in evaluation mode.
 
     Args:
-        tagger: A `SequenceTagger` over a word embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
+        tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
         folder: Where to; made if missing. Files are replaced when all are written.
-        words: Words beyond the lexicon's to be baked too, with the vectors that they would have in `predict`; the
-            tagger forgets them again.
+        words: Words beyond the lexicon's to be baked too, with the vectors that they would have in `predict`.
 
     Raises:
-        TypeError: Another model, a word encoder, a decoder that is neither of the two, or an LSTM as the encoder.
+        TypeError: Another model, a contextual embedder, another decoder, or an LSTM as the encoder.
         ImportError: onnx or onnxscript is not installed.
 
     Example:
@@ -85,7 +82,6 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
         Traceback (most recent call last):
         TypeError: tagger must be a SequenceTagger (of an ensemble, export each member), got Linear
 
-    Deviations: none.
     """
     _check_tagger(tagger)
     for package in ("onnx", "onnxscript"):
@@ -93,9 +89,9 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
     if isinstance(words, str):
         raise TypeError(must("words", "be an iterable of words", f"the string {words!r}"))
     folder = Path(folder)
-    require(not folder.is_file(), "folder", "be no file", folder)
-    with _learnt(tagger, list(words)) as lexicon:
-        graph, settings = _Graph(tagger), _settings(tagger.tags, lexicon)
+    require(not folder.is_file(), "folder", "not be a file", folder)
+    tagger = tagger.covering(words)
+    graph, settings = _Graph(tagger), _settings(tagger.tags, require_lexicon(tagger.embedder))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about its own calls
         program = torch.onnx.export(
@@ -125,9 +121,8 @@ class _Graph(nn.Module):
     def __init__(self, tagger: SequenceTagger) -> None:
         super().__init__()
         embedder = tagger.embedder
-        whole = isinstance(embedder, BakedEmbedding) and embedder.num_embeddings == len(embedder.weight)
-        table = embedder.weight if whole else bake(embedder).weight
-        assert isinstance(table, Tensor)
+        whole = isinstance(embedder, BakedEmbedding) and not embedder.table.num_extended
+        table: Tensor = embedder.weight if whole else bake(embedder).weight  # type: ignore[assignment]
         self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
         self.encoder = None if tagger.encoder is None else _copy(tagger.encoder)
         self.decoder: Decoder = _copy(tagger.decoder)
@@ -153,23 +148,14 @@ def _check_tagger(tagger: SequenceTagger) -> SequenceTagger:
         rule = "be a SequenceTagger (of an ensemble, export each member)"
         raise TypeError(must("tagger", rule, class_name(tagger)))
     if tagger.lexicon is None:
-        rule = "be a word embedder, of which a table can be baked"
-        raise TypeError(must("tagger.embedder", rule, f"the word encoder {class_name(tagger.embedder)}"))
+        rule = "be a type embedder, of which a table can be baked"
+        raise TypeError(must("tagger.embedder", rule, f"the contextual {class_name(tagger.embedder)}"))
     if not isinstance(tagger.decoder, CRFDecoder | SoftmaxDecoder):
         raise TypeError(must("tagger.decoder", "be a CRFDecoder or a SoftmaxDecoder", class_name(tagger.decoder)))
     if tagger.encoder is not None and any(isinstance(part, nn.RNNBase) for part in tagger.encoder.modules()):
         rule = "be None or without recurrence, which torch.export takes with a fixed length only"
         raise TypeError(must("tagger.encoder", rule, class_name(tagger.encoder)))
     return tagger
-
-
-@contextmanager
-def _learnt(tagger: SequenceTagger, words: Sequence[str]) -> Iterator[Lexicon]:
-    """Let the tagger hold more words for a while."""
-    assert tagger.lexicon is not None
-    with Vocabulary(tagger.lexicon, [tagger.embedder]) as vocabulary:
-        vocabulary.learn([words], len(words))
-        yield tagger.lexicon
 
 
 def _export(graph: _Graph) -> torch.export.ExportedProgram:

@@ -1,6 +1,6 @@
 """An exported tagger, run by onnxruntime and NumPy.
 
-This file imports nothing of the package and no torch: where torch is not installed, lay a copy of it beside the
+This file and `polyembed/crf/numpy_viterbi.py` import no torch: where torch is not installed, copy both beside the
 program that serves the tagger.
 """
 
@@ -16,7 +16,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["OnnxTagger", "viterbi"]
+try:
+    from polyembed.crf.numpy_viterbi import viterbi
+except ImportError:  # copies of the two files, without the package
+    from numpy_viterbi import viterbi  # type: ignore[import-not-found, no-redef]
+
+__all__ = ["OnnxTagger"]
 
 MODEL_NAME = "tagger.onnx"
 SETTINGS_NAME = "tagger.json"
@@ -26,7 +31,6 @@ MARK = "polyembed_settings"
 FORMAT_VERSION = 1
 NUM_SPECIAL, UNKNOWN_ID = 2, 1
 IGNORE_INDEX = -100
-FORBIDDEN = -1e18
 
 Floats = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.int64]
@@ -41,9 +45,9 @@ class OnnxTagger:
     as the tagger's `Lexicon` did, its normal form and lower case included.
 
     Args:
-        folder: What `export_onnx` wrote.
+        folder: The folder that `export_onnx` wrote.
         session_options: onnxruntime's ``SessionOptions``, such as how many threads; its own choice if None.
-        providers: What runs the graph, in onnxruntime's words.
+        providers: onnxruntime's execution providers.
 
     Attributes:
         tags: The tag set, in the order of its ids.
@@ -92,10 +96,10 @@ class OnnxTagger:
             sentences: Lists of words.
 
         Returns:
-            ``ids (batch, word)`` and ``mask (batch, word)``, True where a word stands.
+            ``ids (batch, word)`` and ``mask (batch, word)``, True for a word.
 
         Raises:
-            TypeError: A sentence is no list of strings.
+            TypeError: A sentence is not a list of strings.
         """
         return self._encode(_check_sentences(sentences))
 
@@ -120,7 +124,7 @@ class OnnxTagger:
         """Score each tag at each word.
 
         Args:
-            ids: What `encode` gave.
+            ids: As `encode` makes them.
             mask: True = a word.
 
         Returns:
@@ -130,16 +134,16 @@ class OnnxTagger:
             raise ValueError(_must("ids and mask", "have the same axes (batch, word)", f"{ids.shape}, {mask.shape}"))
         if not ids.size:
             return np.zeros((*ids.shape, len(self.tags)), np.float32)
-        if ids.min() < 0:  # to the runtime, places counted from the end
+        if ids.min() < 0:  # the runtime counts negative ids from the end
             raise ValueError(_must("ids", "be what encode gives, not negative", ids.min()))
         found: Floats = self._session.run(["emissions"], {"ids": ids, "mask": mask})[0]
         return found
 
     def decode(self, ids: Ids, mask: Mask) -> Ids:
-        """Find the best tags.
+        """Return the best tags.
 
         Args:
-            ids: What `encode` gave.
+            ids: As `encode` makes them.
             mask: True = a word; holes are skipped as if they were not there.
 
         Returns:
@@ -156,13 +160,13 @@ class OnnxTagger:
 
         Args:
             sentences: Lists of words; an empty one gets no tags.
-            batch_size: How many sentences are tagged at once, those of like length together.
+            batch_size: How many sentences of similar length are tagged at once.
 
         Returns:
             One list of tag names a sentence, in the order given.
 
         Raises:
-            TypeError: A sentence is no list of strings.
+            TypeError: A sentence is not a list of strings.
             ValueError: A sentence whose scores leave it no path.
         """
         if batch_size < 1:
@@ -185,65 +189,18 @@ class OnnxTagger:
         return f"OnnxTagger({len(self.tags)} tags, {len(self._ids)} words)"
 
 
-@np.errstate(over="ignore", invalid="ignore")  # infinities and NaN mean what they do in PyTorch
-def viterbi(
-    emissions: Floats, mask: Mask, transitions: Floats, start: Floats, end: Floats, *, ignore_index: int = IGNORE_INDEX
-) -> Ids:
-    """Find the path of the highest score; of equal ones, the one with the lower tag at the last difference.
-
-    The same path as that of `polyembed.functional.viterbi`, by the same sums in the same order.
-
-    Args:
-        emissions: Scores of each tag at each word, ``(batch, word, tag)``.
-        mask: True = valid, ``(batch, word)``; a chain runs over the valid positions wherever they are.
-        transitions: ``A[i, j]``, the score of going from tag i to tag j.
-        start: Score of each tag at a chain's first position.
-        end: Score of each tag at a chain's last position.
-        ignore_index: What stands at masked positions, and in rows of which every path is forbidden, or that hold NaN.
-
-    Returns:
-        Tags, ``(batch, word)`` int64.
-    """
-    found = np.full(mask.shape, ignore_index, np.int64)
-    if not mask.size:
-        return found
-    dtype = np.result_type(np.float32, emissions, transitions, start, end)
-    order = np.argsort(~mask, axis=1, kind="stable")  # closes the holes
-    valid, last = np.take_along_axis(mask, order, 1), np.maximum(mask.sum(1) - 1, 0)
-    rows, position = np.arange(len(mask)), np.arange(mask.shape[1])
-    unary = np.take_along_axis(np.asarray(emissions, dtype), order[..., None], 1)
-    unary = np.where((position == last[:, None])[..., None], unary + end, unary)
-    unary[:, 0] += start
-    unary = np.maximum(np.where(valid[..., None], unary, 0.0), FORBIDDEN).astype(dtype, copy=False)
-    moves = np.maximum(np.asarray(transitions, dtype), FORBIDDEN).astype(dtype, copy=False)
-    scores = unary - unary.max(2, keepdims=True)  # small also in a long chain: float32 tells them apart
-    for t in range(1, mask.shape[1]):
-        scores[:, t] += (scores[:, t - 1, :, None] + moves).max(1)
-    final = scores[rows, last]
-    path = np.empty(mask.shape, np.int64)
-    path[:, -1] = final.argmax(1)
-    for t in range(mask.shape[1] - 2, -1, -1):
-        before = (scores[:, t] + moves.T[path[:, t + 1]]).argmax(1)
-        path[:, t] = np.where(t < last, before, path[:, t + 1])
-    worst = np.where(valid, np.take_along_axis(unary, path[..., None], 2)[..., 0], 0.0).min(1)
-    steps = np.where(valid[:, 1:], moves[path[:, :-1], path[:, 1:]], 0.0).min(1, initial=0.0)
-    possible = (np.minimum(worst, steps) > FORBIDDEN / 2) & ~np.isnan(final).any(1)
-    np.put_along_axis(found, order, np.where(valid & possible[:, None], path, ignore_index), 1)
-    return found
-
-
 def mark_of(content: bytes) -> str:
-    """Give a number that tells the content of ``tagger.json`` from others."""
+    """Return a checksum of the content of ``tagger.json``."""
     return str(zlib.crc32(content))
 
 
 def _must(name: str, rule: str, value: object) -> str:
-    """Word an error as the rest of the package does, without its imports."""
+    """Return an error's sentence, as `_checks.must` does, without importing torch."""
     return f"{name} must {rule}, got {value}"
 
 
 def _check_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
-    """Require lists of words, and give them: what can be read only once is read here."""
+    """Return lists of words, each iterable read once, after checking them."""
     if isinstance(sentences, str):
         raise TypeError(_must("sentences", "be lists of words", f"the string {sentences!r}"))
     rows = []

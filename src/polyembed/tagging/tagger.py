@@ -1,70 +1,154 @@
-"""Words in, tags out: an embedder, a sequence encoder and a decoder under one roof."""
+"""Words in, tags out: an embedder, a sequence encoder and a decoder in one model."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, must, require
-from polyembed._pretrained import repr_call
+from polyembed._checks import check_ids, check_mask, must, require
+from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
+from polyembed.metrics import MetricName
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
-from polyembed.tagging.text_model import check_names, to_device
-from polyembed.tagging.word_reader import WordReader, check_labelled_words, check_part, feature_size
-from polyembed.tagging.word_tagger import Tagged, WordTagger
-from polyembed.text.lexicon import Lexicon
-from polyembed.text.pieces import Pieces
+from polyembed.tagging.text_model import (
+    TextModel,
+    check_labelled_words,
+    check_names,
+    check_part,
+    feature_size,
+    to_device,
+    word_features,
+)
+from polyembed.text.pieces import Pieces, check_words
 
-__all__ = ["SequenceTagger", "Tagged", "TokenClassifier", "to_device"]
+
+@runtime_checkable
+class Tagged(Protocol):
+    """A sentence with a tag for each word."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The words."""
+        ...
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """One tag a word."""
+        ...
 
 
-class SequenceTagger(WordReader, WordTagger):
+class Tagger(TextModel):
+    """A model with a tag for each word: what `SequenceTagger` and `VotingEnsemble` have in common.
+
+    Attributes:
+        tags: The tag set, in the order of its ids.
+    """
+
+    default_metric: ClassVar[MetricName] = "f1"
+
+    tags: tuple[str, ...]
+
+    def decode(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
+        """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
+        raise NotImplementedError
+
+    def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """Turn tag names into ids, padded with -100."""
+        raise NotImplementedError
+
+    def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
+        """Build a training batch.
+
+        Args:
+            items: Objects with ``words`` and ``tags``.
+
+        Returns:
+            ``inputs``, ``tags`` and ``mask``: the arguments of `forward`.
+
+        Raises:
+            ValueError: Another number of tags than of words, or a tag outside the tag set.
+        """
+        for row, item in enumerate(items):
+            count, found = len(item.words), len(item.tags)
+            require(count == found, f"sentences[{row}].tags", f"be as many as the words, {count}", found)
+        inputs, mask = self.encode([item.words for item in items])
+        return {"inputs": inputs, "tags": self.encode_tags([item.tags for item in items]), "mask": mask}
+
+    def text_of(self, item: Tagged) -> Sequence[str]:
+        """Return a sentence's words."""
+        return item.words
+
+    def labels_of(self, item: Tagged) -> list[str]:
+        """Return a sentence's tags."""
+        return list(item.tags)
+
+    def check_items(self, items: Sequence[Tagged]) -> None:
+        """Raise a `ValueError` for a tag outside the tag set, or a sequence that the decoder's constraints forbid."""
+        self.encode_tags([item.tags for item in items])
+
+    def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
+        return [*check_words(texts, name="sentences", start=start)]
+
+    def _label_of_nothing(self) -> list[str]:
+        return []
+
+    def _label_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[str]]:
+        inputs, mask = self.encode(list(texts.values()))
+        tags = self.decode(to_device(inputs, self.device), to_device(mask, self.device)).tolist()
+        predictions = []
+        for (i, words), row in zip(texts.items(), tags, strict=True):
+            found = row[: len(words)]
+            rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
+            require(IGNORE_INDEX not in found, f"sentences[{i}]", rule, list(words))
+            predictions.append([self.tags[tag] for tag in found])
+        return predictions
+
+
+class SequenceTagger(Tagger):
     """A tag for each word: ``decoder(encoder(embedder(words)))`` (Winata 2021, figure 1).
 
-    Over a word embedder the inputs are a lexicon's ids, over a word encoder they are `Pieces`. Calling the
-    tagger gives the mean loss to train on; `predict` takes raw words.
+    Calling the tagger returns the mean loss to train on; `predict` takes raw words.
 
     Args:
-        embedder: A word embedder (ids), or a word encoder (`Pieces`; it has ``embedding_dim`` and
-            ``encode(sentences)``, which gives `Pieces` and a mask).
+        embedder: Any word embedder: its inputs are ids, `Pieces`, or a tuple of these for a mixed meta-embedding.
         tags: The tag set, in the order of its ids.
-        lexicon: The word embedder's lexicon; None for a word encoder.
-        encoder: A sequence encoder over the embedder's vectors; none if None.
+        encoder: A sequence encoder over the embedder's vectors, or None.
         decoder: Features to tags; a `CRFDecoder` if None.
 
     Shape:
-        ids ``(batch, word)``, tags and mask ``(batch, word)``; the loss is a scalar.
+        inputs of ``(batch, word)`` words, tags and mask ``(batch, word)``; the loss is a scalar.
 
     Raises:
         ValueError: Parts whose sizes do not fit, a tag outside the tag set, ids outside the lexicon.
-        TypeError: A mask that is not bool, or no lexicon where one is needed.
+        TypeError: A mask that is not bool, an embedder that does not know its words (an `nn.Embedding`).
 
     Example:
+        >>> from polyembed import Lexicon, SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
-        >>> tagger = SequenceTagger(nn.Embedding(len(lexicon), 8), ["X", "VERB", "NOUN"], lexicon=lexicon)
-        >>> ids, mask = lexicon.encode([["me", "gusta"], ["song"]])
-        >>> loss = tagger(ids, tags=tagger.encode_tags([["X", "VERB"], ["NOUN"]]), mask=mask)
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB", "NOUN"])
+        >>> inputs, mask = tagger.encode([["me", "gusta"], ["song"]])
+        >>> loss = tagger(inputs, tags=tagger.encode_tags([["X", "VERB"], ["NOUN"]]), mask=mask)
         >>> [len(tags) for tags in tagger.predict([["that", "canción"], []])]
         [2, 0]
-
-    Deviations: none.
     """
 
     def __init__(
         self,
-        embedder: nn.Module,
+        embedder: WordEmbedder,
         tags: Sequence[str],
         *,
-        lexicon: Lexicon | None,
         encoder: nn.Module | None = None,
         decoder: Decoder | None = None,
     ) -> None:
         tags = check_names("tags", tags, "tag")
         dim = feature_size(embedder, encoder)
         check_part("decoder", decoder, "be a decoder or None", "loss", "decode", "num_tags")
-        super().__init__(embedder, lexicon=lexicon, encoder=encoder)
+        super().__init__()
+        self.embedder = embedder
+        self.encoder = encoder
         self.tags = tags
         self.decoder = CRFDecoder(dim, len(tags)) if decoder is None else decoder
         in_features, num_tags = self.decoder.linear.in_features, self.decoder.num_tags
@@ -74,34 +158,43 @@ class SequenceTagger(WordReader, WordTagger):
 
     @property
     def device(self) -> torch.device:
-        """Tell where inputs must be."""
+        """The device of the decoder, where inputs must be."""
         return self.decoder.linear.weight.device
 
-    def features(
-        self, inputs: Int[Tensor, "batch word"] | Pieces, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Float[Tensor, "batch word dim"]:
-        """Compute what the decoder sees.
+    def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
+        """Turn words into the embedder's inputs.
 
         Args:
-            inputs: A lexicon's ids, or `Pieces`.
+            texts: Lists of words.
+
+        Returns:
+            Ids, `Pieces` or a tuple of them, and the mask ``(batch, word)``.
+        """
+        return self.embedder.encode(texts)
+
+    def features(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch word dim"]:
+        """Compute the words' vectors in context, which the decoder reads.
+
+        Args:
+            inputs: As `encode` makes them.
             mask: True = a word; None = all are.
 
         Returns:
-            Words' features in context.
+            ``(batch, word, dim)``.
         """
-        return self.word_features(inputs, mask)
+        if isinstance(inputs, Tensor):
+            check_ids("inputs", inputs)
+            require(inputs.dim() == 2, "inputs", "have the axes (batch, word)", f"shape {tuple(inputs.shape)}")
+            check_mask(mask, inputs.shape)
+        return word_features(self.embedder, self.encoder, inputs, mask)
 
     def forward(
-        self,
-        inputs: Int[Tensor, "batch word"] | Pieces,
-        *,
-        tags: Int[Tensor, "batch word"],
-        mask: Bool[Tensor, "batch word"] | None = None,
+        self, inputs: Any, *, tags: Int[Tensor, "batch word"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, ""]:
         """Compute the mean loss.
 
         Args:
-            inputs: A lexicon's ids, or `Pieces`.
+            inputs: As `encode` makes them.
             tags: Tag ids (`encode_tags`); anything where the mask is off.
             mask: True = a word; None = all are.
 
@@ -113,46 +206,18 @@ class SequenceTagger(WordReader, WordTagger):
             check_labelled_words(tags, inputs, mask)
         return self.decoder.loss(self.features(inputs, mask), tags, mask)
 
-    def emissions(
-        self, inputs: Int[Tensor, "batch word"] | Pieces, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Float[Tensor, "batch word tag"]:
-        """Score each tag at each word.
-
-        Args:
-            inputs: A lexicon's ids, or `Pieces`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``.
-        """
+    def emissions(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch word tag"]:
+        """Score each tag at each word: ``(batch, word, tag)``."""
         return self.decoder.emissions(self.features(inputs, mask), mask)
 
-    def decode(
-        self, inputs: Int[Tensor, "batch word"] | Pieces, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Int[Tensor, "batch word"]:
-        """Find the best tags.
-
-        Args:
-            inputs: A lexicon's ids, or `Pieces`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            Tag ids, -100 at masked positions.
-        """
+    def decode(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Int[Tensor, "batch word"]:
+        """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
         return self.decoder.decode(self.features(inputs, mask), mask)
 
     def probabilities(
-        self, inputs: Int[Tensor, "batch word"] | Pieces, mask: Bool[Tensor, "batch word"] | None = None
+        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the probability of each tag at each word.
-
-        Args:
-            inputs: A lexicon's ids, or `Pieces`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``; zeros at masked positions.
-        """
+        """Compute the probability of each tag at each word; zeros at masked positions."""
         return self.decoder.probabilities(self.features(inputs, mask), mask)
 
     def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Int[Tensor, "batch word"]:
@@ -187,88 +252,45 @@ class SequenceTagger(WordReader, WordTagger):
             rule = "be a sequence that the decoder's constraints allow"
             raise ValueError(must(f"tags[{row}]", rule, f"{' '.join(found)} at {place}"))
 
-    def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor | Pieces, Tensor]:
-        """Turn words into the embedder's inputs.
-
-        Args:
-            sentences: Lists of words.
-
-        Returns:
-            Ids or `Pieces`, and the mask ``(batch, word)``.
-        """
-        return self.read(sentences)
-
-    def signature(self) -> dict[str, Any]:
-        """Say in plain values what a checkpoint must agree on, besides shapes.
-
-        Returns:
-            The tags, a mark of the lexicon, and the decoder's criterion if it has one.
-        """
-        criterion = getattr(self.decoder, "criterion", None)
-        return {**super().signature(), **({} if criterion is None else {"criterion": repr(criterion)})}
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        self._vocabularies()  # the embedder catches up with a lexicon that somebody else has extended
-        return {
-            "embedder": self.embedder,
-            "tags": list(self.tags),
-            "lexicon": self.lexicon,
-            "encoder": self.encoder,
-            "decoder": self.decoder,
-        }
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
 
 class TokenClassifier(SequenceTagger):
-    """A tag for each word on its own: dropout, a linear map and a softmax over any embedder (transformers' heads).
+    """A tag for each word by itself: dropout, a linear map and a softmax over any embedder (transformers' heads).
 
-    It is a `SequenceTagger` with a `SoftmaxDecoder`, and goes wherever one goes: `fit`, `fit_ensemble`,
-    `VotingEnsemble`. Labels belong to words; special pieces have none.
+    It is a `SequenceTagger` with a `SoftmaxDecoder`.
 
     Args:
-        embedder: A word embedder (ids), or a word encoder (`Pieces`), as `PretrainedWordEncoder`.
+        embedder: As in `SequenceTagger`.
         tags: The tag set, in the order of its ids.
-        lexicon: The word embedder's lexicon; None for a word encoder.
-        encoder: A sequence encoder over the embedder's vectors; none if None.
+        encoder: A sequence encoder over the embedder's vectors, or None.
         dropout: Of the words' features, in training.
         criterion: The loss; cross-entropy if None (see `SoftmaxDecoder`).
 
     Shape:
-        ids ``(batch, word)``, tags and mask ``(batch, word)``; the loss is a scalar.
+        As in `SequenceTagger`.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a tag outside the tag set, a tag where there is no word.
-        TypeError: A mask that is not bool, or no lexicon where one is needed.
+        ValueError: As in `SequenceTagger`.
+        TypeError: As in `SequenceTagger`.
 
     Example:
-        >>> from polyembed.tagging.losses import FocalLoss
+        >>> from polyembed import FocalLoss, Lexicon, SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
-        >>> model = TokenClassifier(nn.Embedding(6, 8), ["X", "VERB"], lexicon=lexicon, criterion=FocalLoss())
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(6, 8), lexicon)
+        >>> model = TokenClassifier(words, ["X", "VERB"], criterion=FocalLoss())
         >>> [len(tags) for tags in model.predict([["that", "canción"], []])]
         [2, 0]
-
-    Deviations: none from the linear head of 2503.07990, over the vector of a word's first piece by default.
     """
 
     def __init__(
         self,
-        embedder: nn.Module,
+        embedder: WordEmbedder,
         tags: Sequence[str],
         *,
-        lexicon: Lexicon | None = None,
         encoder: nn.Module | None = None,
         dropout: float = 0.1,
         criterion: nn.Module | None = None,
     ) -> None:
         count = len(check_names("tags", tags, "tag"))
         decoder = SoftmaxDecoder(feature_size(embedder, encoder), count, dropout=dropout, criterion=criterion)
-        super().__init__(embedder, tags, lexicon=lexicon, encoder=encoder, decoder=decoder)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        config, head = super().get_config(), self.decoder.get_config()
-        del config["decoder"]
-        return {**config, "dropout": head["dropout"], "criterion": head["criterion"]}
+        super().__init__(embedder, tags, encoder=encoder, decoder=decoder)
+        self.dropout, self.criterion = dropout, criterion

@@ -2,67 +2,106 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import ExitStack
 from itertools import islice
 from typing import Any, ClassVar, Self
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive, class_name, must, require
 from polyembed._pretrained import PretrainedModule
+from polyembed._views import evaluation_view, shallow_copy
+from polyembed.embeddings.embedder import require_embedder
+from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
-from polyembed.text.lexicon import UNKNOWN_ID, Lexicon
+from polyembed.text.lexicon import Lexicon
+from polyembed.text.pieces import Pieces
 
 BATCHES_TOGETHER = 32
-"""How many batches are read before they are sorted by length: enough that little is padding."""
+"""How many batches are read before they are sorted by length, so that little is padding."""
 
 
 class TextModel(PretrainedModule):
-    """A model of texts: calling it gives the mean loss to train on, `predict` takes raw words; `fit` trains it.
+    """A model of texts: calling it returns the mean loss, `predict` takes raw words, `fit` trains it.
 
-    A text is a list of words, or several that are read together. Members: `WordTagger` (a tag for each word) and
-    `TextClassifier` (a label for each text).
+    A text is a list of words, or a pair of lists. Members: `SequenceTagger`, `TokenClassifier`, `VotingEnsemble` (a tag
+    for each word), `SequenceClassifier`, `PairClassifier` (a label for each text). `predict` and `predict_stream` do
+    not change the model: any number of threads may call them, also on models that share parts.
     """
 
     default_metric: ClassVar[MetricName]
 
     @property
-    @abstractmethod
     def device(self) -> torch.device:
-        """Tell where inputs must be."""
+        """The device of the parameters, where inputs must be."""
+        return next(self.parameters()).device
+
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """The words of a type embedder; None for a contextual or mixed one."""
+        found: Lexicon | None = self.embedder.lexicon  # type: ignore[union-attr, assignment]
+        return found
+
+    @abstractmethod
+    def encode(self, texts: Sequence[Any]) -> tuple[Any, Tensor | None]:
+        """Turn words into the inputs of `forward`, and the mask of words."""
 
     @abstractmethod
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
-        """Make a training batch of labelled texts: the arguments of `forward`."""
+        """Build a training batch of labelled texts: the arguments of `forward`."""
+
+    @abstractmethod
+    def text_of(self, item: Any) -> Any:
+        """Return the text of a labelled text, as `predict` takes it."""
+
+    @abstractmethod
+    def labels_of(self, item: Any) -> list[str]:
+        """Return the gold labels of a labelled text: one a word, or one for all."""
+
+    @abstractmethod
+    def check_items(self, items: Sequence[Any]) -> None:
+        """Raise an error for labels that cannot be trained on."""
+
+    def sentences_of(self, text: Any) -> Sequence[Sequence[str]]:
+        """Return the lists of words that a text consists of."""
+        return [text]
+
+    def covering(self, words: Iterable[str]) -> Self:
+        """Return a model whose lexicon has each of `words`; it shares every parameter with this one.
+
+        Args:
+            words: Any words, known ones among them.
+
+        Returns:
+            The new model.
+        """
+        return shallow_copy(self, embedder=self.embedder.covering(words))  # type: ignore[union-attr, operator]
 
     def predict(
         self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
     ) -> list[Any]:
-        """Label raw words, those never seen included, in evaluation mode, on the device that the model is on.
+        """Label raw words in evaluation mode, on the model's device.
 
-        Words that a lexicon does not hold are added to it, and its embedders compute their vectors, some batches
-        together; when they are more than `cache_size` they all go, and when the texts are labelled lexicon, embedders
-        and mode are as they were. So two threads must not predict with one model.
+        A word that the lexicon lacks gets the same vector as if the lexicon had it.
 
         Args:
             texts: Lists of words, or pairs of them for a model of pairs. A tagger gives an empty one no tags.
-            batch_size: How many texts are labelled at once, those of like length together.
-            cache_size: How many unseen words are kept for later texts.
+            batch_size: How many texts of similar length are labelled at once.
+            cache_size: How many unseen words are kept for later texts of this call.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
             One label a text, in the order given: a tagger's is a list, a tag for each word.
+
+        Raises:
+            TypeError: A string in the place of texts or of a list of words.
         """
         return list(self.predict_stream(texts, batch_size=batch_size, cache_size=cache_size, progress=progress))
 
     def predict_stream(
         self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
     ) -> Iterator[Any]:
-        """Label texts as they come, as `predict` does, with no more than ``32 * batch_size`` of them in memory.
-
-        Until it is exhausted or closed, the lexicon keeps the unseen words that it met.
+        """Label texts as they come, as `predict` does, holding ``32 * batch_size`` texts in memory.
 
         Args:
             texts: As in `predict`; a generator over a file, for instance.
@@ -71,162 +110,149 @@ class TextModel(PretrainedModule):
             progress: As in `predict`.
 
         Returns:
-            One label a text, in the order given, each bucket's when it is asked for.
+            The labels, one a text, in order.
+
+        Raises:
+            TypeError: As in `predict`.
         """
         check_positive(batch_size=batch_size)
-        if isinstance(texts, str):
-            raise TypeError(must("texts", "be lists of words", f"the string {texts!r}"))
-        if not isinstance(texts, Iterable) and not hasattr(texts, "__getitem__"):  # a Dataset may have that alone
-            raise TypeError(must("texts", "be lists of words", class_name(texts)))
+        require(cache_size >= 0, "cache_size", "not be negative", cache_size)
+        readable = isinstance(texts, Iterable) or hasattr(texts, "__getitem__")  # a Dataset of torch has items alone
+        if isinstance(texts, str | Mapping) or not readable:
+            raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))
         return self._stream(texts, batch_size, cache_size, progress)
 
-    @abstractmethod
-    def text_of(self, item: Any) -> Any:
-        """Give what `predict` takes of a labelled text."""
-
-    @abstractmethod
-    def labels_of(self, item: Any) -> list[str]:
-        """Give the right labels of a labelled text: one a word, or one for all."""
-
-    @abstractmethod
-    def check_items(self, items: Sequence[Any]) -> None:
-        """Raise for labels that cannot be trained on."""
-
-    @abstractmethod
-    def signature(self) -> dict[str, Any]:
-        """Say in plain values what a checkpoint must agree on, besides shapes."""
-
-    def sentences_of(self, text: Any) -> Sequence[Sequence[str]]:
-        """Give the lists of words that a text is made of; itself alone unless there are several."""
-        return [text]
-
-    @abstractmethod
-    def _vocabularies(self) -> Iterable["Vocabulary"]:
-        """List the lexicons, each with the embedders that follow it."""
-
-    @abstractmethod
-    def _predict_batch(self, texts: Mapping[int, Any]) -> list[Any]:
-        """Label the texts of one batch, given with their places."""
-
-    def _check_texts(self, texts: list[Any], start: int) -> list[Any]:
-        """Require texts of the form that `predict` takes; errors count from `start`."""
-        return texts
-
-    def _label_of_nothing(self) -> Any:
-        """Give the label of a text without words; None if it is labelled like others."""
-        return None
+    def _stream(self, texts: Iterable[Any], batch_size: int, cache_size: int, progress: bool | None) -> Iterator[Any]:
+        start, base = 0, evaluation_view(self)
+        model, cached = base, set[str]()
+        lexicons = _lexicons_of(base)
+        for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
+            bucket = self._check_texts(bucket, start)
+            words = {word for text in bucket for sentence in self.sentences_of(text) for word in sentence}
+            unseen = {word for word in words if any(word not in lexicon for lexicon in lexicons)} - cached
+            if len(cached) + len(unseen) > cache_size:
+                unseen |= words & cached
+                model, cached = base, set[str]()
+            if unseen:
+                model = model.covering(sorted(unseen))
+                cached |= unseen
+            yield from model._label_bucket(bucket, start, batch_size)
+            start += len(bucket)
 
     @torch.no_grad()
-    def _stream(self, texts: Iterable[Any], batch_size: int, cache_size: int, progress: bool | None) -> Iterator[Any]:
-        start = 0
-        with ExitStack() as stack:
-            vocabularies = [stack.enter_context(vocabulary) for vocabulary in self._vocabularies()]
-            for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
-                yield from self._predict_bucket(bucket, start, vocabularies, batch_size, cache_size)
-                start += len(bucket)
-
-    def _predict_bucket(
-        self, texts: list[Any], start: int, vocabularies: Sequence["Vocabulary"], batch_size: int, cache_size: int
-    ) -> list[Any]:
-        """Label texts in evaluation mode, those of like length together."""
-        texts = self._check_texts(texts, start)
+    def _label_bucket(self, texts: list[Any], start: int, batch_size: int) -> list[Any]:
+        """Label texts in batches of similar length; `start` is the first text's number in errors."""
         lengths = [count_words_of(self.sentences_of(text)) for text in texts]
         found = [None if length else self._label_of_nothing() for length in lengths]
         order = sorted((i for i, label in enumerate(found) if label is None), key=lengths.__getitem__)
-        modes = {module: module.training for module in self.modules()}
-        self.eval()
-        try:
-            for vocabulary in vocabularies:
-                vocabulary.learn([words for i in order for words in self.sentences_of(texts[i])], cache_size)
-            for first in range(0, len(order), batch_size):
-                batch = order[first : first + batch_size]
-                for i, label in zip(batch, self._predict_batch({start + i: texts[i] for i in batch}), strict=True):
-                    found[i] = label
-        finally:
-            for module, training in modes.items():
-                module.training = training
+        for first in range(0, len(order), batch_size):
+            batch = order[first : first + batch_size]
+            labels = self._label_batch({start + i: texts[i] for i in batch})
+            for i, label in zip(batch, labels, strict=True):
+                found[i] = label
         return found
 
+    @abstractmethod
+    def _label_batch(self, texts: Mapping[int, Any]) -> list[Any]:
+        """Label the texts of one batch, given with their places."""
 
-class Vocabulary:
-    """A lexicon and the embedders that follow it, in step from now on, whatever words come and go.
+    @abstractmethod
+    def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
+        """Return texts of the form that `predict` takes; errors count from `start`."""
 
-    As a context it forgets at its end the words that were learnt; several may be open, and end in any order.
+    def _label_of_nothing(self) -> Any:
+        """Return the label of a text without words; None if it is labelled like others."""
+        return None
+
+
+def word_features(embedder: nn.Module, encoder: nn.Module | None, inputs: Any, mask: Tensor | None) -> Tensor:
+    """Compute the words' vectors in context: ``encoder(embedder(inputs), mask)``."""
+    x: Tensor = embedder(inputs)
+    require(x.dim() == 3, "inputs", "be a batch of sentences", f"vectors of shape {tuple(x.shape)}")
+    return x if encoder is None else encoder(x, mask)
+
+
+def feature_size(embedder: nn.Module, encoder: nn.Module | None) -> int:
+    """Return the size of a word's features, after checking that embedder and encoder fit."""
+    require_embedder(embedder)
+    check_part("encoder", encoder, "be a sequence encoder or None", "input_size", "embedding_dim")
+    dim = int(embedder.embedding_dim)  # type: ignore[arg-type]
+    if encoder is None:
+        return dim
+    input_size = getattr(encoder, "input_size", None)
+    require(input_size == dim, "encoder", f"have the embedder's {dim} as its input_size", input_size)
+    return int(encoder.embedding_dim)  # type: ignore[arg-type]
+
+
+def check_part(name: str, part: object, rule: str, *attributes: str) -> None:
+    """Require a part to have the attributes of its family."""
+    if part is not None and not all(hasattr(part, attribute) for attribute in attributes):
+        raise TypeError(must(name, f"{rule} (with {', '.join(attributes)})", class_name(part)))
+
+
+def check_labelled_words(tags: Tensor, pieces: Pieces, mask: Tensor | None) -> None:
+    """Refuse tags of special pieces and padding, where no mask of words says which positions count.
+
+    It reads values, so it checks tensors on the CPU alone.
 
     Args:
-        lexicon: The words; somebody else may have extended it since.
-        embedders: Word embedders that were built for it.
+        tags: Tag ids.
+        pieces: The sentences of the tags.
+        mask: True = a word; a mask of pieces is taken for no mask.
+
+    Raises:
+        ValueError: A tag beyond the last word of its sentence.
     """
-
-    _open: ClassVar[WeakKeyDictionary[Lexicon, list[int]]] = WeakKeyDictionary()
-    """The sizes that lexicons go back to: what another has learnt is nothing to build on."""
-
-    def __init__(self, lexicon: Lexicon, embedders: Sequence[nn.Module]) -> None:
-        self.lexicon = lexicon
-        self.embedders = embedders
-        self.size = min([len(lexicon), *self._open.get(lexicon, ())])
-        self._follow()
-
-    def __enter__(self) -> Self:
-        self._open.setdefault(self.lexicon, []).append(self.size)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open[self.lexicon].remove(self.size)
-        self.forget()
-
-    def learn(self, sentences: Sequence[Sequence[str]], cache_size: int) -> None:
-        """Give the words that the lexicon did not hold a row of their own, whatever it has learnt since."""
-        find = self.lexicon.id_of
-        unseen = {word for words in sentences for word in words if not UNKNOWN_ID < find(word) < self.size}
-        if len(self.lexicon) + len(unseen) > self.size + cache_size:
-            self.forget()
-        self.lexicon.extend(sorted(unseen))
-        self._follow()
-
-    def forget(self) -> None:
-        """Drop the words that were learnt."""
-        if len(self.lexicon) > self.size:
-            self.lexicon.truncate(self.size)
-        self._follow()
-
-    def _follow(self) -> None:
-        size = len(self.lexicon)
-        for embedder in self.embedders:
-            mark = getattr(embedder, "lexicon_mark", None)
-            if embedder.num_embeddings != size or mark not in (None, self.lexicon.mark(size)):
-                embedder.extend(self.lexicon)  # type: ignore[operator]
+    index, real = pieces.word_index, pieces.piece_mask
+    if torch.compiler.is_compiling() or tags.device.type != "cpu" or tags.dim() != 2 or len(tags) != len(index):
+        return
+    if mask is not None and not (mask.shape == real.shape == tags.shape and torch.equal(mask, real)):
+        return
+    counts = index.amax(1) + 1 if index.shape[1] else index.new_zeros(len(index))
+    labelled = tags.ne(IGNORE_INDEX) if mask is None else tags.ne(IGNORE_INDEX) & mask
+    beyond = labelled & (torch.arange(tags.shape[1]) >= counts[:, None])
+    if bool(beyond.any()):
+        row, place = beyond.nonzero()[0].tolist()
+        rule = f"label words, of which there are {int(counts[row])}, and be -100 for special pieces and padding"
+        raise ValueError(must(f"tags[{row}]", rule, f"{int(tags[row, place])} at place {place}"))
 
 
 def check_names(name: str, names: Sequence[str], kind: str) -> tuple[str, ...]:
-    """Require different names, at least one, and give them."""
-    if isinstance(names, str):
-        raise TypeError(must(name, f"be a sequence of {kind} names", f"the string {names!r}"))
-    if not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
-        raise TypeError(must(name, f"be a sequence of {kind} names", f"{class_name(names)} {names!r}"))
+    """Return the names after checking that they are different strings, at least one."""
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
+        found = f"the string {names!r}" if isinstance(names, str) else f"{class_name(names)} {names!r}"
+        raise TypeError(must(name, f"be a sequence of {kind} names", found))
     require(len(names) > 0 and len(set(names)) == len(names), name, "be different names, at least one", list(names))
     return tuple(names)
 
 
 def count_words_of(sentences: Sequence[Sequence[str]]) -> int:
-    """Count the words of a text."""
+    """Return the number of words of a text."""
     return sum(map(len, sentences))
 
 
 def to_device(inputs: Any, device: torch.device) -> Any:
-    """Move a model's inputs."""
-    if inputs is None or isinstance(inputs, Tensor):
-        return None if inputs is None else inputs.to(device)
+    """Return a model's inputs with every tensor moved to a device: tensors, `Pieces`, tuples and lists of them."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device)
+    if not isinstance(inputs, tuple | list):
+        return inputs
     parts = [to_device(part, device) for part in inputs]
-    return parts if isinstance(inputs, list) else type(inputs)(*parts)
+    return type(inputs)(*parts) if hasattr(inputs, "_fields") else type(inputs)(parts)
+
+
+def _lexicons_of(model: nn.Module) -> list[Lexicon]:
+    """Return the different lexicons of a model's embedders."""
+    found = (getattr(part, "lexicon", None) for part in model.modules())
+    return list({id(lexicon): lexicon for lexicon in found if lexicon is not None}.values())
 
 
 def _buckets(texts: Iterable[Any], size: int, progress: bool | None) -> Iterator[list[Any]]:
-    """Read so many texts at a time, counting them on a bar."""
+    """Read `size` texts at a time, counting them on a progress bar."""
     from tqdm import tqdm
 
     total = len(texts) if isinstance(texts, Sized) else None
-    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    disable = None if progress is None else not progress  # None: tqdm shows a bar on a terminal only
     remaining = iter(texts)
     with tqdm(total=total, unit=" texts", leave=False, disable=disable) as bar:
         while bucket := list(islice(remaining, size)):

@@ -6,6 +6,8 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -24,32 +26,35 @@ NUM_SPECIAL = 2
 FORMAT_VERSION = 1
 FILE_NAME = "lexicon.json"
 
+NormalForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
 
 class Lexicon(Configurable):
-    """Word types and their ids: 0 pads, 1 stands for every unknown word, the types follow.
+    """Word types and their ids: 0 is padding, 1 is every unknown word, the types follow.
 
-    The two special ids have no spelling, so a corpus may hold the words ``<pad>`` and ``<unk>`` like any others.
-    Words are taken as they are given, combining marks, emoji and zero-width characters included; the empty
-    string is nobody's type and gets the unknown id, so that labels never shift. The inventory of characters is
-    fixed when the lexicon is built: `extend` adds words, and a character that only they have is unknown.
+    A lexicon never changes. `extended` returns a new one in which every word keeps its id.
+
+    The two special ids have no spelling, so a corpus may contain the words ``<pad>`` and ``<unk>``. Words are not
+    changed: combining marks, emoji and zero-width characters stay. The empty string is not a type and gets
+    the unknown id, so that labels never shift. An extended lexicon has the characters of the first one: a character
+    that only later words have is unknown.
 
     Args:
         words: The types, in the order of their ids; repetitions count once.
-        characters: The inventory of characters; those of `words` if None.
-        lowercase_fallback: Whether a word that is no type is looked up in lower case too.
-        normalization: A Unicode normal form for types and look-ups alike, or None.
+        characters: The inventory of characters; the characters of `words` if None.
+        lowercase_fallback: Whether a word that is not a type is looked up in lower case too.
+        normalization: The Unicode normal form of types and look-ups, or None.
 
     Raises:
-        TypeError: A sentence is a string instead of a list of words.
-        ValueError: An id outside the lexicon, or a file that holds none.
+        TypeError: A string in the place of a list of words, or a word that is not a string.
 
     Example:
         >>> lexicon = Lexicon.from_sentences([["me", "gusta", "that", "song"], ["that", "song"]])
         >>> ids, mask = lexicon.encode([["that", "canción"], ["song"]])
         >>> ids.tolist(), mask.tolist()
         ([[2, 1], [3, 0]], [[True, True], [True, False]])
-
-    Deviations: none.
+        >>> lexicon.extended(["canción"]).encode([["that", "canción"]])[0].tolist()
+        [[2, 6]]
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
@@ -60,18 +65,19 @@ class Lexicon(Configurable):
         *,
         characters: Iterable[str] | None = None,
         lowercase_fallback: bool = False,
-        normalization: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = None,
+        normalization: NormalForm | None = None,
     ) -> None:
         if normalization is not None:
             check_choice("normalization", normalization, ("NFC", "NFD", "NFKC", "NFKD"))
         self.lowercase_fallback = lowercase_fallback
-        self.normalization: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = normalization
+        self.normalization: NormalForm | None = normalization
         self._words: list[str] = []
         self._ids: dict[str, int] = {}
-        self._marks: list[int] = [0]
-        self.extend(words)
+        self._later_ids: dict[str, int] = {}  # added by `extended`, which shares the large dictionary
+        self._words = list(self._new_words(words))
+        self._ids = {word: i for i, word in enumerate(self._words, start=NUM_SPECIAL)}
         inventory = sorted(set(chain.from_iterable(self._words))) if characters is None else characters
-        self._spelling = CharacterSpelling(inventory)
+        self.spelling = CharacterSpelling(inventory)
 
     @classmethod
     def from_sentences(
@@ -81,14 +87,14 @@ class Lexicon(Configurable):
         min_count: int = 1,
         max_size: int | None = None,
         lowercase_fallback: bool = False,
-        normalization: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = None,
+        normalization: NormalForm | None = None,
     ) -> Self:
-        """Collect the types of a corpus, the most frequent first, those of one count as they come.
+        """Collect the types of a corpus, the most frequent first; of one count, in the order of appearance.
 
         Args:
             sentences: Lists of words.
             min_count: How often a type must occur.
-            max_size: How many types to keep, the special ids not counted.
+            max_size: The most types, the special ids not counted.
             lowercase_fallback: As in the class.
             normalization: As in the class.
 
@@ -97,7 +103,7 @@ class Lexicon(Configurable):
 
         Raises:
             TypeError: A sentence is a string instead of a list of words.
-            ValueError: The corpus holds no word.
+            ValueError: The corpus has no word.
         """
         check_positive(min_count=min_count, **({} if max_size is None else {"max_size": max_size}))
         counts: Counter[str] = Counter()
@@ -108,12 +114,45 @@ class Lexicon(Configurable):
         words = [word for word, count in counts.most_common(max_size) if count >= min_count]
         return cls(words, lowercase_fallback=lowercase_fallback, normalization=normalization)
 
+    def extended(self, words: Iterable[str]) -> "Lexicon":
+        """Return a lexicon with more words, in which every word of this one keeps its id.
+
+        Args:
+            words: Words in the order of their ids; known words and repetitions are left out.
+
+        Returns:
+            The new lexicon; this one if no word is new.
+
+        Raises:
+            TypeError: A string in the place of a list of words, or a word that is not a string.
+        """
+        new = self._new_words(words)
+        if not new:
+            return self
+        lexicon = copy(self)
+        lexicon.__dict__.pop("checksum", None)
+        lexicon._words = [*self._words, *new]
+        lexicon._later_ids = {**self._later_ids, **{word: len(self) + i for i, word in enumerate(new)}}
+        return lexicon
+
+    def extends(self, other: "Lexicon") -> bool:
+        """Return whether every id of `other` has the same word here, looked up and spelled in the same way."""
+        return self._words[: len(other._words)] == other._words and self._options() == other._options()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Lexicon):
+            return NotImplemented
+        return self is other or (len(self) == len(other) and self.extends(other))
+
+    def __hash__(self) -> int:
+        return hash((len(self), *self._words[-1:]))
+
     def __len__(self) -> int:
-        """Count the ids, the two special ones included."""
+        """Return the number of ids, the two special ones included."""
         return NUM_SPECIAL + len(self._words)
 
     def __contains__(self, word: str) -> bool:
-        """Tell whether the word has an id of its own (by way of lower case, where that is on)."""
+        """Return whether the word has an id, or its lower case where `lowercase_fallback` is on."""
         return self.id_of(word) != UNKNOWN_ID
 
     def __iter__(self) -> Iterator[str]:
@@ -124,32 +163,22 @@ class Lexicon(Configurable):
         return f"Lexicon({len(self._words)} words, {self.num_characters} characters)"
 
     def words(self, start: int = NUM_SPECIAL) -> list[str]:
-        """List the types whose ids are `start` and above.
-
-        Args:
-            start: The first id, 2 for all.
-
-        Returns:
-            The words, in the order of their ids.
-        """
+        """Return the types whose ids are `start` and above, in the order of their ids."""
         require(start >= NUM_SPECIAL, "start", f"be at least {NUM_SPECIAL}: special ids have no spelling", start)
         return self._words[start - NUM_SPECIAL :]
 
     def id_of(self, word: str) -> int:
-        """Look one word up.
-
-        Args:
-            word: A word.
-
-        Returns:
-            Its id, or 1.
-        """
+        """Return the id of a word, or 1."""
         if self.normalization:
             word = unicodedata.normalize(self.normalization, word)
-        found = self._ids.get(word)
+        found = self._find(word)
         if found is None and self.lowercase_fallback:
-            found = self._ids.get(_normalize(word.lower(), self.normalization))
+            found = self._find(_normalize(word.lower(), self.normalization))
         return UNKNOWN_ID if found is None else found
+
+    def _find(self, word: str) -> int | None:
+        found = self._ids.get(word)
+        return self._later_ids.get(word) if found is None else found
 
     def encode(
         self, sentences: Sequence[Sequence[str]]
@@ -160,7 +189,7 @@ class Lexicon(Configurable):
             sentences: Lists of words.
 
         Returns:
-            ``ids (batch, word)`` int64 and ``mask (batch, word)``, True where a word stands.
+            ``ids (batch, word)`` int64 and ``mask (batch, word)``, True for a word.
 
         Raises:
             TypeError: A sentence is a string instead of a list of words.
@@ -178,83 +207,42 @@ class Lexicon(Configurable):
 
         Args:
             ids: ``(batch, word)``.
-            mask: True = valid; without one, padding ids end up nowhere.
+            mask: True = valid; if None, every id but the padding's.
 
         Returns:
-            Lists of words; ``<unk>`` stands for the unknown id, and a valid padding id reads ``<pad>``.
+            Lists of words, with ``<unk>`` for the unknown id and ``<pad>`` for a valid padding id.
+
+        Raises:
+            ValueError: A valid id outside the lexicon.
         """
         check_ids("ids", ids)
         check_mask(mask, ids.shape)
         names = ["<pad>", "<unk>", *self._words]
         keep = (ids != PAD_ID) if mask is None else mask
-        require(
-            not bool(((ids < 0) | (ids >= len(self))).logical_and(keep).any()), "ids", f"be below {len(self)}", "others"
-        )
+        outside = ids[((ids < 0) | (ids >= len(self))) & keep]
+        require(not len(outside), "ids", f"lie in [0, {len(self)})", outside.tolist())
         return [
             [names[i] for i, kept in zip(row, kept_row, strict=True) if kept]
             for row, kept_row in zip(ids.tolist(), keep.tolist(), strict=True)
         ]
 
-    def extend(self, words: Iterable[str]) -> int:
-        """Add the words that have no id yet, in order.
-
-        Args:
-            words: Words, repetitions and known ones among them as they come.
-
-        Returns:
-            How many were new. Embedders follow by their own ``extend(lexicon)``.
-        """
-        before = len(self._words)
-        for word in _check_words(words):
-            if not isinstance(word, str):
-                raise TypeError(must("a word", "be a string", f"{type(word).__name__} {word!r}"))
-            word = _normalize(word, self.normalization)
-            if word and word not in self._ids:
-                self._ids[word] = NUM_SPECIAL + len(self._words)
-                self._words.append(word)
-                self._marks.append(zlib.crc32(word.encode("utf-8", "surrogatepass") + b"\0", self._marks[-1]))
-        return len(self._words) - before
-
-    def truncate(self, size: int) -> None:
-        """Forget the types whose ids are `size` and above, as if they had never been added.
-
-        Args:
-            size: What ``len(lexicon)`` shall be; at least 2.
-        """
-        require(NUM_SPECIAL <= size <= len(self), "size", f"lie in [{NUM_SPECIAL}, {len(self)}]", size)
-        for word in self.words(size):
-            del self._ids[word]
-        del self._words[size - NUM_SPECIAL :]
-        del self._marks[size - NUM_SPECIAL + 1 :]
-
-    def mark(self, size: int) -> int:
-        """Give a number that tells the first `size` ids' words, in order, from others.
-
-        Args:
-            size: How many ids, the special ones included.
-
-        Returns:
-            A checksum; embedders know by it whether they were built for this lexicon.
-        """
-        return self._marks[size - NUM_SPECIAL]
-
-    @property
-    def spelling(self) -> CharacterSpelling:
-        """The spelling of words by this lexicon's characters."""
-        return self._spelling
+    @cached_property
+    def checksum(self) -> int:
+        """A number that differs, almost surely, for other words, another order or other options."""
+        text = "\0".join([*map(str, self._options()), *self._words])
+        return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
     @property
     def num_characters(self) -> int:
-        """Count the character ids: 0 pads, 1 is unknown, the inventory follows."""
-        return self._spelling.num_units
+        """The number of character ids: 0 is padding, 1 is unknown, the inventory follows."""
+        return self.spelling.num_units
 
-    def spell(self, spelling: Spelling, *, start: int = 0, width: int = 0) -> Int[Tensor, "word unit"]:
+    def spell(self, spelling: Spelling, *, start: int = 0) -> Int[Tensor, "word unit"]:
         """Spell every type.
 
         Args:
-            spelling: How; `PieceSpelling(bpemb)`, or this lexicon's own ``spelling`` for characters.
+            spelling: `PieceSpelling(bpemb)`, or this lexicon's own ``spelling`` for characters.
             start: The first id to spell.
-            width: The least number of columns.
 
         Returns:
             A table with a row for each id from `start` on: unit ids, padded with 0. The padding's row is empty.
@@ -262,22 +250,18 @@ class Lexicon(Configurable):
         special: list[list[int]] = [[], spelling.unknown][start:]
         # a type that a sub-word model drops (zero-width characters alone) is spelled like the unknown word
         spelled = [units or spelling.unknown for units in spelling.spell(self.words(max(start, NUM_SPECIAL)))]
-        return spelling_table([*special, *spelled], width=width)
-
-    def character_table(self) -> Int[Tensor, "word character"]:
-        """Spell every type by its characters: ``spell(self.spelling)``."""
-        return self.spell(self._spelling)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return nothing: a lexicon is kept in its own file."""
-        return {}
+        return spelling_table([*special, *spelled])
 
     def write_files(self, folder: Path) -> dict[str, str]:
-        """Write `lexicon.json` (numbered, should there be several)."""
+        """Write `lexicon.json`, numbered if there are several."""
         number = sum(1 for _ in folder.glob("lexicon*.json"))
         name = f"lexicon-{number}.json" if number else FILE_NAME
         self.save(folder / name)
         return {"path": name}
+
+    def get_config(self) -> dict[str, Any]:
+        """Return an empty configuration: the file has all of it."""
+        return {}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -285,16 +269,12 @@ class Lexicon(Configurable):
         return cls.load(config["path"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the lexicon as JSON.
-
-        Args:
-            path: The file; replaced when the new one is whole.
-        """
+        """Write the lexicon as JSON; an older file is replaced when the new one is whole."""
         data = {
             "format_version": FORMAT_VERSION,
             "lowercase_fallback": self.lowercase_fallback,
             "normalization": self.normalization,
-            "characters": self._spelling.characters,
+            "characters": self.spelling.characters,
             "words": self._words,
         }
         path = Path(path)
@@ -304,7 +284,7 @@ class Lexicon(Configurable):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote.
+        """Read the file that `save` wrote.
 
         Args:
             path: The file, or a saved module's folder.
@@ -327,12 +307,26 @@ class Lexicon(Configurable):
             lexicon = cls(data["words"], **options)
         except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise ValueError(must(str(path), "hold a saved lexicon", f"{type(error).__name__}: {error}")) from error
-        # an id for each, or the rows of every table would shift
-        require(lexicon.words() == data["words"], str(path), "hold a saved lexicon", "words that are no types")
+        # without an id for each word, the rows of every table would shift
+        require(lexicon.words() == data["words"], str(path), "hold a saved lexicon", "words that are not types")
         return lexicon
 
+    def _options(self) -> tuple[object, ...]:
+        return self.lowercase_fallback, self.normalization, self.spelling.characters, self.spelling.max_length
 
-def _normalize(word: str, form: Literal["NFC", "NFD", "NFKC", "NFKD"] | None) -> str:
+    def _new_words(self, words: Iterable[str]) -> list[str]:
+        """Return the words without an id, normalized, once each."""
+        new: dict[str, None] = {}
+        for word in _check_words(words):
+            if not isinstance(word, str):
+                raise TypeError(must("a word", "be a string", f"{type(word).__name__} {word!r}"))
+            word = _normalize(word, self.normalization)
+            if word and self._find(word) is None:
+                new[word] = None
+        return list(new)
+
+
+def _normalize(word: str, form: NormalForm | None) -> str:
     return unicodedata.normalize(form, word) if form else word
 
 

@@ -2,13 +2,13 @@
 
 import bz2
 import gzip
+import hashlib
 import itertools
 import logging
 import lzma
 import math
 import os
 import random
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,17 +32,15 @@ class TextCorpus:
     def __init__(self, texts: Texts) -> None:
         self.sequence: Sequence[str] | None = None
         self.repeatable = True
-        self.mark: object = None  # what tells this source from others, as far as that is cheap
+        self.paths: list[Path] = []
         if isinstance(texts, str | os.PathLike):
             texts = [Path(texts)]
         if isinstance(texts, Sequence) and len(texts) and all(isinstance(part, os.PathLike) for part in texts):
-            paths = [check_file(path, name="texts") for path in texts]
-            self.mark = [[path.name, path.stat().st_size] for path in paths]
+            self.paths = paths = [check_file(path, name="texts") for path in texts]
             self.open: Callable[[], Iterator[str]] = lambda: itertools.chain.from_iterable(map(_read_lines, paths))
         elif isinstance(texts, Sequence):
             held: Sequence[Any] = texts
             self.sequence = held
-            self.mark = [len(held), _checksum(held)]
             self.open = lambda: iter(held)
         elif callable(texts):
             source = texts
@@ -55,7 +53,18 @@ class TextCorpus:
             rule = "be strings, files or a function that gives an iterator"
             raise TypeError(must("texts", rule, class_name(texts)))
 
+    def content(self) -> list[str] | None:
+        """Return the texts, or digests of the files; None for a function or another iterable."""
+        if self.sequence is not None:
+            return [_check_text(text, "texts") for text in self.sequence]
+        digests = []
+        for path in self.paths:
+            with path.open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+        return digests or None
+
     def shuffled(self, rng: random.Random, buffer_size: int) -> Iterator[str]:
+        """Yield the texts of an epoch in random order."""
         if self.sequence is not None:
             order = list(range(len(self.sequence)))
             rng.shuffle(order)
@@ -117,7 +126,7 @@ class ExampleEncoder:
                     yield example
 
     def words(self, words: Sequence[str], name: str) -> Iterator[tuple[int, Example]]:
-        """Give the parts of a sentence that fit, each with the number of its first word."""
+        """Yield the parts of a sentence that fit, each with the number of its first word."""
         if not words:
             return
         words = [_sound(_check_text(word, f"{name}.words")) for word in words]
@@ -153,6 +162,7 @@ class ExampleEncoder:
 
 
 def check_masked_lm(model: object) -> None:
+    """Require a transformers model with a masked-LM head."""
     from transformers import PreTrainedModel
 
     head = getattr(model, "get_output_embeddings", lambda: None)()
@@ -161,10 +171,12 @@ def check_masked_lm(model: object) -> None:
 
 
 def check_masking(mlm_probability: float) -> None:
+    """Require a probability between 0 and 1."""
     require(0.0 < mlm_probability < 1.0, "mlm_probability", "lie between 0 and 1", mlm_probability)
 
 
 def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of so many values; the last may be shorter."""
     rest = iter(values)
     while chunk := list(itertools.islice(rest, size)):
         yield chunk
@@ -188,13 +200,6 @@ def _sound(text: str) -> str:
     return text.encode("utf-8", "ignore").decode()
 
 
-def _checksum(texts: Sequence[Any]) -> int:
-    checksum = 0
-    for text in texts:
-        checksum = zlib.crc32(_check_text(text, "texts").encode("utf-8", "surrogatepass") + b"\0", checksum)
-    return checksum
-
-
 def _position_limit(model: nn.Module) -> float:
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
@@ -205,7 +210,7 @@ def _position_limit(model: nn.Module) -> float:
 
 @contextmanager
 def _silenced_length_warning() -> Iterator[None]:
-    """Keep the tokenizer from warning of a sentence that is longer than the model: it is cut here."""
+    """Silence the tokenizer's warning of a sentence longer than the model, which is cut here."""
     logger = logging.getLogger("transformers.tokenization_utils_base")
     disabled, logger.disabled = logger.disabled, True
     try:

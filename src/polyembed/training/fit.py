@@ -1,14 +1,13 @@
-"""A training loop for those who have none of their own."""
+"""A training loop for models of texts."""
 
-import itertools
+import dataclasses
 import math
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,82 +15,35 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
-from polyembed.metrics import MetricName, accuracy, entity_f1, macro_f1
+from polyembed._progress import progress_bar
+from polyembed.metrics import MetricName
 from polyembed.tagging.classifiers import Labelled, LabelledPair
+from polyembed.tagging.tagger import Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
-from polyembed.tagging.word_tagger import Tagged
-from polyembed.training._checkpoint import check_tensors, read, write
+from polyembed.training.fingerprint import describe_model
+from polyembed.training.runs import Run
+from polyembed.training.scoring import METRICS, Metric, measure
+from polyembed.training.state import Epoch, FitResult, TrainingState
 
-CHECKPOINT_NAME = "checkpoint.pt"
 Item = Tagged | Labelled | LabelledPair
 """What a model is trained on: words with tags, words with a label, or a pair of texts with a label."""
-Metric = Callable[[Sequence[Sequence[str]], Sequence[Sequence[str]]], float]
+
+POOL = 32
+"""How many batches are sorted by length together."""
 
 
-class Epoch(NamedTuple):
-    """What one epoch came to.
-
-    Attributes:
-        number: Counted from 1.
-        loss: The mean training loss, in nats.
-        score: The metric on the development set.
-        seconds: Training and evaluation together.
-    """
-
-    number: int
-    loss: float
-    score: float
-    seconds: float
-
-
-class FitResult(NamedTuple):
-    """What a training came to; the model holds the best epoch's weights.
-
-    Attributes:
-        best: The best epoch.
-        history: All epochs.
-    """
-
-    best: Epoch
-    history: tuple[Epoch, ...]
-
-
-def fit(
-    model: TextModel,
-    train: Sequence[Item],
-    dev: Sequence[Item],
-    *,
-    num_train_epochs: int = 20,
-    batch_size: int = 32,
-    optimizer: Optimizer | None = None,
-    scheduler: LRScheduler | ReduceLROnPlateau | None = None,
-    scheduler_interval: Literal["epoch", "step"] = "epoch",
-    metric: MetricName | Metric | None = None,
-    patience: int | None = None,
-    max_decreases: int | None = None,
-    max_grad_norm: float | None = 1.0,
-    amp_dtype: torch.dtype | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> FitResult:
-    """Train a tagger or a classifier, keep the epoch that is best on the development set.
-
-    Batches hold texts of like length in random order. Every epoch draws its order and its dropout from `seed`
-    and its own number, inside a fork of the global random state: a run that was killed goes on from its last
-    finished epoch to the very numbers that it would have reached.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """How `fit` trains; the same object serves ensembles, protocols and sweeps.
 
     Args:
-        model: What to train, on the device that it is on: a `SequenceTagger` or `TokenClassifier`, a
-            `SequenceClassifier` or a `PairClassifier`.
-        train: Objects with ``words`` and ``tags``; for a classifier ``words`` and ``label``, or ``first``, ``second``
-            and ``label``. Those without any word are left out.
-        dev: The same, to choose the epoch by; words unseen in training get their vectors as in `predict`.
         num_train_epochs: The most epochs.
         batch_size: Texts a step.
-        optimizer: Over the model's parameters; Adam with a learning rate of 1e-3 if None.
-        scheduler: Stepped after each epoch or step; a `ReduceLROnPlateau` sees the score (give it ``mode="max"``).
-        scheduler_interval: When the scheduler steps.
+        optimizer: A function from the model to an optimiser over its parameters; Adam with a learning rate of 1e-3 if
+            None.
+        scheduler: A function from the optimiser to a schedule, stepped after each epoch or step. A
+            `ReduceLROnPlateau` gets the score (give it ``mode="max"``).
+        scheduler_interval: When the schedule steps.
         metric: Entity micro-F1 as conlleval counts (``"f1"``, a tagger's if None), accuracy (a classifier's if None),
             the mean F1 of the labels (``"macro_f1"``), or a function of gold and predicted labels, one list a text
             (a classifier's lists hold one label); higher is better.
@@ -100,274 +52,260 @@ def fit(
             1998, UP); None = never.
         max_grad_norm: Clip the gradient's norm to this; None = never.
         amp_dtype: Autocast forward passes to this dtype; float16 with loss scaling.
-        checkpoint: A folder for the state after each epoch; if it holds one, training goes on from there.
+
+    Raises:
+        ValueError: A number or choice outside its range.
+        TypeError: An optimiser or schedule in the place of a function that makes one.
+
+    Example:
+        >>> FitOptions(num_train_epochs=5, optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)).patience
+    """
+
+    num_train_epochs: int = 20
+    batch_size: int = 32
+    optimizer: Callable[[Any], Optimizer] | None = None
+    scheduler: Callable[[Any], LRScheduler] | None = None
+    scheduler_interval: Literal["epoch", "step"] = "epoch"
+    metric: MetricName | Metric | None = None
+    patience: int | None = None
+    max_decreases: int | None = None
+    max_grad_norm: float | None = 1.0
+    amp_dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        counts = {name: getattr(self, name) for name in ("num_train_epochs", "batch_size")}
+        stops = {name: getattr(self, name) for name in ("patience", "max_decreases")}
+        check_positive(**counts, **{name: value for name, value in stops.items() if value is not None})
+        check_choice("scheduler_interval", self.scheduler_interval, ("epoch", "step"))
+        if isinstance(self.metric, str):
+            check_choice("metric", self.metric, METRICS)
+        for name, subject in (("optimizer", "the model"), ("scheduler", "the optimizer")):
+            make = getattr(self, name)
+            if not (make is None or callable(make)):
+                raise TypeError(must(name, f"be a function of {subject} that returns one", class_name(make)))
+
+    def make_optimizer(self, model: TextModel) -> Optimizer:
+        """Return a new optimiser over the model's parameters."""
+        trainable = [value for value in model.parameters() if value.requires_grad]
+        require(bool(trainable), "model", "have a parameter that requires a gradient", "none")
+        optimizer = Adam(trainable, lr=1e-3) if self.optimizer is None else self.optimizer(model)
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(must("optimizer", "make an Optimizer", class_name(optimizer)))
+        held = {id(value) for group in optimizer.param_groups for value in group["params"]}
+        require(any(id(value) in held for value in trainable), "optimizer", "hold parameters of the model", "none")
+        return optimizer
+
+    def make_scheduler(self, optimizer: Optimizer) -> LRScheduler | None:
+        """Return a new schedule of the optimiser, if there is one."""
+        scheduler = None if self.scheduler is None else self.scheduler(optimizer)
+        if not isinstance(scheduler, LRScheduler | None):
+            raise TypeError(must("scheduler", "make an LRScheduler", class_name(scheduler)))
+        require(scheduler is None or scheduler.optimizer is optimizer, "scheduler", "step its argument", "another one")
+        if self.scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
+            raise ValueError(must("scheduler_interval", "be 'epoch' for a ReduceLROnPlateau", "'step'"))
+        return scheduler
+
+
+DEFAULTS = FitOptions()
+
+
+def fit(
+    model: TextModel,
+    train: Sequence[Item],
+    dev: Sequence[Item],
+    options: FitOptions = DEFAULTS,
+    *,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_epoch: Callable[[Epoch], object] | None = None,
+    progress: bool | None = None,
+) -> FitResult:
+    """Train a tagger or a classifier, keep the epoch that is best on the development set.
+
+    Batches hold texts of like length in random order. Every epoch draws its order and its dropout from `seed`
+    and its own number, inside a fork of the global random state. So a run that was killed continues after its last
+    finished epoch and reaches the same numbers. The checkpoint is of one run: options, data and initial weights must
+    be the same (seed torch before the model is built); only `num_train_epochs`, `patience` and `max_decreases` may
+    change.
+
+    Args:
+        model: What to train, on the device that it is on: a `SequenceTagger` or `TokenClassifier`, a
+            `SequenceClassifier` or a `PairClassifier`.
+        train: Objects with ``words`` and ``tags``; for a classifier ``words`` and ``label``, or ``first``, ``second``
+            and ``label``. Those without any word are left out.
+        dev: The same, to choose the epoch by; words unseen in training get their vectors as in `predict`.
+        options: Epochs, batch size, optimiser, metric and the rest.
         seed: Of the batches' order and of dropout.
+        checkpoint: A folder for the state after each epoch; if it holds one, training continues from there.
+        on_epoch: Called after each epoch.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
     Returns:
         The best epoch and the history.
 
     Raises:
-        ValueError: Nothing to train on, a tag or label outside the set, a loss that is not finite, or a checkpoint of
-            another run.
+        ValueError: Nothing to train on, a tag or label outside the set, a loss that is not finite, or a checkpoint that
+            is damaged or of another run.
         TypeError: A wrapped model, as by `DistributedDataParallel`, or another module.
+        RuntimeError: Another process uses the checkpoint's folder.
+        OSError: The checkpoint's folder cannot be written to.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> lexicon = Lexicon(["me", "gusta"])
-        >>> tagger = SequenceTagger(torch.nn.Embedding(4, 8), ["X", "VERB"], lexicon=lexicon)
+        >>> tagger = SequenceTagger(SourceEmbedding.from_embedding(torch.nn.Embedding(4, 8), lexicon), ["X", "VERB"])
         >>> data = [TaggedSentence(("me", "gusta"), ("X", "VERB"))] * 8
-        >>> fit(tagger, data, data, num_train_epochs=1, metric="accuracy").best.number
+        >>> fit(tagger, data, data, FitOptions(num_train_epochs=1, metric="accuracy")).best.number
         1
     """
-    if not isinstance(model, TextModel):
-        rule = "be a tagger or a classifier of this library, not wrapped (a loop of your own may wrap it)"
-        raise TypeError(must("model", rule, class_name(model)))
-    metric = model.default_metric if metric is None else metric
-    train, dev = [item for item in train if _length(model, item)], list(dev)
-    check_fit(
-        model,
-        train,
-        dev,
-        scheduler=scheduler,
-        num_train_epochs=num_train_epochs,
-        batch_size=batch_size,
-        scheduler_interval=scheduler_interval,
-        metric=metric,
-        patience=patience,
-        max_decreases=max_decreases,
-    )
-    trainable = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    optimizer = default_optimizer(model) if optimizer is None else optimizer
-    held = {id(value) for group in optimizer.param_groups for value in group["params"]}
-    trains = any(id(value) in held for value in trainable.values())
-    require(trains, "optimizer", "hold parameters of the model", "none")
-    gold = [model.labels_of(item) for item in dev]
-    device = next(iter(trainable.values())).device
-    run = _Run(model, optimizer, scheduler, torch.amp.GradScaler(device.type, enabled=amp_dtype == torch.float16))
-    fingerprint = {
-        "seed": seed,
-        "batch_size": batch_size,
-        "train": checksum(model, train),
-        "dev": checksum(model, dev),
-        **model.signature(),
-        "parameters": {name: list(value.shape) for name, value in trainable.items()},
-        "optimizer": f"{class_name(optimizer)} {optimizer.defaults}",
-        "scheduler": class_name(scheduler),
-        "metric": metric if isinstance(metric, str) else getattr(metric, "__name__", class_name(metric)),
-    }
-    path = None if checkpoint is None else Path(checkpoint) / CHECKPOINT_NAME
-    if path is not None and path.exists():
-        run.load(path, fingerprint, device)
-
-    def autocast() -> AbstractContextManager[Any]:
-        return nullcontext() if amp_dtype is None else torch.autocast(device.type, dtype=amp_dtype)
-
-    def train_epoch(number: int) -> float:
-        model.train()
-        total, steps = torch.zeros((), device=device), 0
-        batches = list(_bucketed(model, train, batch_size, seed=seed, epoch=number))
-        for batch in _progress(batches, progress, f"epoch {number}"):
-            arguments = {name: to_device(value, device) for name, value in model.collate(batch).items()}
-            with autocast():
-                loss = model(**arguments)
-            run.step(loss, max_grad_norm, step_scheduler=scheduler_interval == "step")
-            total, steps = total + loss.detach(), steps + 1
-        return float(total) / steps
-
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        while len(run.history) < num_train_epochs and not run.is_stale(patience, max_decreases):
-            number = len(run.history) + 1
-            start = time.perf_counter()
-            torch.manual_seed(seed * 1_000_003 + number)
-            loss = train_epoch(number)
-            if not math.isfinite(loss):
-                run.restore_best()
-                raise ValueError(must("loss", "stay finite", f"{loss} in epoch {number}"))
-            with autocast():
-                predicted = model.predict([model.text_of(item) for item in dev])
-            score = measure(metric, gold, predicted)
-            require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
-            if scheduler_interval == "epoch":
-                run.step_scheduler(score)
-            run.finish(Epoch(number, loss, score, time.perf_counter() - start))
-            if path is not None:
-                run.save(path, fingerprint)
-    run.restore_best()
-    return FitResult(run.best, tuple(run.history))
+    training = Training(model, train, dev, options, seed=seed)
+    with Run(checkpoint, {} if checkpoint is None else training.fingerprint()) as run:
+        return training.run(run, on_epoch=on_epoch, progress=progress)
 
 
-def check_fit(
-    model: TextModel,
-    train: Sequence[Item],
-    dev: Sequence[Item],
-    *,
-    scheduler: LRScheduler | ReduceLROnPlateau | None,
-    num_train_epochs: int,
-    batch_size: int,
-    scheduler_interval: str,
-    metric: str | Metric,
-    patience: int | None,
-    max_decreases: int | None = None,
-) -> None:
-    """Raise what would make `fit` fail before its first step, rather than in the middle of an epoch."""
-    stops = {"patience": patience, "max_decreases": max_decreases}
-    given = {name: value for name, value in stops.items() if value is not None}
-    check_positive(num_train_epochs=num_train_epochs, batch_size=batch_size, **given)
-    check_choice("scheduler_interval", scheduler_interval, ("epoch", "step"))
-    if scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
-        raise ValueError(must("scheduler_interval", "be 'epoch' for a ReduceLROnPlateau", "'step'"))
-    if isinstance(metric, str):
-        check_choice("metric", metric, METRICS)
-    require(any(_length(model, item) for item in train), "train", "hold at least one sentence with a word", "none")
-    require(len(dev) > 0, "dev", "hold at least one sentence", "none")
-    trains = any(value.requires_grad for value in model.parameters())
-    require(trains, "model", "have a parameter that requires a gradient", "none")
-    model.check_items(train)
-    if isinstance(metric, str):
-        gold = [model.labels_of(item) for item in dev]
-        measure(metric, gold, gold)
+class Training:
+    """One training of one model, checked before its first step; `fit`, ensembles and protocols run it.
 
-
-def default_optimizer(model: TextModel) -> Optimizer:
-    """Make the optimiser of a caller who gives none."""
-    return Adam([value for value in model.parameters() if value.requires_grad], lr=1e-3)
-
-
-def trained_state(model: TextModel) -> dict[str, Tensor]:
-    """Return what training changes, by name: a tied parameter once, frozen tables never."""
-    trained = {name for name, value in model.named_parameters() if value.requires_grad}
-    trained |= {name for name, _ in model.named_buffers()}
-    return {name: value for name, value in model.state_dict().items() if name in trained}
-
-
-class _Run:
-    """Everything that a killed training needs to go on; frozen tables never change and stay out of it."""
+    Args:
+        model: See `fit`.
+        train: See `fit`.
+        dev: See `fit`.
+        options: See `fit`.
+        seed: See `fit`.
+    """
 
     def __init__(
-        self,
-        model: TextModel,
-        optimizer: Optimizer,
-        scheduler: LRScheduler | ReduceLROnPlateau | None,
-        scaler: torch.amp.GradScaler,
+        self, model: TextModel, train: Sequence[Item], dev: Sequence[Item], options: FitOptions, *, seed: int
     ) -> None:
+        if not isinstance(model, TextModel):
+            rule = "be a tagger or a classifier of this library, not wrapped (a loop of your own may wrap it)"
+            raise TypeError(must("model", rule, class_name(model)))
+        if not isinstance(options, FitOptions):
+            raise TypeError(must("options", "be FitOptions", class_name(options)))
         self.model = model
-        self.optimizer = optimizer
-        self.scheduler = scheduler
-        self.scaler = scaler
-        self.history: list[Epoch] = []
-        self.best_state: dict[str, Tensor] = {}
+        self.options = options
+        self.seed = seed
+        self.metric: str | Metric = model.default_metric if options.metric is None else options.metric
+        self.train = [item for item in train if self._length(item)]
+        self.dev = list(dev)
+        require(bool(self.train), "train", "hold at least one sentence with a word", "none")
+        require(bool(self.dev), "dev", "hold at least one sentence", "none")
+        optimizer = options.make_optimizer(model)
+        model.check_items(self.train)
+        self.gold = [model.labels_of(item) for item in self.dev]
+        if isinstance(self.metric, str):
+            measure(self.metric, self.gold, self.gold)  # raises for labels that it cannot read
+        self.device = next(value.device for value in model.parameters() if value.requires_grad)
+        scaler = torch.amp.GradScaler(self.device.type, enabled=options.amp_dtype == torch.float16)
+        self.optimizer, self.scheduler = optimizer, options.make_scheduler(optimizer)
+        self.state = TrainingState(model, [optimizer], [self.scheduler], scaler)
 
-    @property
-    def best(self) -> Epoch:
-        return max(self.history, key=lambda epoch: epoch.score)  # the first of equals
+    def fingerprint(self, *, outcome: bool = False) -> dict[str, Any]:
+        """Return whatever changes the numbers of this training, before its first step.
 
-    def is_stale(self, patience: int | None, max_decreases: int | None) -> bool:
-        if patience is not None and self.history and len(self.history) - self.best.number >= patience:
-            return True
-        if max_decreases is None or len(self.history) <= max_decreases:
-            return False
-        last = [epoch.score for epoch in self.history[-1 - max_decreases :]]
-        return all(after < before for before, after in itertools.pairwise(last))
-
-    def step(self, loss: Tensor, max_grad_norm: float | None, *, step_scheduler: bool) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-        if max_grad_norm is not None:
-            self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), max_grad_norm)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        if step_scheduler and self.scheduler is not None:
-            self.scheduler.step()
-
-    def step_scheduler(self, score: float) -> None:
-        if isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step(score)
-        elif self.scheduler is not None:
-            self.scheduler.step()
-
-    def finish(self, epoch: Epoch) -> None:
-        self.history.append(epoch)
-        if self.best is epoch:
-            self.best_state = {name: value.clone() for name, value in trained_state(self.model).items()}
-
-    def restore_best(self) -> None:
-        """Give the model the best epoch's weights, if there is one."""
-        self.model.load_state_dict(self.best_state, strict=False)
-
-    def save(self, path: Path, fingerprint: dict[str, Any]) -> None:
-        state = {
-            "history": [tuple(epoch) for epoch in self.history],
-            "model": trained_state(self.model),
-            "best": self.best_state,
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
-            "scaler": self.scaler.state_dict(),
+        Args:
+            outcome: Whether to add what only changes where the training ends.
+        """
+        ends = ("num_train_epochs", "patience", "max_decreases") if outcome else ()
+        return {
+            "kind": "outcome" if outcome else "fit",
+            **{name: getattr(self.options, name) for name in ends},
+            "seed": self.seed,
+            "train": self.content(self.train),
+            "dev": self.content(self.dev),
+            **describe_model(self.model),
+            "labels": getattr(self.model, "tags", getattr(self.model, "labels", None)),
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "metric": self.metric,
+            **{name: getattr(self.options, name) for name in ("batch_size", "scheduler_interval", "max_grad_norm")},
+            "amp_dtype": str(self.options.amp_dtype),
         }
-        write(path, fingerprint, state)
 
-    def load(self, path: Path, fingerprint: dict[str, Any], device: torch.device) -> None:
-        def parse(data: dict[str, Any]) -> tuple[list[Epoch], list[Any]]:
-            parts = [data[name] for name in ("model", "best", "optimizer", "scheduler", "scaler")]
-            return [Epoch(*epoch) for epoch in data["history"]], parts
+    def content(self, items: Sequence[Any]) -> list[Any]:
+        """Return the words and labels of items."""
+        model = self.model
+        return [[*model.sentences_of(model.text_of(item)), model.labels_of(item)] for item in items]
 
-        history, (model, best, optimizer, scheduler, scaler) = read(path, fingerprint, device, parse)
-        check_tensors(path, trained_state(self.model), model, best)
-        self.history, self.best_state = history, best
-        self.model.load_state_dict(model, strict=False)
-        self.optimizer.load_state_dict(optimizer)
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(scheduler)
-        self.scaler.load_state_dict(scaler)
+    def run(
+        self, run: Run, *, on_epoch: Callable[[Epoch], object] | None = None, progress: bool | None = None
+    ) -> FitResult:
+        """Train from the run's last saved epoch to the end; leave the best epoch's weights in the model."""
+        state, history, wanted = run.load(), self.state.history, self.options.num_train_epochs
+        if state is not None:
+            self.state.load_state_dict(state)
+            history = self.state.history
+            require(len(history) <= wanted, "num_train_epochs", f"be at least the {len(history)} of {run.path}", wanted)
+        devices = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            while len(history) < wanted and not self._is_stale():
+                epoch = self._epoch(len(history) + 1, progress)
+                self.state.add(epoch)
+                run.save(self.state.state_dict())
+                if on_epoch is not None:
+                    on_epoch(epoch)
+        self.state.restore_best()
+        return self.state.result
 
+    def _epoch(self, number: int, progress: bool | None) -> Epoch:
+        start = time.perf_counter()
+        torch.manual_seed(self.seed * 1_000_003 + number)
+        self.model.train()
+        total, batches = torch.zeros((), device=self.device), list(self._batches(number))
+        for batch in progress_bar(batches, progress=progress, desc=f"epoch {number}"):
+            total = total + self._step(batch)
+        loss = float(total) / len(batches)
+        if not math.isfinite(loss):
+            self.state.restore_best()
+            raise ValueError(must("loss", "stay finite", f"{loss} in epoch {number}"))
+        with self._autocast():
+            predicted = self.model.predict([self.model.text_of(item) for item in self.dev])
+        score = measure(self.metric, self.gold, predicted)
+        require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
+        if self.options.scheduler_interval == "epoch" and self.scheduler is not None:
+            self.scheduler.step(*([score] if isinstance(self.scheduler, ReduceLROnPlateau) else []))  # type: ignore[arg-type]
+        return Epoch(number, loss, score, time.perf_counter() - start)
 
-def _bucketed(
-    model: TextModel, items: Sequence[Item], batch_size: int, *, seed: int, epoch: int, pool: int = 32
-) -> Iterator[list[Item]]:
-    """Yield batches of like length in random order: shuffle, sort inside pools of batches, shuffle batches."""
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-    lengths = [_length(model, item) for item in items]
-    order = torch.randperm(len(items), generator=generator).tolist()
-    size = pool * batch_size
-    pools = [sorted(order[i : i + size], key=lengths.__getitem__) for i in range(0, len(order), size)]
-    batches = [chunk[i : i + batch_size] for chunk in pools for i in range(0, len(chunk), batch_size)]
-    for i in torch.randperm(len(batches), generator=generator).tolist():
-        yield [items[k] for k in batches[i]]
+    def _step(self, batch: list[Item]) -> Tensor:
+        arguments = {name: to_device(value, self.device) for name, value in self.model.collate(batch).items()}
+        with self._autocast():
+            loss: Tensor = self.model(**arguments)
+        optimizer, scaler = self.optimizer, self.state.scaler
+        assert scaler is not None
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        if self.options.max_grad_norm is not None:
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.max_grad_norm)
+        scaler.step(optimizer)
+        scaler.update()
+        if self.options.scheduler_interval == "step" and self.scheduler is not None:
+            self.scheduler.step()
+        return loss.detach()
 
+    def _autocast(self) -> AbstractContextManager[Any]:
+        dtype = self.options.amp_dtype
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
-def measure(metric: str | Metric, gold: list[list[str]], predicted: Sequence[Sequence[str] | str]) -> float:
-    """Score predictions, one list of labels a text or one label, by a metric or its name."""
-    labels = [[found] if isinstance(found, str) else found for found in predicted]
-    # a number of another library would not be saved
-    return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
+    def _is_stale(self) -> bool:
+        history, patience, decreases = self.state.history, self.options.patience, self.options.max_decreases
+        if patience is not None and history and len(history) - self.state.best.number >= patience:
+            return True
+        if decreases is None or len(history) <= decreases:
+            return False
+        return all(after.score < before.score for before, after in pairwise(history[-1 - decreases :]))
 
+    def _batches(self, epoch: int) -> Iterator[list[Item]]:
+        """Yield batches of like length in random order: shuffle, sort inside pools of batches, shuffle batches."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        lengths = [self._length(item) for item in self.train]
+        order = torch.randperm(len(lengths), generator=generator).tolist()
+        size = self.options.batch_size
+        pools = [sorted(order[i : i + POOL * size], key=lengths.__getitem__) for i in range(0, len(order), POOL * size)]
+        batches = [chunk[i : i + size] for chunk in pools for i in range(0, len(chunk), size)]
+        for i in torch.randperm(len(batches), generator=generator).tolist():
+            yield [self.train[k] for k in batches[i]]
 
-def _micro_f1(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> float:
-    return entity_f1(gold, predicted, mode="conll").f1
-
-
-METRICS: dict[str, Metric] = {"f1": _micro_f1, "accuracy": accuracy, "macro_f1": macro_f1}
-
-
-def _progress(batches: list[list[Item]], progress: bool | None, description: str) -> Iterator[list[Item]]:
-    from tqdm import tqdm
-
-    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
-    yield from tqdm(batches, desc=description, leave=False, disable=disable)
-
-
-def checksum(model: TextModel, items: Sequence[Item]) -> int:
-    """Tell a data set from others."""
-    checksum = 0
-    for item in items:
-        parts = [*model.sentences_of(model.text_of(item)), model.labels_of(item)]
-        text = "\0".join(name for part in parts for name in (*part, ""))
-        checksum = zlib.crc32(text.encode("utf-8", "surrogatepass"), checksum)
-    return checksum
-
-
-def _length(model: TextModel, item: Item) -> int:
-    return count_words_of(model.sentences_of(model.text_of(item)))
+    def _length(self, item: Item) -> int:
+        return count_words_of(self.model.sentences_of(self.model.text_of(item)))

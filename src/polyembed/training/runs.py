@@ -1,389 +1,189 @@
-"""Training several systems with several seeds, on equal terms; what is finished is kept on disk."""
+"""One resumable run: a folder whose checkpoint is whole, undamaged and of this run, or an error."""
 
-import json
+import contextlib
+import hashlib
 import os
-import weakref
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
-from urllib.parse import quote
+from typing import Any, BinaryIO, Self
 
 import torch
-from torch.nn import Parameter
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from polyembed._checks import check_choice, class_name, is_count, must, require
-from polyembed.metrics import MetricName
-from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fit import CHECKPOINT_NAME, METRICS, Epoch, FitResult, Metric, checksum, fit, measure
+from polyembed._checks import class_name
+from polyembed.training.fingerprint import MARK, checksum
 
-RECORD_NAME = "run.json"
-
-Build = Callable[[Sequence[Tagged], int], SequenceTagger]
-"""A system: gives a new, untrained tagger for the training sentences and the seed of a run."""
+CHECKPOINT_NAME = "checkpoint.pt"
+LOCK_NAME = "lock"
+FORMAT_VERSION = 2
+DIGEST_SIZE = hashlib.sha256().digest_size
+ANEW = "remove the file to start anew"
 
 
-class Corpus(NamedTuple):
-    """The sentences of one language, or of one mix of languages.
+class Run:
+    """The state of a training on disk, so that it can be killed anywhere and go on to the same numbers.
 
-    Attributes:
-        language: Its name, a column of the table.
-        train: To train on; none for a language that is only tested.
-        dev: To choose the epoch by; none for a language that is only tested.
-        test: To test on.
-    """
-
-    language: str
-    train: Sequence[Tagged] = ()
-    dev: Sequence[Tagged] = ()
-    test: Sequence[Tagged] = ()
-
-
-class Run(NamedTuple):
-    """One system, trained once.
-
-    Attributes:
-        system: Its name.
-        seed: Of its initial weights, its dropout and the order of its batches.
-        trained_on: The languages trained on.
-        training: What `fit` gave.
-        scores: The metric on the test sentences of each language.
-        predictions: The tags predicted for the test sentences of each language.
-    """
-
-    system: str
-    seed: int
-    trained_on: tuple[str, ...]
-    training: FitResult
-    scores: dict[str, float]
-    predictions: dict[str, list[list[str]]]
-
-
-class TrainingOptions(TypedDict, total=False):
-    """How every system is trained: the arguments of `fit`, with functions for what depends on the tagger.
-
-    Attributes:
-        num_train_epochs: See `fit`.
-        batch_size: See `fit`.
-        optimizer: Gives an optimiser over a tagger's parameters.
-        scheduler: Gives a schedule for that optimiser.
-        scheduler_interval: See `fit`.
-        patience: See `fit`.
-        max_decreases: See `fit`.
-        max_grad_norm: See `fit`.
-        amp_dtype: See `fit`; tests run in full precision.
-        progress: See `fit`.
-    """
-
-    num_train_epochs: int
-    batch_size: int
-    optimizer: Callable[[SequenceTagger], Optimizer]
-    scheduler: Callable[[Optimizer], LRScheduler | ReduceLROnPlateau]
-    scheduler_interval: Literal["epoch", "step"]
-    patience: int | None
-    max_decreases: int | None
-    max_grad_norm: float | None
-    amp_dtype: torch.dtype | None
-    progress: bool | None
-
-
-class Plan(NamedTuple):
-    """One training set, and what is tested after training on it.
-
-    Attributes:
-        name: Of its folder.
-        trained_on: The languages that `train` and `dev` are of.
-        train: To train on.
-        dev: To choose the epoch by.
-        tests: Whose test sentences to tag.
-    """
-
-    name: str
-    trained_on: tuple[str, ...]
-    train: Sequence[Tagged]
-    dev: Sequence[Tagged]
-    tests: Sequence[Corpus]
-
-
-def run_all(
-    systems: Mapping[str, Build],
-    plans: Sequence[Plan],
-    *,
-    seeds: Sequence[int],
-    metric: MetricName | Metric,
-    folder: str | os.PathLike[str] | None,
-    options: TrainingOptions,
-) -> list[Run]:
-    """Train and test every system by every plan with every seed.
+    ``folder/checkpoint.pt`` holds the last saved state, the fingerprint and whether the run is finished, followed by a
+    SHA-256 digest of these bytes. It is replaced as a whole, so a kill leaves the state before or after. While the run
+    is open, an operating system lock keeps other processes out; a process that dies releases it.
 
     Args:
-        systems: By name.
-        plans: What to train and test on.
-        seeds: One run each.
-        metric: As in `fit`.
-        folder: Keeps the runs.
-        options: How to train.
+        folder: Where the state is kept; None keeps nothing.
+        fingerprint: Whatever changes the numbers, by name. Strings and numbers are stored as they are, everything else
+            (data, models, optimisers, functions) as a `checksum`.
+        writes: Whether this process locks the folder and saves. Of several processes with one run, one does.
 
-    Returns:
-        The runs: by plan, then by seed.
+    Attributes:
+        fingerprint: The strings, numbers and checksums that are stored.
+        finished: Whether the state that was loaded or saved last is final.
+
+    Raises:
+        RuntimeError: On entering, if another process has the folder open.
+        OSError: On entering or saving, if the folder cannot be written to.
+        ValueError: On loading, if the checkpoint is damaged or of another run.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     for _ in range(2):  # the second time, nothing is left to do
+        ...         with Run(folder, {"seed": 0, "data": ["me", "gusta"]}) as run:
+        ...             state = run.load() or {"epoch": 0}
+        ...             for epoch in range(state["epoch"], 3):
+        ...                 run.save({"epoch": epoch + 1})
+        ...             print(state)
+        {'epoch': 0}
+        {'epoch': 3}
     """
-    seeds = _check_seeds(seeds)
-    _check_all(systems, plans, seeds, metric, options)
-    fresh = _Fresh()
-    for plan in plans:  # errors now, not after hours of training
-        for name, build in systems.items():
-            _check_tags(name, _build(name, build, plan.train, seeds[0], fresh), plan)
-    runs = []
-    for plan in plans:
-        for seed in seeds:  # every system's first run before the second
-            for name, build in systems.items():
-                tagger = _build(name, build, plan.train, seed, fresh)
-                path = None
-                if folder is not None:
-                    path = Path(folder) / quote(plan.name, safe=" ") / f"{quote(name, safe=' ')}.{seed}"
-                runs.append(_run(name, tagger, plan, seed, metric, path, options))
-    return runs
 
+    def __init__(
+        self, folder: str | os.PathLike[str] | None, fingerprint: Mapping[str, Any], *, writes: bool = True
+    ) -> None:
+        # absolute, so that it stays true if the working folder changes
+        self.folder = None if folder is None else Path(folder).absolute()
+        self.fingerprint = {name: _stored(value) for name, value in fingerprint.items()}
+        self.writes = writes
+        self.finished = False
+        self._lock: BinaryIO | None = None
 
-def _run(
-    name: str,
-    tagger: SequenceTagger,
-    plan: Plan,
-    seed: int,
-    metric: MetricName | Metric,
-    folder: Path | None,
-    options: TrainingOptions,
-) -> Run:
-    """Train and test one system once, or read what came of it before."""
-    rest = dict(options)
-    make_optimizer, make_scheduler = rest.pop("optimizer", None), rest.pop("scheduler", None)
-    optimizer = _adam(tagger) if make_optimizer is None else make_optimizer(tagger)  # type: ignore[operator]
-    scheduler = None if make_scheduler is None else make_scheduler(optimizer)  # type: ignore[operator]
-    fingerprint = {
-        "seed": seed,
-        "train": checksum(tagger, plan.train),
-        "dev": checksum(tagger, plan.dev),
-        "tests": {corpus.language: checksum(tagger, corpus.test) for corpus in plan.tests},
-        "metric": metric_name(metric),
-        "tags": list(tagger.tags),
-        "weights": _weights_checksum(tagger),
-        "optimizer": _describe_optimizer(optimizer),
-        "scheduler": _describe_scheduler(scheduler),
-        "options": {key: str(value) for key, value in sorted(rest.items()) if key != "progress"},
-    }
-    record = _Record(folder, fingerprint)
-    run = record.read(name, plan)
-    if run is not None:
-        return run
-    record.write()
-    training = fit(
-        tagger,
-        plan.train,
-        plan.dev,
-        optimizer=optimizer,
-        scheduler=scheduler,
-        metric=metric,
-        checkpoint=folder,
-        seed=seed,
-        **rest,  # type: ignore[arg-type]
-    )
-    predictions, scores = {}, {}
-    for corpus in plan.tests:
-        predicted = tagger.predict([sentence.words for sentence in corpus.test])
-        predictions[corpus.language] = predicted
-        scores[corpus.language] = measure(metric, gold_tags(corpus.test), predicted)
-    run = Run(name, seed, plan.trained_on, training, scores, predictions)
-    record.write(run)
-    return run
+    @property
+    def path(self) -> Path | None:
+        """The checkpoint file; None without a folder."""
+        return None if self.folder is None else self.folder / CHECKPOINT_NAME
 
+    def __enter__(self) -> Self:
+        if self.folder is not None and self.writes:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = (self.folder / LOCK_NAME).open("ab")
+            except OSError as error:
+                raise type(error)(f"{self.folder} must be a folder that can be written to: {error}") from error
+            if not _lock(self._lock):
+                self._lock.close()
+                rule = "must be used by one process at a time, and another process trains in it now"
+                raise RuntimeError(f"{self.folder} {rule} (wait for it or choose another folder)")
+        return self
 
-class _Record:
-    """A run on disk: what it is, and once it is finished what came of it. Without a folder, nothing."""
+    def __exit__(self, *error: object) -> None:
+        if self._lock is not None:
+            self._lock.close()  # releases the lock
 
-    def __init__(self, folder: Path | None, fingerprint: dict[str, Any]) -> None:
-        self.folder = folder
-        self.fingerprint = json.loads(json.dumps(fingerprint))
-
-    def read(self, name: str, plan: Plan) -> Run | None:
-        if self.folder is None or not (self.folder / RECORD_NAME).exists():
+    def load(self) -> dict[str, Any] | None:
+        """Return the state that was saved last, its tensors on the CPU; None if there is none."""
+        path = self.path
+        if path is None or not path.exists():
             return None
-        path = self.folder / RECORD_NAME
-        try:
-            data = json.loads(path.read_text("utf-8"))
-            theirs, result = dict(data["fingerprint"]), data["result"]
-            run = None
-            if result is not None:
-                training = FitResult(Epoch(*result["best"]), tuple(Epoch(*epoch) for epoch in result["history"]))
-                scores, predictions = dict(result["scores"]), dict(result["predictions"])
-                run = Run(name, self.fingerprint["seed"], plan.trained_on, training, scores, predictions)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(must(str(path), "be a whole record", f"{class_name(error)}: {error}")) from error
-        if theirs != self.fingerprint:
-            differs = [key for key, value in self.fingerprint.items() if theirs.get(key) != value]
-            rule = "come from this run (remove its folder to start anew)"
-            raise ValueError(must(str(path), rule, f"other {differs}"))
-        return run
+        content = read_checkpoint(path)
+        differs = differences(content["fingerprint"], self.fingerprint)
+        if differs:
+            raise ValueError(f"{path} must come from this run, got another one: {differs} ({ANEW})")
+        self.finished = content["finished"]
+        state: dict[str, Any] = content["state"]
+        return state
 
-    def write(self, run: Run | None = None) -> None:
-        if self.folder is None:
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint by a state of tensors and plain values."""
+        self._write(state, finished=False)
+
+    def finish(self, state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint by the outcome: what a later call needs instead of training."""
+        self._write(state, finished=True)
+
+    def _write(self, state: Mapping[str, Any], *, finished: bool) -> None:
+        self.finished = finished
+        if self.path is None or not self.writes:
             return
-        result = None
-        if run is not None:
-            best, history = run.training
-            result = {"best": best, "history": history, "scores": run.scores, "predictions": run.predictions}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / RECORD_NAME
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps({"fingerprint": self.fingerprint, "result": result}), "utf-8")
-        draft.replace(path)
-        if run is not None:  # the weights have done their work
-            (self.folder / CHECKPOINT_NAME).unlink(missing_ok=True)
+        draft = self.path.with_suffix(".draft")
+        content = {
+            "format_version": FORMAT_VERSION,
+            "fingerprint": self.fingerprint,
+            "finished": finished,
+            "state": dict(state),
+        }
+        try:
+            torch.save(content, draft)
+            with draft.open("r+b") as file:
+                file.write(_digest(file, draft.stat().st_size))
+                os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise OSError(f"{self.path} could not be written ({class_name(error)}: {error})") from error
+        unknown = torch.serialization.get_unsafe_globals_in_checkpoint(draft)
+        if unknown:
+            draft.unlink()
+            raise TypeError(f"the state of a run must hold tensors and plain values, got objects of {unknown}")
+        draft.replace(self.path)
 
 
-class _Fresh:
-    """Every parameter that was given out to be trained: none may be trained twice."""
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint file: its fingerprint, whether it is finished, and its state.
 
-    def __init__(self) -> None:
-        self.given: dict[int, weakref.ref[Parameter]] = {}
-
-    def check(self, name: str, tagger: SequenceTagger) -> None:
-        for parameter_name, parameter in tagger.named_parameters():
-            if not parameter.requires_grad:
-                continue
-            earlier = self.given.get(id(parameter), lambda: None)()
-            rule = "build new parameters at each call"
-            require(earlier is not parameter, f"systems[{name!r}]", rule, f"{parameter_name} of an earlier call")
-            self.given[id(parameter)] = weakref.ref(parameter)
-
-
-def _build(name: str, build: Build, train: Sequence[Tagged], seed: int, fresh: _Fresh) -> SequenceTagger:
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        tagger = build(train, seed)
-    if not isinstance(tagger, SequenceTagger):
-        raise TypeError(must(f"systems[{name!r}]", "build a SequenceTagger", class_name(tagger)))
-    fresh.check(name, tagger)
-    return tagger
+    Raises:
+        ValueError: A file that is damaged or none of this format.
+    """
+    with path.open("rb") as file:
+        size = path.stat().st_size - DIGEST_SIZE
+        intact = size > 0 and _digest(file, size) == file.read()
+        if not intact:
+            rule = "must be a whole checkpoint, got a damaged file or one of another version"
+            raise ValueError(f"{path} {rule} ({ANEW}, or restore it from a copy)")
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return content
 
 
-def _adam(tagger: SequenceTagger) -> Optimizer:
-    """Give the optimiser that `fit` would make, since a schedule must be made for it."""
-    return torch.optim.Adam([value for value in tagger.parameters() if value.requires_grad], lr=1e-3)
+def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Return the differences of two fingerprints in words; empty if they are equal."""
+    found = []
+    for name in {**ours, **theirs}:
+        there, here = repr(theirs.get(name)), repr(ours.get(name))
+        if there != here:
+            found.append(f"other {name}" if MARK in there + here else f"{name} {there} in place of {here}")
+    return ", ".join(found)
 
 
-def gold_tags(sentences: Sequence[Tagged]) -> list[list[str]]:
-    """Give the tags of each sentence."""
-    return [list(sentence.tags) for sentence in sentences]
+def _stored(value: Any) -> str | int | float | bool | None:
+    value = value.value if isinstance(value, Enum) else value
+    return value if value is None or isinstance(value, str | bool | int | float) else checksum(value)
 
 
-def metric_name(metric: str | Metric) -> str:
-    """Name a metric, a function by its own name."""
-    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", class_name(metric)))
+def _digest(file: BinaryIO, size: int) -> bytes:
+    """Return the digest of the first bytes of a file, and leave the file at their end."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (chunk := file.read(min(size, 1 << 20))):
+        digest.update(chunk)
+        size -= len(chunk)
+    return digest.digest()
 
 
-def _describe_optimizer(optimizer: Optimizer) -> str:
-    """Tell an optimiser from others: its kind and the settings of its groups, without their parameters."""
-    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-    return f"{class_name(optimizer)} {groups}"
-
-
-def _describe_scheduler(scheduler: LRScheduler | ReduceLROnPlateau | None) -> str:
-    """Tell a schedule from others, as far as its numbers do."""
-    state = {} if scheduler is None else scheduler.state_dict()
-    numbers = {key: value for key, value in sorted(state.items()) if isinstance(value, int | float | str | list)}
-    return f"{class_name(scheduler)} {numbers}"
-
-
-def _weights_checksum(tagger: SequenceTagger) -> int:
-    """Tell a tagger from others by all that it starts from, frozen vectors included."""
-    checksum = 0
-    for name, value in sorted(tagger.state_dict().items()):
-        checksum = zlib.crc32(f"{name} {tuple(value.shape)} {value.dtype}".encode(), checksum)
-        content = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        checksum = zlib.crc32(content.numpy().tobytes(), checksum)
-    return checksum
-
-
-def _check_all(
-    systems: Mapping[str, Build],
-    plans: Sequence[Plan],
-    seeds: Sequence[int],
-    metric: str | Metric,
-    options: TrainingOptions,
-) -> None:
-    if not isinstance(systems, Mapping):
-        raise TypeError(must("systems", "be a mapping of names to functions", class_name(systems)))
-    require(len(systems) > 0, "systems", "hold at least one system", "none")
-    for name, build in systems.items():
-        if not callable(build):
-            raise TypeError(must(f"systems[{name!r}]", "be a function of train and seed", class_name(build)))
-    require(len(seeds) > 0, "seeds", "hold at least one seed", "none")
-    require(len(set(seeds)) == len(seeds), "seeds", "be different", seeds)
-    if isinstance(metric, str):
-        check_choice("metric", metric, METRICS)
-    known = TrainingOptions.__annotations__
-    for option in options:
-        if option not in known:
-            raise TypeError(must("options", f"be among {', '.join(known)}", repr(option)))
-    for option, subject in (("optimizer", "a tagger"), ("scheduler", "an optimiser")):
-        made = options.get(option)
-        if not (made is None or callable(made)):
-            raise TypeError(must(option, f"be a function of {subject}, called for each run", class_name(made)))
-    check_languages([corpus for plan in plans for corpus in plan.tests])
-    for plan in plans:
-        for corpus in plan.tests:
-            check_sentences(corpus, *(("train", "dev") if corpus.language in plan.trained_on else ()), "test")
-            if isinstance(metric, str):
-                measure(metric, gold_tags(corpus.test), gold_tags(corpus.test))  # labels that it cannot read
-
-
-def _check_seeds(seeds: Sequence[int]) -> list[int]:
-    """Require integers."""
-    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
-        raise TypeError(must("seeds", "be a sequence of integers", repr(seeds)))
-    seeds = list(seeds)
-    for i, seed in enumerate(seeds):
-        if not is_count(seed):
-            raise TypeError(must(f"seeds[{i}]", "be an integer", repr(seed)))
-    return [int(seed) for seed in seeds]
-
-
-def check_corpora(name: str, corpora: Sequence[Corpus]) -> list[Corpus]:
-    """Require corpora, and not one where several are asked for."""
-    if isinstance(corpora, Corpus) or not isinstance(corpora, Iterable):
-        raise TypeError(must(name, "be a sequence of corpora", class_name(corpora)))
-    corpora = list(corpora)
-    for i, corpus in enumerate(corpora):
-        if not isinstance(corpus, Corpus):
-            raise TypeError(must(name if name == "source" else f"{name}[{i}]", "be a Corpus", class_name(corpus)))
-    return corpora
-
-
-def check_languages(corpora: Sequence[Corpus]) -> None:
-    """Require different names."""
-    names = [corpus.language for corpus in corpora]
-    for name in names:
-        require(names.count(name) == 1, "languages", "be named once each", f"{name!r} twice")
-
-
-def check_sentences(corpus: Corpus, *parts: str) -> None:
-    """Require sentences with words in the parts named, and read no others."""
-    for part in parts:
-        name = f"{part} of {corpus.language!r}"
-        sentences = getattr(corpus, part)
-        require(any(len(s.words) for s in sentences), name, "hold at least one sentence with a word", "none")
-        for sentence in sentences:
-            words, tags = len(sentence.words), len(sentence.tags)
-            require(words == tags, name, "have one tag a word", f"{tags} tags for {words} words")
-
-
-def _check_tags(name: str, tagger: SequenceTagger, plan: Plan) -> None:
-    known = set(tagger.tags)
-    parts = [("training", plan.train), ("development", plan.dev)]
-    parts += [(f"{corpus.language!r} test", corpus.test) for corpus in plan.tests]
-    for part, sentences in parts:
-        unknown = sorted({tag for sentence in sentences for tag in sentence.tags} - known)
-        found = f"none for {', '.join(map(repr, unknown))} of the {part} sentences"
-        require(not unknown, f"systems[{name!r}].tags", "hold every tag of the data", found)
+def _lock(file: BinaryIO) -> bool:
+    """Return whether this process now has the lock of a file; where there is no such lock, always."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

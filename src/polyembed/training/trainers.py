@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, class_name, must, require
@@ -18,28 +17,25 @@ from polyembed._pretrained import tied_names
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
 from polyembed.tagging.classifiers import PairClassifier, TextClassifier
-from polyembed.tagging.tagger import SequenceTagger
+from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.tagging.text_model import TextModel
-from polyembed.tagging.word_tagger import WordTagger
 from polyembed.text.pairs import PairedPieces
 from polyembed.text.pieces import Pieces
-from polyembed.training.fit import METRICS, measure
+from polyembed.training.scoring import METRICS, measure
 
 PREFIX = "model."
 PREDICTIONS = ("decoded", "probabilities")
 
 
 class TrainerModel(nn.Module):
-    """A tagger or a classifier as the `Trainer` of transformers calls it; made by `for_trainer`.
+    """A tagger or a classifier as the `Trainer` of transformers calls it; made by `wrap_for_trainer`.
 
-    Its state is that of the model inside, by the same names, and a tensor that stands in several places is in it once:
-    safetensors refuses shared memory. So what a trainer writes is what `save_pretrained` writes.
+    Its state has the names of the model inside, and each shared tensor once, since safetensors refuses shared memory.
+    So what a trainer writes is what `save_pretrained` writes.
 
     Args:
         model: The model inside, which is trained.
         predictions: What `logits` holds in evaluation mode.
-
-    Deviations: none.
     """
 
     def __init__(self, model: TextModel, *, predictions: Literal["decoded", "probabilities"]) -> None:
@@ -49,23 +45,12 @@ class TrainerModel(nn.Module):
         self.register_state_dict_post_hook(_give_state)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_take_state)  # type: ignore[no-untyped-call]
 
-    def forward(
-        self,
-        input_ids: Int[Tensor, "batch *rest"],
-        attention_mask: Bool[Tensor, "batch *rest"] | None = None,
-        word_index: Int[Tensor, "batch *rest"] | None = None,
-        word_mask: Bool[Tensor, "batch *words"] | None = None,
-        token_type_ids: Int[Tensor, "batch piece"] | None = None,
-        labels: Int[Tensor, "batch *labelled"] | None = None,
-    ) -> Any:
-        """Compute the loss, and in evaluation mode what the model says; the arguments are what the collator gives.
+    def forward(self, inputs: Any, mask: Tensor | None = None, labels: Tensor | None = None) -> Any:
+        """Compute the loss, and in evaluation mode the predictions.
 
         Args:
-            input_ids: A lexicon's ids, or those of pieces.
-            attention_mask: True = a word, or a piece.
-            word_index: The word that a piece belongs to; None for a lexicon's ids.
-            word_mask: True = a word, where `input_ids` are those of pieces.
-            token_type_ids: Of pairs.
+            inputs: The model's inputs, as `DataCollatorForWords` packs them.
+            mask: True = a word.
             labels: Ids of tags ``(batch, word)`` or labels ``(batch)``, -100 where there is none; without them there is
                 no loss.
 
@@ -75,26 +60,20 @@ class TrainerModel(nn.Module):
         """
         from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
-        inputs: Any = input_ids
-        mask = attention_mask
-        if word_index is not None:
-            inputs = Pieces(input_ids, _all(input_ids) if attention_mask is None else attention_mask, word_index)
-            mask = word_mask
-        if isinstance(self.model, PairClassifier) and self.model.reads_pieces:
-            inputs, mask = PairedPieces(inputs, token_type_ids), None
-        output = TokenClassifierOutput if isinstance(self.model, WordTagger) else SequenceClassifierOutput
+        inputs = _unpack(inputs)
+        output = TokenClassifierOutput if isinstance(self.model, Tagger) else SequenceClassifierOutput
         if self.training:
             return output(loss=None if labels is None else self._loss(inputs, mask, labels))
         loss, found = self._evaluate(inputs, mask, labels)
         return output(loss=loss, logits=found)
 
     def _loss(self, inputs: Any, mask: Tensor | None, labels: Tensor) -> Tensor:
-        named = {"tags" if isinstance(self.model, WordTagger) else "labels": labels}
+        named = {"tags" if isinstance(self.model, Tagger) else "labels": labels}
         loss: Tensor = self.model(inputs, mask=mask, **named)
         return loss
 
     def _evaluate(self, inputs: Any, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, Tensor]:
-        """Give loss and predictions; the words are read once where loss and prediction start from the same features."""
+        """Return loss and predictions, both from the same features where the model has any."""
         model: Any = self.model
         wants = "decode" if self.predictions == "decoded" else "probabilities"
         if isinstance(model, SequenceTagger):
@@ -109,7 +88,7 @@ class TrainerModel(nn.Module):
         return None if labels is None else self._loss(inputs, mask, labels), getattr(model, wants)(inputs, mask)
 
 
-def for_trainer(model: TextModel, *, predictions: Literal["decoded", "probabilities"] = "decoded") -> TrainerModel:
+def wrap_for_trainer(model: TextModel, *, predictions: Literal["decoded", "probabilities"] = "decoded") -> TrainerModel:
     """Wrap a tagger or a classifier for the `Trainer` of transformers; the model inside is the one that is trained.
 
     With `DataCollatorForWords` as the ``data_collator``, each folder that the trainer writes (``save_model``, a
@@ -121,23 +100,25 @@ def for_trainer(model: TextModel, *, predictions: Literal["decoded", "probabilit
 
     Args:
         model: A `SequenceTagger` or `TokenClassifier`, a `SequenceClassifier` or a `PairClassifier`, or a
-            `VotingEnsemble` whose members read alike (all members train on all batches).
+            `VotingEnsemble` (all members train on all batches).
         predictions: ``"decoded"``: ids; ``"probabilities"``: of each tag or label (a CRF's marginals).
 
     Returns:
         A module for ``Trainer(model=...)``.
 
     Raises:
-        TypeError: Another module, or an ensemble whose members do not read alike.
+        TypeError: Another module.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
-        >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["X", "VERB"], lexicon=Lexicon(["me", "gusta"]))
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB"])
         >>> batch = DataCollatorForWords(tagger)([TaggedSentence(("me", "gusta"), ("X", "VERB"))])
         >>> sorted(batch)
-        ['attention_mask', 'input_ids', 'labels']
-        >>> for_trainer(tagger).eval()(**batch).logits.shape
+        ['inputs', 'labels', 'mask']
+        >>> wrap_for_trainer(tagger).eval()(**batch).logits.shape
         torch.Size([1, 2])
     """
     check_choice("predictions", predictions, PREDICTIONS)
@@ -146,29 +127,31 @@ def for_trainer(model: TextModel, *, predictions: Literal["decoded", "probabilit
 
 
 class DataCollatorForWords:
-    """Batches of words for a model that `for_trainer` has wrapped: ``input_ids``, ``labels`` and the masks.
+    """Batches of words for a model that `wrap_for_trainer` has wrapped: ``inputs``, ``mask`` and ``labels``.
 
     Rows are what `fit` takes (objects with ``words`` and ``tags``; ``words`` and ``label``; ``first``, ``second`` and
     ``label``), or mappings with these keys, as `datasets` gives them: then set ``remove_unused_columns=False`` in the
     training arguments. Rows without tags or labels make a batch without ``labels``, to predict.
 
-    Words that the model's lexicon does not hold are unknown here, in training and in evaluation; `predict` would learn
-    them. Extend the lexicon with the development set's words before training, and both agree.
+    Inputs of several parts (`Pieces`, a tuple) are nested dicts of tensors, which every trainer can move to a device.
+
+    Words that the model's lexicon does not hold are unknown here, in training and in evaluation, while `predict` gives
+    them vectors of their own. A model that ``model.covering(words)`` returns knows the development set's words too.
 
     Args:
         model: The tagger or classifier, wrapped or not.
 
     Raises:
-        TypeError: Another module, or rows that are no labelled texts.
+        TypeError: Another module, or rows that are not texts.
         ValueError: Rows of which some have labels and some have none, or a tag or label outside the set.
 
     Example:
-        >>> from polyembed import Lexicon, SequenceTagger
-        >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["X", "VERB"], lexicon=Lexicon(["me", "gusta"]))
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["X", "VERB"])
         >>> DataCollatorForWords(tagger)([{"words": ["me", "gusta"], "tags": ["X", "VERB"]}])["labels"]
         tensor([[0, 1]])
-
-    Deviations: none.
     """
 
     def __init__(self, model: TextModel | TrainerModel) -> None:
@@ -177,7 +160,7 @@ class DataCollatorForWords:
         self.model = inside
         self.tokenizer = _Folder(inside)  # what a trainer saves beside the weights
 
-    def __call__(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+    def __call__(self, rows: Sequence[Any]) -> dict[str, Any]:
         """Make a batch.
 
         Args:
@@ -187,7 +170,7 @@ class DataCollatorForWords:
             The arguments of `TrainerModel`.
         """
         model = self.model
-        key = "tags" if isinstance(model, WordTagger) else "label"
+        key = "tags" if isinstance(model, Tagger) else "label"
         needed = ("first", "second") if isinstance(model, PairClassifier) else ("words",)
         items = [SimpleNamespace(**row) if isinstance(row, Mapping) else row for row in rows]
         for number, item in enumerate(items):
@@ -201,21 +184,11 @@ class DataCollatorForWords:
         require(len(set(labelled)) < 2, "rows", f"all have {key}, or none of them", f"{sum(labelled)} of {len(rows)}")
         if all(labelled):
             batch = model.collate(items)
-            inputs, mask, labels = batch["inputs"], batch["mask"], batch[key if key == "tags" else "labels"]
+            batch["labels"] = batch.pop("tags" if key == "tags" else "labels")
         else:
-            inputs, mask = model.encode([model.text_of(item) for item in items])  # type: ignore[operator]
-            labels = None
-        pieces, types = inputs if isinstance(inputs, PairedPieces) else (inputs, None)
-        cut = isinstance(pieces, Pieces)
-        arguments = {
-            "input_ids": pieces.piece_ids if cut else pieces,
-            "attention_mask": pieces.piece_mask if cut else mask,
-            "word_index": pieces.word_index if cut else None,
-            "word_mask": mask if cut else None,
-            "token_type_ids": types,
-            "labels": labels,
-        }
-        return {name: value for name, value in arguments.items() if value is not None}
+            inputs, mask = model.encode([model.text_of(item) for item in items])
+            batch = {"inputs": inputs, "mask": mask}
+        return {name: _pack(value) for name, value in batch.items() if value is not None}
 
 
 def trainer_metrics(
@@ -236,9 +209,12 @@ def trainer_metrics(
         TypeError: Another module.
 
     Example:
+        >>> import numpy as np
         >>> from types import SimpleNamespace
-        >>> from polyembed import Lexicon, SequenceTagger
-        >>> tagger = SequenceTagger(nn.Embedding(4, 8), ["O", "B-LOC"], lexicon=Lexicon(["me", "gusta"]))
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["O", "B-LOC"])
         >>> score = trainer_metrics(tagger, ["f1", "accuracy"])
         >>> score(SimpleNamespace(predictions=np.array([[1, 0, -100]]), label_ids=np.array([[1, 1, -100]])))
         {'f1': 0.6666666666666666, 'accuracy': 0.5}
@@ -248,7 +224,7 @@ def trainer_metrics(
     chosen = [inside.default_metric] if metrics is None else list(metrics)
     for name in chosen:
         check_choice("metrics", name, METRICS)
-    names = inside.tags if isinstance(inside, WordTagger) else inside.labels
+    names = inside.tags if isinstance(inside, Tagger) else inside.labels
 
     def compute_metrics(found: Any) -> dict[str, float]:
         predicted, gold = found.predictions, found.label_ids
@@ -269,13 +245,13 @@ def trainer_metrics(
 
 
 class _Folder:
-    """Stands where a trainer looks for a tokenizer to save: it makes the folder one of `save_pretrained`."""
+    """The tokenizer that a trainer saves beside the weights: writes the rest of `save_pretrained`."""
 
     def __init__(self, model: TextModel) -> None:
         self.model = model
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write all that the model needs, but files of pretrained vectors, which may be of several GB."""
+        """Write all that the model needs, except files of pretrained vectors, which may be of several GB."""
         try:
             self.model.save_pretrained(folder, save_sources=True, copy_vectors=False)
         except TypeError as error:  # a training must not end for it
@@ -286,16 +262,29 @@ class _Folder:
 def _check_model(model: object) -> None:
     if not isinstance(model, TextModel):
         raise TypeError(must("model", "be a tagger or a classifier of this library", class_name(model)))
-    if not getattr(model, "reads_alike", True):
-        raise TypeError(must("model", "be an ensemble whose members read alike", "members of different inputs"))
 
 
-def _all(ids: Tensor) -> Tensor:
-    return torch.ones_like(ids, dtype=torch.bool)
+def _pack(value: Any) -> Any:
+    """Return nested inputs as nested dicts: trainers rebuild these, and fail at named tuples."""
+    if not isinstance(value, tuple):
+        return value
+    names = getattr(value, "_fields", tuple(map(str, range(len(value)))))
+    return {name: _pack(part) for name, part in zip(names, value, strict=True)}
+
+
+def _unpack(value: Any) -> Any:
+    """Return what `_pack` was given."""
+    if not isinstance(value, Mapping):
+        return value
+    parts = {name: _unpack(part) for name, part in value.items()}
+    for kind in (Pieces, PairedPieces):
+        if parts.keys() == set(kind._fields):
+            return kind(**parts)
+    return tuple(parts.values())
 
 
 def _give_state(module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: Any) -> None:
-    """Name the state as the model inside names it, each tensor once."""
+    """Rename the state as in the model inside, each tensor once."""
     inside: Any = module.model
     tied = tied_names(inside)
     start = prefix + PREFIX
@@ -308,7 +297,7 @@ def _give_state(module: nn.Module, state: dict[str, Any], prefix: str, local_met
 def _take_state(
     module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *reports: list[str]
 ) -> None:
-    """Take what `_give_state` or `save_pretrained` gave."""
+    """Rename a state of `_give_state` or `save_pretrained` as the module expects it."""
     inside: Any = module.model
     names, tied = list(inside.state_dict()), tied_names(inside)
     given = {name: state.pop(prefix + name) for name in names if prefix + name in state}

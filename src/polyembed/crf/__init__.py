@@ -1,0 +1,44 @@
+"""Linear-chain conditional random fields (Lafferty et al. 2001): pure functions, the module `CRF`, and `Constraints`.
+
+A chain over emissions ``e`` (position by tag), transitions ``A`` (from, to), start scores ``s`` and end scores ``f``
+gives a path ``y`` of ``n`` tags the score
+
+    score(y) = s[y_1] + sum_t e[t, y_t] + sum_t A[y_t, y_{t+1}] + f[y_n],
+
+and the probability ``exp(score(y) - log_partition)``. All functions take ``emissions (batch, word, tag)``, a bool
+``mask (batch, word)``, ``transitions (tag, tag)`` and ``start`` and ``end (tag,)``. The chain of a row runs over its
+valid positions, wherever they are: a masked position is skipped, and an empty row has the score 0, the log-partition 0
+and the path ``[]``. A score of -inf forbids a tag or a transition, without NaN in values or gradients. Finite scores
+beyond 1e28 count as 1e28; NaN and +inf give NaN.
+"""
+
+from polyembed.crf.best import viterbi
+from polyembed.crf.constraints import Constraints
+from polyembed.crf.k_best import BestPaths, n_best
+from polyembed.crf.module import CRF
+from polyembed.crf.sampling import sample
+from polyembed.crf.scores import (
+    entropy,
+    log_partition,
+    log_prob,
+    marginals,
+    pair_marginals,
+    partial_score,
+    path_score,
+)
+
+__all__ = [
+    "CRF",
+    "BestPaths",
+    "Constraints",
+    "entropy",
+    "log_partition",
+    "log_prob",
+    "marginals",
+    "n_best",
+    "pair_marginals",
+    "partial_score",
+    "path_score",
+    "sample",
+    "viterbi",
+]

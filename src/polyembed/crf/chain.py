@@ -1,0 +1,116 @@
+"""A batch of chains in the form that all algorithms take: holes closed, start and end scores in the emissions."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyembed._checks import check_dim, check_mask
+from polyembed.crf.numpy_viterbi import FORBIDDEN, LARGEST
+from polyembed.functional.masking import valid_first
+
+BLOCK = 1 << 18
+"""The numbers that a temporary tensor of pairs of tags may have; longer chains are processed in blocks of words."""
+
+
+class Chain(NamedTuple):
+    """Chains that begin at position 0 and have no holes.
+
+    Attributes:
+        emissions: ``(batch, word, tag)``, finite; start and end scores are added; zeros past a chain's end.
+        mask: ``(batch, word)``, True up to a chain's end.
+        transitions: ``(tag, tag)``, finite.
+        order: ``(batch, word)``, the position in the caller's tensors.
+        width: The number of words in the caller's tensors: one less than here if that is 0.
+    """
+
+    emissions: Tensor
+    mask: Tensor
+    transitions: Tensor
+    order: Tensor
+    width: int
+
+    def restore(self, x: Tensor, filler: float) -> Tensor:
+        """Return ``(batch, word, ...)`` in the order of the caller's tensors, with `filler` at masked positions."""
+        shape = self.mask.shape + (1,) * (x.dim() - 2)
+        x = torch.where(self.mask.reshape(shape), x, filler)
+        return torch.empty_like(x).scatter(1, self.order.reshape(shape).expand_as(x), x)[:, : self.width]
+
+    def reorder(self, tags: Tensor) -> Tensor:
+        """Return the caller's tags ``(batch, word)`` in the order of the chain, 0 past its end."""
+        return torch.where(self.mask, _at_least_one(tags).gather(1, self.order), 0)
+
+    @property
+    def last(self) -> Tensor:
+        """Return each chain's last position, ``(batch,)``; 0 for an empty chain."""
+        return (self.mask.sum(-1) - 1).clamp(min=0)
+
+
+def make_chain(emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor) -> Chain:
+    """Check shapes, close the holes, bound the scores and add the start and end scores to the emissions."""
+    check_dim("emissions", emissions, 3, "batch, word, tag")
+    check_mask(mask, emissions.shape[:2])
+    width = mask.shape[1]
+    emissions, transitions, start, end = map(bounded, widen(emissions, transitions, start, end))
+    emissions, mask = _at_least_one(emissions), _at_least_one(mask)
+    order = valid_first(mask)
+    mask = mask.gather(1, order)
+    emissions = emissions.gather(1, order[..., None].expand_as(emissions))
+    position = torch.arange(mask.shape[1], device=mask.device)
+    first, last = position == 0, mask & (position == mask.sum(1, keepdim=True) - 1)
+    emissions = torch.where(last[..., None], emissions + end, emissions)
+    emissions = torch.where(first[:, None], emissions + start, emissions)
+    return Chain(torch.where(mask[..., None], emissions, 0.0), mask, transitions, order, width)
+
+
+def _at_least_one(x: Tensor) -> Tensor:
+    """Pad ``(batch, 0, ...)`` to one masked word, so that no algorithm needs a case for no words."""
+    return x if x.shape[1] else F.pad(x, (0, 0) * (x.dim() - 2) + (0, 1))
+
+
+def widen(*tensors: Tensor) -> Iterable[Tensor]:
+    """Convert to one dtype, at least float32: sums over paths need it."""
+    dtype = torch.float32
+    for x in tensors:
+        dtype = torch.promote_types(dtype, x.dtype)
+    return (x.to(dtype) for x in tensors)
+
+
+def bounded(scores: Tensor) -> Tensor:
+    """Replace -inf by `FORBIDDEN` and +inf by NaN, and bound the finite scores."""
+    finite = scores.clamp(-LARGEST, LARGEST)
+    return finite.masked_fill(scores == -math.inf, FORBIDDEN).masked_fill(scores == math.inf, math.nan)
+
+
+def is_possible(log_z: Tensor) -> Tensor:
+    """Return which chains have a path that no score forbids."""
+    return log_z > FORBIDDEN / 2
+
+
+def path_scores(chain: Chain, tags: Tensor) -> Tensor:
+    """Return the scores ``(batch, *path)`` of paths ``(batch, word, *path)``, -inf for forbidden ones."""
+    unary, steps = _parts(chain, tags)
+    lowest = torch.minimum(unary.amin(1), steps.amin(1))
+    return torch.where(lowest <= FORBIDDEN / 2, -math.inf, unary.sum(1) + steps.sum(1))
+
+
+def is_allowed(chain: Chain, tags: Tensor) -> Tensor:
+    """Return which paths ``(batch, word, *path)`` have neither a forbidden score nor NaN, ``(batch, *path)``."""
+    unary, steps = _parts(chain, tags)
+    return torch.minimum(unary.amin(1), steps.amin(1)) > FORBIDDEN / 2
+
+
+def _parts(chain: Chain, tags: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a path's emissions and the transitions before them, zeros past a chain's end."""
+    flat = tags.flatten(2) if tags.dim() > 2 else tags[..., None]
+    before = torch.roll(flat, 1, dims=1)
+    moved = chain.mask & (torch.arange(flat.shape[1], device=flat.device) > 0)
+    unary = torch.where(chain.mask[..., None], chain.emissions.gather(2, flat), 0.0)
+    # one index into the flat table: its gradient is faster than that of a pair of indices
+    index = before * chain.transitions.shape[1] + flat
+    steps = chain.transitions.flatten().index_select(0, index.flatten()).reshape(flat.shape)
+    steps = torch.where(moved[..., None], steps, 0.0)
+    return unary.reshape(tags.shape), steps.reshape(tags.shape)

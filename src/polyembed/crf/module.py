@@ -1,0 +1,255 @@
+"""The conditional random field as a module, with the parameters and calls of `torchcrf.CRF`."""
+
+import itertools
+from typing import Any, Literal
+
+import torch
+import torchcrf
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from polyembed._checks import (
+    check_choice,
+    check_dim,
+    check_ids,
+    check_last_dim,
+    check_positive,
+    class_name,
+    must,
+    require,
+)
+from polyembed.crf import scores
+from polyembed.crf.best import viterbi
+from polyembed.crf.constraints import Constraints
+from polyembed.crf.k_best import BestPaths, n_best
+from polyembed.crf.sampling import sample
+
+Emissions = Float[Tensor, "first second tag"]
+Tags = Int[Tensor, "first second"]
+Mask = Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None
+
+
+class CRF(torchcrf.CRF):  # type: ignore[misc]
+    """A linear-chain conditional random field (Lafferty et al. 2001) over the valid positions of each row.
+
+    ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.crf`. Parameters, ``forward``
+    and ``decode`` are those of ``torchcrf.CRF``, so its checkpoints load. In addition, a mask may have holes, tags at
+    masked positions may be anything, -100 included, an empty row has log-probability 0 and decodes to ``[]``, and sums
+    are in at least float32. A score of -inf forbids a tag or a transition, without NaN in values or gradients.
+
+    Gradients are exact to any order, and in forward mode. ``forward`` and ``decode_tensor`` compile as one graph for
+    all lengths (with first derivatives alone), and never make the host wait for a GPU.
+
+    Args:
+        num_tags: The number of tags.
+        batch_first: Whether the first axis is the batch; True here, False in torchcrf.
+        constraints: Which tags may begin, follow each other and end, in training and in decoding.
+
+    Shape:
+        emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``; True (or 1) = valid, None = all valid.
+
+    Raises:
+        ValueError: Shapes that do not fit, a tag id outside the tag set, or, in `decode`, a row of which every path is
+            forbidden.
+        TypeError: A mask that is neither bool nor uint8.
+
+    Example:
+        >>> crf = CRF(3, constraints=Constraints.bio(["O", "B-PER", "I-PER"]))
+        >>> emissions = torch.tensor([[[0.0, 0.0, 2.0], [0.0, 0.0, 2.0]]])
+        >>> crf.decode(emissions)
+        [[1, 2]]
+        >>> crf.marginals(emissions)[0, 0, 2].item()
+        0.0
+
+    Deviations: `batch_first` is True by default. A row whose first position is masked is an error in torchcrf.
+    `constraints` are buffers that no state dict has, so that checkpoints are torchcrf's.
+    """
+
+    allowed_transitions: Tensor | None
+    allowed_start: Tensor | None
+    allowed_end: Tensor | None
+
+    def __init__(self, num_tags: int, batch_first: bool = True, *, constraints: Constraints | None = None) -> None:
+        check_positive(num_tags=num_tags)
+        if constraints is not None:
+            if not isinstance(constraints, Constraints):
+                raise TypeError(must("constraints", "be Constraints or None", class_name(constraints)))
+            require(constraints.num_tags == num_tags, "constraints", f"be for {num_tags} tags", constraints.num_tags)
+        super().__init__(num_tags, batch_first)
+        self.constraints = constraints
+        for name in ("transitions", "start", "end"):
+            self.register_buffer(f"allowed_{name}", None, persistent=False)
+        self._fill_buffers()
+
+    def _fill_buffers(self) -> None:
+        """Write the constraints into buffers on the parameters' device."""
+        if self.constraints is not None:
+            for name in ("transitions", "start", "end"):
+                allowed = torch.tensor(getattr(self.constraints, name), device=self.transitions.device)
+                setattr(self, f"allowed_{name}", allowed)
+
+    def _apply(self, *arguments: Any, **options: Any) -> "CRF":
+        super()._apply(*arguments, **options)
+        self._fill_buffers()  # no state dict fills them after `to_empty`
+        return self
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._fill_buffers()  # parameters may have come from the meta device
+
+    def __repr__(self) -> str:
+        constrained = "" if self.constraints is None else f", constraints={self.constraints!r}"
+        return f"CRF({self.num_tags}, batch_first={self.batch_first}{constrained})"
+
+    def forward(
+        self,
+        emissions: Emissions,
+        tags: Tags,
+        mask: Mask = None,
+        reduction: Literal["none", "sum", "mean", "token_mean"] = "sum",
+    ) -> Float[Tensor, "*batch"]:
+        """Compute the log-likelihood in nats, as torchcrf does.
+
+        Args:
+            emissions: Scores of each tag at each word.
+            tags: The path.
+            mask: True (or 1) = valid; None = all valid.
+            reduction: One value per row, their sum, their mean, or their sum over the number of valid words.
+
+        Returns:
+            A value per row for ``"none"``, else a scalar.
+        """
+        check_choice("reduction", reduction, ("none", "sum", "mean", "token_mean"))
+        log_prob = self.log_prob(emissions, tags, mask)
+        if reduction == "none":
+            return log_prob
+        if reduction == "mean":
+            return log_prob.sum() / max(1, log_prob.shape[0])
+        if reduction == "token_mean":
+            words = max(1, tags.numel()) if mask is None else mask.sum().clamp(min=1)
+            return log_prob.sum() / words
+        return log_prob.sum()
+
+    def log_prob(self, emissions: Emissions, tags: Tags, mask: Mask = None) -> Float[Tensor, " batch"]:
+        """Return the log-probability of each row's tags: 0 for an empty row, -inf for forbidden tags."""
+        arguments = self._prepare(emissions, mask)
+        tags = self._prepare_tags(emissions, tags)
+        try:
+            return scores.log_prob(arguments[0], tags, *arguments[1:])
+        except (IndexError, RuntimeError) as error:
+            if "out of bounds" not in str(error) and "out of range" not in str(error):
+                raise
+            raise ValueError(must("tags", f"lie in [0, {self.num_tags}) where the mask is on", error)) from error
+
+    def partial_log_prob(self, emissions: Emissions, tags: Tags, mask: Mask = None) -> Float[Tensor, " batch"]:
+        """Compute the log-probability of a partial annotation: the sum over all paths that agree with the tags.
+
+        Its negative mean is a loss for data in which some words have no tag (Tsuboi et al. 2008).
+
+        Args:
+            emissions: Scores of each tag at each word.
+            tags: Tag ids, or -100 where the tag is not known.
+            mask: True (or 1) = valid; None = all valid.
+
+        Returns:
+            One value per row in nats: `log_prob` where all tags are known, 0 where none is.
+        """
+        arguments = self._prepare(emissions, mask)
+        tags = self._prepare_tags(emissions, tags)
+        return scores.partial_score(arguments[0], tags, *arguments[1:]) - scores.log_partition(*arguments)
+
+    def decode(self, emissions: Emissions, mask: Mask = None) -> list[list[int]]:
+        """Return the most likely tags of each row's valid words, as torchcrf does.
+
+        Args:
+            emissions: Scores of each tag at each word.
+            mask: True (or 1) = valid; None = all valid.
+
+        Returns:
+            A list of tag ids per row.
+
+        Raises:
+            ValueError: The emissions of a row hold NaN, or forbid every path that the constraints allow.
+        """
+        emissions, mask, *others = self._prepare(emissions, mask)
+        tags = viterbi(emissions, mask, *others, ignore_index=-1)
+        ends = mask.sum(1).cumsum(0).tolist()
+        valid = tags[mask].tolist()
+        paths = [valid[start:end] for start, end in itertools.pairwise([0, *ends])]
+        if -1 in valid:
+            row = next(i for i, path in enumerate(paths) if -1 in path)
+            raise ValueError(f"emissions of row {row} contain NaN or forbid every path")
+        return paths
+
+    def decode_tensor(
+        self, emissions: Emissions, mask: Mask = None, *, ignore_index: int = -100
+    ) -> Int[Tensor, "batch word"]:
+        """Return the most likely tags, batch first; `ignore_index` where masked, and in rows without a path."""
+        return viterbi(*self._prepare(emissions, mask), ignore_index=ignore_index)
+
+    def marginals(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, "batch word tag"]:
+        """Return the probability of each tag at each word, batch first; zeros at masked positions."""
+        return scores.marginals(*self._prepare(emissions, mask))
+
+    def entropy(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, " batch"]:
+        """Return the entropy of the distribution over paths in nats, 0 for an empty row."""
+        return scores.entropy(*self._prepare(emissions, mask))
+
+    def n_best(self, emissions: Emissions, k: int, mask: Mask = None, *, ignore_index: int = -100) -> BestPaths:
+        """Return the k most likely paths of each row: ``tags (batch, path, word)``, ``log_probs (batch, path)``."""
+        return n_best(*self._prepare(emissions, mask), k, ignore_index=ignore_index)
+
+    def sample(
+        self,
+        emissions: Emissions,
+        num_samples: int = 1,
+        mask: Mask = None,
+        *,
+        generator: torch.Generator | None = None,
+        ignore_index: int = -100,
+    ) -> Int[Tensor, "sample batch word"]:
+        """Draw paths by their probability; the arguments are those of `polyembed.crf.sample`."""
+        arguments = self._prepare(emissions, mask)
+        return sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
+
+    def constrained_scores(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return transitions, start and end scores for `polyembed.crf`, with -inf where the constraints forbid.
+
+        Args:
+            dtype: The dtype of the result; the parameters' own if None.
+
+        Returns:
+            ``(tag, tag)`` from and to, ``(tag,)``, ``(tag,)``.
+        """
+        dtype = dtype or self.transitions.dtype
+        transitions, start, end = (
+            x.to(dtype) if allowed is None else x.to(dtype).masked_fill(~allowed, float("-inf"))
+            for x, allowed in (
+                (self.transitions, self.allowed_transitions),
+                (self.start_transitions, self.allowed_start),
+                (self.end_transitions, self.allowed_end),
+            )
+        )
+        return transitions, start, end
+
+    def _prepare(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return the arguments of `polyembed.crf`: checked, batch first, in at least float32, with constraints."""
+        check_dim("emissions", emissions, 3, "batch, word, tag" if self.batch_first else "word, batch, tag")
+        check_last_dim("emissions", emissions, self.num_tags)
+        if mask is None:
+            mask = emissions.new_ones(emissions.shape[:2], dtype=torch.bool)
+        if mask.dtype not in (torch.bool, torch.uint8):
+            raise TypeError(must("mask", "be bool (True = valid), or torchcrf's uint8", mask.dtype))
+        shape = tuple(emissions.shape[:2])
+        require(tuple(mask.shape) == shape, "mask", f"have shape {shape}", tuple(mask.shape))
+        if not self.batch_first:
+            emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
+        dtype = torch.promote_types(emissions.dtype, torch.float32)
+        return emissions.to(dtype), mask.bool(), *self.constrained_scores(dtype)
+
+    def _prepare_tags(self, emissions: Tensor, tags: Tensor) -> Tensor:
+        """Return the tags batch first, after a check of their dtype and shape."""
+        check_ids("tags", tags)
+        shape = tuple(emissions.shape[:2])
+        require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
+        return tags if self.batch_first else tags.transpose(0, 1)

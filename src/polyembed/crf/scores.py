@@ -1,0 +1,122 @@
+"""Scores and probabilities of paths, by which a `CRF` is trained."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from polyembed.crf.chain import Chain, is_possible, make_chain, path_scores
+from polyembed.crf.numpy_viterbi import FORBIDDEN
+from polyembed.crf.partition import compiled_partition, partition_and_marginals
+
+ANY_TAG = -100
+"""The tag id of `partial_score` that allows each tag."""
+
+Emissions = Float[Tensor, "batch word tag"]
+Tags = Int[Tensor, "batch word"]
+Mask = Bool[Tensor, "batch word"]
+Transitions = Float[Tensor, "tag tag"]
+TagScores = Float[Tensor, " tag"]
+Values = Float[Tensor, " batch"]
+
+
+def path_score(
+    emissions: Emissions, tags: Tags, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+) -> Values:
+    """Return the score of each row's tags (any value at masked positions); -inf for forbidden ones."""
+    chain = make_chain(emissions, mask, transitions, start, end)
+    return path_scores(chain, chain.reorder(tags))
+
+
+def log_partition(
+    emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+) -> Values:
+    """Compute the log of the sum over all paths of ``exp(score)``, by the forward algorithm.
+
+    The gradient is written down (the marginals), and derivatives of any order are exact. Under ``torch.compile`` and
+    ``torch.export`` this is one operator for all lengths, with a first derivative alone.
+
+    Args:
+        emissions: Scores of each tag at each word.
+        mask: True = valid.
+        transitions: ``A[i, j]``, the score of going from tag i to tag j.
+        start: Score of each tag at a chain's first position.
+        end: Score of each tag at a chain's last position.
+
+    Returns:
+        One value for each row in nats, 0 for an empty one; at most -1e35 where every path is forbidden.
+    """
+    return _log_z(make_chain(emissions, mask, transitions, start, end))
+
+
+def log_prob(
+    emissions: Emissions, tags: Tags, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+) -> Values:
+    """Compute ``path_score - log_partition``, the log-probability of each row's tags, in nats."""
+    chain = make_chain(emissions, mask, transitions, start, end)
+    return path_scores(chain, chain.reorder(tags)) - _log_z(chain)
+
+
+def partial_score(
+    emissions: Emissions, tags: Tags, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+) -> Values:
+    """Compute the log of the sum of ``exp(score)`` over the paths that agree with partial tags.
+
+    ``partial_score - log_partition`` is the log-probability of a partial annotation (Tsuboi et al. 2008).
+
+    Args:
+        emissions: Scores of each tag at each word.
+        tags: Tag ids, or -100 where every tag agrees; any value at masked positions.
+        mask: True = valid.
+        transitions: ``A[i, j]``, the score of going from tag i to tag j.
+        start: Score of each tag at a chain's first position.
+        end: Score of each tag at a chain's last position.
+
+    Returns:
+        One value for each row in nats, -inf where every such path is forbidden.
+    """
+    agrees = (tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)) | (tags == ANY_TAG)[..., None]
+    chain = make_chain(emissions.masked_fill(~agrees, float("-inf")), mask, transitions, start, end)
+    log_z = _log_z(chain)
+    return torch.where(is_possible(log_z), log_z, float("-inf"))
+
+
+def _log_z(chain: Chain) -> Tensor:
+    run = compiled_partition if torch.compiler.is_compiling() else partition_and_marginals
+    log_z: Tensor = run(*chain[:3])[0]
+    return log_z
+
+
+def marginals(
+    emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+) -> Emissions:
+    """Compute ``p(y_t = j)``; zeros at masked positions and in rows of which every path is forbidden."""
+    chain = make_chain(emissions, mask, transitions, start, end)
+    log_z, unary, _ = partition_and_marginals(*chain[:3])
+    return chain.restore(torch.where(is_possible(log_z)[:, None, None], unary, 0.0), 0.0)
+
+
+def pair_marginals(
+    emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+) -> Float[Tensor, "batch tag tag"]:
+    """Compute ``sum_t p(y_t = i, y_{t+1} = j)``; zeros in rows of which every path is forbidden."""
+    chain = make_chain(emissions, mask, transitions, start, end)
+    log_z, _, pairs = partition_and_marginals(*chain[:3])
+    return torch.where(is_possible(log_z)[:, None, None], pairs, 0.0)
+
+
+def entropy(emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores) -> Values:
+    """Compute ``-sum_y p(y) log p(y)`` in nats; 0 for an empty row and where every path is forbidden."""
+    chain = make_chain(emissions, mask, transitions, start, end)
+    # log_partition - E[score], of scores near 0: the difference of two large numbers would lose the entropy
+    emissions, transitions = (
+        x - torch.where(top > FORBIDDEN / 2, top, 0.0)
+        for x, top in (
+            (chain.emissions, chain.emissions.amax(-1, keepdim=True)),
+            (chain.transitions, chain.transitions.amax()),
+        )
+    )
+    log_z, unary, pairs = partition_and_marginals(emissions, chain.mask, transitions)
+    # forbidden scores have no share in the expectation, nor in its gradient
+    emissions, transitions = (torch.where(x > FORBIDDEN / 2, x, 0.0) for x in (emissions, transitions))
+    value = log_z - (unary * emissions).sum((1, 2)) - (pairs * transitions).sum((1, 2))
+    return torch.where(is_possible(log_z), value, 0.0)

@@ -1,0 +1,109 @@
+"""The contract of everything that gives words vectors."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from polyembed._checks import class_name, must, require
+from polyembed._pretrained import PretrainedModule
+from polyembed.text.lexicon import Lexicon
+
+
+class WordEmbedder(PretrainedModule):
+    """A vector for each word of a sentence: ``inputs, mask = encode(sentences)``, then ``embedder(inputs)``.
+
+    There are two kinds. The vectors of a *type embedder* depend on the word alone: it has a `lexicon`, and its inputs
+    are ids of any shape ``(*batch)``. The vectors of a *contextual embedder* depend on the sentence too: its `lexicon`
+    is None, and its inputs are `Pieces`. Both kinds combine in a `MetaEmbedding`.
+    """
+
+    @property
+    def lexicon(self) -> Lexicon | None:
+        """The words of a type embedder; None for a contextual one."""
+        return None
+
+    @property
+    def num_embeddings(self) -> int:
+        """The number of ids that have a vector, ``len(lexicon)``; 0 for a contextual embedder."""
+        return 0 if self.lexicon is None else len(self.lexicon)
+
+    @property
+    @abstractmethod
+    def embedding_dim(self) -> int:
+        """The size of a word's vector."""
+
+    @abstractmethod
+    def forward(self, inputs: Any) -> Float[Tensor, "*batch word embedding_dim"]:
+        """Compute the vectors of the words in `inputs`, as `encode` made them."""
+
+    def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
+        """Turn words into the inputs of `forward`.
+
+        Args:
+            sentences: Lists of words.
+
+        Returns:
+            The inputs, and the mask of words ``(batch, word)``.
+
+        Raises:
+            TypeError: A string in the place of a list of words.
+        """
+        return require_lexicon(self).encode(sentences)
+
+    def extended(self, lexicon: Lexicon) -> Self:
+        """Return an embedder for more words that shares every parameter.
+
+        A new word's vector is the one it would have if it had been in the lexicon from the start.
+
+        Args:
+            lexicon: An extension of this embedder's lexicon.
+
+        Returns:
+            The new embedder; this one if the lexicon has no new word.
+
+        Raises:
+            TypeError: A contextual embedder, which needs no lexicon.
+            ValueError: A lexicon that is not an extension of this embedder's.
+        """
+        old = require_lexicon(self)
+        found = f"another one of {len(lexicon)} ids"
+        require(lexicon.extends(old), "lexicon", f"extend the embedder's, of {len(old)} ids", found)
+        return self if len(lexicon) == len(old) else self._extended(lexicon)
+
+    def covering(self, words: Iterable[str]) -> Self:
+        """Return an embedder whose lexicon has each of `words`; a contextual embedder returns itself.
+
+        Args:
+            words: Any words, known ones among them.
+
+        Returns:
+            An embedder that shares every parameter with this one.
+        """
+        return self if self.lexicon is None else self.extended(self.lexicon.extended(words))
+
+    def _extended(self, lexicon: Lexicon) -> Self:
+        raise NotImplementedError
+
+
+def require_lexicon(embedder: object, name: str = "embedder") -> Lexicon:
+    """Return the lexicon of a type embedder; raise a `TypeError` for any other object."""
+    lexicon = getattr(require_embedder(embedder, name), "lexicon", None)
+    if lexicon is None:
+        rule = "be a type embedder: a word's vector must not depend on its sentence"
+        raise TypeError(must(name, rule, class_name(embedder)))
+    return lexicon  # type: ignore[no-any-return]
+
+
+def require_embedder(embedder: object, name: str = "embedder") -> nn.Module:
+    """Return the embedder if it keeps the contract; raise a `TypeError` for any other object."""
+    if isinstance(embedder, nn.Embedding):
+        rule = "know its words: SourceEmbedding.from_embedding(embedding, lexicon)"
+        raise TypeError(must(name, rule, "an nn.Embedding alone"))
+    attributes = ("embedding_dim", "encode", "covering")
+    if not isinstance(embedder, nn.Module) or not all(hasattr(embedder, attribute) for attribute in attributes):
+        rule = f"be a word embedder (a module with {', '.join(attributes)})"
+        raise TypeError(must(name, rule, class_name(embedder)))
+    return embedder

@@ -1,0 +1,330 @@
+"""The costs of models, side by side: parameters, size, speed and activation memory."""
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from polyembed._checks import check_choice, check_device, check_positive, class_name, must, require
+from polyembed._pretrained import PretrainedModule
+from polyembed.experiments._measure import ENDED, MB, activation_mb, attempt, seconds, storage
+from polyembed.experiments._random_inputs import random_inputs, random_words
+from polyembed.tables import Table
+from polyembed.tagging.tagger import SequenceTagger
+from polyembed.tagging.text_model import to_device
+
+WARM_UP = 3
+
+
+class MeasuredModel(NamedTuple):
+    """A model other than a `SequenceTagger`, and how to call it.
+
+    Attributes:
+        module: The module whose parameters are counted and saved, on the device to measure on.
+        inputs: Returns inputs for a number of rows and a length; None where the model cannot read that length.
+        predict: The timed call, in evaluation mode without gradients.
+        forward: The call whose activation memory is measured, in evaluation mode with gradients.
+        loss: Computes a training loss; None skips the training step.
+        preprocess: The work before `inputs` for a number of rows and a length, timed separately; None skips it.
+    """
+
+    module: nn.Module
+    inputs: Callable[[int, int], Any]
+    predict: Callable[[Any], object]
+    forward: Callable[[Any], Tensor]
+    loss: Callable[[Any], Tensor] | None = None
+    preprocess: Callable[[int, int], object] | None = None
+
+
+class ModelSize(NamedTuple):
+    """The size of a model.
+
+    Attributes:
+        trainable: The number of parameters that require a gradient; shared ones count once.
+        frozen: The number of other parameters.
+        memory_mb: Parameters and buffers in memory, MB of 2**20 bytes.
+        disk_mb: The folder that `save_pretrained` writes without source vectors; None if the model was not saved.
+    """
+
+    trainable: int
+    frozen: int
+    memory_mb: float
+    disk_mb: float | None
+
+    @property
+    def parameters(self) -> int:
+        """The number of all parameters."""
+        return self.trainable + self.frozen
+
+
+class PredictionSpeed(NamedTuple):
+    """The speed of a model at one length.
+
+    Attributes:
+        sentences: Sentences a second of the median run.
+        low: Sentences a second of the slower quartile.
+        high: Sentences a second of the faster quartile.
+        tokens: Tokens a second of the median run.
+        runs: The number of runs.
+        preprocessing_ms: The median time before the model for one batch; None if it was not measured.
+    """
+
+    sentences: float
+    low: float
+    high: float
+    tokens: float
+    runs: int
+    preprocessing_ms: float | None
+
+
+class ActivationMemory(NamedTuple):
+    """Activation memory of one batch at one length, in MB of 2**20 bytes; None where there is no figure.
+
+    Attributes:
+        forward: After a forward pass in evaluation mode with gradients.
+        training: At the peak of a training step (GPU), or kept for its backward pass (CPU).
+    """
+
+    forward: float | None
+    training: float | None
+
+
+class EfficiencyReport(NamedTuple):
+    """The costs of several models.
+
+    Attributes:
+        sizes: Model -> its numbers of `trainable` and `frozen` parameters, `memory_mb` and `disk_mb`.
+        speeds: Model -> length -> `sentences` (with the quartiles `low` and `high`) and `tokens` a second, the number
+            of `runs` and `preprocessing_ms`; lengths that the model cannot read are missing.
+        memories: Model -> length -> activation memory in MB, `forward` and `training`.
+        out_of_memory: Model -> the lengths and steps (``"predict"``, ``"forward"``, ``"training"``) that did not fit
+            in memory.
+        lengths: The lengths asked for.
+        batch_size: Sentences in a batch.
+        device: The device of the measurement.
+        threads: The number of CPU threads.
+    """
+
+    sizes: dict[str, ModelSize]
+    speeds: dict[str, dict[int, PredictionSpeed]]
+    memories: dict[str, dict[int, ActivationMemory]]
+    out_of_memory: dict[str, set[tuple[int, str]]]
+    lengths: tuple[int, ...]
+    batch_size: int
+    device: str
+    threads: int
+
+    def size_table(self) -> Table:
+        """Return parameters and sizes, one row for each model (Winata 2021, table 6)."""
+        columns = ("model", "parameters", "trainable", "frozen", "memory MB", "disk MB")
+        return Table(columns, [(name, size.parameters, *size) for name, size in self.sizes.items()], 1)
+
+    def speed_table(self, unit: Literal["sentences", "tokens"] = "sentences") -> Table:
+        """Return the median throughput per second, a row for each model, a column for each length (figure 3)."""
+        check_choice("unit", unit, ("sentences", "tokens"))
+        return self._table(self.speeds, unit, "predict")
+
+    def preprocessing_table(self) -> Table:
+        """Return the median time before the model in ms for a batch."""
+        return self._table(self.speeds, "preprocessing_ms", None)
+
+    def memory_table(self, step: Literal["forward", "training"] = "forward") -> Table:
+        """Return activation memory in MB, a row for each model, a column for each length (table 7)."""
+        check_choice("step", step, ("forward", "training"))
+        return self._table(self.memories, step, step)
+
+    def _table(self, values: Mapping[str, Mapping[int, Any]], field: str, step: str | None) -> Table:
+        def cell(name: str, length: int) -> float | str | None:
+            ended = (length, step) in self.out_of_memory[name]
+            return "out of memory" if ended else getattr(values[name].get(length), field, None)
+
+        rows = [(name, *(cell(name, length) for length in self.lengths)) for name in self.sizes]
+        return Table(("model", *map(str, self.lengths)), rows, 1)
+
+
+def efficiency_report(
+    models: Mapping[str, SequenceTagger | MeasuredModel],
+    *,
+    lengths: Sequence[int] = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+    batch_size: int = 1,
+    runs: int = 100,
+    max_seconds: float | None = 60.0,
+    pieces_per_word: float = 1.0,
+    disk: bool = True,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+) -> EfficiencyReport:
+    """Measure models side by side: parameters, size, speed, activation memory (Winata 2021, section 4.2).
+
+    *Length* counts words for a type embedder and pieces for a contextual one, as the paper counts; with
+    `pieces_per_word` a contextual embedder reads so many times more pieces, which compares models on the same words.
+    Inputs are drawn at random from all ids.
+
+    *Speed* is of `decode` in evaluation mode without gradients, after three runs to warm up. Models take turns, so
+    that other load on the machine affects them all. Turning known words into ids is timed separately; tokenizers are
+    not timed.
+
+    *Activation memory* on a GPU is the allocator's growth in the forward pass, and the peak of a training step. On a
+    CPU it is the size of the tensors that autograd saves, each storage once, without parameters and inputs. Where
+    memory ends, the tables say so, and the measurement continues with other lengths and models.
+
+    Args:
+        models: The models by name.
+        lengths: The lengths of the sentences.
+        batch_size: Sentences in a batch; 1 in the paper.
+        runs: The number of runs of each model at each length.
+        max_seconds: Stop a model's runs at one length, and its warm-up, after this time; None = never.
+        pieces_per_word: For taggers over a contextual embedder.
+        disk: Whether to save each model to a temporary folder and weigh it.
+        seed: The seed of the inputs.
+        device: Where to measure: models are moved there; None = where they are, all on one device.
+
+    Returns:
+        All figures, and their tables.
+
+    Raises:
+        ValueError: No model, no length, models on several devices, an unavailable device, or sizes out of range.
+        TypeError: A model that is neither a `SequenceTagger` nor a `MeasuredModel`.
+
+    Example:
+        >>> from polyembed import Lexicon, SourceEmbedding
+        >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
+        >>> report = efficiency_report({"table": SequenceTagger(words, ["X", "VERB"])}, lengths=[4, 8], runs=3)
+        >>> report.sizes["table"].trainable, report.speed_table().columns
+        (74, ('model', '4', '8'))
+
+    Deviations: the paper measures on a GTX 1080 Ti and does not say which of the 100 runs it reports, nor whether
+    tagging includes the CRF's decoding; here it does.
+    """
+    lengths = tuple(lengths)
+    check_positive(batch_size=batch_size, runs=runs, **{f"lengths[{i}]": n for i, n in enumerate(lengths)})
+    require(len(lengths) > 0, "lengths", "hold at least one length", "none")
+    require(len(models) > 0, "models", "hold at least one model", "none")
+    require(1.0 <= pieces_per_word < math.inf, "pieces_per_word", "be at least 1, and finite", pieces_per_word)
+    require(max_seconds is None or max_seconds > 0, "max_seconds", "be positive", max_seconds)
+    measured = {name: _measured(name, model, pieces_per_word, seed) for name, model in models.items()}
+    where = _place(measured, device)
+    speeds: dict[str, dict[int, PredictionSpeed]] = {name: {} for name in measured}
+    memories: dict[str, dict[int, ActivationMemory]] = {name: {} for name in measured}
+    ends: dict[str, set[tuple[int, str]]] = {name: set() for name in measured}
+    for length in lengths:
+        batches: dict[str, Any] = {}
+        for name, model in measured.items():
+            steps = {step: call for step, call in (("forward", model.forward), ("training", model.loss)) if call}
+            batch = attempt(partial(model.inputs, batch_size, length), where)
+            if batch is ENDED:
+                ends[name].update((length, step) for step in ("predict", *steps))
+            elif batch is not None:
+                batches[name], found = batch, {}
+                for step, call in steps.items():
+                    measure = partial(activation_mb, model.module, call, batch, where, training=step == "training")
+                    found[step] = attempt(measure, where)
+                    if found[step] is ENDED:
+                        ends[name].add((length, step))
+                        found[step] = None
+                memories[name][length] = ActivationMemory(found["forward"], found.get("training"))
+        times = _times(measured, batches, where, runs, max_seconds)
+        for name in batches:
+            if name in times:
+                speeds[name][length] = _speed(times[name], measured[name], batch_size, length)
+            else:
+                ends[name].add((length, "predict"))
+    machine = torch.cuda.get_device_name(where) if where.type == "cuda" else str(where)
+    sizes = {name: _size(model.module, disk=disk) for name, model in measured.items()}
+    return EfficiencyReport(sizes, speeds, memories, ends, lengths, batch_size, machine, torch.get_num_threads())
+
+
+def _measured(name: str, model: SequenceTagger | MeasuredModel, pieces_per_word: float, seed: int) -> MeasuredModel:
+    if isinstance(model, MeasuredModel):
+        return model
+    if not isinstance(model, SequenceTagger):
+        raise TypeError(must(f"models[{name!r}]", "be a SequenceTagger or a MeasuredModel", class_name(model)))
+    tagger, embedder = model, model.embedder
+
+    def inputs(rows: int, length: int) -> tuple[Any, Tensor, Tensor] | None:
+        generator = torch.Generator().manual_seed(seed)
+        read = random_inputs(embedder, rows, length, pieces_per_word, generator)
+        tags = torch.randint(len(tagger.tags), (rows, length), generator=generator)
+        batch = (read, tags, torch.ones(rows, length, dtype=torch.bool))
+        return None if read is None else to_device(batch, tagger.device)
+
+    words = cache(partial(random_words, embedder, seed=seed))  # so that drawing them is not timed
+    return MeasuredModel(
+        tagger,
+        inputs,
+        predict=lambda batch: tagger.decode(batch[0], batch[2]),
+        forward=lambda batch: tagger.emissions(batch[0], batch[2]),
+        loss=lambda batch: tagger(batch[0], tags=batch[1], mask=batch[2]),
+        preprocess=None if embedder.lexicon is None else lambda rows, length: tagger.encode(words(rows, length)),
+    )
+
+
+def _place(models: Mapping[str, MeasuredModel], device: str | torch.device | None) -> torch.device:
+    """Return the device of all models, after moving them to `device`."""
+    if device is not None:
+        device = check_device("device", device)
+        for model in models.values():
+            model.module.to(device)
+    tensors = (next(chain(model.module.parameters(), model.module.buffers()), None) for model in models.values())
+    devices = {tensor.device for tensor in tensors if tensor is not None} or {device or torch.device("cpu")}
+    require(len(devices) == 1, "models", "be on one device", sorted(map(str, devices)))
+    return devices.pop()
+
+
+def _times(
+    models: Mapping[str, MeasuredModel],
+    batches: Mapping[str, Any],
+    device: torch.device,
+    runs: int,
+    max_seconds: float | None,
+) -> dict[str, list[float]]:
+    """Time predictions in turns; a model that runs out of memory has no times."""
+    times: dict[str, list[float]] = {}
+    ready = list(batches)
+    for count in (WARM_UP, runs):
+        times = {name: [] for name in ready}
+        for _ in range(count):
+            for name in tuple(ready):
+                if max_seconds is None or sum(times[name]) <= max_seconds:
+                    taken = attempt(
+                        partial(seconds, models[name].module, models[name].predict, batches[name], device), device
+                    )
+                    if taken is ENDED:
+                        ready.remove(name)
+                    else:
+                        times[name].append(taken)
+    return {name: times[name] for name in ready}
+
+
+def _speed(times: Sequence[float], model: MeasuredModel, batch_size: int, length: int) -> PredictionSpeed:
+    low, median, high = statistics.quantiles(times if len(times) > 1 else [*times, *times], n=4, method="inclusive")
+    before = []
+    for _ in range(0 if model.preprocess is None else 5):
+        start = time.perf_counter()
+        model.preprocess(batch_size, length)  # type: ignore[misc]
+        before.append(1e3 * (time.perf_counter() - start))
+    sentences = batch_size / median
+    milliseconds = statistics.median(before) if before else None
+    return PredictionSpeed(sentences, batch_size / high, batch_size / low, sentences * length, len(times), milliseconds)
+
+
+def _size(module: nn.Module, *, disk: bool) -> ModelSize:
+    parameters = list(module.parameters())
+    storages = {storage(value): value.untyped_storage().nbytes() for value in (*parameters, *module.buffers())}
+    trainable = sum(value.numel() for value in parameters if value.requires_grad)
+    written = None
+    if disk and isinstance(module, PretrainedModule):
+        with tempfile.TemporaryDirectory() as parent:
+            module.save_pretrained(Path(parent) / "model", copy_vectors=False)
+            written = sum(path.stat().st_size for path in Path(parent).rglob("*") if path.is_file()) / MB
+    frozen = sum(value.numel() for value in parameters) - trainable
+    return ModelSize(trainable, frozen, sum(storages.values()) / MB, written)

@@ -1,0 +1,370 @@
+"""Pictures of attention, layer weights, representations, confusion and efficiency.
+
+Each function draws on `ax`, or on new axes, and returns them. Words of any script are drawn in an installed font that
+has their glyphs; matplotlib warns of a character that no font has.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from polyembed._checks import check_choice, class_name, import_optional, must, require
+from polyembed.experiments._fonts import font_families
+from polyembed.experiments.efficiency import EfficiencyReport
+from polyembed.experiments.representations import project
+from polyembed.tables import Table, mean_and_deviation
+
+MOST_NAMES_INSIDE = 8
+"""The number of names in a legend above which it is drawn beside the axes."""
+
+
+def plot_source_attention(
+    weights: Float[Tensor, "source word"] | Float[Tensor, "source word weight"],
+    words: Sequence[str],
+    *,
+    sources: Sequence[str],
+    ax: Any = None,
+    title: str | None = None,
+) -> Any:
+    """Draw the attention to each source for each word of a meta-embedding (Winata 2021, equation 3).
+
+    A square shows ``mean_d alpha[source, word, d]``. White is an even share, ``1 / sources``; red is more, blue less.
+
+    Args:
+        weights: The result of `MetaEmbedding.attention_weights` for one sentence: ``weights[:, 0]`` of a batch.
+        words: The words of the sentence.
+        sources: Names of the sources, in the order of the embedders.
+        ax: The matplotlib axes to draw on; new ones if None.
+        title: For example the system's name.
+
+    Returns:
+        The axes; the colour bar is beside them.
+
+    Raises:
+        ValueError: Weights of another shape than words and sources, or that do not sum to 1 over the sources.
+        TypeError: Words or sources that are not strings, or one string.
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        >>> import matplotlib; matplotlib.use("Agg")
+        >>> weights = torch.tensor([[0.9, 0.2], [0.1, 0.8]])
+        >>> ax = plot_source_attention(weights, ["gusta", "song"], sources=["es", "en"])
+        >>> [label.get_text() for label in ax.get_xticklabels()]
+        ['gusta', 'song']
+    """
+    for name, values in (("words", words), ("sources", sources)):
+        if isinstance(values, str):
+            raise TypeError(must(name, "be a list of strings", f"the string {values!r}"))
+        for i, value in enumerate(values):
+            if not isinstance(value, str):
+                raise TypeError(must(f"{name}[{i}]", "be a string", class_name(value)))
+    shares = weights.detach().to("cpu", torch.float64)
+    fits = shares.dim() in (2, 3) and shares.shape[:2] == (len(sources), len(words)) and shares.numel() > 0
+    axes = f"(source, word) or (source, word, weight) for {len(sources)} sources and {len(words)} words"
+    require(fits, "weights", f"have the axes {axes}", f"shape {tuple(weights.shape)}")
+    shares = shares.mean(-1) if shares.dim() == 3 else shares
+    sums = shares.sum(0)
+    off = float((sums - 1).abs().max())
+    require(off < 0.02, "weights", "sum to 1 over the sources", [round(value, 3) for value in sums.tolist()[:5]])
+    ax = ax or _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
+    even = 1 / len(sources)
+    reach = max(0.01, float((shares - even).abs().max()))
+    image = ax.imshow(shares.numpy(), cmap="RdBu_r", aspect="auto", vmin=even - reach, vmax=even + reach)
+    ax.set_xticks(range(len(words)), words, rotation=40, ha="right")
+    ax.set_yticks(range(len(sources)), sources)
+    ax.figure.colorbar(image, ax=ax, label="attention")
+    return _finish(ax, [*words, *sources], title=title)
+
+
+def plot_layer_weights(
+    weights: Mapping[str, Mapping[int, float | Tensor]], *, ax: Any = None, ylabel: str = "weight"
+) -> Any:
+    """Draw the weight of each layer of an encoder: a bar for each layer, a colour for each name.
+
+    Args:
+        weights: Name -> the result of `layer_weights`: layer -> a number, or several, drawn as their mean and a line
+            of one standard deviation in both directions.
+        ax: The matplotlib axes to draw on; new ones if None.
+        ylabel: The label of the vertical axis.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: No name, a name without layers, or weights that are not finite.
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        >>> import matplotlib; matplotlib.use("Agg")
+        >>> ax = plot_layer_weights({"mix": {0: 0.2, 1: 0.3, 2: 0.5}, "DLFA": {1: torch.tensor([0.2, 0.4]), 2: 0.7}})
+        >>> [round(float(bar.get_height()), 3) for bar in ax.patches]
+        [0.2, 0.3, 0.5, 0.3, 0.7]
+    """
+    require(len(weights) > 0, "weights", "hold at least one name", "none")
+    drawn: dict[str, dict[int, Tensor]] = {}
+    for name, part in weights.items():
+        require(len(part) > 0, f"weights[{name!r}]", "hold at least one layer", "none")
+        drawn[name] = {}
+        for layer, value in sorted(part.items()):
+            drawn[name][layer] = numbers = torch.as_tensor(value).detach().to("cpu", torch.float64).flatten()
+            finite = numbers.numel() > 0 and bool(numbers.isfinite().all())
+            found = "none" if numbers.numel() == 0 else "NaN or infinity"
+            require(finite, f"weights[{name!r}][{layer}]", "be finite", found)
+    layers = sorted({layer for part in drawn.values() for layer in part})
+    ax = ax or _new_axes("plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5)
+    width = 0.8 / len(drawn)
+    handles = {}
+    for number, (name, part) in enumerate(drawn.items()):
+        places = [layer + (number - (len(drawn) - 1) / 2) * width for layer in part]
+        means = [float(numbers.mean()) for numbers in part.values()]
+        spreads = [float(numbers.std()) if len(numbers) > 1 else 0.0 for numbers in part.values()]
+        lines = {"yerr": spreads, "capsize": 2.0} if any(spreads) else {}
+        handles[name] = ax.bar(places, means, width, label=name, **lines)
+    ax.set_xticks(layers)
+    return _finish(ax, handles, handles, xlabel="layer (0 = embeddings)", ylabel=ylabel)
+
+
+def plot_layers(
+    scores: Mapping[str, Mapping[int | str, float | Sequence[float]]], *, ax: Any = None, ylabel: str = "score"
+) -> Any:
+    """Draw scores against layers, a line for each name.
+
+    Args:
+        scores: Name -> layer -> a number, or one number for each seed, drawn as their mean and a band of one standard
+            deviation (the ``scores`` of a `SweepResult`). A string in the place of a layer is a broken line.
+        ax: The matplotlib axes to draw on; new ones if None.
+        ylabel: The label of the vertical axis.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: No name, or a name without layers.
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        >>> import matplotlib; matplotlib.use("Agg")
+        >>> ax = plot_layers({"de": {"last layer": 0.61, 1: [0.58, 0.62], 2: [0.62, 0.64]}})
+        >>> ax.get_xlabel(), ax.lines[0].get_label(), [round(float(y), 2) for y in ax.lines[0].get_ydata()]
+        ('lower layer', 'de', [0.6, 0.63])
+    """
+    require(len(scores) > 0, "scores", "hold at least one name", "none")
+    for name, part in scores.items():
+        some = any(not isinstance(layer, str) for layer in part)
+        require(some, f"scores[{name!r}]", "hold at least one layer", "none")
+    ax = ax or _new_axes("plot_layers")
+    ticks: set[int] = set()
+    handles: dict[str, Any] = {}
+    for name, part in scores.items():
+        drawn = {k: mean_and_deviation(v if isinstance(v, Sequence) else [v]) for k, v in part.items()}
+        layers = sorted(layer for layer in drawn if not isinstance(layer, str))
+        means = [drawn[layer].mean for layer in layers]
+        widths = [drawn[layer].deviation or 0.0 for layer in layers]
+        (handles[name],) = line, *_ = ax.plot(layers, means, marker="o", label=name)
+        low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
+        ax.fill_between(layers, low, high, color=line.get_color(), alpha=0.15)
+        beside = [layer for layer in drawn if isinstance(layer, str)]
+        for other, dashes in zip(beside, cycle(("--", ":", "-.")), strict=False):
+            handles[f"{name}, {other}"] = ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=dashes)
+        ticks.update(layers)
+    ax.set_xticks(sorted(ticks))
+    return _finish(ax, handles, handles, xlabel="lower layer", ylabel=ylabel)
+
+
+def plot_clouds(
+    pictures: Mapping[str, Mapping[str, Tensor]],
+    method: Literal["pca", "umap"] = "pca",
+    *,
+    seed: int = 0,
+    axes: Any = None,
+) -> Any:
+    """Draw clouds of points, such as the representations of two languages, side by side (Xia 2021, figures 1 and 3).
+
+    Args:
+        pictures: Title -> name -> points in rows, for example from `representations`. Each picture is projected by
+            itself; its directions have no unit, so it has no numbers.
+        method: See `project`.
+        seed: The seed of UMAP.
+        axes: As many matplotlib axes; a new figure if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: No picture, another number of axes, or clouds that `project` refuses.
+        ImportError: If matplotlib, or umap-learn, is not installed.
+
+    Example:
+        >>> import matplotlib; matplotlib.use("Agg")
+        >>> source, target = torch.randn(5, 7), torch.randn(3, 7)
+        >>> axes = plot_clouds({"before": {"en": source, "qu": target}, "after": {"en": target, "qu": target}})
+        >>> [ax.get_title() for ax in axes]
+        ['before', 'after']
+    """
+    require(len(pictures) > 0, "pictures", "hold at least one", "none")
+    if axes is not None:
+        require(len(axes) == len(pictures), "axes", f"be one for each of {len(pictures)} pictures", len(axes))
+    flat = {title: project(list(clouds.values()), method, seed=seed) for title, clouds in pictures.items()}
+    axes = _new_axes("plot_clouds", 4.0 * len(pictures), 4.0, len(pictures))[0] if axes is None else axes
+    for ax, (title, clouds) in zip(axes, pictures.items(), strict=True):
+        points = zip(clouds, flat[title], strict=True)
+        handles = {name: ax.scatter(*part.T.numpy(), s=6, alpha=0.5) for name, part in points}
+        ax.set_xticks([])
+        ax.set_yticks([])
+        _finish(ax, handles, handles, title=title)
+    return axes
+
+
+def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) -> Any:
+    """Draw a confusion table: a square for each pair of labels, darker for a larger share of its row.
+
+    Args:
+        table: The result of `bio_confusion`, counts or shares.
+        ax: The matplotlib axes to draw on; new ones if None.
+        title: For example the system's name.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: A table that does not have one column for each row.
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        >>> import matplotlib; matplotlib.use("Agg")
+        >>> from polyembed.experiments import bio_confusion
+        >>> ax = plot_confusion(bio_confusion([["B-PER", "O"]], [["O", "O"]]), title="MUSE")
+        >>> [text.get_text() for text in ax.texts][:3]
+        ['0', '0', '1']
+    """
+    labels = [str(row[0]) for row in table.rows]
+    square = len(labels) > 0 and list(table.columns[1:]) == labels
+    require(square, "table", "have a row and a column for each label", f"rows {labels}, columns {table.columns[1:]}")
+    values = [list(row[1:]) for row in table.rows]
+    shares = [[value / (sum(row) or 1) for value in row] for row in values]
+    ax = ax or _new_axes("plot_confusion")
+    ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            text = f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
+            ax.text(x, y, text, ha="center", va="center", color="white" if shares[y][x] > 0.5 else "black")
+    ax.set_xticks(range(len(labels)), labels)
+    ax.set_yticks(range(len(labels)), labels)
+    return _finish(ax, labels, title=title, xlabel="predicted", ylabel=table.columns[0])
+
+
+def plot_efficiency(report: EfficiencyReport, picture: Literal["speed", "memory"] = "speed", *, ax: Any = None) -> Any:
+    """Draw speed (Winata 2021, figure 3) or activation memory (table 7) against length.
+
+    Args:
+        report: The result of `efficiency_report`.
+        picture: ``"speed"`` or ``"memory"``.
+        ax: The matplotlib axes to draw on; new ones if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: Another picture.
+        ImportError: If matplotlib is not installed.
+    """
+    check_choice("picture", picture, ("speed", "memory"))
+    ax = ax or _new_axes("plot_efficiency")
+    handles, positive = {}, False
+    for number, name in enumerate(report.sizes):
+        if picture == "speed":
+            found = {length: speed.sentences for length, speed in report.speeds[name].items()}
+        else:
+            forward = {length: memory.forward for length, memory in report.memories[name].items()}
+            found = {length: value for length, value in forward.items() if value is not None}
+        # ten colours, then the same with another marker and line
+        look = {"marker": "osD^v"[number // 10 % 5], "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+        (handles[name],) = ax.plot(list(found), list(found.values()), label=name, **look)
+        positive = positive or any(value > 0 for value in found.values())
+    if positive:  # a logarithmic axis needs a positive number
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+    ax.set_xticks(report.lengths, list(map(str, report.lengths)))
+    ylabel = "sentences a second" if picture == "speed" else "activation memory, MB"
+    return _finish(ax, handles, handles, xlabel="length", ylabel=ylabel)
+
+
+def plot_scores(parameters: Mapping[str, int], scores: Mapping[str, float], *, ax: Any = None) -> Any:
+    """Draw the scores of models against their numbers of parameters (Winata 2021, figure 2).
+
+    Args:
+        parameters: Model -> its number of parameters, such as ``report.sizes[model].parameters``.
+        scores: Model -> its score; models without a score are left out.
+        ax: The matplotlib axes to draw on; new ones if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: No score, or scores of unknown models.
+        ImportError: If matplotlib is not installed.
+
+    Example:
+        >>> import matplotlib; matplotlib.use("Agg")
+        >>> plot_scores({"MME": 10**6, "HME": 2 * 10**6}, {"MME": 0.71, "HME": 0.83}).get_xlabel()
+        'parameters'
+    """
+    require(len(scores) > 0, "scores", "hold at least one score", "none")
+    odd = sorted(set(scores) - set(parameters))
+    require(not odd, "scores", f"be of the models {', '.join(parameters)}", odd)
+    ax = ax or _new_axes("plot_scores")
+    for name, score in scores.items():
+        ax.scatter([parameters[name]], [score])
+        ax.annotate(name, (parameters[name], score), textcoords="offset points", xytext=(4, 4))
+    ax.set_xscale("log")
+    return _finish(ax, scores, xlabel="parameters", ylabel="score")
+
+
+def _new_axes(feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None) -> Any:
+    """Return axes that pyplot knows, so that notebooks show them; without a display, axes that can only be saved."""
+    pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature=feature)
+    options = {"figsize": (width, height), "layout": "constrained"}
+    try:
+        figure = pyplot.figure(**options)
+    except ImportError:  # of the backend
+        figure = import_optional("matplotlib.figure").Figure(**options)
+    return figure.subplots() if columns is None else figure.subplots(1, columns, squeeze=False)
+
+
+def _finish(
+    ax: Any,
+    names: Iterable[str],
+    handles: Mapping[str, Any] | None = None,
+    *,
+    title: str | None = None,
+    xlabel: str | None = None,
+    ylabel: str | None = None,
+) -> Any:
+    """Write the title, the labels and a legend of `handles`, with `names` as they are in fonts that have their glyphs.
+
+    Args:
+        ax: The axes with what is drawn.
+        names: Texts that were written on the axes.
+        handles: Name -> artist, for a legend.
+        title: Written above the axes.
+        xlabel: Written below the axes.
+        ylabel: Written beside the axes.
+
+    Returns:
+        The axes.
+    """
+    for write, text in ((ax.set_title, title), (ax.set_xlabel, xlabel), (ax.set_ylabel, ylabel)):
+        if text is not None:
+            write(text)
+    if handles is not None:
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(handles) > MOST_NAMES_INSIDE else {}
+        ax.legend(list(handles.values()), list(handles), **beside)
+    own = {*names, title or "", ylabel or ""}
+    style = {"fontfamily": font_families(own), "parse_math": False, "usetex": False}
+    for text in ax.findobj(lambda artist: hasattr(artist, "get_parse_math") and artist.get_text() in own):
+        text.set(**style)
+    return ax

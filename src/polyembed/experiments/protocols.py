@@ -1,0 +1,382 @@
+"""The papers' ways to compare systems: zero-shot, joint and code-switched training over languages and seeds.
+
+Every protocol trains each system once a seed with `fit` and tests it, with these rules of fairness:
+
+- all systems see the same sentences, and for one seed in the same order (`fit` draws it from the seed);
+- the epoch is chosen on development sentences of the languages trained on, never of a language only tested;
+- a system is built from the training sentences of its run and no others: a lexicon made of them knows no test word;
+- no trained parameter is shared between two runs.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from polyembed._checks import check_choice, require
+from polyembed.experiments.compare import (
+    Build,
+    Corpus,
+    SystemRun,
+    Trial,
+    check_corpora,
+    check_languages,
+    check_sentences,
+    gold_tags,
+    metric_of,
+    run_all,
+)
+from polyembed.metrics import Labels
+from polyembed.tables import Table, mean_and_deviation
+from polyembed.tagging.tagger import Tagged
+from polyembed.training.fit import DEFAULTS, FitOptions
+from polyembed.training.scoring import metric_name
+
+DIGITS = 4
+
+
+class ProtocolResult(NamedTuple):
+    """The result of a protocol.
+
+    Attributes:
+        table: A row a system, a column a language: mean and deviation over the seeds, between 0 and 1.
+        runs: All runs, with their predictions.
+        gold: The right tags of each language's test sentences.
+        metric: The name of the metric.
+    """
+
+    table: Table
+    runs: tuple[SystemRun, ...]
+    gold: dict[str, list[list[str]]]
+    metric: str
+
+    def scores(self, system: str, language: str) -> dict[int, float]:
+        """Return a system's scores in one language.
+
+        Args:
+            system: A row of the table.
+            language: A column of the table.
+
+        Returns:
+            The score of each seed.
+        """
+        return {run.seed: run.scores[language] for run in self._runs_of(system, language)}
+
+    def predictions(self, system: str, language: str) -> dict[int, Labels]:
+        """Return the tags that a system predicted for the test sentences of one language.
+
+        Args:
+            system: A row of the table.
+            language: A column of the table.
+
+        Returns:
+            The predicted tags of each seed.
+        """
+        return {run.seed: run.predictions[language] for run in self._runs_of(system, language)}
+
+    def _runs_of(self, system: str, language: str) -> list[SystemRun]:
+        found = [run for run in self.runs if run.system == system and language in run.scores]
+        rule = f"be a system that was tested on {language!r}"
+        require(len(found) > 0, "system", rule, repr(system))
+        return found
+
+
+def zero_shot(
+    systems: Mapping[str, Build],
+    source: Corpus,
+    targets: Sequence[Corpus],
+    options: FitOptions = DEFAULTS,
+    *,
+    seeds: Sequence[int],
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> ProtocolResult:
+    """Train on the source language, test on it and on all others (van der Heijden 2019, "Zero-shot transfer").
+
+    Only the source's development sentences choose the epoch; of a target nothing but its test sentences is read.
+
+    Args:
+        systems: What to compare, by name. A system is called as ``build(train, seed)``, and once more before the
+            first training, to check its tags.
+        source: The language to train on; the first column.
+        targets: The languages to transfer to.
+        options: As in `fit`, which trains each system; its metric is that of the tests too.
+        seeds: One run each, of every system.
+        folder: Keeps checkpoints and outcomes: the same call again continues from there and trains only what is not
+            finished. A checkpoint of another run is refused.
+        progress: As in `fit`.
+
+    Returns:
+        The table, and all runs.
+
+    Raises:
+        ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a tag of the data that
+            a system does not have, or a checkpoint of another run.
+        TypeError: A system that does not build a `SequenceTagger`, systems without names, one corpus where a list of
+            them is expected, or seeds that are not integers.
+
+    Example:
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> from polyembed.data import TaggedSentence
+        >>> def build(train, seed):
+        ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
+        >>> es = [TaggedSentence(("me", "gusta"), ("X", "V"))] * 4
+        >>> en = [TaggedSentence(("songs",), ("X",))]
+        >>> result = zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
+        ...                    FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
+        >>> result.table.columns, len(result.runs), result.gold["en"]
+        (('system', 'es', 'en'), 2, [['X']])
+
+    Deviations: the paper trains on English; here the source is chosen. It does not say how many runs a score is the
+    mean of, nor which development set it monitors.
+    """
+    check_corpora("source", [source])
+    targets = check_corpora("targets", targets)
+    require(len(targets) > 0, "targets", "hold at least one language", "none")
+    trial = Trial(f"zero_shot-{source.language}", (source.language,), source.train, source.dev, [source, *targets])
+    return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
+
+
+def joint(
+    systems: Mapping[str, Build],
+    source: Corpus,
+    others: Sequence[Corpus],
+    options: FitOptions = DEFAULTS,
+    *,
+    scenario: Literal["A", "B"],
+    seeds: Sequence[int],
+    targets: Sequence[Corpus] = (),
+    fraction: float = 0.25,
+    sample_seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> ProtocolResult:
+    """Train on several languages at once, test on each (van der Heijden 2019, "Joint training" and table 3).
+
+    - Scenario A: a fraction of the training sentences of every language.
+    - Scenario B: all training sentences of the source, and the same fraction of the others.
+
+    The development set is made in the same way. What a system gains from A to B in the other languages (`gain`)
+    says how well it shares knowledge: their sentences are the same in both.
+
+    Args:
+        systems: See `zero_shot`.
+        source: The language that scenario B has in full (the paper's is English); the first column.
+        others: The other languages to train on.
+        options: See `zero_shot`.
+        scenario: ``"A"`` or ``"B"``.
+        seeds: See `zero_shot`.
+        targets: Languages that are only tested (the paper's are Basque and Hungarian).
+        fraction: Of each language's sentences, in (0, 1]; a quarter of four languages makes a training set as
+            large as one language's.
+        sample_seed: Which sentences the fraction is; the same for all systems, seeds and both scenarios.
+        folder: See `zero_shot`.
+        progress: As in `fit`.
+
+    Returns:
+        The table, and all runs.
+
+    Raises:
+        ValueError: As for `zero_shot`; no other languages, no such scenario, a fraction outside (0, 1].
+        TypeError: As for `zero_shot`.
+
+    Example:
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> from polyembed.data import TaggedSentence
+        >>> def build(train, seed):
+        ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
+        >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
+        >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
+        >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
+        >>> a, b = (joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
+        >>> gain(a, b).columns
+        ('system', 'en', 'es')
+
+    Deviations: the paper does not say how its quarter is drawn (here at random, without replacement, at least one
+    sentence) nor what scenario B's development set is (here made as its training set is).
+    """
+    check_corpora("source", [source])
+    others, targets = check_corpora("others", others), check_corpora("targets", targets)
+    check_choice("scenario", scenario, ("A", "B"))
+    require(0 < fraction <= 1, "fraction", "lie in (0, 1]", fraction)
+    require(len(others) > 0, "others", "hold at least one language", "none")
+    languages = [source, *others]
+    check_languages([*languages, *targets])
+    for corpus in languages:
+        check_sentences(corpus, "train", "dev")
+
+    def parts(name: str) -> list[Tagged]:
+        chosen: list[Tagged] = []
+        for corpus in languages:
+            whole = scenario == "B" and corpus is source
+            chosen += _sample(getattr(corpus, name), 1.0 if whole else fraction, sample_seed)
+        return chosen
+
+    names = tuple(corpus.language for corpus in languages)
+    trial = Trial(f"joint-{scenario}", names, parts("train"), parts("dev"), [*languages, *targets])
+    return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
+
+
+def code_switched(
+    systems: Mapping[str, Build],
+    corpora: Sequence[Corpus],
+    options: FitOptions = DEFAULTS,
+    *,
+    seeds: Sequence[int],
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool | None = None,
+) -> ProtocolResult:
+    """Train and test on each corpus by itself (Winata 2021, section 3 and table 4).
+
+    Over corpora of single languages it gives the monolingual scores that stand beside zero-shot ones.
+
+    Args:
+        systems: See `zero_shot`; called anew for each corpus.
+        corpora: One or more, each a column.
+        options: See `zero_shot`.
+        seeds: See `zero_shot`.
+        folder: See `zero_shot`.
+        progress: As in `fit`.
+
+    Returns:
+        The table, and all runs: one of each system on each corpus with each seed.
+
+    Raises:
+        ValueError: As for `zero_shot`; no corpora.
+        TypeError: As for `zero_shot`.
+
+    Example:
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
+        >>> from polyembed.data import TaggedSentence
+        >>> def build(train, seed):
+        ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
+        ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        ...     return SequenceTagger(words, ["X", "V"])
+        >>> mix = [TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4
+        >>> result = code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)],
+        ...                        FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
+        >>> sorted(result.scores("table", "es-en"))
+        [0, 1]
+
+    Deviations: the paper's table 4 gives scores on the development set, which also stops the training; here the
+    table is of the test set.
+    """
+    corpora = check_corpora("corpora", corpora)
+    require(len(corpora) > 0, "corpora", "hold at least one corpus", "none")
+    trials = [Trial(f"alone-{c.language}", (c.language,), c.train, c.dev, [c]) for c in corpora]
+    return _compare(systems, trials, options, seeds=seeds, folder=folder, progress=progress)
+
+
+def merge(*results: ProtocolResult) -> ProtocolResult:
+    """Put results into one table: of systems that are trained in different ways, or of different languages.
+
+    Args:
+        *results: With one metric, and the same test sentences where they share a language.
+
+    Returns:
+        All runs, and their table; a cell without a run is None.
+
+    Raises:
+        ValueError: No results, different metrics or test sentences, or a run twice.
+
+    Example:
+        >>> from polyembed.training import Epoch, FitResult
+        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
+        >>> one = ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1")
+        >>> merge(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
+        (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7, deviation=None)))
+    """
+    require(len(results) > 0, "results", "hold at least one result", "none")
+    metrics = sorted({result.metric for result in results})
+    require(len(metrics) == 1, "results", "have one metric", metrics)
+    gold: dict[str, list[list[str]]] = {}
+    seen: set[tuple[str, str, int]] = set()
+    for result in results:
+        for language, tags in result.gold.items():
+            same = gold.setdefault(language, tags) == tags
+            require(same, "results", "test each language on the same sentences", f"others of {language!r}")
+        for run in result.runs:
+            for language in run.scores:
+                key = (run.system, language, run.seed)
+                require(key not in seen, "results", "hold each run once", f"{key} twice")
+                seen.add(key)
+    return _result([run for result in results for run in result.runs], gold, metrics[0])
+
+
+def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
+    """Compare two results seed by seed: ``after - before``, mean and deviation over the seeds.
+
+    Args:
+        before: For example of scenario A.
+        after: For example of scenario B, of the same systems and seeds.
+
+    Returns:
+        A row a system, a column a language.
+
+    Raises:
+        ValueError: If the two have other systems, languages or seeds, or different metrics.
+
+    Example:
+        >>> from polyembed.training import Epoch, FitResult
+        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.5}, {"es": [["O"]]})
+        >>> before = merge(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
+        >>> after = before._replace(runs=(run._replace(scores={"es": 0.75}),))
+        >>> gain(before, after).rows
+        [('MME', MeanAndDeviation(mean=0.25, deviation=None))]
+
+    Deviations: the paper's table 3 gives the difference of two scores; here it is the mean over seeds.
+    """
+    require(before.metric == after.metric, "after", f"have the metric {before.metric!r}", repr(after.metric))
+
+    def cells(result: ProtocolResult) -> dict[tuple[str, str, int], float]:
+        runs = result.runs
+        return {(run.system, language, run.seed): score for run in runs for language, score in run.scores.items()}
+
+    old, new = cells(before), cells(after)
+    odd = sorted(old.keys() ^ new.keys())
+    require(not odd, "after", "hold the systems, languages and seeds of before", f"only one has {odd[:3]}")
+    systems, languages = _names(before.runs)
+    rows = []
+    for system in systems:
+        row: list[Any] = [system]
+        for language in languages:
+            changes = [new[key] - old[key] for key in old if key[:2] == (system, language)]
+            row.append(mean_and_deviation(changes) if changes else None)
+        rows.append(tuple(row))
+    return Table(("system", *languages), rows, DIGITS)
+
+
+def _compare(systems: Mapping[str, Build], trials: Sequence[Trial], options: FitOptions, **rest: Any) -> ProtocolResult:
+    runs = run_all(systems, trials, options, **rest)
+    gold = {corpus.language: gold_tags(corpus.test) for trial in trials for corpus in trial.tests}
+    return _result(runs, gold, metric_name(metric_of(options)))
+
+
+def _sample(sentences: Sequence[Tagged], fraction: float, seed: int) -> list[Tagged]:
+    """Draw a fraction of the sentences, in their order; a larger fraction holds a smaller one's."""
+    count = max(1, round(fraction * len(sentences)))
+    order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()
+    return [sentences[i] for i in sorted(order[:count])]
+
+
+def _result(runs: Sequence[SystemRun], gold: dict[str, list[list[str]]], metric: str) -> ProtocolResult:
+    systems, languages = _names(runs)
+    rows = []
+    for system in systems:
+        row: list[Any] = [system]
+        for language in languages:
+            scores = [run.scores[language] for run in runs if run.system == system and language in run.scores]
+            row.append(mean_and_deviation(scores) if scores else None)
+        rows.append(tuple(row))
+    return ProtocolResult(Table(("system", *languages), tuple(rows), DIGITS), tuple(runs), gold, metric)
+
+
+def _names(runs: Sequence[SystemRun]) -> tuple[list[str], list[str]]:
+    """Return the systems and languages of the runs, in order."""
+    systems = dict.fromkeys(run.system for run in runs)
+    return list(systems), list(dict.fromkeys(language for run in runs for language in run.scores))

@@ -1,0 +1,293 @@
+"""The representations of two languages in an encoder: their states, distances and projections (Xia 2021)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from polyembed._checks import check_choice, check_last_dim, check_positive, class_name, import_optional, must, require
+from polyembed.experiments._measure import in_mode
+from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
+from polyembed.functional.masking import masked_mean
+from polyembed.transfer.layers import encoder_layer
+from polyembed.transfer.rtn import transformed_output
+
+Batch = Mapping[str, Any]
+
+
+class CloudDistances(NamedTuple):
+    """Three distances between two clouds of points.
+
+    Attributes:
+        hausdorff: Equations 5 and 6 of Xia 2021; sensitive to a single outlier.
+        modified: The same with means in the place of the outer maxima.
+        cosine: The mean cosine over all pairs of a source and a target point.
+    """
+
+    hausdorff: float
+    modified: float
+    cosine: float
+
+
+class Correlation(NamedTuple):
+    """The correlation of two quantities, between -1 and 1.
+
+    Attributes:
+        pearson: Of the values.
+        spearman: Of their ranks; ties share their mean rank.
+    """
+
+    pearson: float
+    spearman: float
+
+
+def representations(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    layer: int | nn.Module,
+    level: Literal["token", "cls"] = "token",
+    *,
+    max_points: int = 50_000,
+) -> Float[Tensor, "points hidden"]:
+    """Collect hidden states of a layer: of each token, or of the first token of each sentence, ``[CLS]``.
+
+    The model runs in evaluation mode without gradients. Padding (``attention_mask``) and sentences that are all padding
+    are left out. Inside ``transformed_output(layer, rtn)``, the transformed states are collected.
+
+    Args:
+        model: A transformers model, or any that takes ``model(**batch)``, on its device.
+        batches: Read until there are `max_points`: shuffle the rows first.
+        layer: An index into `hidden_states` (see `polyembed.transfer.encoder_layer`), or a module.
+        level: ``"token"`` or ``"cls"``.
+        max_points: The most states to collect.
+
+    Returns:
+        The states, on the CPU.
+
+    Raises:
+        ValueError: Another level, or no batch.
+        TypeError: A batch that is not a mapping.
+
+    Example:
+        >>> model = nn.ModuleDict({"table": nn.Embedding(7, 3)})
+        >>> model.forward = lambda input_ids, **_: model["table"](input_ids)
+        >>> batch = {"input_ids": torch.tensor([[1, 2, 0]]), "attention_mask": torch.tensor([[1, 1, 0]])}
+        >>> representations(model, [batch], model["table"]).shape
+        torch.Size([2, 3])
+    """
+    check_choice("level", level, ("token", "cls"))
+    check_positive(max_points=max_points)
+    module = encoder_layer(model, layer) if isinstance(layer, int) else layer
+    seen: list[Tensor] = []
+    found: list[Tensor] = []
+    count = 0
+
+    def watch(states: Tensor) -> Tensor:
+        seen.append(states)
+        return states
+
+    with in_mode(model, training=False), torch.no_grad():
+        for batch in batches:
+            seen.clear()
+            with transformed_output(module, watch):
+                model(**_to_device(model, batch))
+            states = seen[-1]
+            mask = _mask(batch, states)
+            points = states[mask] if level == "token" else _firsts(states, mask)[mask.any(1)]
+            found.append(points[: max_points - count].cpu())
+            count += len(found[-1])
+            if count == max_points:
+                break
+    require(bool(found), "batches", "hold at least one batch", "none")
+    return torch.cat(found)
+
+
+def cloud_distances(
+    source: Float[Tensor, "m dim"], target: Float[Tensor, "n dim"], *, chunk: int = 1024
+) -> CloudDistances:
+    """Compute the cosine distances of two clouds of points in bounded memory (Xia 2021, section 4.5).
+
+    Args:
+        source: Points in rows, for example from `representations`.
+        target: Points in rows.
+        chunk: See `polyembed.functional.hausdorff_distance`.
+
+    Returns:
+        Three measures.
+
+    Raises:
+        ValueError: Points of different sizes, or a cloud without points.
+
+    Example:
+        >>> cloud_distances(torch.eye(2), torch.tensor([[2.0, 0.0]]))
+        CloudDistances(hausdorff=1.0, modified=0.5, cosine=0.5)
+    """
+    for name, points in (("source", source), ("target", target)):
+        require(points.dim() == 2 and len(points) > 0, name, "hold points in rows", f"shape {tuple(points.shape)}")
+    check_last_dim("target", target, source.shape[-1])
+    # the mean over all pairs is the product of the mean directions
+    centres = [F.normalize(points.double(), dim=-1).mean(0) for points in (source, target)]
+    return CloudDistances(
+        float(hausdorff_distance(source, target, chunk=chunk)),
+        float(modified_hausdorff_distance(source, target, chunk=chunk)),
+        float(centres[0] @ centres[1]),
+    )
+
+
+def parallel_cosine(
+    model: nn.Module,
+    source: Iterable[Batch],
+    target: Iterable[Batch],
+    *,
+    pooling: Literal["mean", "cls"] = "mean",
+) -> list[float]:
+    """Compute the mean cosine of parallel sentences at each layer (Chen and Guo 2022, section V.B).
+
+    ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i``. A high value means that the layer's output depends
+    little on the language.
+
+    Args:
+        model: A transformers model.
+        source: Batches of sentences.
+        target: Batches of their translations, row by row.
+        pooling: A sentence's vector: the mean of its tokens, or its first token.
+
+    Returns:
+        One number for each of ``hidden_states``: the embeddings first.
+
+    Raises:
+        ValueError: Batches that do not pair, none, or another pooling.
+
+    Example:
+        >>> from transformers import BertConfig, BertModel
+        >>> sizes = dict(hidden_size=12, num_hidden_layers=3, num_attention_heads=2, intermediate_size=17)
+        >>> model = BertModel(BertConfig(vocab_size=31, **sizes))
+        >>> batch = {"input_ids": torch.tensor([[1, 5, 7, 2]])}
+        >>> [round(value, 3) for value in parallel_cosine(model, [batch], [batch])]
+        [1.0, 1.0, 1.0, 1.0]
+
+    Deviations: the paper does not define its sentence vector.
+    """
+    check_choice("pooling", pooling, ("mean", "cls"))
+    totals: list[float] = []
+    rows = 0
+    with in_mode(model, training=False), torch.no_grad():
+        for one, other in zip_longest(source, target):
+            missing = "source" if one is None else "target"
+            require(one is not None and other is not None, missing, "hold a batch for each of the other's", "fewer")
+            vectors = [_sentences(model, batch, pooling) for batch in (one, other)]
+            sizes = [len(layers[0]) for layers in vectors]
+            require(sizes[0] == sizes[1], "target", f"hold {sizes[0]} translations in this batch", sizes[1])
+            cosines = [float(mean_cosine(s, t)) * sizes[0] for s, t in zip(*vectors, strict=True)]
+            totals = [a + b for a, b in zip(totals or [0.0] * len(cosines), cosines, strict=True)]
+            rows += sizes[0]
+    require(rows > 0, "source", "hold at least one sentence", "none")
+    return [total / rows for total in totals]
+
+
+def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlation:
+    """Correlate a method's gain with the drop in distance over several targets (Xia 2021, section 4.5).
+
+    Args:
+        gains: For each target, the method's score minus the baseline's.
+        drops: For each target, the baseline's distance minus the method's.
+
+    Returns:
+        The correlation of Pearson and that of Spearman.
+
+    Raises:
+        ValueError: Fewer than two targets, different numbers of them, or a quantity that is constant or not finite.
+        ImportError: If scipy is not installed.
+
+    Example:
+        >>> gain_correlation([2.1, 0.3, 1.0], [0.4, 0.1, 0.2])
+        Correlation(pearson=0.99..., spearman=1.0)
+
+    Deviations: the paper reports 0.4 for NER without naming the kind of correlation.
+    """
+    require(len(gains) == len(drops), "drops", f"be one for each of {len(gains)} gains", len(drops))
+    require(len(gains) > 1, "gains", "be of two targets or more", len(gains))
+    for name, values in (("gains", gains), ("drops", drops)):
+        require(bool(np.isfinite(values).all()), name, "be finite", list(values))
+        require(len(set(values)) > 1, name, "differ between targets", values[0])
+    stats = import_optional("scipy.stats", pip='"polyembed[experiments]"', feature="gain_correlation")
+    return Correlation(*(float(test(gains, drops).statistic) for test in (stats.pearsonr, stats.spearmanr)))
+
+
+def project(
+    clouds: Sequence[Float[Tensor, "_ dim"]], method: Literal["pca", "umap"] = "pca", *, seed: int = 0
+) -> list[Float[Tensor, "_ 2"]]:
+    """Project several clouds of points together onto one plane.
+
+    PCA projects onto the two directions of the most variance of all points; the largest entry of each is positive.
+
+    Args:
+        clouds: Points in rows, of two dimensions or more.
+        method: ``"pca"`` or ``"umap"``.
+        seed: The seed of UMAP.
+
+    Returns:
+        As many clouds, of two coordinates.
+
+    Raises:
+        ValueError: Another method, no cloud, clouds of different dimensions, or points that are not finite.
+        ImportError: If umap-learn is not installed, for UMAP.
+
+    Example:
+        >>> [cloud.shape for cloud in project([torch.randn(5, 7), torch.randn(3, 7)])]
+        [torch.Size([5, 2]), torch.Size([3, 2])]
+    """
+    check_choice("method", method, ("pca", "umap"))
+    require(len(clouds) > 0, "clouds", "hold at least one", "none")
+    shapes = [tuple(cloud.shape) for cloud in clouds]
+    alike = all(len(shape) == 2 and shape[1] == shapes[0][-1] > 1 for shape in shapes)
+    require(alike, "clouds", "hold points in rows, all of as many dimensions, two or more", f"shapes {shapes}")
+    points = torch.cat([cloud.detach().cpu().double() for cloud in clouds])
+    require(bool(points.isfinite().all()), "clouds", "be finite", "NaN or infinity")
+    if method == "umap":
+        umap = import_optional("umap", pip="umap-learn", feature="UMAP")
+        near = max(2, min(15, len(points) - 1))  # 15 is its default
+        reducer = umap.UMAP(n_components=2, n_neighbors=near, random_state=seed, n_jobs=1)  # a seed means one job
+        flat = torch.from_numpy(np.asarray(reducer.fit_transform(points.numpy())))
+    else:
+        points = points - points.mean(0)
+        axes = torch.linalg.eigh(points.T @ points).eigenvectors[:, -2:].flip(1)  # in rising order of variance
+        signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+        flat = points @ (axes * signs)
+    return list(torch.split(flat, [len(cloud) for cloud in clouds]))
+
+
+def _to_device(model: nn.Module, batch: Batch) -> dict[str, Any]:
+    if not isinstance(batch, Mapping):
+        raise TypeError(must("each batch", "be a mapping to the model's arguments", class_name(batch)))
+    device = next(model.parameters()).device
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+
+
+def _mask(batch: Batch, states: Tensor) -> Tensor:
+    """Return the mask of a batch, True = valid."""
+    if states.dim() != 3:
+        raise ValueError(must("layer", "give states of the axes (batch, seq, hidden)", f"shape {tuple(states.shape)}"))
+    mask = batch.get("attention_mask")
+    if mask is None:
+        return torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
+    return torch.as_tensor(mask, device=states.device) != 0
+
+
+def _sentences(model: nn.Module, batch: Batch, pooling: str) -> list[Tensor]:
+    """Return the sentence vectors at each layer."""
+    layers = model(**_to_device(model, batch), output_hidden_states=True).hidden_states
+    mask = _mask(batch, layers[0])
+    if pooling == "mean":
+        return [masked_mean(states, mask) for states in layers]
+    return [_firsts(states, mask) for states in layers]
+
+
+def _firsts(states: Tensor, mask: Tensor) -> Tensor:
+    """Return the states at each sentence's first valid position."""
+    return states[torch.arange(len(mask)), mask.int().argmax(1)]

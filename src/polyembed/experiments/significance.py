@@ -1,0 +1,389 @@
+"""Tests of whether one system is better than another, or only looks so on these sentences.
+
+All tests are paired: two systems on the same sentences. The entity F1 and the accuracy of a set of sentences are
+ratios of sums over its sentences,
+
+    f1 = sum(2 * correct) / sum(predicted + support),   accuracy = sum(right) / sum(words),
+
+so resampling needs two whole numbers for each sentence (`sentence_counts`). A ratio with denominator 0 is 0.0.
+The tests themselves are scipy's: ``pip install "polyembed[experiments]"``.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from polyembed._bio import check_labels
+from polyembed._checks import check_choice, check_positive, import_optional, require
+from polyembed.experiments.protocols import ProtocolResult
+from polyembed.metrics import Labels, entities
+from polyembed.tables import Table
+
+Counts = npt.NDArray[np.int64]
+"""A numerator and a denominator for each sentence, ``(sentence, 2)``."""
+
+CHUNK = 2**20  # numbers drawn at once
+TIE = 1e-12  # equal ratios may differ by rounding
+
+
+class Significance(NamedTuple):
+    """A difference between two systems, and the evidence for it.
+
+    Attributes:
+        difference: The first system's score minus the second's.
+        p_value: The probability of a difference at least as large, in either direction, if the systems were equal.
+        n: The number of sentences; for the sign test, of units that are not ties.
+    """
+
+    difference: float
+    p_value: float
+    n: int
+
+
+class BootstrapSignificance(NamedTuple):
+    """A difference between two systems, the evidence for it, and its confidence interval.
+
+    Attributes:
+        difference: The first system's score minus the second's.
+        p_value: The probability of a difference at least as large, in either direction, if the systems were equal.
+        n: The number of sentences.
+        low: The lower end of the confidence interval of the difference.
+        high: Its upper end.
+    """
+
+    difference: float
+    p_value: float
+    n: int
+    low: float
+    high: float
+
+
+def sentence_counts(gold: Labels, predicted: Labels, *, metric: Literal["f1", "accuracy"] = "f1") -> Counts:
+    """Return the numerator and the denominator of a metric for each sentence.
+
+    ``"f1"``: ``(2 * correct, predicted + support)`` entities, as conlleval counts; ``"accuracy"``:
+    ``(right, words)``.
+
+    Args:
+        gold: The right labels of each sentence.
+        predicted: The predicted labels of each sentence.
+        metric: ``"f1"`` or ``"accuracy"``.
+
+    Returns:
+        ``(sentence, 2)`` int64; ``sum(counts[:, 0]) / sum(counts[:, 1])`` is the metric.
+
+    Raises:
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are no labels, the lengths differ, or the metric is unknown.
+
+    Example:
+        >>> sentence_counts([["B-PER", "O"], ["O"]], [["B-PER", "B-LOC"], ["O"]]).tolist()
+        [[2, 3], [0, 0]]
+    """
+    check_choice("metric", metric, ("f1", "accuracy"))
+    check_labels(gold, empty=False, predicted=predicted)
+    return _counts(gold, predicted, metric)
+
+
+def sign_test(
+    gold: Labels, first: Labels, second: Labels, *, unit: Literal["sentence", "token"] = "sentence"
+) -> Significance:
+    """Test whether one system is right more often than the other (van der Heijden 2019, "Results").
+
+    With `wins` units in which the first system has more right labels than the second, and `losses` in which it has
+    fewer,
+
+        p = min(1, 2 * P(X <= min(wins, losses))),   X ~ Binomial(wins + losses, 1/2),
+
+    exactly. Ties are left out. Over tokens this is the exact form of McNemar's test; tokens of one sentence are not
+    independent, so its p-values are too small. Sentences are independent.
+
+    Args:
+        gold: The right labels of each sentence.
+        first: The labels by one system.
+        second: The labels by the other.
+        unit: ``"sentence"`` or ``"token"``.
+
+    Returns:
+        ``(wins - losses) / (wins + losses)`` as the difference, 0.0 if all are ties; the two-sided p-value; and
+        ``wins + losses``.
+
+    Raises:
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are no labels, the lengths differ, or the unit is unknown.
+        ImportError: If scipy is not installed.
+
+    Example:
+        >>> gold = [["DET", "NOUN"]] * 8
+        >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)
+        Significance(difference=1.0, p_value=0.0078125, n=8)
+
+    Deviations: the paper names the sign test and alpha = 0.05, but neither the unit nor the treatment of ties.
+    """
+    check_choice("unit", unit, ("sentence", "token"))
+    check_labels(gold, empty=False, first=first, second=second)
+    right = _right_tokens if unit == "token" else _right_sentences
+    return _sign_test(right(gold, first) - right(gold, second))
+
+
+def approximate_randomization(
+    gold: Labels,
+    first: Labels,
+    second: Labels,
+    *,
+    metric: Literal["f1", "accuracy"] = "f1",
+    num_resamples: int = 10_000,
+    seed: int = 0,
+) -> Significance:
+    """Test a difference by swapping the systems' outputs at random (Noreen 1989; Yeh 2000).
+
+    If the systems were alike, it would not matter which of them labelled a sentence. With ``d`` the observed
+    difference and ``d*`` the difference after swapping each sentence with probability 1/2,
+
+        ``p = (1 + #{|d*| >= |d|}) / (1 + num_resamples)``.
+
+    Where the sentences allow at most `num_resamples` different swaps, ``d*`` runs through all of them and
+    ``p = #{|d*| >= |d|} / #{d*}`` is exact.
+
+    Args:
+        gold: The right labels of each sentence.
+        first: The labels by one system.
+        second: The labels by the other.
+        metric: ``"f1"`` (entities, as conlleval counts) or ``"accuracy"``.
+        num_resamples: How many times the outputs are swapped.
+        seed: The seed of the swaps.
+
+    Returns:
+        The difference, the two-sided p-value, and the number of sentences.
+
+    Raises:
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are no labels, the lengths differ, a label is not BIO, or the metric is unknown.
+        ImportError: If scipy is not installed.
+
+    Example:
+        >>> gold, worse = [["DET", "NOUN"]] * 8, [["DET", "VERB"]] * 8
+        >>> approximate_randomization(gold, gold, worse, metric="accuracy")
+        Significance(difference=0.5, p_value=0.0078125, n=8)
+    """
+    check_choice("metric", metric, ("f1", "accuracy"))
+    check_positive(num_resamples=num_resamples)
+    check_labels(gold, empty=False, first=first, second=second)
+    return _randomize(_counts(gold, first, metric), _counts(gold, second, metric), num_resamples, seed)
+
+
+def paired_bootstrap(
+    gold: Labels,
+    first: Labels,
+    second: Labels,
+    *,
+    metric: Literal["f1", "accuracy"] = "f1",
+    num_resamples: int = 10_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> BootstrapSignificance:
+    """Test a difference on sentences drawn with replacement (Koehn 2004; Berg-Kirkpatrick et al. 2012).
+
+    With ``d`` the observed difference and ``d*`` the difference on as many sentences drawn from these, the same for
+    both systems,
+
+        ``p = (1 + #{|d* - d| >= |d|}) / (1 + num_resamples)``,
+
+    and the interval lies between quantiles of ``d*``.
+
+    Args:
+        gold: The right labels of each sentence.
+        first: The labels by one system.
+        second: The labels by the other.
+        metric: ``"f1"`` (entities, as conlleval counts) or ``"accuracy"``.
+        num_resamples: How many times sentences are drawn.
+        confidence: The level of the interval, in (0, 1).
+        seed: The seed of the draws.
+
+    Returns:
+        The difference, the two-sided p-value, the number of sentences, and the interval.
+
+    Raises:
+        TypeError: If the labels are not one sequence for each sentence.
+        ValueError: If there are fewer than two sentences or no labels, the lengths differ, a label is not BIO, the
+            metric is unknown, or the confidence is outside (0, 1).
+        ImportError: If scipy is not installed.
+
+    Example:
+        >>> gold = [["DET", "NOUN"]] * 20
+        >>> second = [["DET", "VERB"]] * 10 + gold[10:]
+        >>> found = paired_bootstrap(gold, gold, second, metric="accuracy")
+        >>> found.difference, found.p_value < 0.01, 0.1 < found.low < 0.25 < found.high < 0.4
+        (0.25, True, True)
+
+    Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which the systems change
+    places; here both directions count. The observed sample counts as one of those drawn, so p is never 0.
+    """
+    check_choice("metric", metric, ("f1", "accuracy"))
+    check_positive(num_resamples=num_resamples)
+    require(0 < confidence < 1, "confidence", "be in (0, 1)", confidence)
+    check_labels(gold, empty=False, first=first, second=second)
+    counts = _counts(gold, first, metric), _counts(gold, second, metric)
+    return _bootstrap(*counts, num_resamples, confidence, seed)
+
+
+def significance_table(
+    result: ProtocolResult,
+    against: str,
+    *,
+    test: Literal["sign", "randomization", "bootstrap"] = "randomization",
+    num_resamples: int = 10_000,
+    seed: int = 0,
+) -> Table:
+    """Test every system of a protocol against one of them, in each language (as in van der Heijden 2019, table 2).
+
+    A sentence's counts are summed over all seeds, so a sentence is drawn or swapped with all its runs. The test
+    answers whether the mean difference of these trained taggers would hold on other sentences; the result's own table
+    has the spread over seeds.
+
+    Args:
+        result: The result of a protocol. Its metric is tested; the sign test counts right labels for any metric.
+        against: The system that all others are tested against.
+        test: ``"sign"`` (over sentences), ``"randomization"`` or ``"bootstrap"``.
+        num_resamples: See `approximate_randomization` and `paired_bootstrap`.
+        seed: Likewise.
+
+    Returns:
+        A row for each system and language: the difference to `against` (as the test defines it), the p-value, and the
+        number of sentences that count. The p-values are not corrected for the number of tests.
+
+    Raises:
+        ValueError: If the test or the system is unknown, the metric is neither F1 nor accuracy, or two systems have
+            other seeds.
+        ImportError: If scipy is not installed.
+
+    Example:
+        >>> from polyembed.training import Epoch, FitResult
+        >>> from polyembed.experiments.protocols import SystemRun
+        >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
+        >>> runs = [
+        ...     SystemRun(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
+        ...     for name, score, tag in (("MME", 1.0, "V"), ("BPE", 0.5, "X"))
+        ... ]
+        >>> result = ProtocolResult(Table((), ()), tuple(runs), gold, "accuracy")
+        >>> significance_table(result, "MME", test="sign").rows
+        [('BPE', 'es', -1.0, 0.0078125, 8)]
+
+    Deviations: the paper tests single runs by the sign test.
+    """
+    check_choice("test", test, ("sign", "randomization", "bootstrap"))
+    check_positive(num_resamples=num_resamples)
+    check_choice("metric of the result", result.metric, ("f1", "accuracy"))
+    systems = list(dict.fromkeys(run.system for run in result.runs))
+    check_choice("against", against, systems)
+    tested = {(run.system, language) for run in result.runs for language in run.scores}
+
+    def count(gold: Labels, predicted: Labels) -> Counts:
+        return _right_sentences(gold, predicted) if test == "sign" else _counts(gold, predicted, result.metric)
+
+    def pooled(system: str, language: str) -> Counts:
+        gold, predictions = result.gold[language], result.predictions(system, language)
+        same = predictions.keys() == result.predictions(against, language).keys()
+        require(same, f"seeds of {system!r}", f"be those of {against!r}", list(predictions))
+        for predicted in predictions.values():
+            check_labels(gold, empty=False, predicted=predicted)
+        return np.asarray(np.sum([count(gold, predicted) for predicted in predictions.values()], axis=0))
+
+    rows = []
+    for system in systems:
+        for language in result.gold:
+            if system != against and {(system, language), (against, language)} <= tested:
+                counts = pooled(system, language), pooled(against, language)
+                found: Significance | BootstrapSignificance
+                if test == "sign":
+                    found = _sign_test(counts[0] - counts[1])
+                elif test == "randomization":
+                    found = _randomize(*counts, num_resamples, seed)
+                else:
+                    found = _bootstrap(*counts, num_resamples, 0.95, seed)
+                rows.append((system, language, found.difference, found.p_value, found.n))
+    return Table(("system", "language", f"difference to {against}", "p", "n"), rows, digits=4)
+
+
+def _counts(gold: Labels, predicted: Labels, metric: str) -> Counts:
+    if metric == "accuracy":
+        lengths = np.array([len(labels) for labels in gold], np.int64)
+        return np.stack([_right_sentences(gold, predicted), lengths], axis=1)
+    rows = np.zeros((len(gold), 2), np.int64)
+    for row, right, guess in zip(rows, gold, predicted, strict=True):
+        there, found = entities(right), entities(guess)
+        row[:] = 2 * len(set(there) & set(found)), len(there) + len(found)
+    return rows
+
+
+def _right_tokens(gold: Labels, predicted: Labels) -> Counts:
+    pairs = zip(gold, predicted, strict=True)
+    return np.array([a == b for right, guess in pairs for a, b in zip(right, guess, strict=True)], np.int64)
+
+
+def _right_sentences(gold: Labels, predicted: Labels) -> Counts:
+    pairs = zip(gold, predicted, strict=True)
+    return np.array([sum(a == b for a, b in zip(right, guess, strict=True)) for right, guess in pairs], np.int64)
+
+
+def _sign_test(differences: Counts) -> Significance:
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    n = wins + losses
+    if n == 0:
+        return Significance(0.0, 1.0, 0)
+    return Significance((wins - losses) / n, float(_stats("the sign test").binomtest(wins, n).pvalue), n)
+
+
+def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> Significance:
+    difference = float(_difference(*first.sum(0), *second.sum(0)))
+    total = first.sum(0) + second.sum(0)
+    change = (first - second)[(first != second).any(1)].astype(np.float64)  # swapping equal counts changes nothing
+    change = np.pad(change, ((0, max(0, 2 - len(change))), (0, 0)))  # scipy requires two observations
+
+    def is_as_large(signs: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
+        moved = signs @ change  # the sums of first minus those of second, a sign of -1 for a swapped sentence
+        found = np.abs(_difference(*((total + moved) / 2).T, *((total - moved) / 2).T))
+        return (found >= abs(difference) - TIE).astype(np.float64)
+
+    result = _stats("approximate_randomization").permutation_test(
+        (np.ones(len(change)),),
+        is_as_large,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=num_resamples,
+        batch=max(1, CHUNK // len(change)),
+        alternative="greater",
+        rng=seed,
+    )
+    return Significance(difference, float(result.pvalue), len(first))
+
+
+def _bootstrap(
+    first: Counts, second: Counts, num_resamples: int, confidence: float, seed: int
+) -> BootstrapSignificance:
+    require(len(first) > 1, "gold", "hold at least two sentences for a bootstrap", len(first))
+    difference = float(_difference(*first.sum(0), *second.sum(0)))
+    columns = np.concatenate([first, second], axis=1).T.copy()
+    result = _stats("paired_bootstrap").bootstrap(
+        (np.arange(len(first)),),
+        lambda drawn, axis: _difference(*(column[drawn].sum(-1) for column in columns)),
+        vectorized=True,
+        n_resamples=num_resamples,
+        batch=max(1, CHUNK // len(first)),
+        confidence_level=confidence,
+        method="percentile",
+        rng=seed,
+    )
+    as_large = int((np.abs(result.bootstrap_distribution - difference) >= abs(difference) - TIE).sum())
+    low, high = map(float, result.confidence_interval)
+    return BootstrapSignificance(difference, (1 + as_large) / (1 + num_resamples), len(first), low, high)
+
+
+def _difference(a: Any, b: Any, c: Any, d: Any) -> npt.NDArray[np.float64]:
+    """Return ``a / b - c / d`` of whole numbers, where ``0 / 0 = 0``."""
+    return np.asarray(a / np.maximum(b, 1) - c / np.maximum(d, 1))
+
+
+def _stats(feature: str) -> Any:
+    return import_optional("scipy.stats", pip='"polyembed[experiments]"', feature=feature)

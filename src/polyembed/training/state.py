@@ -1,0 +1,121 @@
+"""What changes while a model trains: weights, optimisers, schedules, and the epochs so far."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from polyembed.training.fingerprint import trained_state
+
+
+class Epoch(NamedTuple):
+    """The figures of one epoch.
+
+    Attributes:
+        number: Counted from 1.
+        loss: The mean training loss, in nats.
+        score: The metric on the development set; NaN where nothing is measured.
+        seconds: Training and evaluation together.
+    """
+
+    number: int
+    loss: float
+    score: float
+    seconds: float
+
+
+class FitResult(NamedTuple):
+    """The result of a training; the model holds the best epoch's weights.
+
+    Attributes:
+        best: The best epoch.
+        history: All epochs.
+    """
+
+    best: Epoch
+    history: tuple[Epoch, ...]
+
+
+def best_epoch(history: Sequence[Epoch]) -> Epoch:
+    """Return the first epoch of the highest score; the last epoch where there are no scores."""
+    best = history[0]
+    for epoch in history:
+        best = best if epoch.score <= best.score else epoch
+    return best
+
+
+def read_result(history: Sequence[Sequence[Any]]) -> FitResult:
+    """Return the result whose epochs a checkpoint holds as tuples."""
+    epochs = tuple(Epoch(*epoch) for epoch in history)
+    return FitResult(best_epoch(epochs), epochs)
+
+
+class TrainingState:
+    """Everything that a killed training needs to go on; frozen tensors never change and are left out.
+
+    Args:
+        model: All modules that learn.
+        optimizers: Over their parameters.
+        schedulers: Of these optimisers; None for an optimiser without one.
+        scaler: Of float16 losses.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizers: Sequence[Optimizer],
+        schedulers: Sequence[LRScheduler | None] = (),
+        scaler: torch.amp.GradScaler | None = None,
+    ) -> None:
+        self.model = model
+        self.optimizers = list(optimizers)
+        self.schedulers = [scheduler for scheduler in schedulers if scheduler is not None]
+        self.scaler = scaler
+        self.history: list[Epoch] = []
+        self.best_weights: dict[str, Tensor] = {}
+
+    @property
+    def best(self) -> Epoch:
+        """See `best_epoch`."""
+        return best_epoch(self.history)
+
+    @property
+    def result(self) -> FitResult:
+        """The best epoch and the history."""
+        return FitResult(self.best, tuple(self.history))
+
+    def add(self, epoch: Epoch) -> None:
+        """Append an epoch; keep a copy of its weights if it is the best."""
+        self.history.append(epoch)
+        if self.best is epoch:
+            self.best_weights = {name: value.clone() for name, value in trained_state(self.model).items()}
+
+    def restore_best(self) -> None:
+        """Copy the best epoch's weights into the model, if there is one."""
+        self.model.load_state_dict(self.best_weights, strict=False)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as tensors and plain values."""
+        return {
+            "history": [tuple(epoch) for epoch in self.history],
+            "model": trained_state(self.model),
+            "best": self.best_weights,
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "schedulers": [scheduler.state_dict() for scheduler in self.schedulers],
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` of an equal training returned."""
+        self.history = [Epoch(*epoch) for epoch in state["history"]]
+        self.best_weights = state["best"]
+        self.model.load_state_dict(state["model"], strict=False)
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        for scheduler, saved in zip(self.schedulers, state["schedulers"], strict=True):
+            scheduler.load_state_dict(saved)
+        if self.scaler is not None:
+            self.scaler.load_state_dict(state["scaler"])

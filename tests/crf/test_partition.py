@@ -1,0 +1,167 @@
+"""The partition against the textbook's loop, to the third derivative: in probabilities, logs and chunks, under vmap."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, hessian, jacfwd, jvp
+
+from polyembed.crf import partition
+from polyembed.crf.numpy_viterbi import FORBIDDEN
+from polyembed.crf.partition import by_loop, partition_and_marginals
+from polyembed.crf.probabilities import in_probabilities
+
+LENGTHS = torch.tensor([7, 1, 0, 4, 3])
+MASK = torch.arange(7) < LENGTHS[:, None]
+NUM_TAGS = 3
+
+
+@pytest.fixture(params=["probabilities", "logs", "chunks"])
+def way(request, monkeypatch) -> str:
+    """Run in float64 probabilities, as on a CPU; in logs, as where those do not hold; in chunks, as on a GPU."""
+    if request.param != "probabilities":
+        monkeypatch.setattr(partition, "in_probabilities", lambda *_: None)
+    if request.param == "chunks":
+        monkeypatch.setattr(partition, "chunk_length", lambda _: 2)
+    monkeypatch.setattr(partition, "BLOCK", 100)  # several blocks of words
+    return request.param
+
+
+@pytest.fixture
+def arguments() -> tuple[Tensor, Tensor]:
+    emissions = torch.randn(5, 7, NUM_TAGS, dtype=torch.float64)
+    transitions = torch.randn(NUM_TAGS, NUM_TAGS, dtype=torch.float64)
+    return emissions, transitions
+
+
+def ours(emissions: Tensor, transitions: Tensor) -> Tensor:
+    emissions = torch.where(MASK[..., None], emissions, 0.0)
+    return partition_and_marginals(emissions, MASK, transitions)[0]
+
+
+def theirs(emissions: Tensor, transitions: Tensor) -> Tensor:
+    emissions = torch.where(MASK[..., None], emissions, 0.0)
+    return by_loop(emissions, MASK, transitions)
+
+
+def test_value_and_derivatives(way, arguments) -> None:
+    torch.testing.assert_close(ours(*arguments), theirs(*arguments))
+    weights = torch.randn(5, dtype=torch.float64)
+
+    def total(function):
+        return lambda e, a: (function(e, a) * weights).sum()
+
+    for derive in (grad, hessian):
+        for argument in (0, 1):
+            found = derive(total(ours), argument)(*arguments)
+            torch.testing.assert_close(found, derive(total(theirs), argument)(*arguments))
+
+
+def test_gradcheck(way, arguments) -> None:
+    inputs = [x.requires_grad_() for x in arguments]
+    assert torch.autograd.gradcheck(ours, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(ours, inputs, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+def test_the_ways_of_a_bilevel_trainer_agree(way, arguments) -> None:
+    """Reverse over reverse, forward over reverse, reverse over forward: one mixed second derivative."""
+    emissions, transitions = arguments
+    direction = torch.randn_like(transitions)
+
+    def value(e: Tensor, a: Tensor) -> Tensor:
+        return ours(e, a).sum()
+
+    reverse_over_reverse = grad(lambda e: (grad(value, 1)(e, transitions) * direction).sum())(emissions)
+    forward_over_reverse = jvp(lambda a: grad(value)(emissions, a), (transitions,), (direction,))[1]
+    reverse_over_forward = grad(lambda e: jvp(lambda a: value(e, a), (transitions,), (direction,))[1])(emissions)
+    torch.testing.assert_close(forward_over_reverse, reverse_over_reverse)
+    torch.testing.assert_close(reverse_over_forward, reverse_over_reverse)
+
+
+def test_third_derivative(way, arguments) -> None:
+    emissions, transitions = arguments
+
+    def third(function):
+        cube = hessian(lambda a: function(emissions, a).sum())
+        return grad(lambda a: (cube(a) * weights).sum())(transitions)
+
+    weights = torch.randn(*[NUM_TAGS] * 4, dtype=torch.float64)
+    torch.testing.assert_close(third(ours), third(theirs))
+
+
+def test_vmap_over_any_argument(way, arguments) -> None:
+    emissions, transitions = arguments
+    many_e, many_a = torch.randn(2, *emissions.shape).double(), torch.randn(2, 2, NUM_TAGS, NUM_TAGS).double()
+    torch.testing.assert_close(
+        torch.vmap(ours, (None, 0))(emissions, many_a[0]), torch.stack([theirs(emissions, a) for a in many_a[0]])
+    )
+    torch.testing.assert_close(
+        torch.vmap(ours, (0, None))(many_e, transitions), torch.stack([theirs(e, transitions) for e in many_e])
+    )
+    nested = torch.vmap(torch.vmap(grad(lambda a, e: ours(e, a).sum()), (0, None)), (0, 0))(many_a, many_e)
+    expected = [[grad(lambda a: theirs(e, a).sum())(a) for a in row] for row, e in zip(many_a, many_e, strict=True)]  # noqa: B023
+    torch.testing.assert_close(nested, torch.stack([torch.stack(row) for row in expected]))
+
+
+def test_probabilities_know_their_limits() -> None:
+    """Scores that float64 cannot hold as probabilities go through logs, and come out right."""
+    emissions, mask = torch.zeros(1, 3, 2, dtype=torch.float64), torch.ones(1, 3, dtype=torch.bool)
+    emissions[0, 0] = torch.tensor([0.0, -800.0])  # far behind after the first word,
+    emissions[0, 2] = torch.tensor([-2000.0, 0.0])  # and far ahead after the last
+    never = torch.tensor([[0.0, -5000.0], [-5000.0, 0.0]], dtype=torch.float64)
+    log_z, unary, _ = partition_and_marginals(emissions, mask, never)
+    torch.testing.assert_close(log_z, by_loop(emissions, mask, never))
+    assert log_z.item() == -800.0
+    torch.testing.assert_close(unary[0, :, 1], torch.ones(3, dtype=torch.float64))
+    flip = torch.tensor([[2, 1, 0]])
+    assert in_probabilities(emissions, mask, never, flip) is None
+    assert in_probabilities(emissions / 100, mask, never / 100, flip) is not None
+    forbidden = torch.where(never < -1, FORBIDDEN, never)
+    assert in_probabilities(emissions / 100, mask, forbidden, flip) is not None
+
+
+def test_float32_gives_float32(arguments) -> None:
+    narrow = [x.float().requires_grad_() for x in arguments]
+    with torch.autocast("cpu", torch.bfloat16):
+        value = ours(*narrow)
+        assert value.dtype == torch.float32
+        gradients = torch.autograd.grad(value.sum(), narrow, create_graph=True)
+        curved = torch.autograd.grad(gradients[1].square().sum(), narrow)
+    wide = [x.requires_grad_() for x in arguments]
+    expected = torch.autograd.grad(ours(*wide).sum(), wide, create_graph=True)
+    expected_curved = torch.autograd.grad(expected[1].square().sum(), wide)
+    for found, reference in zip((*gradients, *curved), (*expected, *expected_curved), strict=True):
+        torch.testing.assert_close(found.double(), reference, atol=1e-5, rtol=1e-4)
+
+
+def _agree(emissions: Tensor, transitions: Tensor) -> None:
+    mask = torch.ones(emissions.shape[:2], dtype=torch.bool)
+    log_z, unary, _ = partition_and_marginals(emissions, mask, transitions)
+    point = emissions.clone().requires_grad_()
+    expected = by_loop(point, mask, transitions)
+    torch.testing.assert_close(log_z, expected.detach())
+    torch.testing.assert_close(unary, torch.autograd.grad(expected.sum(), point)[0])
+
+
+def test_a_finite_score_that_no_probability_holds_is_not_taken_for_forbidden() -> None:
+    """The best path never changes its tag; one that does falls behind by more than a float64 can say."""
+    emissions = torch.zeros(1, 60, 2, dtype=torch.float64)
+    emissions[0, 1:-1, 0] = -90.0
+    emissions[0, 0, 1] = -1e3
+    _agree(emissions, torch.tensor([[0.0, -1e3], [-1e3, 0.0]], dtype=torch.float64))
+
+
+def test_messages_that_meet_far_behind_are_not_lost() -> None:
+    """Each message is in range and their product is not: three tags that never change, two of which are forbidden."""
+    reach = 5
+    emissions = torch.zeros(1, 2 * reach + 1, 3, dtype=torch.float64)
+    emissions[0, :, 1] = -90.0
+    emissions[0, reach, 1] = 0.0
+    emissions[0, reach + 1 :, 0] = emissions[0, :reach, 2] = FORBIDDEN
+    _agree(emissions, torch.full((3, 3), FORBIDDEN, dtype=torch.float64).fill_diagonal_(0.0))
+
+
+def test_forward_over_forward_is_refused(arguments) -> None:
+    """Torch would give zeros for it without a word."""
+    emissions, transitions = arguments
+    with pytest.raises(NotImplementedError, match="jvp"):
+        jacfwd(jacfwd(lambda a: ours(emissions, a).sum()))(transitions)

@@ -1,0 +1,430 @@
+"""Pictures: what they show is read back from them, and from their pixels."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+import torch
+from matplotlib import font_manager
+from matplotlib import pyplot as plt
+from torch import nn
+from toys import own_words
+
+import polyembed as pe
+from polyembed.experiments import (
+    EfficiencyReport,
+    bio_confusion,
+    layer_weights,
+    plot_clouds,
+    plot_confusion,
+    plot_efficiency,
+    plot_layer_weights,
+    plot_layers,
+    plot_scores,
+    plot_source_attention,
+    project,
+)
+from polyembed.experiments.efficiency import ModelSize, PredictionSpeed
+from polyembed.tables import Table
+
+matplotlib.use("Agg")
+
+SIZES = {"HME": ModelSize(10**6, 10, 4.0, None), "BERT": ModelSize(10**8, 0, 400.0, None)}
+SPEEDS = {
+    name: {16: PredictionSpeed(x, x, x, 16 * x, 9, None), 32: PredictionSpeed(x / 2, x, x, x, 9, None)}
+    for name, x in (("HME", 90.0), ("BERT", 9.0))
+}
+REPORT = EfficiencyReport(SIZES, SPEEDS, {name: {} for name in SIZES}, {}, (16, 32), 1, "cpu", 1)
+CONFUSION = bio_confusion([["B-PER", "I-PER", "O"], ["O"]], [["B-PER", "O", "O"], ["B-LOC"]])
+CLOUDS = {"en": torch.randn(5, 7), "qu": torch.randn(3, 7)}
+SHARES = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.8, 0.5]])
+PLOTS: dict[str, Callable[..., object]] = {
+    "plot_source_attention": lambda **on: plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], **on),
+    "plot_layer_weights": lambda **on: plot_layer_weights({"mix": {0: 0.4, 1: 0.6}}, **on),
+    "plot_layers": lambda **on: plot_layers({"de": {1: 0.4, 2: 0.6}}, **on),
+    "plot_clouds": lambda **on: plot_clouds({"before": CLOUDS}, **on),
+    "plot_confusion": lambda **on: plot_confusion(CONFUSION, **on),
+    "plot_efficiency": lambda **on: plot_efficiency(REPORT, **on),
+    "plot_scores": lambda **on: plot_scores({"HME": 10**6}, {"HME": 0.7}, **on),
+}
+
+
+@pytest.fixture(autouse=True)
+def _close() -> None:
+    yield
+    plt.close("all")
+
+
+def texts(labels: object) -> list[str]:
+    return [label.get_text() for label in labels]
+
+
+def colour_at(ax: object, x: float, y: float) -> np.ndarray:
+    """Give the red, green and blue of the pixel at a place of the data."""
+    ax.figure.canvas.draw()
+    pixels = np.asarray(ax.figure.canvas.buffer_rgba())
+    column, row = ax.transData.transform((x, y))
+    return pixels[len(pixels) - 1 - int(row), int(column), :3].astype(int)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_it_draws_on_the_axes_it_is_given(name: str) -> None:
+    figure, (ax, other) = plt.subplots(1, 2)
+    given = {"axes": [ax]} if name == "plot_clouds" else {"ax": ax}
+    found = PLOTS[name](**given)
+    assert (found[0] if name == "plot_clouds" else found) is ax
+    assert ax.has_data()
+    assert not other.has_data()
+    assert plt.get_fignums() == [figure.number]
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_it_makes_axes_that_pyplot_knows(name: str) -> None:
+    found = PLOTS[name]()
+    ax = found[0] if name == "plot_clouds" else found
+    assert plt.get_fignums() == [ax.figure.number]
+    blank = plt.figure(figsize=ax.figure.get_size_inches())
+    pictures = []
+    for figure in (ax.figure, blank):
+        figure.canvas.draw()
+        pictures.append(np.asarray(figure.canvas.buffer_rgba()))
+    assert (pictures[0] != pictures[1]).mean() > 0.01
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_without_matplotlib_it_says_what_to_install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        ImportError, match=rf"^{name} must find the package 'matplotlib.pyplot', .* pip install matplotlib$"
+    ):
+        PLOTS[name]()
+
+
+def test_without_a_display_it_can_still_be_saved() -> None:
+    """A backend that is not there, or that needs a display, does not stop a picture."""
+    program = (
+        "import io, torch; from polyembed.experiments import plot_clouds; import matplotlib; "
+        "matplotlib.rcParams['backend'] = '{}'; "
+        "(ax,) = plot_clouds(dict(XLM=dict(en=torch.randn(5, 7)))); file = io.BytesIO(); ax.figure.savefig(file); "
+        "print(len(file.getvalue()) > 1000)"
+    )
+    settings = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")}
+    command = [sys.executable, "-c", program.format("module://no_such_backend")]
+    found = subprocess.run(command, capture_output=True, text=True, env=settings)
+    assert found.stdout.strip() == "True", found.stderr
+
+
+def test_words_without_glyphs_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    ax = plot_layers({"नहीं": {1: 0.5}})
+    with pytest.raises(UserWarning, match=r"^Glyph \d+ .*DEVANAGARI.* missing from font"):
+        ax.figure.canvas.draw()
+
+
+@pytest.mark.parametrize("name", ["$a$ $", "_", "مرحبا", "مرحبا $x_"])
+def test_names_are_written_as_they_are(name: str) -> None:
+    """Dollars make no formula, an underscore hides nothing, Arabic has its glyphs."""
+    for ax in (
+        plot_source_attention(torch.ones(1, 1), [name], sources=[name], title=name),
+        plot_layer_weights({name: {0: 1.0}}),
+        plot_layers({name: {1: 0.5, name: 0.4}}),
+        plot_clouds({name: {name: CLOUDS["en"]}})[0],
+        plot_scores({name: 10**6}, {name: 0.7}),
+        plot_confusion(Table(("gold", name), [(name, 3)]), title=name),
+    ):
+        ax.figure.canvas.draw()
+        shown = [text for text in ax.figure.findobj(matplotlib.text.Text) if text.get_text() == name]
+        assert shown
+        assert not any(text.get_parse_math() for text in shown)
+        if (legend := ax.get_legend()) is not None:
+            assert texts(legend.get_texts())[0] == name
+
+
+# -- sources
+
+
+def test_attention_of_a_meta_embedding() -> None:
+    lexicon = pe.Lexicon(f"w{i}" for i in range(9))
+    tables = [pe.SourceEmbedding.from_embedding(nn.Embedding(11, dim), lexicon) for dim in (3, 5)]
+    mme = pe.MetaEmbedding.self_attention(tables, embedding_dim=7).requires_grad_(False)
+    ids = torch.tensor([2, 5, 3])
+    words = ["me", "gusta", "song"]
+    ax = plot_source_attention(mme.attention_weights(ids), words, sources=["es", "en"], title="MME")
+    expected = [[0.0] * 3 for _ in range(2)]
+    for w, i in enumerate(ids.tolist()):
+        projected = [
+            combine(table(torch.tensor(i))) for combine, table in zip(mme.combiner.projections, tables, strict=True)
+        ]
+        for d in range(7):
+            powers = [float(vector[d].tanh().exp()) for vector in projected]
+            for s in range(2):
+                expected[s][w] += powers[s] / sum(powers) / 7
+    np.testing.assert_allclose(ax.images[0].get_array(), expected, atol=1e-6)
+    assert texts(ax.get_xticklabels()) == words
+    assert texts(ax.get_yticklabels()) == ["es", "en"]
+    assert ax.get_title() == "MME"
+    bar = ax.images[0].colorbar.ax
+    assert bar.get_ylabel() == "attention"
+
+
+def test_red_is_more_than_an_even_share_and_blue_less() -> None:
+    ax = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"])
+    ax.figure.canvas.draw()
+    red, blue, even = colour_at(ax, 0, 0), colour_at(ax, 0, 1), colour_at(ax, 2, 0)
+    assert red[0] > 90
+    assert red[0] > 2 * red[2]
+    assert blue[2] > 2 * blue[0]
+    assert even.min() > 240
+    assert colour_at(ax, 1, 1)[0] > 150 > colour_at(ax, 1, 0)[0]
+
+
+def test_attention_of_each_kind_of_tensor() -> None:
+    wide = torch.stack([SHARES - 0.05, SHARES + 0.05], -1)
+    wide[1] = 1 - wide[0]
+    for weights in (wide, wide.bfloat16(), wide.double().requires_grad_(), SHARES[..., None]):
+        ax = plot_source_attention(weights, ["a", "b", "c"], sources=["es", "en"])
+        np.testing.assert_allclose(ax.images[0].get_array(), SHARES, atol=5e-3)
+    alone = plot_source_attention(torch.ones(1, 1), ["a"], sources=["es"])
+    assert alone.images[0].get_clim() == pytest.approx((0.99, 1.01))
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("weights", "words", "got"),
+    [
+        (SHARES, ["a", "b"], r"2 sources and 2 words, got shape \(2, 3\)"),
+        (SHARES[:1], ["a", "b", "c"], r"2 sources and 3 words, got shape \(1, 3\)"),
+        (SHARES[:, None, :, None], ["a", "b", "c"], r".*, got shape \(2, 1, 3, 1\)"),
+        (torch.zeros(2, 0), [], r".* and 0 words, got shape \(2, 0\)"),
+        (torch.zeros(2, 1, 0), ["a"], r".*, got shape \(2, 1, 0\)"),
+    ],
+)
+def test_attention_of_wrong_sizes(weights, words, got) -> None:
+    message = rf"^weights must have the axes \(source, word\) or \(source, word, weight\) for {got}$"
+    with pytest.raises(ValueError, match=message):
+        plot_source_attention(weights, words, sources=["es", "en"])
+    assert not plt.get_fignums()
+
+
+def test_attention_that_is_none() -> None:
+    words = ["a", "b"]
+    with pytest.raises(ValueError, match=r"^weights must sum to 1 over the sources, got \[1.1, 0.9\]$"):
+        plot_source_attention(SHARES[:, :2].T, words, sources=["es", "en"])
+    with pytest.raises(ValueError, match=r"^weights must sum to 1 over the sources, got \[nan, nan\]$"):
+        plot_source_attention(SHARES[:, :2] * torch.nan, words, sources=["es", "en"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sources", "message"),
+    [
+        ("abc", ["es", "en"], "words must be a list of strings, got the string 'abc'"),
+        (["a", "b", "c"], "es", "sources must be a list of strings, got the string 'es'"),
+        (["a", 3, "c"], ["es", "en"], r"words\[1\] must be a string, got int"),
+    ],
+)
+def test_names_are_lists_of_strings(words, sources, message) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        plot_source_attention(SHARES, words, sources=sources)
+
+
+# -- layers
+
+
+def test_bars_of_layer_weights() -> None:
+    mix = pe.ScalarMix(3)
+    with torch.no_grad():
+        mix.scores.copy_(torch.tensor([1.0, 2.0, 5.0]).log())
+    mean = {1: torch.tensor([[0.1, 0.4], [0.1, 0.2]]), 2: torch.tensor([0.8])}
+    ax = plot_layer_weights({"mix": layer_weights(mix), "DLFA": mean}, ylabel="share")
+    by_label = {bars.get_label(): bars for bars in ax.containers if hasattr(bars, "patches")}
+    heights = {name: [bar.get_height() for bar in by_label[name].patches] for name in ("mix", "DLFA")}
+    assert heights["mix"] == pytest.approx([1 / 8, 2 / 8, 5 / 8])
+    assert heights["DLFA"] == pytest.approx([0.2, 0.8])
+    centres = [bar.get_x() + bar.get_width() / 2 for bar in by_label["DLFA"].patches]
+    assert centres == pytest.approx([1.2, 2.2])
+    line = by_label["DLFA"].errorbar.lines[2][0].get_segments()[0]
+    deviation = (sum((x - 0.2) ** 2 for x in (0.1, 0.4, 0.1, 0.2)) / 3) ** 0.5
+    assert line[:, 1].tolist() == pytest.approx([0.2 - deviation, 0.2 + deviation])
+    assert by_label["mix"].errorbar is None
+    assert texts(ax.get_legend().get_texts()) == ["mix", "DLFA"]
+    assert ax.get_xticks().tolist() == [0, 1, 2]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer (0 = embeddings)", "share")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({}, "weights must hold at least one name, got none"),
+        ({"mix": {}}, r"weights\['mix'\] must hold at least one layer, got none"),
+        ({"mix": {1: torch.tensor([])}}, r"weights\['mix'\]\[1\] must be finite, got none"),
+        ({"mix": {0: 0.1, 1: float("nan")}}, r"weights\['mix'\]\[1\] must be finite, got NaN or infinity"),
+    ],
+)
+def test_bad_layer_weights(weights, message) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        plot_layer_weights(weights)
+
+
+def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:
+    ax = plot_layers({"de": {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}, "ru": {2: 0.3}}, ylabel="F1")
+    de, last, ru = ax.lines
+    assert de.get_xdata().tolist() == [1, 3]
+    assert de.get_ydata().tolist() == pytest.approx([0.5, 0.7])
+    assert last.get_ydata() == pytest.approx([0.6, 0.6])
+    assert ru.get_ydata().tolist() == [0.3]
+    band = ax.collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(0.5 - 0.02**0.5, abs=1e-6)
+    assert texts(ax.get_legend().get_texts()) == ["de", "de, last layer", "ru"]
+    assert ax.get_ylabel() == "F1"
+
+
+def test_bad_layers() -> None:
+    with pytest.raises(ValueError, match=r"^scores must hold at least one name, got none$"):
+        plot_layers({})
+    with pytest.raises(ValueError, match=r"^scores\['de'\] must hold at least one layer, got none$"):
+        plot_layers({"de": {"last layer": 0.5}})
+
+
+# -- representations
+
+
+def test_points_are_the_projected_clouds() -> None:
+    (ax,) = plot_clouds({"XLM-R": CLOUDS})
+    for points, cloud in zip(ax.collections, project(list(CLOUDS.values())), strict=True):
+        np.testing.assert_allclose(points.get_offsets(), cloud, atol=1e-12)
+    first, second = (points.get_facecolor()[0] for points in ax.collections)
+    assert (first != second).any()
+
+
+def test_umap_is_asked_with_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = []
+
+    def make(**options: int) -> object:
+        seeds.append(options["random_state"])
+        return SimpleNamespace(fit_transform=lambda points: points[:, :2])
+
+    stub = ModuleType("umap")
+    stub.UMAP = make
+    monkeypatch.setitem(sys.modules, "umap", stub)
+    (ax,) = plot_clouds({"XLM-R": CLOUDS}, "umap", seed=3)
+    np.testing.assert_allclose(ax.collections[1].get_offsets(), CLOUDS["qu"][:, :2])
+    plot_clouds({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
+    assert seeds == [3, 5, 5]
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"):
+        plot_clouds({"XLM-R": CLOUDS}, "umap")
+
+
+def test_several_pictures_side_by_side() -> None:
+    axes = plot_clouds({"before": CLOUDS, "after": CLOUDS})
+    for ax in axes:
+        assert texts(ax.get_legend().get_texts()) == ["en", "qu"]
+        assert [len(points.get_offsets()) for points in ax.collections] == [5, 3]
+    assert [ax.get_title() for ax in axes] == ["before", "after"]
+    own = [plt.figure().gca()]
+    assert plot_clouds({"before": CLOUDS}, axes=own) is own
+    with pytest.raises(ValueError, match=r"^axes must be one for each of 2 pictures, got 1$"):
+        plot_clouds({"before": CLOUDS, "after": CLOUDS}, axes=own)
+
+
+def test_bad_clouds() -> None:
+    with pytest.raises(ValueError, match=r"^pictures must hold at least one, got none$"):
+        plot_clouds({})
+    with pytest.raises(ValueError, match=r"^clouds must hold at least one, got none$"):
+        plot_clouds({"XLM-R": {}})
+    with pytest.raises(ValueError, match=r"^clouds must hold points in rows, .* got shapes \[\(5, 7\), \(3, 6\)\]$"):
+        plot_clouds({"XLM-R": {"en": CLOUDS["en"], "qu": CLOUDS["qu"][:, :6]}})
+    with pytest.raises(ValueError, match=r"^method must be one of 'pca', 'umap', got 'tsne'$"):
+        plot_clouds({"XLM-R": CLOUDS}, "tsne")
+    assert not plt.get_fignums()
+
+
+# -- confusion
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_squares_of_a_confusion(normalize: bool) -> None:
+    gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O"], ["B-PER", "I-PER", "I-PER"]]
+    predicted = [["B-LOC", "O", "O", "I-LOC"], ["B-PER"], ["B-PER", "I-PER", "B-PER"]]
+    ax = plot_confusion(bio_confusion(gold, predicted, normalize=normalize), title="MUSE")
+    written = {tuple(map(round, text.get_position())): text.get_text() for text in ax.texts}
+    assert written[0, 0] == ("0.67" if normalize else "2")
+    assert written[1, 0] == ("0.33" if normalize else "1")  # gold B, predicted I
+    assert written[0, 1] == ("0.33" if normalize else "1")
+    assert written[2, 2] == ("0.50" if normalize else "1")
+    assert texts(ax.get_xticklabels()) == texts(ax.get_yticklabels()) == ["B", "I", "O"]
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("predicted", "gold", "MUSE")
+    shares = ax.images[0].get_array()
+    assert shares[0, 1] == pytest.approx(1 / 3)
+    assert shares.sum() == pytest.approx(3)
+    dark, light = colour_at(ax, -0.4, -0.4), colour_at(ax, 1.6, -0.4)  # two thirds and none
+    assert dark.sum() < light.sum() - 200
+
+
+def test_a_row_without_words_is_empty() -> None:
+    ax = plot_confusion(bio_confusion([["O"]], [["O"]]))
+    assert ax.images[0].get_array().sum() == 1.0
+
+
+@pytest.mark.parametrize(
+    "table", [Table(("gold", "B", "I"), [("B", 1, 2)]), Table(("gold", "B"), [("I", 1)]), Table((), [])]
+)
+def test_a_confusion_is_square(table: Table) -> None:
+    with pytest.raises(
+        ValueError, match=r"^table must have a row and a column for each label, got rows \[.*\], columns "
+    ):
+        plot_confusion(table)
+
+
+# -- efficiency
+
+
+def test_lines_of_efficiency() -> None:
+    ax = plot_efficiency(REPORT)
+    assert [(line.get_label(), line.get_ydata().tolist()) for line in ax.lines] == [
+        ("HME", [90.0, 45.0]),
+        ("BERT", [9.0, 4.5]),
+    ]
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert plot_efficiency(REPORT, "memory").get_ylabel() == "activation memory, MB"
+
+
+def test_many_models_are_told_apart() -> None:
+    sizes = {f"m{i}": ModelSize(i + 1, 0, 1.0, None) for i in range(15)}
+    speeds = {name: {16: PredictionSpeed(9.0, 9.0, 9.0, 9.0, 1, None)} for name in sizes}
+    report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, {}, (16, 32), 1, "cpu", 1)
+    ax = plot_efficiency(report)
+    assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}) == 15
+    assert texts(ax.get_xticklabels()) == ["16", "32"]
+    ax.figure.canvas.draw()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1  # it hides no line
+
+
+def test_nothing_measured_is_an_empty_picture() -> None:
+    ax = plot_efficiency(REPORT, "memory")
+    ax.figure.canvas.draw()
+    assert texts(ax.get_legend().get_texts()) == ["HME", "BERT"]
+
+
+def test_points_of_scores() -> None:
+    parameters = {name: size.parameters for name, size in SIZES.items()}
+    ax = plot_scores(parameters, {"HME": 0.7})
+    assert texts(ax.texts) == ["HME"]
+    assert ax.collections[0].get_offsets().tolist() == [[10**6 + 10, 0.7]]
+
+
+def test_bad_efficiency() -> None:
+    with pytest.raises(ValueError, match=r"^picture must be one of 'speed', 'memory', got 'pie'$"):
+        plot_efficiency(REPORT, "pie")
+    with pytest.raises(ValueError, match=r"^scores must hold at least one score, got none$"):
+        plot_scores({"HME": 1}, {})
+    with pytest.raises(ValueError, match=r"^scores must be of the models HME, got \['MME'\]$"):
+        plot_scores({"HME": 1}, {"MME": 0.5})
+    assert not plt.get_fignums()

@@ -1,0 +1,243 @@
+import math
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import own_words
+
+from polyembed import RepresentationTransformationNetwork, transformed_output
+from polyembed.experiments import (
+    cloud_distances,
+    gain_correlation,
+    parallel_cosine,
+    project,
+    representations,
+)
+from polyembed.transfer import encoder_layer
+
+
+def bert() -> nn.Module:
+    from transformers import BertConfig, BertForTokenClassification
+
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 17}
+    return BertForTokenClassification(BertConfig(vocab_size=31, **sizes))
+
+
+def make_batch(rows: int, length: int, seed: int, left: bool = False) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(2, length + 1, (rows,), generator=generator)
+    mask = (torch.arange(length) < lengths[:, None]).long()
+    mask = mask.flip(1) if left else mask
+    return {"input_ids": torch.randint(5, 31, (rows, length), generator=generator), "attention_mask": mask}
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
+    model, batches = bert().train(), [make_batch(3, 7, 1, left), make_batch(2, 5, 2, left)]
+    model.bert.encoder.eval()
+    tokens, firsts = [], []
+    with torch.no_grad():
+        model.eval()
+        for batch in batches:
+            states = model(**batch, output_hidden_states=True).hidden_states[layer]
+            for row, mask in zip(states, batch["attention_mask"].tolist(), strict=True):
+                points = [row[i] for i, valid in enumerate(mask) if valid]
+                tokens += points
+                firsts.append(points[0])
+    model.train()
+    model.bert.encoder.eval()
+    found = representations(model, iter(batches), layer)
+    torch.testing.assert_close(found, torch.stack(tokens))
+    torch.testing.assert_close(representations(model, batches, layer, "cls"), torch.stack(firsts))
+    assert torch.equal(representations(model, batches, layer, max_points=11), found[:11])
+    assert torch.equal(representations(model, batches, encoder_layer(model, layer)), found)
+    assert not found.requires_grad
+    assert model.training
+    assert not model.bert.encoder.training
+    assert not model.bert.embeddings._forward_hooks
+
+
+def test_reads_no_more_than_it_needs() -> None:
+    def batches() -> Any:
+        yield make_batch(3, 7, 1)
+        raise AssertionError
+
+    assert len(representations(bert(), batches(), 1, "cls", max_points=2)) == 2
+
+
+def test_with_the_transform() -> None:
+    model, batch, rtn = bert(), make_batch(3, 7, 1), RepresentationTransformationNetwork(12, bottleneck=5)
+    plain = representations(model, [batch], 1)
+    with transformed_output(encoder_layer(model, 1), rtn):
+        torch.testing.assert_close(representations(model, [batch], 1), rtn(plain).detach())
+
+
+def test_representations_bad_input() -> None:
+    with pytest.raises(ValueError, match=r"^level must be one of 'token', 'cls', got 'word'$"):
+        representations(bert(), [], 1, "word")
+    with pytest.raises(ValueError, match=r"^batches must hold at least one batch, got none$"):
+        representations(bert(), [], 1)
+    with pytest.raises(ValueError, match=r"^max_points must be a positive integer, got 0$"):
+        representations(bert(), [], 1, max_points=0)
+    model = bert()
+    with pytest.raises(ValueError, match=r"^layer must give states of the axes \(batch, seq, hidden\), got shape"):
+        representations(Pooled(model), [make_batch(2, 3, 1)], model.dropout)
+
+
+def test_a_sentence_without_a_token_has_no_first_one() -> None:
+    model, batch = bert(), make_batch(3, 7, 1)
+    batch["attention_mask"][1] = 0
+    found = representations(model, [batch], 1, "cls")
+    whole = representations(model, [{name: value[[0, 2]] for name, value in batch.items()}], 1, "cls")
+    torch.testing.assert_close(found, whole)
+
+
+def test_batches_of_other_kinds() -> None:
+    with pytest.raises(TypeError, match=r"^each batch must be a mapping to the model's arguments, got str$"):
+        representations(bert(), make_batch(2, 3, 1), 1)
+    batches = [make_batch(2, 3, 1), make_batch(2, 3, 2)]
+    with pytest.raises(ValueError, match=r"^target must hold a batch for each of the other's, got fewer$"):
+        parallel_cosine(bert(), batches, iter(batches[:1]))
+
+
+def test_points_that_make_no_picture() -> None:
+    for clouds in ([torch.ones(4, 1)], [torch.ones(4, 3), torch.ones(4, 2)]):
+        with pytest.raises(ValueError, match=r"^clouds must hold points in rows, all of as many dimensions, two or mo"):
+            project(clouds)
+    with pytest.raises(ValueError, match=r"^clouds must be finite, got NaN or infinity$"):
+        project([torch.full((2, 3), math.nan)])
+    with pytest.raises(ValueError, match=r"^gains must be finite, got \[1.0, nan\]$"):
+        gain_correlation([1.0, math.nan], [0.1, 0.2])
+
+
+class Pooled(nn.Module):
+    """A model with a layer that gives no sequence: dropout, of sentence vectors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **batch: Tensor) -> Tensor:
+        return self.model.dropout(self.model.bert(**batch).last_hidden_state[:, 0])
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    dot = sum(x * y for x, y in zip(one, other, strict=True))
+    return dot / math.sqrt(sum(x * x for x in one)) / math.sqrt(sum(y * y for y in other))
+
+
+def test_distances() -> None:
+    source, target = torch.randn(7, 5, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64) + 0.5
+    cosines = [[cosine(s, t) for t in target.tolist()] for s in source.tolist()]
+    rows = [1 - max(row) for row in cosines]
+    columns = [1 - max(column) for column in zip(*cosines, strict=True)]
+    found = cloud_distances(source, target, chunk=2)
+    assert found.hausdorff == pytest.approx(max(*rows, *columns))
+    assert found.modified == pytest.approx(max(sum(rows) / 7, sum(columns) / 3))
+    assert found.cosine == pytest.approx(sum(map(sum, cosines)) / 21)
+    with pytest.raises(ValueError, match=r"^source must hold points in rows, got shape \(0, 5\)$"):
+        cloud_distances(source[:0], target)
+
+
+@own_words
+def test_distances_of_other_sizes() -> None:
+    with pytest.raises(ValueError, match=r"^target must have a last axis of size 5, got shape \(3, 4\)$"):
+        cloud_distances(torch.randn(7, 5), torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_parallel_sentences(pooling: Any) -> None:
+    model = bert()
+    pairs = [(make_batch(3, 7, 1), make_batch(3, 5, 2, True)), (make_batch(2, 4, 3, True), make_batch(2, 6, 4))]
+    model.eval()
+    expected = [[] for _ in range(3)]
+    with torch.no_grad():
+        for pair in pairs:
+            vectors = []
+            for batch in pair:
+                states = model(**batch, output_hidden_states=True).hidden_states
+                keep = [[i for i, valid in enumerate(mask) if valid] for mask in batch["attention_mask"].tolist()]
+                keep = [one[:1] for one in keep] if pooling == "cls" else keep
+                vectors.append([[row[one].mean(0).tolist() for row, one in zip(h, keep, strict=True)] for h in states])
+            for layer, (s, t) in enumerate(zip(*vectors, strict=True)):
+                expected[layer] += [cosine(one, other) for one, other in zip(s, t, strict=True)]
+    found = parallel_cosine(model, [one for one, _ in pairs], [other for _, other in pairs], pooling=pooling)
+    assert found == pytest.approx([sum(values) / 5 for values in expected], rel=1e-4)
+    rule = r"^target must hold 3 translations in this batch, got 2$"
+    with pytest.raises(ValueError, match=rule):
+        parallel_cosine(model, [pairs[0][0]], [pairs[1][1]])
+    with pytest.raises(ValueError, match=r"^source must hold at least one sentence, got none$"):
+        parallel_cosine(model, [], [])
+    with pytest.raises(ValueError, match=r"^target must hold a batch for each of the other's, got fewer$"):
+        parallel_cosine(model, [pairs[0][0]], [])
+    with pytest.raises(ValueError, match=r"^pooling must be one of 'mean', 'cls', got 'max'$"):
+        parallel_cosine(model, [], [], pooling="max")
+
+
+def test_correlation() -> None:
+    def pearson(xs: list[float], ys: list[float]) -> float:
+        return cosine([x - sum(xs) / len(xs) for x in xs], [y - sum(ys) / len(ys) for y in ys])
+
+    def ranks(xs: list[float]) -> list[float]:
+        places = sorted(xs)
+        return [sum(i for i, y in enumerate(places) if y == x) / places.count(x) for x in xs]
+
+    gains, drops = [2.1, 0.3, 1.0, 1.0, -4.0], [0.4, 0.1, 0.1, 0.3, 0.1]
+    found = gain_correlation(gains, drops)
+    assert found.pearson == pytest.approx(pearson(gains, drops))
+    assert found.spearman == pytest.approx(pearson(ranks(gains), ranks(drops)))
+    assert found.pearson != pytest.approx(found.spearman, abs=0.01)
+    with pytest.raises(ValueError, match=r"^drops must be one for each of 2 gains, got 3$"):
+        gain_correlation([1.0, 2.0], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"^gains must be of two targets or more, got 1$"):
+        gain_correlation([1.0], [1.0])
+    with pytest.raises(ValueError, match=r"^drops must differ between targets, got 1.0$"):
+        gain_correlation([1.0, 2.0], [1.0, 1.0])
+
+
+def test_principal_components() -> None:
+    one, other = torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]), torch.randn(7, 5) + 2.0
+    points = project([one, other])
+    assert [cloud.shape for cloud in points] == [(11, 2), (7, 2)]
+    whole = torch.cat([one, other]).double().numpy()
+    whole = whole - whole.mean(0)
+    left, sizes, _ = np.linalg.svd(whole, full_matrices=False)
+    found = torch.cat(points).numpy()
+    for column in range(2):
+        expected = left[:, column] * sizes[column]
+        np.testing.assert_allclose(found[:, column], np.sign(expected @ found[:, column]) * expected, atol=1e-9)
+    for again, before in zip(project([-one, -other]), points, strict=True):
+        torch.testing.assert_close(again, -before)  # axes do not turn with the points
+    for _ in range(5):
+        cloud = torch.randn(9, 5, dtype=torch.float64)
+        axes = torch.linalg.pinv(cloud - cloud.mean(0)) @ project([cloud])[0]
+        assert all(axis[axis.abs().argmax()] > 0 for axis in axes.T)
+    with pytest.raises(ValueError, match=r"^clouds must hold at least one, got none$"):
+        project([])
+    with pytest.raises(ValueError, match=r"^method must be one of 'pca', 'umap', got 'tsne'$"):
+        project([one], "tsne")
+
+
+def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in: which options it is given, and that clouds are told apart again."""
+    given: list[dict[str, int]] = []
+
+    def make(**options: int) -> Any:
+        given.append(options)
+        return SimpleNamespace(fit_transform=lambda points: points[:, :2].astype(np.float32))
+
+    stub = ModuleType("umap")
+    stub.UMAP = make
+    monkeypatch.setitem(sys.modules, "umap", stub)
+    one, other = torch.randn(3, 5), torch.randn(2, 5)
+    found = project([one, other], "umap", seed=7)
+    assert given == [{"n_components": 2, "n_neighbors": 4, "random_state": 7, "n_jobs": 1}]
+    torch.testing.assert_close(found[1], other[:, :2])
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"):
+        project([one], "umap")

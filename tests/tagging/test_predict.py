@@ -1,0 +1,105 @@
+"""Predicting writes to nothing: not to models, lexicons or sources, in any number of threads at once."""
+
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from cases import SIZES, characters, hierarchical, vector_source
+from torch import nn
+from toys import SENTENCES, TAGS, ToyWordEncoder, toy_lexicon
+
+import polyembed as pe
+from polyembed.tagging import TextModel
+
+UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
+
+
+def tagger(lexicon: pe.Lexicon, wrap=lambda embedder: embedder) -> pe.SequenceTagger:
+    torch.manual_seed(0)
+    embedder = wrap(hierarchical(lexicon))
+    encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **{**SIZES, "dropout": 0.5})
+    model = pe.SequenceTagger(embedder, TAGS, encoder=encoder)
+    nn.init.normal_(model.decoder.linear.weight, std=9)  # so that tags depend on words
+    return model
+
+
+def mixed(lexicon: pe.Lexicon) -> pe.SequenceTagger:
+    embedder = pe.MetaEmbedding.concat([hierarchical(lexicon), ToyWordEncoder(5)])
+    return pe.SequenceTagger(embedder, TAGS)
+
+
+def ensemble(lexicon: pe.Lexicon) -> pe.VotingEnsemble:
+    return pe.VotingEnsemble([pe.SequenceTagger(characters(lexicon), TAGS), tagger(lexicon)])
+
+
+MODELS = {
+    "plain": tagger,
+    "unique": lambda lexicon: tagger(lexicon, pe.UniqueWords),
+    "baked": lambda lexicon: tagger(lexicon, pe.bake),
+    "mixed": mixed,
+    "ensemble": ensemble,
+    "classifier": lambda lexicon: pe.SequenceClassifier(vector_source(lexicon), ["bad", "good"], pooling="mean"),
+}
+
+
+def everything(model: nn.Module) -> dict[str, object]:
+    """Every attribute of every part, tensors by content."""
+    return {
+        f"{name}.{key}": copy.deepcopy(value) if isinstance(value, torch.Tensor | dict | list) else value
+        for name, part in model.named_modules()
+        for key, value in (*vars(part).items(), *part.state_dict().items())
+        if key not in ("_modules", "_parameters", "_buffers")
+    }
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", MODELS)
+def test_predicting_changes_nothing(name: str, training: bool) -> None:
+    lexicon = toy_lexicon()
+    model = MODELS[name](lexicon).train(training)
+    list(model.children())[-1].train(not training)
+    parts, parameters, words = list(model.modules()), dict(model.named_parameters()), list(lexicon)
+    before = everything(model)
+    model.predict(UNSEEN)
+    next(model.predict_stream(UNSEEN))
+    with pytest.raises(TypeError, match=r"\[1\] must be a list of words, got the string 'abc'$"):
+        model.predict([["songs"], "abc"])
+    after = everything(model)
+    assert before.keys() == after.keys()
+    for key, value in before.items():
+        same = torch.equal(value, after[key]) if isinstance(value, torch.Tensor) else value == after[key]
+        assert same, key
+    assert all(one is other for one, other in zip(parts, model.modules(), strict=True))
+    assert all(parameter is parameters[key] for key, parameter in model.named_parameters())
+    assert list(lexicon) == words
+    assert torch.is_grad_enabled()
+
+
+def test_a_model_in_training_predicts_as_in_evaluation_mode() -> None:
+    model = tagger(toy_lexicon()).train()
+    assert model.predict([*SENTENCES, *UNSEEN]) == model.eval().predict([*SENTENCES, *UNSEEN])
+
+
+@pytest.mark.parametrize("name", ["plain", "baked", "mixed", "ensemble"])
+def test_eight_threads_predict_as_one(name: str) -> None:
+    """One model in training mode, and two that share a lexicon, each with other unseen words."""
+    lexicon = toy_lexicon()
+    models: list[TextModel] = [MODELS[name](lexicon).train(), tagger(lexicon)]
+    texts = [[[f"{i}word{k}", "me", f"x{k % 5}", "song"] for k in range(30)] for i in range(8)]
+    expected = [[model.predict(part) for part in texts] for model in models]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            jobs = [[pool.submit(model.predict, part, batch_size=4) for part in texts] for model in models]
+            assert [[job.result() for job in row] for row in jobs] == expected
+
+
+def test_predicting_while_training_in_another_thread() -> None:
+    model = tagger(toy_lexicon())
+    frozen = copy.deepcopy(model)
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(lambda: [model.predict(UNSEEN) for _ in range(20)])
+        while not job.done():
+            model.train()
+            assert all(part.training for part in model.modules())
+    assert job.result() == [frozen.eval().predict(UNSEEN)] * 20
