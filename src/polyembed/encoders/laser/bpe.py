@@ -88,7 +88,7 @@ class BPEBow(_EmbeddingWords):
         """The size of a word's vector."""
         return self.embedding.embedding_dim
 
-    def piece_vectors(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
+    def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
         """Return the embeddings of pieces."""
         return self.embed(pieces)
 
@@ -143,7 +143,7 @@ class BPEGRU(_EmbeddingWords):
         """The size of a word's vector."""
         return (2 if self.bidirectional else 1) * self.hidden_size
 
-    def piece_vectors(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
+    def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
         """Run the GRU over each word's pieces; pieces of no word get zeros."""
         vectors = self.embed(pieces)
         places, sizes = _in_steps(pieces.word_index, pieces.count_words())

@@ -24,14 +24,14 @@ class PieceWords(ContextualEmbedder):
     tokenizer: LaserTokenizer | None
 
     @abstractmethod
-    def piece_vectors(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
+    def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
         """Compute the vector of each piece."""
 
     def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their sentences; see `ContextualEmbedder.forward`."""
         check_pieces(pieces)
         pieces = pieces._replace(num_words=pieces.count_words())
-        return pool_words(self.piece_vectors(pieces), pieces.word_index, pieces.count_words(), pooling=self.pooling)
+        return pool_words(self._encode_pieces(pieces), pieces.word_index, pieces.count_words(), pooling=self.pooling)
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into pieces."""
@@ -106,7 +106,7 @@ class LaserTop(_StateWords):
         super().__init__(encoder, tokenizer, freeze=freeze)
         self.gamma = nn.Parameter(torch.ones(()))
 
-    def piece_vectors(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
+    def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
         """Compute ``m_L`` of each piece."""
         top = _larger_direction(self.encoder.last_hidden_state(pieces.piece_ids, pieces.piece_mask))
         return self.gamma.to(top.dtype) * top
@@ -151,7 +151,7 @@ class LaserElmo(_StateWords):
         super().__init__(encoder, tokenizer, freeze=freeze)
         self.mix = ScalarMix(encoder.num_layers)
 
-    def piece_vectors(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
+    def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
         """Compute the weighted sum of ``m_l`` of each piece."""
         layers = self.encoder.hidden_states(pieces.piece_ids, pieces.piece_mask)[1:]
         mixed: Tensor = self.mix([_larger_direction(states) for states in layers], pieces.piece_mask)
