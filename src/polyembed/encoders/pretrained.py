@@ -340,7 +340,9 @@ class PretrainedWordEncoder(WordEncoder):
         architecture, adapter = config.pop("architecture", None), config.pop("adapter", None)
         # On the CPU, since buffers that are in no state dict are filled here; their random numbers are nobody's.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            _require_alone(given)
             settings = AutoConfig.for_model(given.pop("model_type"), **given)
+            _require_alone(settings.to_dict())
             build = AutoModel.from_config if architecture is None else _model_class(architecture)
             model = build(settings)
             if not pooler and hasattr(model, "pooler"):
@@ -403,6 +405,12 @@ def _model_class(name: str) -> Any:
     good = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     require(good, "architecture", "name a model of transformers", repr(name))
     return found
+
+
+def _require_alone(settings: dict[str, Any]) -> None:
+    """Refuse a configuration that names a backbone: transformers would fetch it, or open a local path."""
+    kind = settings.get("model_type")
+    require("backbone" not in str(settings), "model", "be described without a backbone", kind)
 
 
 def _plain(settings: Any) -> Any:
