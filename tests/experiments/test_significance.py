@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from polyembed.experiments import (
+    ProtocolResult,
     Significance,
+    SystemRun,
     approximate_randomization,
     paired_bootstrap,
     sentence_counts,
@@ -19,7 +21,6 @@ from polyembed.experiments import (
 )
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
-from polyembed.experiments import ProtocolResult, SystemRun
 from polyembed.training import Epoch, FitResult
 
 LABELS = ["O", "B-A", "I-A", "B-B", "I-B"]

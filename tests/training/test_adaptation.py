@@ -6,8 +6,6 @@ import lzma
 import math
 import os
 import random
-import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killing import run_killed
 from tiny_masked_lm import NAMES, PIECES, SIZES, SPECIAL, TEXTS, TOKENIZER, Spy, build, build_texts, pieces_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
@@ -298,21 +297,17 @@ def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
         assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == ["checkpoint.pt", "lock"]
 
 
+KILLED = """
+import killing
+from test_adaptation import build, run
+model = build()
+model.register_forward_pre_hook(killing.killer(11))
+run(model, folder)
+"""
+
+
 def test_resumes_after_a_kill(tmp_path: Path) -> None:
-    program = (
-        "import os, signal, sys; sys.path[:0] = sys.argv[2:]\n"
-        "from pathlib import Path\n"
-        "from test_adaptation import build, run\n"
-        "model, steps = build(), []\n"
-        "def kill(*_):\n"
-        "    steps.append(0)\n"
-        "    len(steps) == 11 and os.kill(os.getpid(), signal.SIGKILL)\n"
-        "model.register_forward_pre_hook(kill)\n"
-        "run(model, Path(sys.argv[1]))\n"
-    )
-    places = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    command = [sys.executable, "-c", program, str(tmp_path), *places]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == -signal.SIGKILL
+    run_killed(__file__, KILLED, tmp_path)
     model, expected = build(), build()
     spy = Spy(model)
     assert run(model, tmp_path) == run(expected, None)

@@ -1,9 +1,6 @@
 """The training loop: it learns, it stops, and a killed run goes on to the very same numbers."""
 
 import math
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
+from killing import run_killed
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, ReduceLROnPlateau
 from toys import TAGS, toy_corpus, toy_lexicon
@@ -175,26 +173,15 @@ def run(
 
 
 KILLED = """
-import os, signal, sys
-sys.path[:0] = {paths!r}
-import test_fit
-collate, steps = test_fit.pe.SequenceTagger.collate, iter(range(10_000))
-
-def collate_and_die(self, sentences):
-    if next(steps) == 15:  # six steps an epoch: in the third
-        os.kill(os.getpid(), signal.SIGKILL)
-    return collate(self, sentences)
-
-test_fit.pe.SequenceTagger.collate = collate_and_die
-test_fit.run({checkpoint!r})
+import killing, test_fit
+kill, collate = killing.killer(16), test_fit.pe.SequenceTagger.collate  # six steps an epoch: in the third
+test_fit.pe.SequenceTagger.collate = lambda self, sentences: (kill(), collate(self, sentences))[1]
+test_fit.run(folder)
 """
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path) -> None:
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-    program = KILLED.format(paths=paths, checkpoint=str(tmp_path))
-    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    run_killed(__file__, KILLED, tmp_path)
     assert len(read_checkpoint(tmp_path / "checkpoint.pt")["state"]["history"]) == 2
     torch.manual_seed(11)  # whatever the state of the new process
     tagger, history = run(tmp_path)

@@ -2,14 +2,13 @@
 
 import functools
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from killing import run_killed
 from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR, StepLR
@@ -86,11 +85,14 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_releases_its_folder(tmp_path: Path) -> None:
-    program = (
-        "import os, signal, sys\nfrom polyembed.training.runs import Run\n"
-        "with Run(sys.argv[1], {}) as run:\n    run.save({'epoch': 3})\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
+    program = """
+import killing
+from polyembed.training.runs import Run
+with Run(folder, {}) as run:
+    run.save({"epoch": 3})
+    killing.killer(1)()
+"""
+    run_killed(__file__, program, tmp_path)
     with Run(tmp_path, {}) as run:
         assert run.load() == {"epoch": 3}
 

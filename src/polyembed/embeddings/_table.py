@@ -11,9 +11,9 @@ from polyembed._views import shallow_copy
 
 
 class RowTable(nn.Module):
-    """Rows by id: first those of `weight`, which may train, then those of `extension`, which do not.
+    """Rows by id: first the rows of `weight`, which may train, then the rows of `extension`, which are frozen.
 
-    `extended` leaves `weight` the same parameter, so that an optimiser that has it goes on. Rows may be integers.
+    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows may be integers.
 
     Args:
         weight: The first rows, ``(row, dim)``.
@@ -63,7 +63,7 @@ class RowTable(nn.Module):
         return not self.weight.requires_grad
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Look rows up; narrower rows are padded with 0."""
+        """Return the rows of `ids`; narrower rows are padded with 0."""
         try:
             if self.extension is None:
                 return F.embedding(ids, self.weight, self.padding_idx)

@@ -50,7 +50,7 @@ class BakedEmbedding(WordEmbedder):
         return self.table.weight
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Look the vectors up."""
+        """Return the rows of the ids."""
         check_ids("ids", ids)
         vectors: Tensor = self.table(ids)
         return vectors

@@ -106,7 +106,7 @@ class SourceEmbedding(WordEmbedder):
         return self.table.weight
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Look the vectors up."""
+        """Return the rows of the ids."""
         check_ids("ids", ids)
         if self.table.weight.is_meta and not ids.is_meta:
             raise ValueError(must("the source", "be attached (its rows were left out of the saved folder)", "none"))
@@ -124,7 +124,7 @@ class SourceEmbedding(WordEmbedder):
         return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
 
     def attach(self, source: WordVectors) -> None:
-        """Give a loaded table its source back, and its rows where they were left out.
+        """Attach the source to a loaded table, and fill the rows where they were left out.
 
         Args:
             source: The vectors that the table was built from.

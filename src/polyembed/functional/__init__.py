@@ -11,8 +11,8 @@ from polyembed.functional.alignment import (
     neighborhood_similarity,
     procrustes,
 )
-from polyembed.functional.bilevel import Hypergradient, hypergradient
 from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
+from polyembed.functional.hypergradient import Hypergradient, hypergradient
 from polyembed.functional.losses import cross_entropy, focal_loss
 from polyembed.functional.masking import masked_max, masked_mean
 from polyembed.functional.voting import agreement, entity_vote, majority_vote, vote_entropy

@@ -3,7 +3,7 @@
 from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import FitOptions, fit
-from polyembed.training.metaxl import MetaXLTrainer, TrainerStep
+from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, TrainerStep
 from polyembed.training.perplexity import MaskedScore, SwitchPoints, perplexity, switch_points
 from polyembed.training.runs import Run
 from polyembed.training.state import Epoch, FitResult
@@ -17,6 +17,7 @@ __all__ = [
     "FitOptions",
     "FitResult",
     "MaskedScore",
+    "MetaXLOptions",
     "MetaXLTrainer",
     "Run",
     "SwitchPoints",
