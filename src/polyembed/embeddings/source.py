@@ -160,9 +160,11 @@ class SourceEmbedding(WordEmbedder):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
         options = {key: config[key] for key in ("freeze", "padding_idx")}
-        table = RowTable.empty(config["shapes"], dtype=torch.float32, **options)
+        table = RowTable.empty(config["shapes"], len(config["lexicon"]), dtype=torch.float32, **options)
         embedder = cls._of(config["lexicon"], table)
-        embedder.source = config["source"]
+        embedder.source = source = config["source"]
+        if source is not None:
+            require(source.dim == table.dim, "source.dim", f"be {table.dim}", source.dim)
         embedder.missing_source = config["source_name"] if embedder.source is None else None
         return embedder
 
