@@ -240,7 +240,7 @@ class MetaXLTrainer:
         return dict([*named.items(), (None, target)])
 
     def _step(self, objective: str, batches: Sequence[tuple[str | None, Any]], number: int, epoch: int) -> TrainerStep:
-        """Take the run's step `number`."""
+        """Do step `number` of the run."""
         options = self.options
         names = ("weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         shared: dict[str, Any] = {name: getattr(options, name) for name in names}

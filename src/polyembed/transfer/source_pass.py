@@ -71,7 +71,7 @@ class _Reached(BaseException):
 
 
 class _Cut:
-    """The hidden states of a pass before their first transform: a new leaf for what is above."""
+    """Cuts a pass before the first transform: the hidden states become a new leaf for the part above."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -185,7 +185,7 @@ class SourcePass:
 
 
 class _Constants(TorchFunctionMode):
-    """Take what is computed under ``torch.no_grad`` as constant in forward mode, as backward passes do."""
+    """Treat values computed under ``torch.no_grad`` as constants in forward mode, as backward passes do."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
