@@ -66,8 +66,8 @@ def fit_ensemble(
     call to call; `seeds` may.
 
     **Processes.** With `num_processes` above 1 each member trains in another process, which imports `build`
-    and the functions of `options`. So they must be functions of a module (or `functools.partial` of one), and a script must
-    make this call under ``if __name__ == "__main__":``. Ctrl-C ends the processes.
+    and the functions of `options`. So they must be functions of a module (or `functools.partial` of one), and a script
+    must make this call under ``if __name__ == "__main__":``. Ctrl-C ends the processes.
 
     **Several machines.** Under `torchrun` each process makes this same call: rank r trains ``seeds[r::world_size]``
     in its own process, then the ranks exchange their members, so every rank returns the whole ensemble and every
