@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 import polyembed as pe
@@ -38,13 +37,13 @@ SYSTEMS = {"table": None, "characters, pieces": "piece", "characters, words": "w
 
 
 def build_encoder(folder: Path) -> pe.PretrainedWordEncoder:
-    model = AutoModel.from_pretrained(folder)
-    model.pooler = None
-    return pe.PretrainedWordEncoder(model, AutoTokenizer.from_pretrained(folder), pooling="mean")
+    encoder = pe.PretrainedWordEncoder(folder, pooling="mean")
+    encoder.model.pooler = None
+    return encoder
 
 
 def fitted(arguments: argparse.Namespace) -> Path:
-    """Fit the module and say how well, or find it in the cache."""
+    """Fit the module and print its scores, unless the cache has it."""
     folder: Path = arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}-{arguments.typos}"
     if (folder / "config.json").exists():
         print(f"fitted before: {folder}\n")

@@ -44,7 +44,7 @@ def make_pieces(shape: tuple[int, int], device: str) -> pe.Pieces:
     index = torch.repeat_interleave(torch.arange(width), torch.randint(1, 5, (width,)))[: width - 2]
     index = torch.cat([torch.tensor([-1]), index, torch.tensor([-1])]).expand(rows, -1).contiguous()
     ids = torch.randint(5, VOCABULARY, shape)
-    return pe.Pieces(*(part.to(device) for part in (ids, torch.ones(shape, dtype=torch.bool), index)))
+    return pe.Pieces(ids, torch.ones(shape, dtype=torch.bool), index, int(index.max()) + 1).to(device)
 
 
 def make_model(device: str) -> XLMRobertaModel:
@@ -58,12 +58,11 @@ def make_model(device: str) -> XLMRobertaModel:
 def make_steps(shape: tuple[int, int], device: str) -> dict[str, Callable[[], object]]:
     """Make a training step of one encoder under each fusion."""
     model, pieces = make_model(device), make_pieces(shape, device)
-    words = int(pieces.word_index.max()) + 1
 
     def step(fusion: LayerFusion) -> Callable[[], object]:
         encoder = pe.PretrainedWordEncoder(model, fusion=fusion).to(device).train()
         parameters = [value for value in encoder.parameters() if value.requires_grad]
-        return lambda: torch.autograd.grad(encoder(pieces, words).square().mean(), parameters, allow_unused=True)
+        return lambda: torch.autograd.grad(encoder(pieces).square().mean(), parameters, allow_unused=True)
 
     return {name: step(fusion()) for name, fusion in FUSIONS.items()}
 
@@ -97,7 +96,7 @@ def pooling_calls(shape: tuple[int, int], device: str) -> dict[str, Callable[[],
     """Make each pooling's forward and backward pass, and that of the loop."""
     pieces = make_pieces(shape, device)
     hidden = torch.randn(*shape, HIDDEN, device=device, requires_grad=True)
-    words = int(pieces.word_index.max()) + 1
+    words = pieces.count_words()
 
     def call(pool: Callable[..., Tensor], name: str) -> Callable[[], object]:
         return lambda: torch.autograd.grad(pool(hidden, pieces.word_index, words, pooling=name).sum(), hidden)

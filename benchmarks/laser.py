@@ -54,7 +54,8 @@ def synthetic(count: int, batch_size: int) -> tuple[list[Pieces], str]:
         part = torch.tensor(lengths[start : start + batch_size])
         mask = torch.arange(int(part.max())) < part[:, None]
         ids = torch.randint(4, SYNTHETIC_PIECES, mask.shape).where(mask, 1)
-        batches.append(Pieces(ids, mask, torch.arange(mask.shape[1]).div(2, rounding_mode="floor").where(mask, -1)))
+        index = torch.arange(mask.shape[1]).div(2, rounding_mode="floor").where(mask, -1)
+        batches.append(Pieces(ids, mask, index, int(index.max()) + 1))
     return batches, "drawn lengths"
 
 
@@ -79,10 +80,10 @@ def main() -> None:
     bare.load_state_dict(encoder.lstm.state_dict())
     top, elmo = LaserTop(encoder).to(device), LaserElmo(encoder).to(device)
     bow, gru = BPEBow(encoder.embed_tokens), BPEGRU(encoder.embed_tokens).to(device)
-    calls: dict[str, Callable[[Pieces, int], object]] = {
-        "bare nn.LSTM, padded": lambda pieces, words: bare(encoder.embed_tokens(pieces.piece_ids)),
-        "LaserEncoder, last layer": lambda pieces, words: encoder.last_hidden_state(pieces.piece_ids),
-        "LaserEncoder, all layers": lambda pieces, words: encoder.hidden_states(pieces.piece_ids),
+    calls: dict[str, Callable[[Pieces], object]] = {
+        "bare nn.LSTM, padded": lambda pieces: bare(encoder.embed_tokens(pieces.piece_ids)),
+        "LaserEncoder, last layer": lambda pieces: encoder.last_hidden_state(pieces.piece_ids),
+        "LaserEncoder, all layers": lambda pieces: encoder.hidden_states(pieces.piece_ids),
         "LaserTop": top,
         "LaserElmo": elmo,
         "BPEGRU": gru,
@@ -105,7 +106,7 @@ def main() -> None:
 
 @torch.no_grad()
 def in_turns(
-    calls: dict[str, Callable[[Pieces, int], object]],
+    calls: dict[str, Callable[[Pieces], object]],
     batches: list[Pieces],
     runs: int,
     device: torch.device,
@@ -114,17 +115,16 @@ def in_turns(
     """Time all systems on each batch, one after the other; another is the first each time."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     order = list(calls)
-    moved = [Pieces(*(part.to(device) for part in batch)) for batch in batches]
-    counts = [int(batch.word_index.max()) + 1 for batch in batches]
-    for name in order:  # what is built on first use
-        calls[name](moved[0], counts[0])
+    moved = [batch.to(device) for batch in batches]
+    for name in order:  # parts that are built on first use
+        calls[name](moved[0])
     for _ in range(runs):
         total = dict.fromkeys(calls, 0.0)
-        for pieces, words in zip(moved, counts, strict=True):
+        for pieces in moved:
             order.append(order.pop(0))
             for name in order:
                 start = clock()
-                calls[name](pieces, words)
+                calls[name](pieces)
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
                 total[name] += clock() - start

@@ -22,7 +22,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +32,6 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import polyembed as pe
-from polyembed.functional import hypergradient
 from polyembed.tables import Table
 
 LAYERS, LABELS, VOCABULARY, RATE = 12, 7, 5003, 3e-5
@@ -75,7 +73,7 @@ class Tagger(nn.Module):
         return F.cross_entropy(self.head(h).flatten(0, 1).float(), batch[1].flatten())
 
     def place(self, number: int) -> nn.Module:
-        """Give the module after which the network stands."""
+        """Return the module whose output is transformed."""
         return self.layers[number - 1] if number else self.norm
 
 
@@ -115,9 +113,12 @@ def make_calls(shape: tuple[int, int], place: int, device: str, dropout: float) 
 
     def ours(method: str) -> Callable[[], object]:
         def call() -> object:
-            twice = place < LAYERS or method == "reverse_over_reverse"  # is attention differentiated twice?
-            with sdpa_kernel(SDPBackend.MATH) if twice else nullcontext():
-                return hypergradient(source_loss, target_loss, theta, phi, inner_lr=RATE, method=method)
+            for parameter in (*theta.values(), *phi.values()):
+                parameter.grad = None
+            return pe.metaxl_gradients(
+                model, rtn, model.place(place), [source], [target], inner_lr=RATE, method=method,
+                loss=lambda model, batch: model(batch),
+            )  # fmt: skip
 
         return call
 

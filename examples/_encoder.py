@@ -23,7 +23,7 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
-    """Give the checkpoint that was asked for, or pretrain one."""
+    """Return the checkpoint that was asked for, or pretrain one."""
     if arguments.model:
         return str(arguments.model)
     options = {name: getattr(arguments, name) for name in ("text", "lines", "max_steps", "cache", "device")}
@@ -31,7 +31,7 @@ def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
 
 
 def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
-    """Let files of the caller's own stand in the place of the data folder's."""
+    """Add options for the caller's own files in place of the data folder's."""
     for part in ("train", "dev", "test"):
         parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, in the place of a {instead}")
     parser.add_argument("--format", default="conll", help="of files of yours: what `read_tagged` knows")
@@ -39,7 +39,7 @@ def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
 
 
 def files_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace, data: Path) -> list[Path]:
-    """Give the caller's files: train, dev and test; none where the data folder serves."""
+    """Return the caller's files: train, dev and test; the empty list for the data folder's."""
     files = [path for path in (arguments.train, arguments.dev, arguments.test) if path]
     if files and len(files) < 3:
         parser.error("--train, --dev and --test must be given together")
@@ -57,9 +57,9 @@ def be_quiet() -> None:
 
 
 def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
-    """Open an encoder; what is longer than `max_length` pieces is cut, unless the options say otherwise."""
-    from transformers import AutoModel, AutoTokenizer
+    """Load an encoder; sentences beyond `max_length` pieces are cut, unless the options say otherwise."""
+    from transformers import AutoTokenizer
 
     be_quiet()
     tokenizer = AutoTokenizer.from_pretrained(name, model_max_length=max_length)
-    return pe.PretrainedWordEncoder(AutoModel.from_pretrained(name), tokenizer, **{"overflow": "truncate", **options})
+    return pe.PretrainedWordEncoder(name, tokenizer, **{"overflow": "truncate", **options})

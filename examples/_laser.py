@@ -1,4 +1,4 @@
-"""The tagger of van der Heijden 2019 over any word vectors, and its trainings: the recipes with parts that exist."""
+"""The tagger of van der Heijden 2019 over any word vectors, and its trainings, built from the recipes."""
 
 import tomllib
 from pathlib import Path
@@ -15,26 +15,14 @@ RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-
 RISE = 0.3  # the part of a cycle in which the rate goes up
 
 
-def build_tagger(
-    words: torch.nn.Module, tags: list[str], *, lexicon: pe.Lexicon | None = None, **changes: Any
-) -> pe.SequenceTagger:
-    """Put the paper's Transformer and CRF on word vectors.
-
-    Args:
-        words: A word encoder, or a word embedder (MUSE) with its lexicon.
-        tags: The tag set.
-        lexicon: Of a word embedder.
-        **changes: To the recipe's encoder: dropout found by a search, smaller sizes for a test.
-
-    Returns:
-        The tagger.
-    """
+def build_tagger(words: torch.nn.Module, tags: list[str], **changes: Any) -> pe.SequenceTagger:
+    """Build the paper's Transformer and CRF over a word embedder, with changes to the recipe's encoder."""
     encoder = pe.TransformerSequenceEncoder(int(words.embedding_dim), **{**RECIPES["encoder"], **changes})
     return pe.SequenceTagger(words, tags, encoder=encoder)
 
 
 def build_transformer_tagger(words: pe.PretrainedWordEncoder, tags: list[str]) -> pe.SequenceTagger:
-    """Put a linear layer on BERT or XLM."""
+    """Build a linear layer over BERT or XLM."""
     decoder = pe.SoftmaxDecoder(words.embedding_dim, len(tags))
     return pe.SequenceTagger(words, tags, decoder=decoder)
 
@@ -56,8 +44,8 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
     rest = {"weight_decay": decay or 0.0} | ({} if momentum is None else {"momentum": momentum})
 
     def optimizer(tagger: pe.SequenceTagger) -> Optimizer:
-        # L2 in the gradient moves every row of a table at every step, those of no batch too: of pieces of the language
-        # that is tagged without training, nothing would be left
+        # L2 in the gradient shrinks every row of a table at every step, also rows outside the batch: those of the
+        # language that is tagged without training would vanish
         tables = {part.weight for part in tagger.modules() if isinstance(part, torch.nn.Embedding)}
         trainable = {parameter for parameter in tagger.parameters() if parameter.requires_grad}
         groups = [

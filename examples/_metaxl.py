@@ -13,7 +13,7 @@ from _encoder import add_encoder_arguments, find_model, load_encoder
 import polyembed as pe
 from polyembed.experiments import cloud_distances, plot_clouds, representations
 from polyembed.tables import Table, mean_and_deviation
-from polyembed.training import MetaXLTrainer
+from polyembed.training import MetaXLOptions, MetaXLTrainer
 from polyembed.transfer import encoder_layer
 
 __all__ = ["RECIPES", "add_arguments", "compare", "draw", "find_model", "load_encoder"]
@@ -68,23 +68,26 @@ def compare(
                     trainer = MetaXLTrainer(
                         model,
                         None if method in ("target_only", "joint") else rtn,
-                        encoder_layer(model.embedder.model, layer),
-                        method=method,
+                        layer,
+                        options=MetaXLOptions(
+                            objective=method,
+                            target_weight=arguments.target_weight if method == "metaxl" else 0.0,
+                            num_train_epochs=arguments.epochs,
+                            backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
+                            batch_size=arguments.batch_size,
+                            seed=seed,
+                        ),
                         optimizer=torch.optim.AdamW(trained, arguments.learning_rate),
                         meta_optimizer=torch.optim.Adam(rtn.parameters(), arguments.meta_learning_rate),
                         loss=lambda model, batch: model(**batch),
-                        target_weight=arguments.target_weight if method == "metaxl" else 0.0,
-                        num_train_epochs=arguments.epochs,
-                        backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
-                        batch_size=arguments.batch_size,
-                        seed=seed,
                     )
-                    rows_of_source = None if method == "target_only" else source[:size]
-                    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-                        trainer.train(
-                            rows_of_source, target, evaluate=lambda model: score(model, "dev"), collate=model.collate,
-                            progress=False,
-                        )  # fmt: skip
+                    trainer.train(
+                        None if method == "target_only" else source[:size],
+                        target,
+                        evaluate=lambda model: score(model, "dev"),
+                        collate=model.collate,
+                        progress=False,
+                    )
                     scores.append(100 * score(model, "test"))
                 name = f"{METHODS[method]}, layer {layer}" if method == "metaxl" else METHODS[method]
                 models[name] = (model, rtn, layer)

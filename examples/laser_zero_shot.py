@@ -22,7 +22,6 @@ import argparse
 import copy
 import lzma
 import math
-import os
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _cache import DATA
 from _laser import RECIPES, build_tagger, build_transformer_tagger, training_options
 
 import polyembed as pe
@@ -42,8 +42,6 @@ from polyembed.text import to_universal
 from polyembed.training import FitOptions
 from polyembed.vectors import FastTextVectors, JoinedVectors, TextVectors
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 CONLL = {"es": "esp", "nl": "ned"}
 PARTS = {"train": "train", "dev": "testa", "test": "testb"}
 BASELINES = ("MUSE", "BPEBow", "BPEGRU")
@@ -78,7 +76,7 @@ def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
 
 
 def open_encoder(name: str) -> tuple[pe.LaserEncoder, Any]:
-    """Open a released encoder by name, or a folder."""
+    """Load a released encoder by name, or a folder."""
     if name in ("laser1", "laser2"):
         return pe.load_laser(name)
     sentences = pe.LaserSentences.from_pretrained(name)
@@ -86,14 +84,14 @@ def open_encoder(name: str) -> tuple[pe.LaserEncoder, Any]:
 
 
 def raw_text(path: Path, lines: int) -> Iterator[list[str]]:
-    """Read text, words and punctuation apart."""
+    """Read text split into words and punctuation."""
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
         for line in islice(file, lines):
             yield re.findall(r"\w+|[^\w\s]", line)
 
 
 def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> Any:
-    """Open a language's static vectors, trained first on raw text and the training words if none are named."""
+    """Load a language's static vectors, trained first on raw text and the training words if no file is named."""
     given = dict(pair.split("=", 1) for pair in arguments.vectors).get(language)
     if given is not None:
         return FastTextVectors(given) if Path(given).suffix in (".bin", ".ftz") else TextVectors(given)
@@ -110,21 +108,21 @@ def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[T
 
 
 def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
-    """Lay the static vectors of all languages over those of the first, from the words that both hold."""
+    """Align the static vectors of all languages to those of the first, by identical words."""
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
     turned = [pe.align_spaces(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
     return JoinedVectors([first, *turned])
 
 
 def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> dict[str, Callable[[Settings], Build]]:
-    """Give the systems by name, each as a function of its settings; the first corpus is the source."""
+    """Return the systems by name, each as a function of its settings; the first corpus is the source."""
     tags = sorted({tag for corpus in corpora for part in corpus[1:] for sentence in part for tag in sentence.tags})
     encoder, tokenizer = open_encoder(arguments.encoder) if arguments.encoder else (None, None)
     static = aligned_vectors(corpora, arguments) if "MUSE" in arguments.systems else None
     freeze = arguments.freeze
 
     def random_encoder() -> pe.LaserEncoder:
-        sizes = (encoder.embed_tokens.num_embeddings, encoder.embedding_dim, encoder.hidden_size)
+        sizes = (encoder.num_embeddings, encoder.embedding_dim, encoder.hidden_size)
         return pe.LaserEncoder(*sizes, num_layers=2, dictionary=encoder.dictionary)
 
     def table() -> torch.nn.Embedding:
@@ -152,14 +150,12 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
         return build
 
     def of_transformers(settings: Settings) -> Build:
-        from transformers import AutoModel, AutoTokenizer, logging
+        from transformers import logging
 
         logging.set_verbosity_error()  # a masked language model's head is left out on purpose
 
         def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
-            model = AutoModel.from_pretrained(arguments.model)
-            embedder = pe.PretrainedWordEncoder(model, AutoTokenizer.from_pretrained(arguments.model))
-            return build_transformer_tagger(embedder, tags).to(arguments.device)
+            return build_transformer_tagger(pe.PretrainedWordEncoder(arguments.model), tags).to(arguments.device)
 
         return build
 

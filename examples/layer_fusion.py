@@ -14,7 +14,6 @@ each lower layer, over seeds, the epoch chosen on dev; and draws scores against 
 """
 
 import argparse
-import os
 import tomllib
 from collections.abc import Sequence
 from functools import partial
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _cache import DATA
 from _encoder import add_encoder_arguments, add_file_arguments, files_of, find_model, load_encoder
 
 import polyembed as pe
@@ -31,7 +31,6 @@ from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
 from polyembed.training import FitOptions
 
 RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["chenguo2022"]
-DATA = Path(os.environ.get("POLYEMBED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 TARGETS = ("de", "es", "nl", "ru")
 FREEZE = {"frozen": "all", "fine-tuned": "none"}
 

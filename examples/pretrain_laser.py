@@ -20,12 +20,11 @@ a ``SentencePieceProcessor``. ``report.json`` has the settings, sizes, losses an
 """
 
 import argparse
-import hashlib
 import json
 import lzma
 import math
-import os
 import random
+import shutil
 import sys
 import tomllib
 import zlib
@@ -38,6 +37,7 @@ from typing import Any, NamedTuple
 import sentencepiece
 import torch
 import torch.nn.functional as F
+from _cache import DATA, cached, read_report, write_report
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -45,7 +45,6 @@ import polyembed as pe
 from polyembed.tables import Table
 from polyembed.text.laser_tokenizers import MosesRules
 
-ROOT = Path(__file__).resolve().parents[1]
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]
 TARGETS = ("en", "es")
 PIVOT = "en"
@@ -57,7 +56,7 @@ FORMAT = 1  # of the cache
 
 
 class Pair(NamedTuple):
-    """Two sentences that say the same, and what was translated into both."""
+    """A sentence, its translation, and the sentence from which both were translated."""
 
     source: str
     target: str
@@ -78,11 +77,6 @@ class Direction(NamedTuple):
         return f"{self.source} -> {self.target}"
 
 
-def data_folder() -> Path:
-    """Find the data folder."""
-    return Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
-
-
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Read a file of two columns."""
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
@@ -94,7 +88,7 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
 
 
 def read_directions(folder: Path, languages: Sequence[str] | None, lines: int | None) -> dict[str, list[Pair]]:
-    """Read every file of wanted languages, and pair by their English what no file pairs."""
+    """Read every file of wanted languages, and pair sentences of different files that have the same English."""
     found: dict[tuple[str, str], dict[Pair, None]] = defaultdict(dict)
     by_pivot: dict[str, dict[str, list[str]]] = {}
     for path in sorted([*folder.glob("*-*.tsv"), *folder.glob("*-*.tsv.xz")]):
@@ -123,7 +117,7 @@ def read_directions(folder: Path, languages: Sequence[str] | None, lines: int | 
 
 
 def letters(text: str) -> str:
-    """Give what the test sets are matched by."""
+    """Return a text's letters and digits, by which test sets are matched."""
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
@@ -177,7 +171,7 @@ class Translator(nn.Module):
         nn.init.uniform_(self.pieces.weight, -0.1, 0.1)
 
     def forward(self, source: Tensor, target: Tensor, language: int) -> tuple[Tensor, Tensor]:
-        """Give the sum of the losses of a batch's target pieces, in nats, and how many there are."""
+        """Return the sum of the losses of a batch's target pieces, in nats, and their number."""
         padding = self.encoder.padding_idx
         mask = source != padding
         dropped = torch.rand(source.shape, device=source.device) < (self.dropout if self.training else 0.0)
@@ -196,7 +190,7 @@ class Translator(nn.Module):
 def lay_out(
     pairs: Sequence[tuple[list[int], list[int]]], encoder: pe.LaserEncoder, device: torch.device
 ) -> list[Tensor]:
-    """Pad a batch; a target starts from the end of a sentence, too."""
+    """Pad a batch; a target begins with the end of a sentence, too."""
     end, padding = encoder.dictionary.end_id, encoder.padding_idx
     sides = [[[*source, end] for source, _ in pairs], [[end, *target, end] for _, target in pairs]]
     widths = [max(map(len, side)) for side in sides]
@@ -256,7 +250,7 @@ def search_errors(
 
 
 class Progress(NamedTuple):
-    """What a training came to."""
+    """The result of a training."""
 
     steps: int
     tokens: int
@@ -279,7 +273,7 @@ def train(
     checkpoint: Path,
     progress: bool | None,
 ) -> Progress:
-    """Train by teacher forcing; a training that was killed goes on from its last checkpoint to the same numbers."""
+    """Train by teacher forcing; a training that was killed continues from its last checkpoint to the same numbers."""
     device = model.output.weight.device
     plan = [batch for epoch in range(num_train_epochs) for batch in plan_epoch(directions, batch_tokens, seed, epoch)]
     total = min(len(plan), max_steps or len(plan))
@@ -329,14 +323,11 @@ def train(
 
 
 def save(encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, folder: Path) -> None:
-    """Write what the library opens, and the layout of the released files."""
+    """Write the encoder as the library opens it, and in the layout of the released files."""
     pe.LaserSentences(encoder, tokenizer).save_pretrained(folder)
     params = {
-        "num_embeddings": encoder.embed_tokens.num_embeddings,
+        **{name: getattr(encoder, name) for name in ("num_embeddings", "hidden_size", "num_layers", "padding_idx")},
         "embed_dim": encoder.embedding_dim,
-        "hidden_size": encoder.hidden_size,
-        "num_layers": encoder.num_layers,
-        "padding_idx": encoder.padding_idx,
         "bidirectional": True,
         "left_pad": True,
         "padding_value": 0.0,
@@ -349,7 +340,7 @@ def save(encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, folder:
 def in_ids(
     pairs: dict[str, list[Pair]], tokenizer: pe.SentencePieceTokenizer, max_length: int
 ) -> tuple[list[Direction], int]:
-    """Cut pairs into pieces and hold some out; what is too long is left out, and counted."""
+    """Cut pairs into pieces and hold some out; pairs that are too long are left out, and counted."""
     known: dict[str, list[int]] = {}
 
     def cut(text: str) -> list[int]:
@@ -386,7 +377,7 @@ def pretrain_laser(
     cache: Path | None = None,
     progress: bool | None = None,
 ) -> Path:
-    """Give the folder of a pretrained encoder, trained first if it is not there yet.
+    """Return the folder of a pretrained encoder, trained first if it does not exist yet.
 
     Args:
         size: A recipe: tiny, small or useful.
@@ -406,9 +397,9 @@ def pretrain_laser(
         The folder.
     """
     recipe: dict[str, Any] = RECIPES[size]
-    default = data_folder() / "text" / "parallel"
+    default = DATA / "text" / "parallel"
     text = default if text is None else text
-    tatoeba = data_folder() / "parallel" / "tatoeba" if tatoeba is None else tatoeba
+    tatoeba = DATA / "parallel" / "tatoeba" if tatoeba is None else tatoeba
     settings = {
         "format": FORMAT,
         "recipe": recipe,
@@ -420,13 +411,8 @@ def pretrain_laser(
         "bf16": bf16,
     }
     settings |= {} if stop_at is None else {"stop_at": stop_at}
-    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-    folder = ROOT / "runs" / "laser_small" / mark if cache is None else cache
-    report = folder / "report.json"
-    if report.exists():
-        theirs = json.loads(report.read_text("utf-8"))["settings"]
-        if theirs != settings:
-            raise ValueError(f"cache must hold an encoder of these settings, got {theirs} in {folder}")
+    folder, finished = cached("laser_small", settings, cache)
+    if finished:
         return folder
     draft_settings = folder / "training" / "settings.json"
     plan = {key: value for key, value in settings.items() if key != "stop_at"}
@@ -489,12 +475,8 @@ def pretrain_laser(
         "parameters": {"encoder": _count(encoder), "decoder": _count(model) - _count(encoder)},
         "seconds": round(perf_counter() - start),
     }
-    draft = report.with_suffix(".draft")
-    draft.write_text(json.dumps(content, indent=1), "utf-8")
-    draft.replace(report)
-    for path in draft_settings.parent.iterdir():
-        path.unlink()
-    draft_settings.parent.rmdir()
+    write_report(folder, content)
+    shutil.rmtree(folder / "training")
     return folder
 
 
@@ -503,7 +485,7 @@ def _count(module: nn.Module) -> int:
 
 
 def tables(report: dict[str, Any]) -> Iterator[Table]:
-    """Lay a report out."""
+    """Build a report's tables."""
     columns = ("direction", "pairs", "target pieces", "nats a piece before", "after")
     rows = [
         (name, f"{row['pairs']:,}", f"{row['pieces']:,}", row["before"], row["after"])
@@ -536,7 +518,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     folder = pretrain_laser(**vars(parse_arguments()))
-    report = json.loads((folder / "report.json").read_text("utf-8"))
+    report = read_report(folder)
     for table in tables(report):
         print(table.to_markdown(), end="\n\n")
     sizes = " and ".join(f"{count:,} ({part})" for part, count in report["parameters"].items())

@@ -22,10 +22,8 @@ a language, at most a tenth, are held out; perplexity is measured on them before
 """
 
 import argparse
-import hashlib
 import json
 import lzma
-import os
 import random
 import shutil
 import time
@@ -36,13 +34,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _cache import DATA, cached, read_report, write_report
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast, TrainingArguments, XLMRobertaConfig, XLMRobertaForMaskedLM
 
 from polyembed.tables import Table
 from polyembed.training import adapt_masked_lm, perplexity
 
-ROOT = Path(__file__).resolve().parents[1]
+TEXT = DATA / "text" / "mono"
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["small_encoder"]
 LANGUAGES = ("am", "ar", "de", "en", "es", "fa", "gn", "hi", "id", "ig", "ilo", "mi", "nl", "qu", "ru", "rw", "sw")
 LANGUAGES += ("te", "tk", "tr", "xmf", "yo", "zh")
@@ -53,17 +52,12 @@ HELD_OUT = 200
 FORMAT = 1  # of the cache
 
 
-def text_folder() -> Path:
-    """Find the raw text of the data folder."""
-    return Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data") / "text" / "mono"
-
-
 def read_lines(folder: Path, language: str, limit: int | None, zh: str) -> list[str]:
     """Read a language's lines; `limit` takes lines at random, since files go source by source."""
     path = folder / f"{language}.txt.xz"
     with lzma.open(path, "rt", encoding="utf-8") if path.exists() else path.with_suffix("").open(encoding="utf-8") as f:
         lines = [line.strip() for line in f]
-    if language == "zh" and zh != "all" and folder == text_folder():
+    if language == "zh" and zh != "all" and folder == TEXT:
         lines = lines[: WIKIPEDIA[0] - 1] + lines[WIKIPEDIA[1] :]
     lines = [line for line in lines if line]
     random.Random(language).shuffle(lines)
@@ -71,7 +65,7 @@ def read_lines(folder: Path, language: str, limit: int | None, zh: str) -> list[
 
 
 def shares(sizes: dict[str, int], total: int) -> dict[str, int]:
-    """Give how many of `total` lines are each language's, by exponent sampling."""
+    """Compute how many of `total` lines are each language's, by exponent sampling."""
     weights = {language: size**ALPHA for language, size in sizes.items()}
     return {language: round(total * weight / sum(weights.values())) for language, weight in weights.items()}
 
@@ -164,7 +158,7 @@ def small_encoder(
     cache: Path | None = None,
     progress: bool | None = None,
 ) -> Path:
-    """Give the folder of a pretrained encoder, trained first if it is not there yet.
+    """Return the folder of a pretrained encoder, trained first if it does not exist yet.
 
     The folder opens with transformers' ``AutoModel``, ``AutoModelForMaskedLM`` and ``AutoTokenizer``. Its
     ``report.json`` has the settings, tokens by language and perplexities.
@@ -186,7 +180,7 @@ def small_encoder(
         The folder.
     """
     recipe: dict[str, Any] = RECIPES[size]
-    text = text_folder() if text is None else text
+    text = TEXT if text is None else text
     names = [language for language in languages if language not in leave_out]
     settings = {
         "format": FORMAT,
@@ -194,19 +188,13 @@ def small_encoder(
         "languages": names,
         "lines": lines,
         "zh": zh if "zh" in names else None,
-        "text": None if text == text_folder() else str(text.resolve()),
+        "text": None if text == TEXT else str(text.resolve()),
         "max_steps": max_steps,
         "seed": seed,
     }
-    mark = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-    folder = ROOT / "runs" / "small_encoder" / mark if cache is None else cache
-    report = folder / "report.json"
-    if report.exists():
-        theirs = json.loads(report.read_text("utf-8"))["settings"]
-        if theirs != settings:
-            raise ValueError(f"cache must hold an encoder of these settings, got {theirs} in {folder}")
+    folder, finished = cached("small_encoder", settings, cache)
+    if finished:
         return folder
-
     train, held = {}, {}
     for language in names:
         found = read_lines(text, language, lines, zh)
@@ -247,28 +235,23 @@ def small_encoder(
     model.cpu().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     shutil.rmtree(folder / "training")  # its weights are the model's
-    rows = {
-        language: {
-            "lines": len(train[language]),
-            "tokens": counts[language],
-            "share": quotas[language] / sum(quotas.values()),
-            "before": before[language],
-            "after": after[language],
-        }
-        for language in names
+    columns = {
+        "lines": {language: len(part) for language, part in train.items()},
+        "tokens": counts,
+        "share": {language: quota / sum(quotas.values()) for language, quota in quotas.items()},
+        "before": before,
+        "after": after,
     }
     content = {
         "settings": settings,
-        "languages": rows,
+        "languages": {name: {key: column[name] for key, column in columns.items()} for name in names},
         "steps": result.steps,
         "tokens_seen": result.tokens,
         "losses": result.losses,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": model.num_parameters(),
         "seconds": round(time.perf_counter() - start),
     }
-    draft = report.with_suffix(".draft")
-    draft.write_text(json.dumps(content, indent=1), "utf-8")
-    draft.replace(report)
+    write_report(folder, content)
     return folder
 
 
@@ -289,18 +272,15 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     folder = small_encoder(**vars(parse_arguments()))
-    report = json.loads((folder / "report.json").read_text("utf-8"))
+    report = read_report(folder)
     columns = ("language", "lines", "tokens", "share %", "perplexity before", "after")
     rows = [
         (language, f"{row['lines']:,}", f"{row['tokens']:,}", 100 * row["share"], row["before"], row["after"])
         for language, row in report["languages"].items()
     ]
     print(Table(columns, rows).to_markdown())
-    print(
-        f"{report['parameters']:,} parameters, {report['steps']:,} steps over {report['tokens_seen']:,} tokens",
-        end=", ",
-    )
-    print(f"{report['seconds']} s")
+    print(f"{report['parameters']:,} parameters, {report['steps']:,} steps", end=" ")
+    print(f"over {report['tokens_seen']:,} tokens, {report['seconds']} s")
     print(f"Encoder: {folder}")
 
 

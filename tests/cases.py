@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexicon
 
 import polyembed as pe
-from polyembed.text import PairedPieces, WordPrior
+from polyembed.text import PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
 DIMS = (5, 3, 2)
-TEN_LETTERS = "abcdefghij"
 TRAINS = "every_parameter_gets_a_gradient"
 COMPILE = "compiles_as_one_graph"
 OPERATIONS = "as_many_operations_for_any_batch"
@@ -34,6 +33,16 @@ def units(rows: int, width: int) -> Batch:
     """Spellings of every length up to `width`, none at all included."""
     units = torch.randint(1, 11, (rows, width))
     return {"ids": torch.where(torch.arange(width) < torch.arange(rows).remainder(width + 1)[:, None], units, 0)}
+
+
+def spellings(rows: int, width: int) -> Batch:
+    """Letters (2 to 4) and symbols (5 to 7) of every length below `width`, with their end mark (1)."""
+    place, length = torch.arange(width), torch.arange(rows).remainder(max(width, 1))[:, None]
+    end = torch.where(place < length, 0, (place == length).long())
+    return {
+        "ids": torch.where(place < length, torch.randint(2, 5, (rows, width)), end),
+        "targets": torch.where(place < length, torch.randint(5, 8, (rows, width)), end),
+    }
 
 
 def mask(rows: int, width: int) -> Tensor:
@@ -390,7 +399,7 @@ def tiny_bert() -> nn.Module:
 def call_word_encoder(module: nn.Module, batch: Batch) -> Tensor:
     mask = batch["mask"]
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1)
-    return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+    return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
 
 def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Case:
@@ -485,7 +494,7 @@ def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
     symbols = torch.stack([torch.full_like(ids, 2), ids], -1).flatten(1)  # the mark of a word's edge before each
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1).long()
     twice = (part.repeat_interleave(2, 1) for part in (mask, index))
-    return module(pe.Pieces(symbols, *twice), ids.shape[1])
+    return module(pe.Pieces(symbols, *twice, ids.shape[1]))
 
 
 def character_encoder() -> pe.CharacterWordEncoder:
@@ -518,7 +527,7 @@ def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **option
         (
             lambda batch: {**batch, "token_ids": batch["token_ids"] + 23},
             ValueError,
-            r"^token_ids must lie in \[0, 23\), got others$",
+            r"^token_ids must be in \[0, 23\), got ids outside$",
         ),
     )
     build = lambda: laser_encoder(dictionary=toy_bpe_tokenizer().dictionary)  # noqa: E731
@@ -531,7 +540,7 @@ def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) ->
     def call(module: nn.Module, batch: Batch) -> Tensor:
         mask = batch["mask"]
         index = torch.where(mask, (mask.int().cumsum(1) - 1).div(2, rounding_mode="floor"), -1)
-        return module(pe.Pieces(batch["ids"], mask, index.long()), batch["ids"].shape[1])
+        return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
     exceptions = {BOOL: "its mask is called piece_mask", **exceptions}
     return Case(name, build, words_of_pieces, call, padded=("ids",), wordwise=True, exceptions=exceptions)
@@ -681,17 +690,19 @@ CASES: list[Case] = [
         "PieceTransformer",
         lambda: pe.PieceTransformer(torch.randn(11, 4), freeze=False, num_heads=2, num_layers=2),
     ),
-    speller(
+    Case(
         "CharacterTransliterator",
-        lambda: pe.CharacterTransliterator(TEN_LETTERS, "कखग", hidden_size=4, num_layers=2, kernel_size=3),
+        lambda: pe.CharacterTransliterator("abc", "कखग", hidden_size=4, num_layers=2, num_heads=2),
+        spellings,
+        padded=("ids", "targets"),
         wordwise=True,
-    ),
-    speller(
-        "CharacterTransliterator.prior",
-        lambda: pe.CharacterTransliterator(
-            TEN_LETTERS, "क", hidden_size=3, num_layers=1, kernel_size=1, slots=3, prior=WordPrior({"क": 2})
+        wrong=(
+            (lambda batch: {**batch, "ids": batch["ids"].double()}, TypeError, r"^ids must be int64 or int32, got"),
         ),
-        wordwise=True,
+        exceptions={
+            TRAINS: "the bias of attention's keys has no effect",
+            "sizes_zero_and_one_are_sizes": "a spelling has at least its end mark",
+        },
     ),
     embedder("SourceEmbedding", vector_source),
     embedder("SourceEmbedding.trained", lambda lexicon: vector_source(lexicon, freeze=False)),

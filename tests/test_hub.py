@@ -1,4 +1,4 @@
-"""A hub's side of saving: cards, revisions, no network, folders of other versions and of others, no foreign code."""
+"""Sharing models: cards, revisions, work without a network, folders of other versions, no foreign code."""
 
 import json
 import os
@@ -13,10 +13,11 @@ import pytest
 import torch
 import yaml
 from cases import CASES
+from hostile.mutations import reseal
+from safetensors.torch import load_model
 from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
-from toys import TAGS, ToyVectors, toy_lexicon
-from write_format_1 import PAIRS, TEXTS, numbers
+from toys import NEW_WORDS, SENTENCES, TAGS, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
@@ -29,7 +30,7 @@ COMMITS = ("a" * 40, "b" * 40)
 def build_tagger(seed: int = 0) -> pe.SequenceTagger:
     torch.manual_seed(seed)
     embedder = pe.SourceEmbedding(ToyVectors(3), toy_lexicon())
-    return pe.SequenceTagger(embedder, TAGS, lexicon=toy_lexicon()).eval()
+    return pe.SequenceTagger(embedder, TAGS).eval()
 
 
 # --- cards -------------------------------------------------------------------------------------------------------
@@ -74,16 +75,15 @@ def test_a_card_says_what_it_is_told() -> None:
     }  # fmt: skip
     for line in (
         "# Hinglish entities",
-        'model = SequenceTagger.from_pretrained("me/tagger", revision=None)  # a commit here pins it',
-        "| 5 tags | `O` `B-ES` `I-ES` `B-EN` `I-EN` |",
-        "| words in the lexicon | 9 |",
-        "| vectors | ToyVectors |",
+        'model = SequenceTagger.from_pretrained("me/tagger", revision=None)  # set a commit to pin it',
+        "- Tags: `O` `B-ES` `I-ES` `B-EN` `I-EN`",
+        "- Vectors: ToyVectors",
         "- Languages: hi-Latn, en, no",
         "- Licence of the model: apache-2.0",
         "- Tuned from: xlm-roberta-base",
         "- Sources: cc.hi.300.bin (licence: CC BY-SA 3.0); a|b (licence: not stated)",
         "- Training data: org/lince (licence: not stated); SAGT (licence: CC BY-NC-SA 3.0)",
-        "- Seeds: 0, 1",
+        "- Seed: 0, 1",
         "| LinCE | dev | f1 | conll | 0.5764 |",
         "| SAGT | not stated | accuracy |  | 0.9 |",
         "Tweets of 2018.",
@@ -92,7 +92,7 @@ def test_a_card_says_what_it_is_told() -> None:
         assert f"\n{line}\n" in body
     assert "transformers" not in body
     count = 5 * (3 + 1) + 5 * 5 + 2 * 5
-    assert f"| parameters | {count + 9 * 3}, of which {count} train |" in body
+    assert f"- Parameters: {count + 9 * 3}, of which {count} train\n" in body
 
 
 def test_a_card_invents_nothing() -> None:
@@ -102,7 +102,7 @@ def test_a_card_invents_nothing() -> None:
     }  # fmt: skip
     for line in ("Languages", "Licence of the model", "Sources", "Training data", "Seed"):
         assert f"- {line}: not stated\n" in body
-    assert "Figures: not stated." in body
+    assert "## Results\n\nNot stated.\n" in body
     assert "## Notes" not in body
     assert "Tuned from" not in body
 
@@ -123,14 +123,14 @@ def test_an_encoder_of_transformers_on_a_card() -> None:
     encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
     header, body = parts_of(model_card(pe.SequenceClassifier(encoder, ["a|b", "c\nd"])))
     assert header["pipeline_tag"] == "text-classification"
-    assert "| encoders of transformers | `bert` |" in body
-    assert "| 2 labels | `a\\|b` `c d` |" in body
+    assert "- Encoders of transformers: `bert`\n" in body
+    assert "- Labels: `a|b` `c d`\n" in body
     assert "\n- transformers " in body
 
 
 def test_seeds_of_any_integer_type() -> None:
     assert "\n- Seed: 3\n" in model_card(build_tagger(), seed=np.int64(3))
-    assert "\n- Seeds: 3, 4\n" in model_card(build_tagger(), seed=np.arange(3, 5))
+    assert "\n- Seed: 3, 4\n" in model_card(build_tagger(), seed=np.arange(3, 5))
 
 
 def test_wrong_cards(tmp_path: Path) -> None:
@@ -151,28 +151,36 @@ def test_wrong_cards(tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=message):
             model_card(tagger, **options)
-    with pytest.raises(TypeError, match=r"^card must be text \(what model_card gives\), got dict$"):
+    with pytest.raises(TypeError, match=r"^card must be text \(what model_card returns\), got dict$"):
         tagger.save_pretrained(tmp_path / "tagger", card={})
     assert os.listdir(tmp_path) == []
 
 
-def test_a_card_goes_along_and_stays(tmp_path: Path) -> None:
-    tagger = build_tagger()
+def test_a_card_belongs_to_its_model(tmp_path: Path) -> None:
+    tagger, path = build_tagger(), tmp_path / "README.md"
     tagger.save_pretrained(tmp_path)
-    assert not (tmp_path / "README.md").exists()
+    assert not path.exists()
     tagger.save_pretrained(tmp_path, card=model_card(tagger, **KNOWN))
+    assert path.read_text("utf-8") == model_card(tagger, **KNOWN)
     tagger.save_pretrained(tmp_path)
-    assert (tmp_path / "README.md").read_text("utf-8") == model_card(tagger, **KNOWN)
+    assert not path.exists(), "it describes another model"
+    tagger.save_pretrained(tmp_path, card="# Mine")
+    path.write_text("# Mine, edited")
     pe.SequenceTagger.from_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match=r"README.md was edited and describes an earlier model: pass card="):
+        tagger.save_pretrained(tmp_path)
+    assert path.read_text("utf-8") == "# Mine, edited"
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_pushing(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pushing_and_loading(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
+
+    calls: dict[str, object] = {}
 
     class Api:
         def create_repo(self, repo_id: str, **options: object) -> None:
-            pass
+            calls["repo"] = repo_id, options
 
         def file_exists(self, repo_id: str, name: str, *, revision: str | None) -> bool:
             assert (repo_id, name, revision) == ("me/tagger", "README.md", "v1")
@@ -180,16 +188,27 @@ def test_pushing(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
         def upload_folder(self, *, folder_path: str, **options: object) -> str:
             shutil.copytree(folder_path, tmp_path / "hub", dirs_exist_ok=True)
+            calls["upload"] = options
             return "https://hub/commit"
 
+    def snapshot_download(name: str, **options: object) -> str:
+        calls["download"] = name, options
+        return str(tmp_path / "hub")
+
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
     tagger, path = build_tagger(), tmp_path / "hub" / "README.md"
-    tagger.push_to_hub("me/tagger", revision="v1")
-    assert path.exists() != there, "a card of the owner's is not overwritten"
+    assert tagger.push_to_hub("me/tagger", revision="v1", private=True) == "https://hub/commit"
+    assert calls["repo"] == ("me/tagger", {"private": True, "exist_ok": True})
+    assert calls["upload"] == {"repo_id": "me/tagger", "revision": "v1", "commit_message": "Upload with polyembed"}
+    assert path.exists() != there, "the owner's card is not overwritten"
     if not there:
         assert path.read_text("utf-8") == model_card(tagger, repo_id="me/tagger")
     tagger.push_to_hub("me/tagger", revision="v1", card="mine")
     assert path.read_text("utf-8") == "mine"
+    again = pe.SequenceTagger.from_pretrained("me/tagger", revision="v1", local_files_only=True)
+    assert calls["download"] == ("me/tagger", {"revision": "v1", "cache_dir": None, "local_files_only": True})
+    assert torch.equal(again.decoder.linear.weight, tagger.decoder.linear.weight)
 
 
 def test_no_folder_of_this_machine_is_shared(tmp_path: Path) -> None:
@@ -202,8 +221,8 @@ def test_no_folder_of_this_machine_is_shared(tmp_path: Path) -> None:
         assert str(tmp_path) not in text
         assert "es.bin" in text
     again = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
-    assert "| vectors | FastTextVectors (`es.bin`) |" in model_card(tagger)
-    assert "| vectors | `FastTextVectors(path='es.bin')`, to be attached |" in model_card(again)
+    assert "- Vectors: FastTextVectors (`es.bin`)\n" in model_card(tagger)
+    assert "- Vectors: `FastTextVectors(path='es.bin')`, to be attached\n" in model_card(again)
 
 
 # --- revisions, and no network -----------------------------------------------------------------------------------
@@ -272,20 +291,34 @@ def test_offline_by_the_environment(cache: Path) -> None:
 # --- folders of other versions, and of others --------------------------------------------------------------------
 
 
-def test_folders_of_format_1() -> None:
-    """Written by `write_format_1.py`; whatever the format is by now, they open and say what they said."""
-    expected = json.loads((FORMAT_1 / "expected.json").read_text())
-    for folder in ("tagger", "classifier"):
-        assert json.loads((FORMAT_1 / folder / "config.json").read_text())["format_version"] == 1
-    tagger = pe.SequenceTagger.from_pretrained(FORMAT_1 / "tagger")
-    classifier = pe.PairClassifier.from_pretrained(FORMAT_1 / "classifier")
-    assert tagger.predict(TEXTS) == expected["tags"]
-    for name, rows in numbers(tagger, classifier).items():
-        torch.testing.assert_close(torch.tensor(rows), torch.tensor(expected[name]), rtol=0, atol=2e-5)
-    assert classifier.predict(PAIRS) == [["no", "yes"][row[1] > row[0]] for row in expected["logits"]]
-    assert tagger.decoder.constraints is not None
-    hme = tagger.embedder.embedder
-    assert hme.embedders[0].embedders[1].table.weight is hme.embedders[1].embedder.table.weight
+def test_format_1_is_refused_and_converted(tmp_path: Path) -> None:
+    """Parameters have the same names, so the weights of an old folder load into a module that is built in code."""
+    folder, expected = FORMAT_1 / "tagger", json.loads((FORMAT_1 / "expected.json").read_text())
+    with pytest.raises(ValueError, match=r"config.json must have format_version 2, got 1\. Build the module in code"):
+        pe.SequenceTagger.from_pretrained(folder)
+
+    lexicon = pe.Lexicon.load(folder)
+    source, shared = (
+        pe.FastTextVectors(folder / "vectors-0-toy.bin"),
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 3), lexicon),
+    )
+    hme = pe.HierarchicalMetaEmbedding(
+        words=pe.MetaEmbedding.self_attention([pe.SourceEmbedding(source, lexicon), shared], embedding_dim=7),
+        subwords=pe.UniqueWords(shared),
+        characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5)),
+    )
+    encoder = pe.TransformerSequenceEncoder(
+        hme.embedding_dim, hidden_size=12, num_layers=1, num_heads=2, feed_forward_size=8
+    )
+    decoder = pe.CRFDecoder(12, len(TAGS), constraints=pe.Constraints.bio(TAGS))
+    tagger = pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder, decoder=decoder)
+    load_model(tagger, folder / "model.safetensors")
+    tagger.eval().save_pretrained(tmp_path)
+    for one in (tagger, pe.SequenceTagger.from_pretrained(tmp_path)):
+        assert one.predict([*SENTENCES, NEW_WORDS, []]) == expected["tags"]
+        with torch.no_grad():
+            emissions = one.emissions(*one.encode(SENTENCES[:1]))[0]
+        torch.testing.assert_close(emissions, torch.tensor(expected["emissions"]), rtol=0, atol=2e-5)
 
 
 def test_a_model_of_transformers_is_told_apart(tmp_path: Path) -> None:
@@ -299,17 +332,14 @@ def test_a_model_of_transformers_is_told_apart(tmp_path: Path) -> None:
     (tmp_path / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"It was not written by save_pretrained, or only in part"):
         pe.SequenceTagger.from_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "lexicon.json", "vectors-0-toy.bin", "config.json"])
-def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
-    shutil.copytree(FORMAT_1 / "tagger", tmp_path / "tagger")
-    (tmp_path / "tagger" / name).unlink()
-    with pytest.raises(FileNotFoundError, match=rf"got nothing at .*tagger/{name}"):
-        pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
+    with pytest.raises(ValueError, match=r"^name_or_folder must name a folder or a repository on the hub, got ''$"):
+        pe.SequenceTagger.from_pretrained("")
 
 
 # --- no code from a folder ---------------------------------------------------------------------------------------
+
+
+PAIRS = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[2]), (SENTENCES[1], NEW_WORDS)]
 
 
 class Evil:
@@ -326,7 +356,9 @@ class Evil:
 def evil(tmp_path: Path) -> tuple[Path, Path]:
     """A folder that opens, with every way of bringing code that others know; and the file that the code would make."""
     folder, mark = tmp_path / "evil", tmp_path / "mark"
-    shutil.copytree(FORMAT_1 / "classifier", folder)
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(), fusion=pe.ScalarMix(4))
+    pe.PairClassifier(encoder, ["no", "yes"], hidden_size=5).save_pretrained(folder)
+    shutil.copytree(folder, tmp_path / "good")
     source = f"open({str(mark)!r}, 'w').close()\nclass Evil: pass\n"
     names = ("__init__", "modeling_evil", "tokenization_evil", "configuration_evil", "conftest", "sitecustomize")
     for name in (*names, "setup"):
@@ -360,7 +392,7 @@ def test_no_code_from_a_folder_is_run(evil: tuple[Path, Path], monkeypatch: pyte
     monkeypatch.setattr(hub_kernels, "load_and_register_attn_kernel", refuse, raising=False)
     path, modules = list(sys.path), set(sys.modules)
     again = PretrainedModule.from_pretrained(folder)
-    assert again.predict(PAIRS) == pe.PairClassifier.from_pretrained(FORMAT_1 / "classifier").predict(PAIRS)
+    assert again.predict(PAIRS) == pe.PairClassifier.from_pretrained(folder.parent / "good").predict(PAIRS)
     assert again.embedder.model.config._attn_implementation in ("sdpa", "eager")
     assert not mark.exists()
     assert sys.path == path
@@ -377,6 +409,7 @@ def test_a_tokenizer_of_a_folder_brings_no_code(evil: tuple[Path, Path], monkeyp
     settings = json.loads(path.read_text())
     settings |= {"tokenizer_class": "EvilTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_evil.Evil", None]}}
     path.write_text(json.dumps(settings))
+    reseal(folder)
     with pytest.raises(ValueError, match=r"the tokenizer's files must be whole, got ValueError: .*custom code"):
         PretrainedModule.from_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
@@ -410,7 +443,9 @@ def test_an_architecture_is_a_model_of_transformers(tmp_path: Path) -> None:
     for name in ("pipeline", "AutoModel", "Trainer", "os"):
         config["config"]["architecture"] = name
         (tmp_path / "config.json").write_text(json.dumps(config))
-        with pytest.raises(ValueError, match=rf"^architecture must name a model of transformers, got '{name}'$"):
+        with pytest.raises(
+            ValueError, match=rf"config.json must .* architecture must name a model of transformers, got '{name}'$"
+        ):
             pe.PretrainedWordEncoder.from_pretrained(tmp_path)
 
 

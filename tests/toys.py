@@ -77,12 +77,11 @@ class ToyWordEncoder(WordEmbedder):
             flat = [(word, piece) for word, units in enumerate(spelling) for piece in units]
             for column, (word, piece) in enumerate(flat):
                 ids[row, column], index[row, column] = piece, word
-        return Pieces(ids, index >= 0, index), mask
+        return Pieces(ids, index >= 0, index, mask.shape[1]), mask
 
     def forward(self, pieces: Pieces) -> Tensor:
         vectors = self.embedding(pieces.piece_ids)
-        num_words = int(pieces.word_index.max()) + 1
-        belongs = pieces.word_index[:, None, :] == torch.arange(num_words)[None, :, None]
+        belongs = pieces.word_index[:, None, :] == torch.arange(pieces.count_words())[None, :, None]
         return belongs.to(vectors) @ vectors + (vectors * pieces.piece_mask[..., None]).sum(1, keepdim=True)
 
     @property

@@ -11,7 +11,7 @@ from polyembed._checks import check_positive, check_probability, require
 
 
 def sinusoidal_positions(positions: Tensor, dim: int, dtype: torch.dtype) -> Tensor:
-    """Encode positions by sines and cosines of geometrically spaced wavelengths; of any length, nothing stored.
+    """Compute sines and cosines of geometrically spaced wavelengths, for positions of any size.
 
     ``PE(p, 2i) = sin(p / 10000^(2i / dim))``, ``PE(p, 2i + 1) = cos(p / 10000^(2i / dim))``.
     """
@@ -52,7 +52,7 @@ class TransformerLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Mix the words of a sentence: scaled dot-product attention over `num_heads` heads."""
+        """Compute scaled dot-product attention over `num_heads` heads."""
         split = self.query_key_value(x).unflatten(-1, (3, self.num_heads, -1))
         query, key, value = split.permute(2, 0, 3, 1, 4)  # each (batch, head, word, dim of a head)
         dropout = self.attention_dropout if self.training else 0.0
@@ -72,10 +72,10 @@ class TransformerLayer(nn.Module):
 
 
 class TransformerStack(nn.Module):
-    """Positions and layers. What padding holds never matters; masked positions come out as zeros.
+    """Positions and layers; masked positions of the result are zeros.
 
-    Positions count the valid words, so padding on any side, and holes, change nothing. A row without a valid
-    word gives zeros.
+    Positions count the valid words, so that padding on any side, and holes, change nothing. A row without a valid word
+    gives zeros.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class TransformerStack(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"] | None
     ) -> Float[Tensor, "batch word hidden"]:
-        """Transform vectors in their context; `x` must be finite at masked positions too (select first)."""
+        """Transform vectors in their context; `x` must be finite at masked positions (use `select_valid` first)."""
         num_words, hidden_size = x.shape[1:]
         if mask is None:
             positions, may_attend = torch.arange(num_words, device=x.device), None

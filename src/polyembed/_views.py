@@ -15,7 +15,7 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
         **changes: Attributes, children or parameters that the copy has instead.
 
     Returns:
-        The copy. Adding or replacing a child or a parameter of the copy leaves the module as it is.
+        The copy. Adding or replacing a child or a parameter of the copy does not change the module.
     """
     copy = module.__new__(type(module))
     copy.__dict__ = module.__dict__.copy()

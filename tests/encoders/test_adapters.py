@@ -9,7 +9,6 @@ import pytest
 import torch
 from tiny_models import SIZES, tiny_model, word_piece_tokenizer
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
@@ -140,7 +139,7 @@ def test_folders_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     config = json.loads(path.read_text())
     config["config"]["adapter"]["megatron_core"] = "antigravity"
     path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"^adapter must have what save_pretrained writes, got \[.*'megatron_core'"):
+    with pytest.raises(ValueError, match=r"adapter must have what save_pretrained writes, got \[.*'megatron_core'"):
         pe.PretrainedWordEncoder.from_pretrained(tmp_path)
     del config["config"]["adapter"]["megatron_core"]
     path.write_text(json.dumps(config))
@@ -170,12 +169,11 @@ def step(method: str) -> tuple[dict[str, torch.Tensor], set[str], set[str]]:
     adapters = [p for name, p in tagger.named_parameters() if "lora_" in name]
     before = [copy.deepcopy(module.state_dict()) for module in (tagger, rtn)]
     rows = toy_corpus(2)
-    with sdpa_kernel(SDPBackend.MATH):
-        found = pe.metaxl_step(
-            tagger, rtn, encoder_layer(tagger, 1), [tagger.collate(rows[:3])], [tagger.collate(rows[3:5])],
-            optimizer=torch.optim.SGD(adapters, 0.5), meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
-            loss=lambda model, batch: model(**batch), method=method,
-        )  # fmt: skip
+    found = pe.metaxl_step(
+        tagger, rtn, 1, [tagger.collate(rows[:3])], [tagger.collate(rows[3:5])],
+        optimizer=torch.optim.SGD(adapters, 0.5), meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
+        loss=lambda model, batch: model(**batch), method=method,
+    )  # fmt: skip
     assert found.meta_norm > 1e-7
     moved = {name for name, value in tagger.state_dict().items() if not torch.equal(value, before[0][name])}
     change = {name: value - before[1][name] for name, value in rtn.state_dict().items()}
@@ -199,12 +197,11 @@ def test_the_trainer_of_metaxl_over_adapters() -> None:
     rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3)
     parameters = [p for p in tagger.parameters() if p.requires_grad]
     trainer = pe.MetaXLTrainer(
-        tagger, rtn, 2, loss=lambda model, batch: model(**batch), num_train_epochs=4, batch_size=6,
-        optimizer=torch.optim.Adam(parameters, 0.02),
+        tagger, rtn, 2, options=pe.MetaXLOptions(num_train_epochs=4, batch_size=6),
+        loss=lambda model, batch: model(**batch), optimizer=torch.optim.Adam(parameters, 0.02),
     )  # fmt: skip
     frozen = {name: p.clone() for name, p in tagger.named_parameters() if not p.requires_grad}
     rows = toy_corpus()
-    with sdpa_kernel(SDPBackend.MATH):
-        result = trainer.train(rows, rows[:4], collate=tagger.collate)
+    result = trainer.train(rows, rows[:4], collate=tagger.collate)
     assert result.history[-1].loss < result.history[0].loss
     assert all(torch.equal(tagger.get_parameter(name), value) for name, value in frozen.items())

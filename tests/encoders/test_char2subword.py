@@ -11,7 +11,7 @@ from toys import own_words
 
 import polyembed as pe
 from polyembed.encoders import RowScore
-from polyembed.encoders._fit_table import _Task
+from polyembed.encoders._fit_table import TableFitOptions, _Task
 from polyembed.text import PieceSurface
 
 SYLLABLES = ["ba", "ce", "di", "fo", "gu"]
@@ -108,7 +108,7 @@ def test_the_score_is_that_of_all_rows(fitted) -> None:
 @torch.no_grad()
 def test_the_loss() -> None:
     ours, rows = module().double(), table().double()
-    task = _Task(ours, rows.float(), VOCABULARY, [3, 5, 8, 13], typos=0.0, temperature=0.1)
+    task = _Task(ours, rows.float(), VOCABULARY, [3, 5, 8, 13], TableFitOptions(temperature=0.1))
     places = [2, 0]
     ids = ours.spell([VOCABULARY[[3, 5, 8, 13][place]] for place in places])
     learned = [rows[i] for i in (3, 5, 8, 13)]
@@ -141,7 +141,7 @@ def test_the_same_each_time_and_nothing_else_changes(fitted) -> None:
 def test_typos_are_seen_but_not_those_that_are_pieces() -> None:
     ours = module()
     vocabulary = [PieceSurface("banana", True), PieceSurface("bannaa", True)]
-    task = _Task(ours, table()[:2], vocabulary, [0, 1], typos=1.0, temperature=0.1)
+    task = _Task(ours, table()[:2], vocabulary, [0, 1], TableFitOptions(typos=1.0, temperature=0.1))
     import random
 
     draw = random.Random(0)
@@ -149,7 +149,7 @@ def test_typos_are_seen_but_not_those_that_are_pieces() -> None:
     assert len(seen) > 20
     assert vocabulary[1] not in seen
     assert all(surface.edge for surface in seen)
-    clean = _Task(ours, table()[:2], vocabulary, [0, 1], typos=0.0, temperature=0.1)
+    clean = _Task(ours, table()[:2], vocabulary, [0, 1], TableFitOptions(temperature=0.1))
     assert {clean._see(0, draw) for _ in range(50)} == {vocabulary[0]}
 
 
@@ -203,7 +203,7 @@ def test_fitting_again_goes_on(fitted) -> None:
         ({"table": table() / 0}, ValueError, r"^table must be finite, got NaN or an infinity$"),
         ({"vocabulary": [None] * 9}, ValueError, r"^vocabulary must hold a piece with a text, got none$"),
         ({"held_out": 1.0}, ValueError, r"^held_out must lie in \[0, 1\), got 1.0$"),
-        ({"typos": 1.5}, ValueError, r"^typos must lie in \[0, 1\], got 1.5$"),
+        ({"typos": 1.5}, ValueError, r"^typos must be in \[0, 1\], got 1.5$"),
         ({"num_train_epochs": 0}, ValueError, r"^num_train_epochs must be a positive integer, got 0$"),
         ({"learning_rate": 0.0}, ValueError, r"^learning_rate must be positive, got 0.0$"),
         ({"temperature": -1.0}, ValueError, r"^temperature must be positive, got -1.0$"),

@@ -44,8 +44,8 @@ def test_pieces_are_as_if_the_table_held_their_vectors(name: str, pooling: str) 
     by_table = pe.PretrainedWordEncoder(spelled_model(ours, name), TOKENIZER, pooling=pooling, fusion=pe.ScalarMix(4))
     (pieces, mask), (expected, other) = ours.encode(SENTENCES), by_table.eval().encode(SENTENCES)
     assert torch.equal(mask, other)
-    torch.testing.assert_close(ours(pieces, 4), by_table(expected, 4), atol=1e-5, rtol=1e-4)
-    assert torch.equal(ours(pieces), ours(pieces, 4)), "words are counted by the symbols too"
+    torch.testing.assert_close(ours(pieces), by_table(expected), atol=1e-5, rtol=1e-4)
+    assert torch.equal(ours(pieces._replace(num_words=None)), ours(pieces)), "words are counted by the symbols too"
 
 
 def test_the_special_piece_that_is_the_first_of_the_vocabulary() -> None:
@@ -72,7 +72,7 @@ def test_the_special_piece_that_is_the_first_of_the_vocabulary() -> None:
 def test_words_are_one_unit_each() -> None:
     ours = encoder(unit="word")
     pieces, mask = ours.encode(SENTENCES)
-    found = ours(pieces, 4)
+    found = ours(pieces)
     model, table = tiny_model("bert"), tiny_model("bert").get_input_embeddings().weight
     for row, words in enumerate(SENTENCES):
         texts = [pe.text.PieceSurface(word, edge=True) for word in words]
@@ -101,7 +101,7 @@ def test_symbols_keep_to_the_contract_of_pieces() -> None:
         for row in range(4):
             owners = pieces.word_index[row][pieces.word_index[row] >= 0]
             assert owners.unique().tolist() == list(range(int(mask[row].sum())))
-        assert encoder(unit=unit)(pieces, 4).isfinite().all()
+        assert encoder(unit=unit)(pieces).isfinite().all()
 
 
 def test_each_spelling_once(monkeypatch) -> None:
@@ -122,10 +122,10 @@ def test_long_sentences_are_read_in_windows(name: str, unit: str) -> None:
     inner = pe.PretrainedWordEncoder(tiny_model(name, **short), word_piece_tokenizer(10))
     ours = pe.CharacterWordEncoder(inner, characters(), unit=unit).eval()
     words = ["me", "gus", "la", "a", "b", "c", "can", "song"] * 3
-    found = ours(ours.encode([words, words[:5]])[0], 24)
+    found = ours(ours.encode([words, words[:5]])[0])
     assert found.shape == (2, 24, 8)
     assert found[0].abs().sum(-1).gt(0).all()
-    alone = ours(ours.encode([words[:5]])[0], 5)
+    alone = ours(ours.encode([words[:5]])[0])
     torch.testing.assert_close(found[1, :5], alone[0], atol=1e-5, rtol=1e-4)
     limit = inner.max_length
     start = ours(ours.encode([words[: limit - 2]])[0])[0, : (limit - 2) // 2]
@@ -139,7 +139,7 @@ def test_overflow() -> None:
         found = pe.CharacterWordEncoder(inner, characters(), unit=unit)
         pieces, _ = found.encode([words])
         assert int(pieces.word_index.max()) == 4
-        assert not found(pieces, 12)[0, 5:].any()
+        assert not found(pieces)[0, 5:].any()
         inner = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(7), overflow="error")
         what = "5 words" if unit == "word" else "7 pieces"
         with pytest.raises(ValueError, match=rf"^sentences\[0\] must have at most {what}"):
@@ -157,7 +157,7 @@ def test_words_are_normalised_as_the_tokenizer_does() -> None:
 @pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
 def test_characters_learn_through_a_frozen_encoder(freeze: str) -> None:
     ours = encoder(freeze=freeze).train()
-    ours(ours.encode(SENTENCES)[0], 4).square().sum().backward()
+    ours(ours.encode(SENTENCES)[0]).square().sum().backward()
     assert ours.char2subword.projection.weight.grad.abs().sum() > 0
     weight = next(part for name, part in ours.encoder.model.named_parameters() if "layer.0" in name)
     assert (weight.grad is None) == (freeze == "all")
@@ -165,7 +165,7 @@ def test_characters_learn_through_a_frozen_encoder(freeze: str) -> None:
     assert (table.grad is None) == (freeze != "none")
     for parameter in ours.char2subword.parameters():
         parameter.requires_grad_(False)
-    assert ours(ours.encode(SENTENCES)[0], 4).requires_grad == (freeze != "all")
+    assert ours(ours.encode(SENTENCES)[0]).requires_grad == (freeze != "all")
 
 
 @pytest.mark.parametrize("unit", ["piece", "word"])
@@ -179,21 +179,21 @@ def test_in_a_tagger_saved_and_loaded(tmp_path, unit: str) -> None:
     assert loaded.predict(SENTENCES) == predicted
     assert repr(loaded.embedder) == repr(ours)
     pieces, _ = ours.encode(SENTENCES)
-    assert torch.equal(loaded.embedder(pieces, 4), ours(pieces, 4))
+    assert torch.equal(loaded.embedder(pieces), ours(pieces))
 
 
 def test_other_pieces_of_a_batch_and_padding_do_not_matter() -> None:
     ours = encoder()
     pieces, _ = ours.encode(SENTENCES)
-    together = ours(pieces, 4)
+    together = ours(pieces)
     for row in range(3):
-        alone = ours(Pieces(*(part[row : row + 1] for part in pieces)), 4)
+        alone = ours(Pieces(*(part[row : row + 1] for part in pieces[:3]), 4))
         torch.testing.assert_close(alone[0], together[row], atol=1e-5, rtol=1e-4)
     garbage = pieces._replace(piece_ids=torch.where(pieces.piece_mask, pieces.piece_ids, 2))
-    assert torch.equal(ours(garbage, 4), together)
-    assert ours(Pieces(*(part[:0] for part in pieces)), 4).shape == (0, 4, 8)
+    assert torch.equal(ours(garbage), together)
+    assert ours(Pieces(*(part[:0] for part in pieces[:3]), 4)).shape == (0, 4, 8)
     nothing = Pieces(pieces.piece_ids, torch.zeros_like(pieces.piece_mask), torch.full_like(pieces.word_index, -1))
-    assert not ours(nothing, 4).any()
+    assert not ours(nothing._replace(num_words=4)).any()
 
 
 def test_slow_tokenizers(tmp_path) -> None:
@@ -208,9 +208,9 @@ def test_a_table_of_its_own_in_the_encoder() -> None:
     inner = pe.PretrainedWordEncoder(tiny_model("bert"), TOKENIZER).eval()
     pieces, _ = inner.encode(SENTENCES)
     table = inner.model.get_input_embeddings().weight
-    torch.testing.assert_close(inner(pieces, 4, table=table), inner(pieces, 4))
+    torch.testing.assert_close(inner(pieces, table=table), inner(pieces))
     torch.testing.assert_close(
-        inner(pieces._replace(piece_ids=22 - pieces.piece_ids), 4, table=table.flip(0)), inner(pieces, 4)
+        inner(pieces._replace(piece_ids=22 - pieces.piece_ids), table=table.flip(0)), inner(pieces)
     )
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.encoders.fusion import MaskedBatchNorm
+from polyembed.encoders.aif import MaskedBatchNorm
 
 # figure 4: without a branch, the other one stands there twice
 BRANCHES = {"both": ("global", "local"), "global": ("global", "global"), "local": ("local", "local")}

@@ -114,7 +114,7 @@ def refuse_processes(*arguments, **options):
 )
 def test_devices_that_are_not_there_are_refused(sentences, monkeypatch, devices, error, text: str) -> None:
     """Before any process is started, which would fail without saying why."""
-    monkeypatch.setattr("polyembed.encoders.laser_sentences.ProcessPoolExecutor", refuse_processes)
+    monkeypatch.setattr("polyembed.encoders.laser.sentences.ProcessPoolExecutor", refuse_processes)
     with pytest.raises(error, match=text):
         sentences.encode(["me"], devices=devices)
 

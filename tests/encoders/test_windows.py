@@ -1,4 +1,4 @@
-"""Windows over long rows: every piece is in one, framed as a sentence, far from the edges where there is room."""
+"""Windows over long rows: each row's own, framed as a sentence, with context around every piece."""
 
 import torch
 from hypothesis import assume, given, settings
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from polyembed.encoders.windows import plan_windows
 
-OPEN, CLOSE, NONE = 100, 200, -9
+OPEN, CLOSE, NONE = 1000, 2000, -9
 
 
 def rows_of(lengths: list[int], before: int, after: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -19,35 +19,65 @@ def rows_of(lengths: list[int], before: int, after: int) -> tuple[torch.Tensor, 
     return ids, ids != NONE
 
 
+def owners(plan, width: int) -> list[int]:
+    """The row of each window."""
+    return [int(take[0]) // width for take in plan.take]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(3, 11), st.integers(0, 2), st.integers(0, 1))
 def test_windows_hold_everything(lengths: list[int], room: int, before: int, after: int) -> None:
-    assume(max(lengths) + before + after > 0)
+    assume(min(lengths) + before + after > 0)
     ids, mask = rows_of(lengths, before, after)
     plan = plan_windows(mask, room + before + after, before=before, after=after)
-    windows = torch.where(plan.mask, ids.gather(1, plan.take.flatten(1)).view_as(plan.take), NONE)
-    back = windows.flatten(1).gather(1, plan.give)
-    assert torch.equal(back[mask], ids[mask])
+    windows = torch.where(plan.mask, ids.flatten()[plan.take], NONE)
+    assert torch.equal(windows.flatten()[plan.give][mask], ids[mask])
+    counts = dict.fromkeys(range(len(lengths)), 0)
+    for row, window in zip(owners(plan, mask.shape[1]), windows.tolist(), strict=True):
+        counts[row] += 1
+        pieces = [piece for piece in window if piece != NONE]
+        assert pieces[:before] == list(range(OPEN, OPEN + before))
+        assert pieces[len(pieces) - after :] == list(range(CLOSE, CLOSE + after))
+        inner = pieces[before : len(pieces) - after]
+        assert inner == (list(range(inner[0], inner[0] + len(inner))) if inner else [])
+        assert len(inner) == min(lengths[row], room)
+    assert all((counts[row] == 1) == (length <= room) for row, length in enumerate(lengths))
+
+
+@given(st.lists(st.integers(1, 90), min_size=2, max_size=4), st.integers(8, 20))
+def test_the_windows_of_a_row_are_its_own(lengths: list[int], room: int) -> None:
+    """They were planned by the longest row: a row that fits was cut where another one did not."""
+    _, mask = rows_of(lengths, 1, 1)
+    together = plan_windows(mask, room + 2, before=1, after=1)
+    width = mask.shape[1]
     for row, length in enumerate(lengths):
-        for number, window in enumerate(windows[row].tolist()):
-            pieces = [piece for piece in window if piece != NONE]
-            if not pieces:
-                assert number > 0 or length + before + after == 0
-                continue
-            assert pieces[:before] == list(range(OPEN, OPEN + before))
-            assert pieces[len(pieces) - after :] == list(range(CLOSE, CLOSE + after))
-            inner = pieces[before : len(pieces) - after]
-            assert inner == list(range(inner[0], inner[0] + len(inner))) if inner else length == 0
+        alone = plan_windows(mask[row : row + 1, : length + 2], room + 2, before=1, after=1)
+        own = torch.tensor([owner == row for owner in owners(together, width)])
+        assert torch.equal(together.mask[own], alone.mask)
+        places = torch.where(alone.mask, together.take[own] - row * width, 0)
+        assert torch.equal(places, alone.take)
+        shift = int(own.nonzero()[0]) * (room + 2)
+        assert torch.equal(together.give[row, : length + 2] - shift, alone.give[0])
 
 
 @given(st.integers(1, 90), st.integers(8, 20))
 def test_a_piece_is_far_from_the_edges_of_its_window(length: int, room: int) -> None:
     ids, mask = rows_of([length], 1, 1)
     plan = plan_windows(mask, room + 2, before=1, after=1)
-    windows = ids.gather(1, plan.take.flatten(1)).view_as(plan.take)
+    windows = ids.flatten()[plan.take]
     for piece in range(length):
         window, place = divmod(int(plan.give[0, piece + 1]), room + 2)
-        held = [int(x) for x in windows[0, window][plan.mask[0, window]] if x < OPEN]
+        held = [int(x) for x in windows[window][plan.mask[window]] if x < OPEN]
         assert held[place - 1] == piece
         assert held[0] == 0 or piece - held[0] >= room // 4 - 1
         assert held[-1] == length - 1 or held[-1] - piece >= room // 4 - 1
+
+
+def test_a_plan_grows_with_the_row() -> None:
+    """It grew with the square: 100,000 pieces took gigabytes."""
+    counts = []
+    for length in (50_000, 100_000):
+        plan = plan_windows(torch.arange(length) < torch.tensor([[length], [3]]), 512, before=1, after=1)
+        counts.append(sum(part.numel() for part in plan))
+    assert counts[1] < 2.02 * counts[0]
+    assert counts[0] < 10 * 50_000

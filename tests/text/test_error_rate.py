@@ -68,7 +68,7 @@ def test_spellings_that_are_two(word: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("predicted", "expected", "error", "text"),
     [
-        (["a"], [["a"], ["b"]], ValueError, r"^expected must be as many as the words, 1, got 2$"),
+        (["a"], [["a"], ["b"]], ValueError, r"^expected must have 1 entries, one a word, got 2$"),
         ([], [], ValueError, r"^predicted must hold at least one word, got none$"),
         (["a"], [[]], ValueError, r"^expected\[0\] must hold at least one answer, got \[\]$"),
         (["a"], ["a"], TypeError, r"^expected\[0\] must be a list of answers, got the string 'a'$"),

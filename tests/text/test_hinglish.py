@@ -9,11 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from polyembed.text import HINGLISH_WORDS, DictionaryTransliterator, fold_devanagari
-from polyembed.text.hinglish import _WORDS
-from polyembed.text.romanize import is_devanagari
+from polyembed.text import DictionaryTransliterator, fold_devanagari, hinglish_words
 
 ROOT = Path(__file__).resolve().parents[2]
+DEVANAGARI = "[\u0900-\u0963\u0970-\u097f]+"
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +29,19 @@ def benchmark() -> ModuleType:
 
 
 def test_dictionary_is_sound() -> None:
-    lines = [line.split() for line in _WORDS.strip().splitlines()]
-    spellings = [spelling for _, *spellings in lines for spelling in spellings]
-    assert len(spellings) == len(set(spellings)) == len(HINGLISH_WORDS) > 700
-    assert len({word for word, *_ in lines}) == len(lines)
-    for spelling, word in HINGLISH_WORDS.items():
+    words = hinglish_words()
+    assert (len(words), len(set(words.values()))) == (731, 438)
+    assert (words["h"], words["yeh"], words["gareeb"]) == ("है", "यह", "गरीब")
+    for spelling, word in words.items():
         assert re.fullmatch("[a-z]+", spelling), spelling
-        assert is_devanagari(word), word
+        assert re.fullmatch(DEVANAGARI, word), word
         assert unicodedata.normalize("NFC", word) == word
+
+
+def test_a_spelling_is_listed_once() -> None:
+    text = (ROOT / "src" / "polyembed" / "text" / "data" / "hinglish.tsv").read_text("utf-8")
+    spellings = [spelling for line in text.splitlines() for spelling in line.split("\t")[1].split(" ")]
+    assert len(spellings) == len(set(spellings)) == len(hinglish_words())
 
 
 def test_answers_are_sound(benchmark: ModuleType) -> None:
@@ -48,7 +52,7 @@ def test_answers_are_sound(benchmark: ModuleType) -> None:
         assert answer.draws > 0
         assert answer.language in ("hi", "en", "name", "-")
         assert bool(answer.spellings) == (answer.language != "-")
-        assert all(is_devanagari(spelling) for spelling in answer.spellings), answer
+        assert all(re.fullmatch(DEVANAGARI, spelling) for spelling in answer.spellings), answer
         assert len(set(map(fold_devanagari, answer.spellings))) == len(answer.spellings)
     assert sum(answer.language == "hi" for answer in answers) > 200
 
@@ -59,8 +63,8 @@ def test_answers_are_those_of_the_draw(benchmark: ModuleType, data_folder: Path)
 
 
 def test_the_dictionary_is_right_where_it_answers(benchmark: ModuleType) -> None:
-    dictionary = DictionaryTransliterator(HINGLISH_WORDS)
-    answers = [answer for answer in benchmark.read_answers() if answer.word in HINGLISH_WORDS]
+    dictionary = DictionaryTransliterator(hinglish_words())
+    answers = [answer for answer in benchmark.read_answers() if answer.word in hinglish_words()]
     assert len(answers) > 130
     tests = [(answer.word, answer.spellings, 1) for answer in answers]
     assert benchmark.error_rates(dictionary, tests) == (0.0, 1.0)

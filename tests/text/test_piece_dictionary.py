@@ -32,7 +32,7 @@ def test_a_table_of_ids_in_any_order() -> None:
 def test_bad_tables_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^pieces must hold <s>, <pad>, </s>, <unk>, got none of <pad>, </s>, <unk>$"):
         PieceDictionary(["<s>", "a"])
-    with pytest.raises(ValueError, match=r"^pieces must stand once each, got 'a' twice$"):
+    with pytest.raises(ValueError, match=r"^pieces must occur once each, got 'a' twice$"):
         PieceDictionary([*SPECIAL, "a", "b", "a"])
     with pytest.raises(TypeError, match=r"^pieces must be a sequence of pieces, got the string 'ab'$"):
         PieceDictionary("ab")

@@ -138,13 +138,23 @@ def test_words_that_can_be_read_once_are_not_lost() -> None:
     expected = align_words([["me", "gusta"], ["la"]], TOKENIZER)
     for sentences in ([iter(["me", "gusta"]), ("la",)], (iter(words) for words in (["me", "gusta"], ["la"]))):
         found = align_words(sentences, TOKENIZER)
-        assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+        assert [part.tolist() for part in found[:3]] == [part.tolist() for part in expected[:3]]
 
 
 def test_windows_are_for_the_encoder() -> None:
     whole = align_words(LONG, TOKENIZER)
-    for one, other in zip(whole, align_words(LONG, TOKENIZER, max_length=5, overflow="window"), strict=True):
-        assert torch.equal(one, other)
+    found = align_words(LONG, TOKENIZER, max_length=5, overflow="window")
+    assert all(map(torch.equal, whole[:3], found[:3]))
+
+
+def test_the_number_of_words_comes_along() -> None:
+    for overflow in ("window", "truncate"):
+        assert align_words(LONG, TOKENIZER, max_length=5, overflow=overflow).num_words == max(map(len, LONG))
+    assert align_words([[], []], TOKENIZER).num_words == align_words([], TOKENIZER).num_words == 0
+    assert align_words([["me"]], TOKENIZER)._replace(num_words=None).count_words() == 1
+    moved = align_words(LONG, TOKENIZER).to("meta")
+    assert moved.num_words == max(map(len, LONG))
+    assert {part.device.type for part in moved[:3]} == {"meta"}
 
 
 @own_words

@@ -47,7 +47,7 @@ def test_both_are_spellings_and_print_their_call() -> None:
 
 
 def test_tables() -> None:
-    table = spelling_table([[3, 4], [], [5]], width=3)
+    table = spelling_table([[3, 4, 0], [], [5]])
     assert table.dtype == torch.int32
     assert table.tolist() == [[3, 4, 0], [0, 0, 0], [5, 0, 0]]
     assert spelling_table([]).shape == (0, 0)

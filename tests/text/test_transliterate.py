@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyembed._pretrained import _Reader, _Writer
+from polyembed._loading import ConfigReader
+from polyembed._saving import ConfigWriter
 from polyembed.text import (
-    HINGLISH_WORDS,
     DictionaryTransliterator,
     SchemeTransliterator,
     Transliterator,
+    hinglish_words,
     transliterate_sentences,
 )
 from polyembed.text.transliterate import squeeze
@@ -28,7 +29,7 @@ class Upper:
         return [word.upper() for word in words]
 
 
-dictionary = DictionaryTransliterator(HINGLISH_WORDS)
+dictionary = DictionaryTransliterator(hinglish_words())
 
 UNCHANGED = [
     "",
@@ -118,12 +119,12 @@ def test_no_words() -> None:
 def test_both_are_transliterators() -> None:
     assert isinstance(dictionary, Transliterator)
     assert isinstance(Upper(), Transliterator)
-    assert not isinstance(HINGLISH_WORDS, Transliterator)
+    assert not isinstance(hinglish_words(), Transliterator)
 
 
 def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
     nested = DictionaryTransliterator({"kya": "क्या"}, fallback=DictionaryTransliterator({"hai": "है"}))
-    again = _Reader(tmp_path).read(_Writer(tmp_path, copy_vectors=False).encode(nested, "dictionary"))
+    again = ConfigReader(tmp_path).read(ConfigWriter(tmp_path, copy_vectors=False).encode(nested, "dictionary"))
     assert again.transliterate(["kya", "hai", "ji"]) == ["क्या", "है", "ji"]
     assert (
         repr(again)
@@ -166,9 +167,9 @@ def test_only_words_of_the_language() -> None:
 def test_sentence_errors() -> None:
     with pytest.raises(TypeError, match=r"^only must be a collection of languages, got the string 'hi'$"):
         transliterate_sentences(dictionary, [["hai"]], [["hi"]], only="hi")
-    with pytest.raises(ValueError, match=r"^languages must be of 1 sentences, got 2$"):
+    with pytest.raises(ValueError, match=r"^languages must have 1 sentences, got 2$"):
         transliterate_sentences(dictionary, [["hai"]], [["hi"], []], only={"hi"})
-    with pytest.raises(ValueError, match=r"^languages\[1\] must be as many as the words, 2, got 1$"):
+    with pytest.raises(ValueError, match=r"^languages\[1\] must have 2 languages, one a word, got 1$"):
         transliterate_sentences(dictionary, [[], ["hai", "na"]], [[], ["hi"]], only={"hi"})
 
 

@@ -5,11 +5,13 @@ from messages that run forwards (``alpha``) and backwards (``beta``, the emissio
 
     p(y_t = i, y_{t+1} = j)   = softmax_ij (alpha[t, i] + A[i, j] + beta[t+1, j]),
 
-so messages need no scale, and long chains lose no precision. Second and higher derivatives are those of `by_loop`,
-the forward algorithm of the textbook, by automatic differentiation. Forward mode over forward mode is refused: torch
-nests it wrongly over a custom function.
+so messages need no scale, and long chains lose no precision. Second derivatives are the tangents of the marginals: the
+messages' tangents obey linear recursions with the conditional probabilities as weights. Higher derivatives are those
+of `by_loop`, the forward algorithm of the textbook, by automatic differentiation. Forward mode over forward mode is
+refused: torch nests it wrongly over a custom function.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -49,9 +51,7 @@ class _Partition(Function):
 
     @staticmethod
     def forward(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-        position = torch.arange(mask.shape[1], device=mask.device)
-        flip = torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
-        found = in_probabilities(emissions, mask, transitions, flip) or _in_logs(emissions, mask, transitions, flip)
+        found = in_probabilities(emissions, mask, transitions, _flip(mask)) or _in_logs(emissions, mask, transitions)
         log_z, unary, pairs = (x.to(emissions.dtype) for x in found)
         return log_z, unary, pairs
 
@@ -90,11 +90,42 @@ class _Partition(Function):
 
 
 class _Curvature(Function):
-    """`curvature` without a ``jvp``, so that forward mode over forward mode is an error and not a wrong number."""
+    """The second derivatives of log Z times a direction, which has transitions ``(batch, tag, tag)``.
+
+    It has no ``jvp``, so that forward mode over forward mode is an error and not a wrong number.
+    """
 
     @staticmethod
-    def forward(*inputs: Tensor) -> tuple[Tensor, Tensor]:
-        return curvature(*inputs)
+    def forward(
+        emissions: Tensor, mask: Tensor, transitions: Tensor, emissions_dot: Tensor, transitions_dot: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        alpha, beta, _ = _messages(emissions, mask, transitions)
+        flip = _flip(mask)[..., None].expand_as(emissions)
+        emissions_dot = torch.where(mask[..., None], emissions_dot, 0.0)
+        both = torch.stack([alpha, beta.gather(1, flip)])  # (way, batch, word, tag)
+        dots = torch.stack([emissions_dot, emissions_dot.gather(1, flip)])
+        moves = torch.stack([transitions, transitions.mT])[:, None, None]
+        moves_dot = torch.stack([transitions_dot, transitions_dot.mT])[:, :, None]
+        origins = (both[:, :, :-1, :, None] + moves).softmax(3)  # p(where from | where)
+        drive = dots[:, :, 1:] + (origins * moves_dot).sum(3)
+        drive = drive - drive.mean(-1, keepdim=True)  # a message has no scale: so its tangents stay small
+        x = dots[:, :, 0]
+        steps = [x]
+        for weight, push in zip(origins.unbind(2), drive.unbind(2), strict=True):
+            x = (x[..., None] * weight).sum(2) + push
+            steps.append(x)
+        alpha_dot, beta_dot = torch.stack(steps, 2)
+        beta_dot = beta_dot.gather(1, flip)
+
+        first = beta[:, 0].softmax(1)
+        unary_dot = [(first * (beta_dot[:, 0] - (first * beta_dot[:, 0]).sum(1, keepdim=True)))[:, None]]
+        pairs_dot = torch.zeros_like(transitions_dot)
+        for words, joint in _pair_blocks(alpha, beta, mask, transitions):
+            dot = alpha_dot[:, words, :, None] + transitions_dot[:, None] + beta_dot[:, words + 1, None]
+            joint_dot = joint * (dot - (joint * dot).sum((2, 3), keepdim=True))
+            unary_dot.append(joint_dot.sum(2))
+            pairs_dot = pairs_dot + joint_dot.sum(1)
+        return torch.where(mask[..., None], torch.cat(unary_dot, 1), 0.0), pairs_dot
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -103,7 +134,7 @@ class _Curvature(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         emissions, mask, *others = ctx.saved_tensors
-        pull_back = torch.func.vjp(lambda e, *rest: curvature(e, mask, *rest), emissions, *others)[1]
+        pull_back = torch.func.vjp(lambda e, *rest: _curvature_by_loop(e, mask, *rest), emissions, *others)[1]
         by_emissions, *by_others = pull_back(grads)
         return by_emissions, None, *by_others
 
@@ -126,11 +157,9 @@ def _one_by_one(
     return found, (0,) * len(found)
 
 
-def curvature(
+def _curvature_by_loop(
     emissions: Tensor, mask: Tensor, transitions: Tensor, emissions_dot: Tensor, transitions_dot: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Compute the second derivatives of log Z times a direction, with transitions ``(batch, tag, tag)`` in both."""
-
     def log_z(emissions: Tensor, transitions: Tensor) -> Tensor:
         return by_loop(emissions, mask, transitions).sum()
 
@@ -140,24 +169,41 @@ def curvature(
     return found
 
 
-def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor, flip: Tensor) -> Three:
-    """Run the messages of both directions in the log semiring."""
-    flip = flip[..., None].expand_as(emissions)
+def _flip(mask: Tensor) -> Tensor:
+    """Return each chain's positions in reverse, an index that is its own inverse."""
+    position = torch.arange(mask.shape[1], device=mask.device)
+    return torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
+
+
+def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
+    """Return alpha and beta ``(batch, word, tag)``, by the log semiring, and the scales of alpha ``(batch, word)``."""
+    flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.stack([emissions, emissions.gather(1, flip)]).permute(0, 2, 3, 1).contiguous()
     states, tops = recur(log_sum, both, torch.stack([transitions, transitions.mT]), chunk_length(emissions))
     alpha, beta = states.permute(0, 3, 1, 2)
-    beta = beta.gather(1, flip)
+    return alpha, beta.gather(1, flip), tops[0].T
+
+
+def _pair_blocks(alpha: Tensor, beta: Tensor, mask: Tensor, transitions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield indices of words t and ``p(y_t, y_{t+1}) (batch, word, tag, tag)``, zeros past a chain's end."""
+    block = max(1, BLOCK // max(1, len(alpha) * transitions.numel()))
+    for words in torch.split(torch.arange(alpha.shape[1] - 1, device=alpha.device), block):
+        scores = alpha[:, words, :, None] + transitions + beta[:, words + 1, None]
+        joint = scores.flatten(2).softmax(2).reshape(scores.shape)
+        yield words, torch.where(mask[:, words + 1, None, None], joint, 0.0)
+
+
+def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
+    """Compute log Z and the marginals from messages in logs, which hold any scores."""
+    alpha, beta, scales = _messages(emissions, mask, transitions)
     last = (mask.sum(1) - 1).clamp(min=0)
     final = alpha.gather(1, last[:, None, None].expand(-1, 1, alpha.shape[2])).squeeze(1).logsumexp(1)
-    log_z = torch.where(mask[:, 0], torch.where(mask, tops[0].T, 0.0).sum(1) + final, 0.0)
+    log_z = torch.where(mask[:, 0], torch.where(mask, scales, 0.0).sum(1) + final, 0.0)
     unary = [beta[:, :1].softmax(2)]
     pairs = torch.zeros_like(transitions).expand(len(emissions), -1, -1)
-    block = max(1, BLOCK // max(1, pairs.numel()))
-    for left, right, valid in zip(*(x.split(block, 1) for x in (alpha[:, :-1], beta[:, 1:], mask[:, 1:])), strict=True):
-        scores = left[..., None] + transitions + right[..., None, :]
-        joint = scores.flatten(2).softmax(2).reshape(scores.shape)
+    for _, joint in _pair_blocks(alpha, beta, mask, transitions):
         unary.append(joint.sum(2))
-        pairs = pairs + torch.where(valid[..., None, None], joint, 0.0).sum(1)
+        pairs = pairs + joint.sum(1)
     return log_z, torch.where(mask[..., None], torch.cat(unary, 1), 0.0), pairs
 
 

@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyembed._checks import must
+from polyembed._checks import must, require
 from polyembed._views import shallow_copy
 
 
 class RowTable(nn.Module):
-    """Rows by id: first those of `weight`, which may train, then those of `extension`, which do not.
+    """Rows by id: first the rows of `weight`, which may train, then the rows of `extension`, which are frozen.
 
-    `extended` leaves `weight` the same parameter, so that an optimiser that has it goes on. Rows may be integers.
+    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows may be integers.
 
     Args:
         weight: The first rows, ``(row, dim)``.
@@ -35,10 +35,12 @@ class RowTable(nn.Module):
         return {name: list(tensor.shape) for name, tensor in self.named_parameters()}
 
     @classmethod
-    def empty(cls, shapes: dict[str, list[int]], *, dtype: torch.dtype, **options: Any) -> "RowTable":
-        """Build a table whose rows are still to be loaded."""
+    def empty(cls, shapes: dict[str, list[int]], num_rows: int, *, dtype: torch.dtype, **options: Any) -> "RowTable":
+        """Build a table whose rows are still to be loaded; the shapes of its tensors must have `num_rows` rows."""
         tensors = {name: torch.empty(*shape, dtype=dtype) for name, shape in shapes.items()}
-        return cls(tensors["weight"], extension=tensors.get("extension"), **options)
+        table = cls(tensors["weight"], extension=tensors.get("extension"), **options)
+        require(table.num_rows == num_rows, "shapes", f"have {num_rows} rows, one for each id", table.num_rows)
+        return table
 
     @property
     def num_extended(self) -> int:
@@ -61,7 +63,7 @@ class RowTable(nn.Module):
         return not self.weight.requires_grad
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Look rows up; narrower rows are padded with 0."""
+        """Return the rows of `ids`; narrower rows are padded with 0."""
         try:
             if self.extension is None:
                 return F.embedding(ids, self.weight, self.padding_idx)

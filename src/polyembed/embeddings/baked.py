@@ -50,7 +50,7 @@ class BakedEmbedding(WordEmbedder):
         return self.table.weight
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Look the vectors up."""
+        """Return the rows of the ids."""
         check_ids("ids", ids)
         vectors: Tensor = self.table(ids)
         return vectors
@@ -68,7 +68,7 @@ class BakedEmbedding(WordEmbedder):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
         baked = cls(config["embedder"], torch.empty(0, 0))
-        baked.table = RowTable.empty(config["shapes"], dtype=torch.float32)
+        baked.table = RowTable.empty(config["shapes"], len(baked.lexicon), dtype=torch.float32)
         return baked
 
 

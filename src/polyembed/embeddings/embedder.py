@@ -74,7 +74,7 @@ class WordEmbedder(PretrainedModule):
         return self if len(lexicon) == len(old) else self._extended(lexicon)
 
     def covering(self, words: Iterable[str]) -> Self:
-        """Return an embedder in which each of `words` has a vector of its own; a contextual embedder returns itself.
+        """Return an embedder whose lexicon has each of `words`; a contextual embedder returns itself.
 
         Args:
             words: Any words, known ones among them.

@@ -82,7 +82,7 @@ class CombinedEmbedder(WordEmbedder):
         return [embedder(part) for embedder, part in zip(members, inputs, strict=True)]
 
     def covering(self, words: Iterable[str]) -> Self:
-        """Return an embedder in which each of `words` has a vector of its own in every type embedder.
+        """Return an embedder in which the lexicon of every type embedder has each of `words`.
 
         Args:
             words: Any words, known ones among them.

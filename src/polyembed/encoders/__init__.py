@@ -1,16 +1,24 @@
-"""A vector per word in its sentence: fusion of layers, pooling of pieces, word and sequence encoders."""
+"""Contextual embedders, which give each word of a sentence a vector, layer fusion, pooling and sequence encoders."""
 
 from polyembed.encoders._fit_table import RowScore, TableFit
+from polyembed.encoders.aif import AIF
 from polyembed.encoders.char2subword import Char2Subword
 from polyembed.encoders.character_encoder import CharacterWordEncoder
-from polyembed.encoders.fusion import AIF, DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
-from polyembed.encoders.laser import LaserEncoder, LaserRelease, load_laser
-from polyembed.encoders.laser_sentences import LaserSentences
-from polyembed.encoders.laser_words import BPEGRU, BPEBow, LaserElmo, LaserTop
+from polyembed.encoders.contextual import ContextualEmbedder
+from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
+from polyembed.encoders.laser import (
+    BPEGRU,
+    BPEBow,
+    LaserElmo,
+    LaserEncoder,
+    LaserRelease,
+    LaserSentences,
+    LaserTop,
+    load_laser,
+)
 from polyembed.encoders.pooling import pool_sequence, pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
 from polyembed.encoders.sequence import LSTMSequenceEncoder, SequenceEncoder, TransformerSequenceEncoder
-from polyembed.encoders.word_encoder import WordEncoder
 
 __all__ = [
     "AIF",
@@ -19,6 +27,7 @@ __all__ = [
     "BPEBow",
     "Char2Subword",
     "CharacterWordEncoder",
+    "ContextualEmbedder",
     "LSTMSequenceEncoder",
     "LaserElmo",
     "LaserEncoder",
@@ -34,7 +43,6 @@ __all__ = [
     "SequenceEncoder",
     "TableFit",
     "TransformerSequenceEncoder",
-    "WordEncoder",
     "load_laser",
     "pool_sequence",
     "pool_words",

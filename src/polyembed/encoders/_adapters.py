@@ -1,4 +1,4 @@
-"""LoRA of `peft` inside an encoder: found in the caller's model, written as data, and built again."""
+"""LoRA of `peft` inside an encoder: described as data, and built again from it."""
 
 import re
 from collections.abc import Mapping
@@ -8,47 +8,22 @@ from torch import nn
 
 from polyembed._checks import class_name, import_optional, must, require
 
-KEPT = (
-    "r",
-    "lora_alpha",
-    "lora_dropout",
-    "fan_in_fan_out",
-    "bias",
-    "use_rslora",
-    "use_dora",
-    "lora_bias",
-)
-"""Of a LoRA configuration, what a saved folder holds; nothing in it names a module to import."""
+KEPT = ("r", "lora_alpha", "lora_dropout", "fan_in_fan_out", "bias", "use_rslora", "use_dora", "lora_bias")
+"""The parts of a LoRA configuration that are saved; none of them names a module to import."""
 
-ELSEWHERE = {
-    "task_type",
-    "peft_type",
-    "auto_mapping",
-    "peft_version",
-    "base_model_name_or_path",
-    "revision",
-    "inference_mode",
-    "target_modules",  # the layers are listed by name, with their ranks
-    "rank_pattern",
-    "alpha_pattern",
-    "exclude_modules",
-    "layers_to_transform",
-    "layers_pattern",
-    "modules_to_save",  # looked for in the encoder: a head's are left out with the head
-    "init_lora_weights",  # where weights began
-    "loftq_config",
-    "eva_config",
-    "corda_config",
-    "lora_ga_config",
-    "megatron_core",
-    "runtime_config",
-    "ensure_weight_tying",
+IGNORED = {
+    *("task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
+    *("inference_mode", "runtime_config", "megatron_core", "ensure_weight_tying"),
+    # the layers are saved by name, with their ranks
+    *("target_modules", "rank_pattern", "alpha_pattern", "exclude_modules", "layers_to_transform", "layers_pattern"),
+    "modules_to_save",  # searched in the encoder: those of a head are left out with the head
+    *("init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config"),  # initial weights
 }
 RECIPE = "merge_and_unload() of the peft model gives an encoder without adapters; save_pretrained of it the adapters"
 
 
 def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Give the model of transformers inside a `PeftModel`, with the adapters in its layers, and their configurations.
+    """Return the model of transformers inside a `PeftModel`, with the adapters in its layers, and their configurations.
 
     Args:
         model: A `PeftModel`, or a model of transformers, to which adapters may have been added.
@@ -57,7 +32,7 @@ def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
         The model of transformers, and adapters by name.
 
     Raises:
-        TypeError: Prompts and prefixes, which work outside of the model.
+        TypeError: Prompts and prefixes, which are outside the model's layers.
     """
     adapters = dict(getattr(model, "peft_config", None) or {})
     if not hasattr(model, "get_base_model"):
@@ -70,17 +45,17 @@ def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def describe(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Say in JSON values which adapter the layers of an encoder have; None without.
+    """Return the adapter of an encoder as JSON values for `inject`; None without one.
 
     Args:
         model: The encoder.
-        adapters: What `without_wrapper` found.
+        adapters: From `without_wrapper`.
 
     Returns:
-        What `inject` takes.
+        Its name, layers and options.
 
     Raises:
-        TypeError: Adapters that cannot be built again from this.
+        TypeError: Adapters that cannot be rebuilt from JSON values.
     """
     if not adapters:
         return None
@@ -90,7 +65,7 @@ def describe(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, Any] | 
     if class_name(config) != "LoraConfig":
         raise TypeError(must("the adapter", f"be LoRA to be saved ({RECIPE})", class_name(config)))
     values, usual = config.to_dict(), type(config)().to_dict()
-    other = sorted(key for key in values if key not in {*KEPT, *ELSEWHERE} and values[key] != usual.get(key))
+    other = sorted(key for key in values if key not in {*KEPT, *IGNORED} and values[key] != usual.get(key))
     places: dict[str, dict[str, Any]] = {}
     for place, module in model.named_modules():
         if hasattr(module, "modules_to_save"):
@@ -106,15 +81,15 @@ def describe(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, Any] | 
 
 
 def inject(model: nn.Module, described: Mapping[str, Any]) -> None:
-    """Put an adapter into the layers of an encoder; all else is frozen.
+    """Add an adapter to the layers of an encoder, and freeze the rest.
 
     Args:
         model: The encoder.
-        described: What `describe` gave, from a file.
+        described: The result of `describe`, read from a file.
 
     Raises:
         ImportError: No `peft`.
-        ValueError: Something that `describe` never gives.
+        ValueError: Keys other than those of `describe`.
     """
     rule = "have what save_pretrained writes"
     require(set(described) == {"name", "layers", *KEPT}, "adapter", rule, sorted(described))

@@ -1,4 +1,4 @@
-"""Training a module of characters to give back the rows of a table."""
+"""Training a module of characters to reproduce the rows of a table."""
 
 import math
 import random
@@ -12,7 +12,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
 from polyembed._checks import check_positive, check_probability, must, require
-from polyembed.functional.alignment import nearest_cosine
+from polyembed.functional.neighbors import nearest_cosine
 from polyembed.text.piece_surfaces import PieceSurface
 from polyembed.text.spelling import spelling_table
 from polyembed.text.typos import misspell
@@ -21,13 +21,13 @@ EVALUATED = 1024  # rows at once
 
 
 class RowScore(NamedTuple):
-    """How well the rows of a table are found from their spellings.
+    """How well vectors from characters reproduce the rows of a table.
 
     Attributes:
         accuracy: The share of pieces whose vector is nearer to their own row than to any other row of the table, by the
             cosine; NaN if there are no pieces.
         cosine: The mean cosine of a piece's vector and its row; NaN if there are no pieces.
-        rows: How many pieces.
+        rows: The number of pieces.
     """
 
     accuracy: float
@@ -36,44 +36,40 @@ class RowScore(NamedTuple):
 
 
 class TableFit(NamedTuple):
-    """What `Char2Subword.fit_to` came to.
-
-    Attributes:
-        trained: Of the rows that were learned from.
-        held_out: Of those that were not.
-        losses: The mean loss of each epoch.
-    """
+    """The result of `Char2Subword.fit_to`: scores of learned and of held-out rows, and each epoch's mean loss."""
 
     trained: RowScore
     held_out: RowScore
     losses: tuple[float, ...]
 
 
+class TableFitOptions(NamedTuple):
+    """The options of `Char2Subword.fit_to`."""
+
+    num_train_epochs: int = 20
+    batch_size: int = 128
+    learning_rate: float = 3e-3
+    held_out: float = 0.1
+    typos: float = 0.0
+    temperature: float = 0.05
+    max_grad_norm: float = 1.0
+    seed: int = 0
+    progress: bool | None = None
+
+    def check(self) -> None:
+        """Raise a `ValueError` for an option out of range."""
+        check_positive(num_train_epochs=self.num_train_epochs, batch_size=self.batch_size)
+        check_probability(held_out=self.held_out)
+        require(0.0 <= self.typos <= 1.0, "typos", "be in [0, 1]", self.typos)
+        for name in ("learning_rate", "temperature", "max_grad_norm"):
+            require(getattr(self, name) > 0, name, "be positive", getattr(self, name))
+
+
 def fit_table(
-    module: Any,
-    table: Tensor,
-    vocabulary: Sequence[PieceSurface | None],
-    *,
-    num_train_epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    held_out: float,
-    typos: float,
-    temperature: float,
-    max_grad_norm: float,
-    seed: int,
-    progress: bool | None,
+    module: Any, table: Tensor, vocabulary: Sequence[PieceSurface | None], options: TableFitOptions
 ) -> TableFit:
-    """See `Char2Subword.fit_to`; `module` is one."""
-    check_positive(num_train_epochs=num_train_epochs, batch_size=batch_size)
-    check_probability(held_out=held_out)
-    require(0.0 <= typos <= 1.0, "typos", "lie in [0, 1]", typos)
-    for name, value in (
-        ("learning_rate", learning_rate),
-        ("temperature", temperature),
-        ("max_grad_norm", max_grad_norm),
-    ):
-        require(value > 0, name, "be positive", value)
+    """Train a `Char2Subword`; see its `fit_to`."""
+    options.check()
     vocabulary = list(vocabulary)
     require(len(vocabulary) <= len(table), "vocabulary", f"have at most the table's {len(table)} rows", len(vocabulary))
     spelled = [i for i, surface in enumerate(vocabulary) if surface is not None]
@@ -82,32 +78,32 @@ def fit_table(
     table = table.detach().to(device=device, dtype=torch.float32)
     require(bool(table.isfinite().all()), "table", "be finite", "NaN or an infinity")
 
-    draw = random.Random(seed)
+    draw = random.Random(options.seed)
     order = draw.sample(spelled, len(spelled))
-    apart = int(held_out * len(order))
-    require(apart < len(order), "held_out", "leave a row to learn from", held_out)
+    apart = int(options.held_out * len(order))
+    require(apart < len(order), "held_out", "leave a row to learn from", options.held_out)
     left_out, learned = sorted(order[:apart]), sorted(order[apart:])
-    task = _Task(module, table, vocabulary, learned, typos=typos, temperature=temperature)
+    task = _Task(module, table, vocabulary, learned, options)
     with torch.no_grad():
         mean = task.targets.mean(0)
         deviation = (task.targets - mean).square().mean().sqrt()
         module.mean.copy_(mean)
         module.scale.copy_(_or_one(deviation))
-    steps = num_train_epochs * math.ceil(len(learned) / batch_size)
+    steps = options.num_train_epochs * math.ceil(len(learned) / options.batch_size)
     losses: list[float] = []
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        optimizer = AdamW([value for value in module.parameters() if value.requires_grad], lr=learning_rate)
-        scheduler = OneCycleLR(optimizer, learning_rate, total_steps=max(steps, 2))
+        torch.manual_seed(options.seed)
+        optimizer = AdamW([value for value in module.parameters() if value.requires_grad], lr=options.learning_rate)
+        scheduler = OneCycleLR(optimizer, options.learning_rate, total_steps=max(steps, 2))
         module.train()
-        with _bar(steps, progress) as bar:
-            for _ in range(num_train_epochs):
+        with _bar(steps, options.progress) as bar:
+            for _ in range(options.num_train_epochs):
                 total = torch.zeros((), device=device)
-                for places, ids in task.epoch(batch_size, draw):
+                for places, ids in task.epoch(draw):
                     loss = task.loss(places, ids.to(device))
                     optimizer.zero_grad(set_to_none=True)
                     loss.backward()  # type: ignore[no-untyped-call]
-                    torch.nn.utils.clip_grad_norm_(module.parameters(), max_grad_norm)
+                    torch.nn.utils.clip_grad_norm_(module.parameters(), options.max_grad_norm)
                     optimizer.step()
                     scheduler.step()
                     total += loss.detach() * len(places)
@@ -120,7 +116,7 @@ def fit_table(
 
 
 class _Task:
-    """Rows of a table and how they are spelled."""
+    """The rows to learn, their spellings and the loss."""
 
     def __init__(
         self,
@@ -128,21 +124,19 @@ class _Task:
         table: Tensor,
         vocabulary: Sequence[PieceSurface | None],
         learned: Sequence[int],
-        *,
-        typos: float,
-        temperature: float,
+        options: TableFitOptions,
     ) -> None:
         self.module, self.table, self.vocabulary = module, table, vocabulary
-        self.learned = learned
-        self.typos, self.temperature = typos, temperature
+        self.learned, self.options = learned, options
         self.known = {surface for surface in vocabulary if surface is not None}
         self.letters = "".join(sorted({letter for surface in self.known for letter in surface.text}))
         self.targets = table[torch.tensor(learned, device=table.device)]
         self.directions = F.normalize(self.targets, dim=-1)
         self.scale = _or_one(self.targets.square().sum(-1).mean())
 
-    def epoch(self, batch_size: int, draw: random.Random) -> Iterator[tuple[list[int], Tensor]]:
-        """Deal the learned rows out, those of like length together: places in `learned`, and spellings."""
+    def epoch(self, draw: random.Random) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield batches of rows of similar length: places in `learned`, and spellings."""
+        batch_size = self.options.batch_size
         symbols = self.module.symbols([self._see(i, draw) for i in self.learned])
         order = draw.sample(range(len(symbols)), len(symbols))
         pool = 16 * batch_size
@@ -163,12 +157,12 @@ class _Task:
         cosines = F.normalize(found, dim=-1) @ self.directions.mT
         direction = 1 - cosines.gather(1, place[:, None]).mean()
         length = (found - expected).square().sum(-1).mean() / self.scale
-        loss: Tensor = direction + length + F.cross_entropy(cosines / self.temperature, place)
+        loss: Tensor = direction + length + F.cross_entropy(cosines / self.options.temperature, place)
         return loss
 
     @torch.no_grad()
     def score(self, rows: Sequence[int]) -> RowScore:
-        """Find the nearest row of the whole table for each of `rows`."""
+        """Compare the vectors of `rows` with all rows of the table."""
         hits, cosine = 0, 0.0
         for start in range(0, len(rows), EVALUATED):
             some = rows[start : start + EVALUATED]
@@ -183,7 +177,7 @@ class _Task:
     def _see(self, row: int, draw: random.Random) -> PieceSurface:
         surface = self.vocabulary[row]
         assert surface is not None
-        if self.typos and draw.random() < self.typos:
+        if self.options.typos and draw.random() < self.options.typos:
             wrong = PieceSurface(misspell(surface.text, self.letters, draw), surface.edge)
             if wrong not in self.known:
                 return wrong
@@ -191,7 +185,7 @@ class _Task:
 
 
 def _or_one(size: Tensor) -> Tensor:
-    """Keep what is divided by away from zero, for rows that are all equal or all zero."""
+    """Return 1 in place of 0, to divide by, for rows that are all equal or all zero."""
     return torch.where(size > 0, size, 1.0)
 
 

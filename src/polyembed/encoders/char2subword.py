@@ -1,4 +1,4 @@
-"""The rows of a sub-word table from characters."""
+"""The rows of a sub-word table, computed from characters."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_ids, check_positive, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
-from polyembed.encoders._fit_table import TableFit, fit_table
+from polyembed.encoders._fit_table import TableFit, TableFitOptions, fit_table
 from polyembed.text.piece_surfaces import PieceSurface
 from polyembed.text.spelling import CharacterSpelling, spelling_table
 
@@ -20,16 +20,16 @@ TYPICAL_LENGTH = 6  # of a piece, mark included
 
 
 class Char2Subword(PretrainedModule):
-    r"""The vector of a piece from its characters, made to stand in for a row of an encoder's table (Aguilar 2020).
+    r"""The vector of a piece from its characters, trained to replace the row of an encoder's table (Aguilar 2020).
 
     .. math:: h = \operatorname{Transformer}(c_0, c_1, \dots, c_n), \quad
               y = m + s \Big(W \operatorname{relu}\Big(\sum_i U_i h_i + a\Big) + b\Big)
 
-    where c_1 to c_n embed the piece's characters and c_0 says whether the tokenizer has the piece at its word's edge,
-    so that ``ta`` and ``##ta`` have vectors of their own. Each place i has its own weights U_i: a mean over places
-    takes many times the steps to learn as many rows. `fit_to` trains the module to give a table's rows back, and sets
-    m and s to the rows' mean and deviation. Then any string has a vector: a word that no table holds, or a misspelled
-    one. `CharacterWordEncoder` puts it into an encoder.
+    where c_1 to c_n embed the piece's characters and c_0 marks whether the piece is at its word's edge, so that ``ta``
+    and ``##ta`` have different vectors. Each place i has its own weights U_i: a mean over places takes many times the
+    steps to learn as many rows. `fit_to` trains the module to reproduce a table's rows, and sets m and s to the rows'
+    mean and deviation. Then any string has a vector: a word that no table holds, or a misspelled one.
+    `CharacterWordEncoder` uses the module inside an encoder.
 
     Args:
         characters: The inventory; `for_vocabulary` collects it.
@@ -38,14 +38,14 @@ class Char2Subword(PretrainedModule):
         num_layers: Layers of the Transformer.
         num_heads: Heads of each layer.
         feed_forward_size: Of each layer; twice `hidden_size` if None.
-        readout_size: Of the layer that reads all places.
-        num_places: How many places have weights of their own; those further on share the last one's.
+        readout_size: Of the layer over all places.
+        num_places: How many places have their own weights; later places share those of the last.
         dropout: The probability of dropping, inside the Transformer.
-        max_length: The most characters of a piece that count, half from its start and half from its end.
+        max_length: The most characters of a piece that are read, half from its start and half from its end.
 
     Shape:
-        ids ``(*batch, character)`` from `spell`, padded with 0 behind, to ``(*batch, embedding_dim)``; zeros where
-        there are none.
+        ids ``(*batch, character)`` from `spell`, padded with 0 at the end, to ``(*batch, embedding_dim)``; zeros for a
+        row without ids.
 
     Raises:
         ValueError: Sizes that do not fit.
@@ -59,8 +59,8 @@ class Char2Subword(PretrainedModule):
         torch.Size([2, 6])
 
     Deviations: Winata 2021 (section 2.2.3) names neither sizes nor losses: both are this library's, as are the mark of
-    the edge, weights by place, m and s. Aguilar 2020 goes on pretraining the encoder around the module, its Transformer
-    fixed; here that is left to training on the task, or to your own loop.
+    the edge, weights by place, m and s. Aguilar 2020 then pretrains the encoder further with the module in it, its
+    Transformer fixed; here that is left to training on the task, or to your own loop.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Char2Subword(PretrainedModule):
         self.readout_bias = nn.Parameter(torch.zeros(readout_size))
         nn.init.normal_(self.readout, std=(TYPICAL_LENGTH * hidden_size) ** -0.5)
         self.projection = nn.Linear(readout_size, embedding_dim)
-        # rows of a table are small and lie on one side of zero: the Transformer need not learn that
+        # rows of a table are small and on one side of zero, which the Transformer need not learn
         self.mean = nn.Parameter(torch.zeros(embedding_dim), requires_grad=False)
         self.scale = nn.Parameter(torch.ones(()), requires_grad=False)
 
@@ -105,9 +105,9 @@ class Char2Subword(PretrainedModule):
         """Build a module for the characters of a vocabulary.
 
         Args:
-            vocabulary: What `polyembed.text.piece_surfaces` gives.
+            vocabulary: The result of `polyembed.text.piece_surfaces`.
             embedding_dim: The size of a row of its table.
-            min_count: In how many pieces a character must stand to be in the inventory.
+            min_count: The least number of pieces with a character for it to be in the inventory.
             **options: The constructor's other arguments.
 
         Returns:
@@ -122,22 +122,22 @@ class Char2Subword(PretrainedModule):
 
     @property
     def num_embeddings(self) -> int:
-        """Count the ids of characters: padding, the unknown one and the two marks among them."""
+        """The number of character ids, with padding, the unknown character and the two marks."""
         return len(self.spelling.characters) + FIRST_CHARACTER
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a vector."""
+        """The size of a vector."""
         return self.projection.out_features
 
     def symbols(self, surfaces: Iterable[PieceSurface]) -> list[list[int]]:
-        """Spell pieces, or words, as lists of ids: the mark of the edge, then the characters.
+        """Return the ids of each piece, or word: the mark of the edge, then the characters.
 
         Args:
-            surfaces: Texts, and whether each is marked as standing at a word's edge; a whole word is.
+            surfaces: Texts, and whether each is at a word's edge; a whole word is.
 
         Returns:
-            One list each.
+            One list for each.
         """
         surfaces = list(surfaces)
         spelled = self.spelling.spell([surface.text for surface in surfaces])
@@ -148,25 +148,11 @@ class Char2Subword(PretrainedModule):
         ]
 
     def spell(self, surfaces: Iterable[PieceSurface]) -> Int[Tensor, "piece character"]:
-        """Spell pieces, or words.
-
-        Args:
-            surfaces: As in `symbols`.
-
-        Returns:
-            Ids for `forward`, on the module's device, padded with 0.
-        """
+        """Return the ids of pieces, or words, for `forward`: on the module's device, padded with 0."""
         return spelling_table(self.symbols(surfaces)).to(self.projection.weight.device)
 
     def forward(self, ids: Int[Tensor, "*batch character"]) -> Float[Tensor, "*batch embedding_dim"]:
-        """Compute vectors from characters.
-
-        Args:
-            ids: What `spell` gives.
-
-        Returns:
-            One vector a piece.
-        """
+        """Compute one vector for each piece from the ids that `spell` returns."""
         check_ids("ids", ids)
         if ids.shape[-1] == 0:
             ids = ids.new_zeros(*ids.shape[:-1], 1)
@@ -177,7 +163,7 @@ class Char2Subword(PretrainedModule):
         return torch.where(mask.any(-1, keepdim=True), vectors, 0.0).reshape(*batch, self.embedding_dim)
 
     def _read(self, states: Tensor) -> Tensor:
-        """Sum what the places say; masked ones are zeros."""
+        """Apply each place's weights and sum; masked places are zeros."""
         count = self.readout.shape[0]
         if states.shape[1] > count:
             states = torch.cat([states[:, : count - 1], states[:, count - 1 :].sum(1, keepdim=True)], 1)
@@ -199,34 +185,34 @@ class Char2Subword(PretrainedModule):
         seed: int = 0,
         progress: bool | None = None,
     ) -> TableFit:
-        r"""Train the module to give back the rows of a table, in place.
+        r"""Train the module in place to reproduce the rows of a table.
 
-        The loss of a piece with row e, found vector y and all trained rows e_j is
+        The loss of a piece with row e, computed vector y and all trained rows e_j is
 
         .. math:: (1 - \cos(y, e)) + \frac{|y - e|^2}{\operatorname{mean}_j |e_j|^2}
                   - \log \frac{\exp(\cos(y, e) / \tau)}{\sum_j \exp(\cos(y, e_j) / \tau)}
 
-        the direction, the length, and that no other row be nearer. AdamW with one cycle of the learning rate. Order,
-        dropout and typing errors are drawn from `seed` inside a fork of the global random state: on a CPU the same call
-        on the same module gives the same weights.
+        which compares direction and length, and asks that no other row be nearer. AdamW with one cycle of the learning
+        rate. Order, dropout and typing errors are drawn from `seed` inside a fork of the global random state: on a CPU
+        the same call on the same module gives the same weights.
 
         Args:
             table: The encoder's, ``model.get_input_embeddings().weight``; rows beyond the vocabulary are padding.
-            vocabulary: What `polyembed.text.piece_surfaces` gives for its tokenizer, one a row; rows without a text are
-                not learned.
-            num_train_epochs: How often each row is seen.
-            batch_size: Rows a step, of like length.
+            vocabulary: The result of `polyembed.text.piece_surfaces` for its tokenizer, one for each row; rows without
+                a text are not learned.
+            num_train_epochs: The number of passes over the rows.
+            batch_size: Rows of a step, of similar length.
             learning_rate: The highest of the cycle.
-            held_out: The share of rows that are not learned from, to see what strings outside the vocabulary get.
-            typos: The share of pieces that are misspelled (`polyembed.text.misspell`) each time they are seen, unless
-                that is the spelling of another piece.
+            held_out: The share of rows that are not learned, to measure strings outside the vocabulary.
+            typos: The share of pieces that are misspelled (`polyembed.text.misspell`) in a pass, unless the result is
+                another piece.
             temperature: tau.
             max_grad_norm: Clip the gradient's norm to this.
-            seed: Of everything random.
+            seed: For all random choices.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
-            How well the rows are found, and the losses.
+            Accuracy and cosine of learned and held-out rows, and the losses.
 
         Raises:
             ValueError: Sizes that do not fit, options out of range, rows that are not finite, or none with a text.
@@ -238,30 +224,16 @@ class Char2Subword(PretrainedModule):
             >>> module.fit_to(torch.randn(4, 5), vocabulary, num_train_epochs=50, held_out=0.0).trained.accuracy
             1.0
 
-        Deviations: see `Char2Subword`; the loss is this library's. Aguilar 2020 too misspells by single characters.
+        Deviations: see `Char2Subword`; the loss is this library's.
         """
-        require(table.dim() == 2, "table", "have the axes (row, embedding_dim)", f"shape {tuple(table.shape)}")
-        require(
-            table.shape[1] == self.embedding_dim,
-            "table",
-            f"have rows of size {self.embedding_dim}",
-            f"shape {tuple(table.shape)}",
-        )
+        shape = f"shape {tuple(table.shape)}"
+        require(table.dim() == 2, "table", "have the axes (row, embedding_dim)", shape)
+        require(table.shape[1] == self.embedding_dim, "table", f"have rows of size {self.embedding_dim}", shape)
         check_float(table=table)
-        return fit_table(
-            self,
-            table,
-            vocabulary,
-            num_train_epochs=num_train_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            held_out=held_out,
-            typos=typos,
-            temperature=temperature,
-            max_grad_norm=max_grad_norm,
-            seed=seed,
-            progress=progress,
+        options = TableFitOptions(
+            num_train_epochs, batch_size, learning_rate, held_out, typos, temperature, max_grad_norm, seed, progress
         )
+        return fit_table(self, table, vocabulary, options)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -271,6 +243,3 @@ class Char2Subword(PretrainedModule):
             **self.options,
             "max_length": self.spelling.max_length,
         }
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())

@@ -1,7 +1,7 @@
-"""An encoder of transformers that reads characters in the place of its sub-word table."""
+"""An encoder of transformers that computes piece vectors from characters, in place of its table."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -9,29 +9,28 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_dim, check_mask, class_name, must, require
-from polyembed._pretrained import repr_call
 from polyembed.encoders.char2subword import EDGE, INSIDE, Char2Subword
+from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.pretrained import PretrainedWordEncoder
-from polyembed.encoders.word_encoder import WordEncoder, count_words
 from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces, word_text
-from polyembed.text.pieces import Pieces, align_words
+from polyembed.text.pieces import Pieces, check_words, pad_pieces
 
 UNITS = ("piece", "word")
 
 
-class CharacterWordEncoder(WordEncoder):
-    """A `PretrainedWordEncoder` whose pieces' vectors come from their characters (Aguilar 2020).
+class CharacterWordEncoder(ContextualEmbedder):
+    """A `PretrainedWordEncoder` whose pieces' vectors are computed from their characters (Aguilar 2020).
 
-    Each unit of a sentence, a piece or a whole word, is spelled; `char2subword` gives its vector, once a batch for
-    units that are spelled alike; the encoder reads the vectors as ``inputs_embeds``. Pieces without a text (special
-    ones, bytes) have the rows of the encoder's own table.
+    Each unit of a sentence, a piece or a whole word, is spelled; `char2subword` computes its vector, once a batch for
+    units of the same spelling; the encoder reads the vectors as ``inputs_embeds``. Pieces without a text (special ones,
+    bytes) have the rows of the encoder's own table.
 
     ``unit="piece"`` cuts words as the tokenizer does. ``unit="word"`` gives each word one vector, known or not: a
-    misspelled word stays one unit instead of falling into pieces, and sentences are shorter. The vectors of words that
-    are no pieces are then as good as training has made them.
+    misspelled word stays one unit instead of being cut into pieces, and sentences are shorter. The quality of the
+    vectors of words that are not pieces depends on training.
 
-    Its `Pieces` hold a row of symbols a sentence: a unit's mark and characters, or one symbol for a piece without text.
-    Finding the units makes the host wait for a GPU.
+    Its `Pieces` hold a row of symbols for each sentence: a unit's mark and characters, or one symbol for a piece
+    without text. Finding the units makes the host wait for a GPU.
 
     Args:
         encoder: With its tokenizer. Its model must take ``inputs_embeds`` and have a plain table.
@@ -43,7 +42,7 @@ class CharacterWordEncoder(WordEncoder):
 
     Raises:
         ValueError: A `char2subword` for rows of another size, an unknown unit.
-        TypeError: An encoder without a tokenizer, or with a table that is none.
+        TypeError: An encoder without a tokenizer, or with a table that is not a plain `nn.Embedding`.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -59,7 +58,7 @@ class CharacterWordEncoder(WordEncoder):
         >>> spelled(pieces).shape
         torch.Size([1, 2, 8])
 
-    Deviations: see `Char2Subword`. The encoder keeps its table, for the pieces without a text; it saves no memory.
+    Deviations: see `Char2Subword`. The encoder keeps its table, for the pieces without a text; memory is not saved.
     """
 
     def __init__(
@@ -85,50 +84,25 @@ class CharacterWordEncoder(WordEncoder):
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a word's vector."""
+        """The size of a word's vector."""
         return self.encoder.embedding_dim
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
-        """Spell the units of sentences.
+        """Spell the units of sentences: a row of symbols for each sentence, on the CPU."""
+        units = list(self._word_units(sentences) if self.unit == "word" else self._piece_units(sentences))
+        rows = [[symbol for spelled, _ in row for symbol in spelled] for row in units]
+        return pad_pieces(rows, [[word for spelled, word in row for _ in spelled] for row in units], 0)
 
-        Args:
-            sentences: Lists of words.
-
-        Returns:
-            A row of symbols a sentence, on the CPU.
-        """
-        rows = list(self._word_units(sentences) if self.unit == "word" else self._piece_units(sentences))
-        width = max((sum(len(symbols) for symbols, _ in row) for row in rows), default=0)
-        ids = torch.zeros(len(rows), width, dtype=torch.int64)
-        mask = torch.zeros(len(rows), width, dtype=torch.bool)
-        index = torch.full((len(rows), width), -1, dtype=torch.int64)
-        for number, row in enumerate(rows):
-            symbols = [symbol for spelled, _ in row for symbol in spelled]
-            owners = [word for spelled, word in row for _ in spelled]
-            ids[number, : len(symbols)] = torch.tensor(symbols, dtype=torch.int64)
-            index[number, : len(symbols)] = torch.tensor(owners, dtype=torch.int64)
-            mask[number, : len(symbols)] = True
-        return Pieces(ids, mask, index)
-
-    def forward(self, pieces: Pieces, num_words: int | None = None) -> Float[Tensor, "batch word embedding_dim"]:
-        """Encode words in their sentences.
-
-        Args:
-            pieces: Spelled sentences, from `encode`.
-            num_words: How many words a row has at most; if None, as the pieces say.
-
-        Returns:
-            ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
-        """
+    def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
+        """Encode words in their sentences; see `ContextualEmbedder.forward`."""
         check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
         check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
-        num_words = count_words(pieces) if num_words is None else num_words
         units, spellings = self._units(pieces)
-        words: Tensor = self.encoder(units, num_words, table=self._vectors(spellings))
+        words: Tensor = self.encoder(units, table=self._vectors(spellings))
         return words
 
     def _units(self, pieces: Pieces) -> tuple[Pieces, Tensor]:
-        """Put symbols together to units: where each stands, and how the different ones are spelled."""
+        """Group symbols into units; return each unit's number and word, and the spellings by number."""
         symbols = torch.where(pieces.piece_mask, pieces.piece_ids, 0)
         starts = symbols.eq(EDGE) | symbols.eq(INSIDE) | symbols.ge(self.char2subword.num_embeddings)
         unit = starts.cumsum(1) - 1
@@ -144,10 +118,11 @@ class CharacterWordEncoder(WordEncoder):
         row, column = (starts & real).nonzero(as_tuple=True)
         index[row, unit[row, column]] = pieces.word_index[row, column]
         spellings, ids = torch.unique(spelled.flatten(0, 1), dim=0, return_inverse=True)
-        return Pieces(ids.view(len(symbols), count), spelled[..., 0].ne(0), index), spellings
+        mask = spelled[..., 0].ne(0)
+        return Pieces(ids.view(len(symbols), count), mask, index, pieces.count_words()), spellings
 
     def _vectors(self, spellings: Tensor) -> Tensor:
-        """Compute the vectors of spelled units; special symbols look theirs up."""
+        """Compute the vectors of spelled units; those of special symbols are rows of the encoder's table."""
         special = spellings[:, 0] - self.char2subword.num_embeddings
         vectors = self.char2subword(torch.where(special[:, None] < 0, spellings, 0))
         own = self.encoder.model.get_input_embeddings().weight  # type: ignore[operator]
@@ -156,7 +131,7 @@ class CharacterWordEncoder(WordEncoder):
     def _piece_units(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], int]]]:
         cut = self.encoder.pieces(sentences)
         spelled: dict[int, list[int]] = {}
-        for ids, mask, index in zip(*(part.tolist() for part in cut), strict=True):
+        for ids, mask, index in zip(*(part.tolist() for part in cut[:3]), strict=True):
             row = [(piece, word) for piece, real, word in zip(ids, mask, index, strict=True) if real]
             for piece, _ in row:
                 if piece not in spelled:
@@ -164,7 +139,7 @@ class CharacterWordEncoder(WordEncoder):
             yield [(spelled[piece], word) for piece, word in row]
 
     def _word_units(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], int]]]:
-        align_words(sentences, self.encoder.tokenizer, overflow="window")  # its checks
+        sentences = check_words(sentences)
         words = list(dict.fromkeys(word for words in sentences for word in words))
         texts = [PieceSurface(word_text(word, self.encoder.tokenizer), edge=True) for word in words]
         spelled = dict(zip(words, self.char2subword.symbols(texts), strict=True))
@@ -182,10 +157,3 @@ class CharacterWordEncoder(WordEncoder):
 
     def _special(self, piece: int) -> list[int]:
         return [self.char2subword.num_embeddings + piece]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"encoder": self.encoder, "char2subword": self.char2subword, "unit": self.unit}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())

@@ -1,36 +1,26 @@
-"""Layer fusion: the hidden states of all layers of an encoder to one vector a position."""
+"""Layer fusion: the hidden states of all layers of an encoder to one vector for each position."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import (
-    check_choice,
-    check_dim,
-    check_float,
-    check_last_dim,
-    check_mask,
-    check_positive,
-    is_count,
-    must,
-    require,
-)
-from polyembed._pretrained import PretrainedModule, repr_call
-from polyembed.functional.masking import masked_mean, select_valid
+from polyembed._checks import check_choice, check_dim, check_float, check_mask, check_positive, is_count, must, require
+from polyembed._pretrained import PretrainedModule
+from polyembed.encoders.aif import AIF
+from polyembed.functional.masking import select_valid
 
 Hidden = Float[Tensor, "batch seq hidden"]
-BRANCHES = {"both": ("global", "local"), "global": ("global", "global"), "local": ("local", "local")}
 
 
 class LayerFusion(PretrainedModule):
     """All layers into one: ``hidden_states`` in transformers' order (element 0 = embeddings), ``mask (batch, seq)``.
 
-    What padding holds never matters, and masked positions come out as zeros.
+    The content of padding does not matter, and masked positions of the result are zeros.
     """
 
     def forward(self, hidden_states: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None = None) -> Hidden:
@@ -52,49 +42,35 @@ class LayerFusion(PretrainedModule):
             same = states.shape == first.shape
             require(same, f"hidden_states[{layer}]", f"have shape {tuple(first.shape)}", tuple(states.shape))
         check_mask(mask, first.shape[:2])
-        return select_valid(
-            self.fuse([select_valid(states, mask) for states in self.chosen(hidden_states)], mask), mask
-        )
+        layers = [select_valid(states, mask) for states in self.chosen(hidden_states)]
+        return select_valid(self.fuse(layers, mask), mask)
 
     @abstractmethod
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
-        """Give the layers that count."""
+        """Return the layers that are fused."""
 
     @abstractmethod
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
-        """Fuse the chosen layers, whose padding is zeros."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
+        """Fuse the chosen layers, whose masked positions are zeros."""
 
 
 class LastLayer(LayerFusion):
-    """The last layer as it is: ``L = H_n``.
-
-    Shape:
-        ``n + 1`` hidden states ``(batch, seq, hidden)`` to ``(batch, seq, hidden)``.
-
-    Raises:
-        ValueError: No hidden states, or of different shapes.
-        TypeError: A mask that is not bool.
+    """The last layer unchanged: ``L = H_n``.
 
     Example:
         >>> LastLayer()([torch.zeros(1, 2, 3), torch.ones(1, 2, 3)]).sum()
         tensor(6.)
-
-    Deviations: none.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
-        """Give the last layer."""
+        """Return the last layer."""
         return hidden_states[-1:]
 
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
-        """Give it back."""
+        """Return the only layer."""
         return layers[0]
 
 
@@ -104,18 +80,13 @@ class LayerAverage(LayerFusion):
     Args:
         layers: Their numbers, counted as `hidden_states` is (0 = embeddings, -1 = the last); all if None.
 
-    Shape:
-        ``n + 1`` hidden states ``(batch, seq, hidden)`` to ``(batch, seq, hidden)``.
-
     Raises:
         ValueError: No layer, or one that the encoder does not have.
-        TypeError: A layer that is no whole number, a mask that is not bool.
+        TypeError: A layer that is not a whole number.
 
     Example:
         >>> LayerAverage([0, -1])([torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)])
         tensor([[[0.5000, 0.5000]]])
-
-    Deviations: none.
     """
 
     def __init__(self, layers: Sequence[int] | None = None) -> None:
@@ -124,7 +95,7 @@ class LayerAverage(LayerFusion):
         self.layers = None if layers is None else [_number(layer, "layers") for layer in layers]
 
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
-        """Give the layers named."""
+        """Return the layers named."""
         if self.layers is None:
             return hidden_states
         return [_layer(hidden_states, layer, "layers") for layer in self.layers]
@@ -133,23 +104,15 @@ class LayerAverage(LayerFusion):
         """Average them."""
         return _total(layers) / len(layers)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"layers": self.layers}
-
 
 class ScalarMix(LayerFusion):
     """A weighted mean of all layers: ``L = gamma * sum_j softmax(s)_j H_j`` (Peters et al. 2018, equation 1).
 
     Args:
-        num_layers: How many hidden states there are, the embeddings included: 13 for BERT-base.
-
-    Shape:
-        `num_layers` hidden states ``(batch, seq, hidden)`` to ``(batch, seq, hidden)``.
+        num_layers: The number of hidden states, the embeddings included: 13 for BERT-base.
 
     Raises:
         ValueError: Another number of hidden states.
-        TypeError: A mask that is not bool.
 
     Example:
         >>> ScalarMix(2)([torch.zeros(1, 1, 2), torch.ones(1, 1, 2)])
@@ -161,6 +124,7 @@ class ScalarMix(LayerFusion):
     def __init__(self, num_layers: int) -> None:
         super().__init__()
         check_positive(num_layers=num_layers)
+        self.num_layers = num_layers
         self.scores = nn.Parameter(torch.zeros(num_layers))
         self.gamma = nn.Parameter(torch.ones(()))
 
@@ -170,8 +134,8 @@ class ScalarMix(LayerFusion):
         return F.softmax(self.scores, 0, dtype=torch.promote_types(self.scores.dtype, torch.float32))
 
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
-        """Give all layers."""
-        count = len(self.scores)
+        """Return all layers."""
+        count = self.num_layers
         require(len(hidden_states) == count, "hidden_states", f"hold {count} layers", len(hidden_states))
         return hidden_states
 
@@ -180,122 +144,20 @@ class ScalarMix(LayerFusion):
         weights = self.weights.to(layers[0].dtype).unbind()
         return self.gamma.to(layers[0].dtype) * _total([w * states for w, states in zip(weights, layers, strict=True)])
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"num_layers": len(self.scores)}
-
-
-class AIF(PretrainedModule):
-    """Attentional information fusion: how much of each number to let through (Chen & Guo 2022, equations 1-3).
-
-    ``W_G = B(C(ReLU(B(C(Pool(W))))))`` looks at the mean over the sentence (equation 1), ``W_L``, the same without
-    the mean, at each position (equation 2); ``weight(W) = sigmoid(W_G + W_L)``, and calling the module gives
-    ``W * weight(W)`` (equation 3). ``C`` are 1x1 convolutions, down by `reduction_ratio` and up again, ``B`` batch
-    normalisations, whose statistics are of valid positions (local) and of sentences with one (global) only.
-
-    In training, a batch with a single such position or sentence has no variance: there the running statistics
-    normalise, as in evaluation, and stay as they are. In evaluation a row does not depend on others.
-
-    Args:
-        hidden_size: ``E``, the size of a vector.
-        reduction_ratio: ``r``.
-        branches: ``"both"``; ``"global"`` or ``"local"`` for the ablations, where a second copy of the branch, with
-            parameters of its own, stands in for the other (section IV.C, figure 4).
-
-    Shape:
-        ``(batch, seq, hidden_size)``, mask ``(batch, seq)`` to the same.
-
-    Raises:
-        ValueError: A size that the ratio does not divide, another shape.
-        TypeError: A mask that is not bool.
-
-    Example:
-        >>> aif = AIF(8).eval()
-        >>> x = torch.randn(2, 3, 8)
-        >>> torch.equal(aif(x), x * aif.weight(x))
-        True
-
-    Deviations: padding takes no part, of which the paper does not speak. Under DDP each process has statistics of its
-    own batch: convert_sync_batchnorm leaves these norms alone.
-    """
-
-    def __init__(
-        self, hidden_size: int, *, reduction_ratio: int = 4, branches: Literal["both", "global", "local"] = "both"
-    ) -> None:
-        super().__init__()
-        check_positive(hidden_size=hidden_size, reduction_ratio=reduction_ratio)
-        check_choice("branches", branches, BRANCHES)
-        divides = hidden_size % reduction_ratio == 0
-        require(divides, "hidden_size", f"be a multiple of reduction_ratio {reduction_ratio}", hidden_size)
-        self.hidden_size, self.reduction_ratio, self.branches = hidden_size, reduction_ratio, branches
-        self.kinds = BRANCHES[branches]
-        self.first = _Branch(hidden_size, hidden_size // reduction_ratio)
-        self.second = _Branch(hidden_size, hidden_size // reduction_ratio)
-
-    def forward(self, x: Hidden, mask: Bool[Tensor, "batch seq"] | None = None) -> Hidden:
-        """Scale each number by its weight.
-
-        Args:
-            x: Vectors.
-            mask: True = valid; None = all valid.
-
-        Returns:
-            ``x * weight(x)``, zeros at masked positions.
-        """
-        weight = self.weight(x, mask)
-        return select_valid(x, mask) * weight
-
-    def weight(self, x: Hidden, mask: Bool[Tensor, "batch seq"] | None = None) -> Hidden:
-        """Compute the weight of each number.
-
-        Args:
-            x: Vectors.
-            mask: True = valid; None = all valid.
-
-        Returns:
-            Numbers between 0 and 1; of no meaning at masked positions.
-        """
-        check_dim("x", x, 3, "batch, seq, hidden_size")
-        check_last_dim("x", x, self.hidden_size)
-        check_mask(mask, x.shape[:2])
-        x = select_valid(x, mask)
-        valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        pair = (self._branch(name, kind, x, valid) for name, kind in zip(("first", "second"), self.kinds, strict=True))
-        return torch.sigmoid(sum(pair, torch.zeros_like(x)))
-
-    def _branch(self, name: str, kind: str, x: Tensor, valid: Tensor) -> Tensor:
-        branch: Tensor
-        if kind == "local":
-            branch = getattr(self, name)(x, valid)
-        else:
-            branch = getattr(self, name)(masked_mean(x, valid)[:, None], valid.any(1, keepdim=True))
-        return branch
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "hidden_size": self.hidden_size,
-            "reduction_ratio": self.reduction_ratio,
-            "branches": self.branches,
-        }
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
 
 class DLFA(LayerFusion):
     """Double-layer feature aggregation: a lower layer and the last, mixed number by number (Chen & Guo 2022).
 
     ``L = L_1 * w + L_2 * (1 - w)`` (equation 4), with ``L_1`` the lower layer, ``L_2`` the last, and ``w`` from `AIF`
-    of ``(L_1 + L_2) / 2``. Equation 4 says ``w = AIF(...)``, which by equation 3 is the mean times its sigmoid; the
-    text says that the mix keeps the layers' scale, which holds for the sigmoid alone. Both can be had.
+    of ``(L_1 + L_2) / 2``. Equation 4 has ``w = AIF(...)``, which by equation 3 is the mean times its sigmoid; the
+    text says that the mix keeps the layers' scale, which holds for the sigmoid alone. Both readings exist here.
 
     Args:
         hidden_size: The size of a vector.
         lower_layer: The number of ``L_1`` as `hidden_states` counts: 8 is the paper's ``D_8``; the last is allowed
             (the control ``D_12``).
-        weighting: ``"sigmoid"``: ``w`` is `AIF.weight`, and the mix is convex; ``"literal"``: ``w`` is what `AIF`
-            gives.
+        weighting: ``"sigmoid"``: ``w`` is `AIF.weight`, and the mix is convex; ``"literal"``: ``w`` is the output of
+            `AIF`.
         reduction_ratio: Of `AIF`.
         branches: Of `AIF`.
 
@@ -304,7 +166,7 @@ class DLFA(LayerFusion):
 
     Raises:
         ValueError: A layer that the encoder does not have, other shapes.
-        TypeError: A layer that is no whole number, a mask that is not bool.
+        TypeError: A layer that is not a whole number, a mask that is not bool.
 
     Example:
         >>> states = [torch.randn(2, 3, 8) for _ in range(13)]
@@ -312,8 +174,8 @@ class DLFA(LayerFusion):
         torch.Size([2, 3, 8])
 
     Deviations: the two readings of equation 4; the paper's code is not public, so it is not known which one its tables
-    have. Kaiming initialisation of the convolutions is the paper's (section III.C), which leaves open that it is the
-    normal one, with zero biases. Padding is left out of means and statistics.
+    have. Kaiming initialisation of the convolutions is the paper's (section III.C); that it is the normal one, with
+    zero biases, is our choice. Padding is left out of means and statistics.
     """
 
     def __init__(
@@ -328,10 +190,11 @@ class DLFA(LayerFusion):
         super().__init__()
         check_choice("weighting", weighting, ("sigmoid", "literal"))
         self.lower_layer, self.weighting = _number(lower_layer, "lower_layer"), weighting
+        self.hidden_size, self.reduction_ratio, self.branches = hidden_size, reduction_ratio, branches
         self.aif = AIF(hidden_size, reduction_ratio=reduction_ratio, branches=branches)
 
     def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
-        """Give the lower layer and the last."""
+        """Return the lower layer and the last."""
         return [_layer(hidden_states, self.lower_layer, "lower_layer"), hidden_states[-1]]
 
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
@@ -340,81 +203,6 @@ class DLFA(LayerFusion):
         mean = (lower + last) / 2
         w = self.aif.weight(mean, mask) if self.weighting == "sigmoid" else self.aif(mean, mask)
         return last + w * (lower - last)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        aif = self.aif.get_config()
-        hidden_size = aif.pop("hidden_size")
-        return {"hidden_size": hidden_size, "lower_layer": self.lower_layer, "weighting": self.weighting, **aif}
-
-
-class MaskedBatchNorm(nn.Module):
-    """Batch normalisation over valid positions: ``(x - mean) / sqrt(var + eps) * weight + bias``.
-
-    As `nn.BatchNorm1d` over the vectors at valid positions (parameters, buffers, momentum 0.1, eps 1e-5, the unbiased
-    variance in the running one), in at least float32. Where fewer than two positions are valid, the running statistics
-    normalise and stay.
-
-    Args:
-        num_features: The size of a vector.
-    """
-
-    def __init__(self, num_features: int) -> None:
-        super().__init__()
-        self.eps, self.momentum = 1e-5, 0.1
-        self.weight = nn.Parameter(torch.ones(num_features))
-        self.bias = nn.Parameter(torch.zeros(num_features))
-        self.running_mean: Tensor
-        self.running_var: Tensor
-        self.register_buffer("running_mean", torch.zeros(num_features))
-        self.register_buffer("running_var", torch.ones(num_features))
-
-    def forward(self, x: Hidden, valid: Bool[Tensor, "batch seq"]) -> Hidden:
-        """Normalise.
-
-        Args:
-            x: Vectors, finite where they are not valid.
-            valid: Which count.
-
-        Returns:
-            The same shape.
-        """
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        mean, var = self.running_mean.to(wide), self.running_var.to(wide)
-        if self.training:
-            mean, var = self._batch_statistics(wide, valid, mean, var)
-        scale = torch.rsqrt(var + self.eps) * self.weight.to(wide)
-        return ((wide - mean) * scale + self.bias.to(wide)).to(x.dtype)
-
-    def _batch_statistics(self, x: Tensor, valid: Tensor, old_mean: Tensor, old_var: Tensor) -> tuple[Tensor, Tensor]:
-        count = valid.sum().to(x.dtype)
-        some = valid[..., None]
-        mean = torch.where(some, x, 0.0).sum((0, 1)) / count.clamp(min=1)
-        var = torch.where(some, (x - mean).square(), 0.0).sum((0, 1)) / count.clamp(min=1)
-        enough = count > 1
-        with torch.no_grad():
-            unbiased = var * count / (count - 1).clamp(min=1)
-            for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-                running.copy_(torch.where(enough, running.lerp(new.to(running), self.momentum), running))
-        return torch.where(enough, mean, old_mean), torch.where(enough, var, old_var)
-
-
-class _Branch(nn.Module):
-    """``B(C(ReLU(B(C(x)))))``: 1x1 convolutions down and up, each normalised."""
-
-    def __init__(self, hidden_size: int, bottleneck: int) -> None:
-        super().__init__()
-        self.down, self.up = nn.Linear(hidden_size, bottleneck), nn.Linear(bottleneck, hidden_size)
-        self.down_norm, self.up_norm = MaskedBatchNorm(bottleneck), MaskedBatchNorm(hidden_size)
-        for convolution in (self.down, self.up):
-            nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
-            nn.init.zeros_(convolution.bias)
-
-    def forward(self, x: Hidden, valid: Bool[Tensor, "batch seq"]) -> Hidden:
-        """Look at each vector."""
-        narrow = F.relu(self.down_norm(self.down(x), valid))
-        wide: Tensor = self.up_norm(self.up(narrow), valid)
-        return wide
 
 
 def _number(layer: int, name: str) -> int:

@@ -1,4 +1,4 @@
-"""From the hidden states of pieces to one vector a word, or one a sentence."""
+"""Pooling of pieces' hidden states into one vector for each word or sentence."""
 
 from typing import Literal
 
@@ -24,15 +24,15 @@ def pool_words(
 ) -> Float[Tensor, "batch word dim"]:
     """Reduce the vectors of each word's pieces to one: ``out[b, w] = pool(hidden[b, p] : word_index[b, p] = w)``.
 
-    A word without pieces gets zeros. The pieces of a word need not stand together, and pieces of no word (index -1,
-    or `num_words` and above) count for nothing, whatever they hold. Sums accumulate in at least float32. Where several
-    pieces are a maximum, they share its gradient.
+    A word without pieces gets zeros. The pieces of a word need not be adjacent, and pieces of no word (index -1, or
+    `num_words` and above) are ignored, also if they hold NaN. Sums accumulate in at least float32. Pieces that share a
+    maximum share its gradient.
 
     Args:
         hidden: Vectors of pieces, ``(batch, piece, dim)``.
         word_index: The word that each piece belongs to; -1 for special pieces and padding.
-        num_words: How many words to give.
-        pooling: ``"first"`` and ``"last"`` piece, ``"mean"``, ``"max"`` or ``"sum"`` over all of a word.
+        num_words: The number of words in the result.
+        pooling: ``"first"`` and ``"last"`` piece, ``"mean"``, ``"max"`` or ``"sum"`` over all pieces of a word.
 
     Returns:
         ``(batch, num_words, dim)`` in the dtype of `hidden`.
@@ -58,10 +58,10 @@ def pool_words(
     if batch * num_pieces * num_words == 0:
         return hidden.new_zeros(batch, num_words, dim)
     inside = (word_index >= 0) & (word_index < num_words)
-    index = torch.where(inside, word_index, num_words).long()  # one word more, for the pieces of none
+    index = torch.where(inside, word_index, num_words).long()  # one more word, for pieces of no word
     if pooling in ("first", "last"):
         return _pick(hidden, index, num_words, last=pooling == "last")
-    # Each row of the batch gets a stretch of one long list of words: whole vectors are added, not single numbers.
+    # the words of all rows in one list, so that whole vectors are added, not single numbers
     starts = torch.arange(batch, device=index.device)[:, None] * (num_words + 1)
     words, count = (index + starts).flatten(), batch * (num_words + 1)
     rows = hidden.flatten(0, 1).to(torch.promote_types(hidden.dtype, torch.float32))
@@ -88,7 +88,7 @@ def pool_sequence(
     Args:
         hidden: Vectors, ``(batch, seq, dim)``.
         mask: True = valid, ``(batch, seq)``; None = all valid.
-        pooling: ``"cls"``: the first valid vector, which for BERT and its kin is that of ``[CLS]``; ``"mean"`` or
+        pooling: ``"cls"``: the first valid vector, which for BERT is that of ``[CLS]``; ``"mean"`` or
             ``"max"`` over all valid ones.
 
     Returns:
@@ -132,18 +132,18 @@ def _pick(hidden: Tensor, index: Tensor, num_words: int, *, last: bool) -> Tenso
 
 
 def _sums(rows: Tensor, words: Tensor, count: int) -> Tensor:
-    """Add up the rows of each word; what the rows of one word hold never reaches another, nor its gradient."""
+    """Add up the rows of each word; a NaN in one word does not reach another, nor its gradient."""
     return rows.new_zeros(count, rows.shape[1]).index_add(0, words, rows)
 
 
 def _share_of_max(rows: Tensor, words: Tensor, count: int) -> Tensor:
-    """Keep of each number what it adds to its word's maximum: all, none, or its share among equals.
+    """Return rows whose sum over a word is its maximum, which is as often differentiable as a sum.
 
-    A sum of these is the maximum, and as often differentiable as a sum.
+    Each number is kept whole, set to 0, or divided by the number of pieces that share the maximum.
     """
     with torch.no_grad():
         top = rows.new_full((count, rows.shape[1]), float("-inf"))
         top = top.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax")
-        leads = (rows == top.index_select(0, words)) | rows.isnan()  # a NaN is the maximum, as torch has it
+        leads = (rows == top.index_select(0, words)) | rows.isnan()  # a NaN is the maximum, as in torch.amax
         equals = _sums(leads.to(rows.dtype), words, count).clamp(min=1).index_select(0, words)
     return torch.where(leads, rows / equals, 0.0)

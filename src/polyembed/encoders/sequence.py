@@ -1,27 +1,26 @@
 """Sequence encoders: words in context, ``(batch, word, dim)`` and a mask to the same shape family."""
 
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
-from polyembed.encoders._bilstm import bidirectional, reorder, reversal
+from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
 from polyembed.functional.masking import select_valid, valid_first
 
 
 class SequenceEncoder(PretrainedModule):
     """Words in context: ``x (batch, word, input_size)``, ``mask`` to ``(batch, word, embedding_dim)``.
 
-    What padding holds never matters, more padding changes nothing, masked positions come out as zeros, and a
-    hole in the mask is skipped as if it were not there.
+    The content of padding does not matter, more padding changes nothing, masked positions of the result are zeros, and
+    a hole in the mask is skipped as if it were not there.
 
     Attributes:
-        input_size: The size of a word's vector before.
+        input_size: The size of a word's vector in the input.
     """
 
     input_size: int
@@ -29,13 +28,21 @@ class SequenceEncoder(PretrainedModule):
     @property
     @abstractmethod
     def embedding_dim(self) -> int:
-        """Give the size of a word's vector after."""
+        """The size of a word's vector in the result."""
 
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word embedding_dim"]:
-        """Encode words in their context."""
+        """Encode words in their context.
+
+        Args:
+            x: Words' vectors.
+            mask: True = a word; None = all are.
+
+        Returns:
+            Vectors in context, zeros at masked positions.
+        """
 
     def check_inputs(self, x: Tensor, mask: Tensor | None) -> None:
         """Require ``(batch, word, input_size)`` and a mask of its first two axes."""
@@ -48,12 +55,12 @@ class TransformerSequenceEncoder(SequenceEncoder):
     """A Transformer encoder over words (Vaswani et al. 2017), by default of Winata 2021's sizes (section 3.2.2).
 
     A linear map to `hidden_size`, sinusoidal positions, then `num_layers` of self-attention and feed-forward, each
-    with a residual and a layer norm. Attention goes through PyTorch's scaled dot-product kernels: memory is
-    linear in the sentence's length as long as `attention_dropout` is 0.
+    with a residual and a layer norm. Attention uses PyTorch's scaled dot-product kernels: memory is linear in the
+    sentence's length as long as `attention_dropout` is 0.
 
     Args:
-        input_size: The size of a word's vector.
-        hidden_size: The size of a word's vector after; a multiple of `num_heads`.
+        input_size: The size of a word's vector in the input.
+        hidden_size: The size of a word's vector in the result; a multiple of `num_heads`.
         num_layers: How many layers.
         num_heads: Heads of each layer.
         feed_forward_size: The width inside each feed-forward network.
@@ -92,60 +99,47 @@ class TransformerSequenceEncoder(SequenceEncoder):
         check_positive(input_size=input_size)
         check_probability(input_dropout=input_dropout)
         super().__init__()
-        self.input_size = input_size
-        self.input_dropout = nn.Dropout(input_dropout)
-        self.options: dict[str, Any] = {
-            "hidden_size": hidden_size,
-            "num_layers": num_layers,
-            "num_heads": num_heads,
-            "feed_forward_size": feed_forward_size,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "norm_first": norm_first,
-        }
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.num_layers, self.num_heads, self.feed_forward_size = num_layers, num_heads, feed_forward_size
+        self.dropout, self.input_dropout, self.attention_dropout = dropout, input_dropout, attention_dropout
+        self.norm_first = norm_first
+        self.drop_inputs = nn.Dropout(input_dropout)
         self.projection = nn.Linear(input_size, hidden_size)
-        self.transformer = TransformerStack(**self.options)
+        self.transformer = TransformerStack(
+            hidden_size,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            feed_forward_size=feed_forward_size,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            norm_first=norm_first,
+        )
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a word's vector after."""
-        return self.projection.out_features
+        """The size of a word's vector in the result."""
+        return self.hidden_size
 
     def forward(
         self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word embedding_dim"]:
-        """Encode words in their context.
-
-        Args:
-            x: Words' vectors.
-            mask: True = a word; None = all are.
-
-        Returns:
-            Vectors in context, zeros at masked positions.
-        """
+        """Encode words in their context; see `SequenceEncoder.forward`."""
         self.check_inputs(x, mask)
-        encoded: Tensor = self.transformer(self.projection(self.input_dropout(select_valid(x, mask))), mask)
+        encoded: Tensor = self.transformer(self.projection(self.drop_inputs(select_valid(x, mask))), mask)
         return encoded
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"input_size": self.input_size, "input_dropout": self.input_dropout.p, **self.options}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
 
 
 class LSTMSequenceEncoder(SequenceEncoder):
     """A bidirectional LSTM over words: ``[forward(x)_t; backward(x)_t]`` (Graves and Schmidhuber 2005).
 
-    Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the sentence reversed
-    in place: on a CPU that trains more than twice as fast as packing, and on a GPU the host never waits for the
-    lengths. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The
-    kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are needed, call under
+    Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the reversed sentence: on a
+    CPU that trains more than twice as fast as packing, and on a GPU the host never waits for the lengths. Neither
+    ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The kernels of cuDNN, and
+    of oneDNN in float32, have no second derivatives: where those are needed, call under
     ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
-        input_size: The size of a word's vector.
+        input_size: The size of a word's vector in the input.
         hidden_size: The size of a state in each direction.
         num_layers: How many layers.
         dropout: The probability of dropping: inputs of each layer, and outputs.
@@ -160,63 +154,38 @@ class LSTMSequenceEncoder(SequenceEncoder):
     Example:
         >>> LSTMSequenceEncoder(30, hidden_size=20)(torch.randn(2, 5, 30)).shape
         torch.Size([2, 5, 40])
-
-    Deviations: none; the papers' own taggers use the Transformer.
     """
 
     def __init__(self, input_size: int, *, hidden_size: int = 200, num_layers: int = 1, dropout: float = 0.1) -> None:
         check_positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         check_probability(dropout=dropout)
         super().__init__()
-        self.input_size = input_size
-        self.hidden_size = hidden_size
+        self.input_size, self.hidden_size, self.num_layers, self.dropout = input_size, hidden_size, num_layers, dropout
         sizes = [input_size] + [2 * hidden_size] * (num_layers - 1)
         self.forward_layers = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in sizes)
         self.backward_layers = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in sizes)
-        self.dropout = nn.Dropout(dropout)
+        self.drop = nn.Dropout(dropout)
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a word's vector after."""
+        """The size of a word's vector in the result."""
         return 2 * self.hidden_size
 
     def forward(
         self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word embedding_dim"]:
-        """Encode words in their context.
-
-        Args:
-            x: Words' vectors.
-            mask: True = a word; None = all are.
-
-        Returns:
-            Vectors in context, zeros at masked positions.
-        """
+        """Encode words in their context; see `SequenceEncoder.forward`."""
         self.check_inputs(x, mask)
         if x.shape[0] == 0 or x.shape[1] == 0:
             return x.new_zeros(*x.shape[:2], self.embedding_dim)
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-        order = valid_first(mask)  # words to the front: a state that comes after the last word matters to none
+        order = valid_first(mask)  # words to the front, so that states after the last word reach no other word
         states = reorder(select_valid(x, mask), order)
         reverse = reversal(mask.sum(1), x.shape[1])
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
-            states = bidirectional(self.dropout(states), reverse, _weights(forwards), _weights(backwards))
-        states = self.dropout(reorder(states, order.argsort(1)))
+            states = bidirectional(
+                self.drop(states), reverse, direction_weights(forwards), direction_weights(backwards)
+            )
+        states = self.drop(reorder(states, order.argsort(1)))
         return torch.where(mask[..., None], states, 0.0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "num_layers": len(self.forward_layers),
-            "dropout": self.dropout.p,
-        }
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
-
-def _weights(lstm: nn.Module) -> list[Tensor]:
-    return [getattr(lstm, f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]

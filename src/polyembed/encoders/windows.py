@@ -1,4 +1,4 @@
-"""Reading a sequence that is longer than a model allows: overlapping windows, and what comes out put together."""
+"""Overlapping windows over rows of pieces that are longer than a model reads at once."""
 
 from typing import NamedTuple
 
@@ -8,64 +8,52 @@ from torch import Tensor
 
 
 class Windows(NamedTuple):
-    """Where the pieces of each window come from, and where each piece's result is.
+    """The windows of all rows, in the order of the rows.
 
     Attributes:
-        take: The place in its row of each window's pieces, ``(batch, window, size)``.
-        mask: Which of them are real, ``(batch, window, size)``.
-        give: For each place of a row, window * size + place in the window, ``(batch, piece)``.
+        take: The place of each window's pieces in the flattened rows, ``(window, size)``.
+        mask: True = a piece, ``(window, size)``.
+        give: The place of each piece's result in the flattened windows, ``(batch, piece)``.
     """
 
-    take: Int[Tensor, "batch window size"]
-    mask: Bool[Tensor, "batch window size"]
+    take: Int[Tensor, "window size"]
+    mask: Bool[Tensor, "window size"]
     give: Int[Tensor, "batch piece"]
 
 
 def plan_windows(mask: Bool[Tensor, "batch piece"], size: int, *, before: int, after: int) -> Windows:
-    """Cut rows of pieces into windows of at most `size`, each with the row's special pieces around it.
+    """Cut each row by itself into windows of at most `size` pieces, with the row's special pieces around each.
 
-    Neighbouring windows share half of their pieces; of a piece that several windows hold, the one counts in which it
-    is farthest from an edge, so every piece has at least a quarter of a window on both sides, as far as there are any.
+    A row that fits is one window. In a longer row, neighbouring windows share half of their pieces, and the result for
+    a piece in several windows is taken from the window in which it is farthest from an edge. So every piece has at
+    least a quarter of a window as context on both sides, as far as the row has any. The plan of a row depends on the
+    row's length alone. Lengths are read, which makes a GPU's host wait.
 
     Args:
-        mask: True = a real piece, ``(batch, piece)``; real pieces stand together at the start of a row.
+        mask: True = a real piece, ``(batch, piece)``; real pieces are at the start of a row.
         size: The most pieces of a window.
-        before: How many special pieces open a row.
-        after: How many close it.
+        before: The number of special pieces at the start of a row.
+        after: The number at its end.
 
     Returns:
-        The plan; it depends on how wide the rows are, not on what they hold.
+        The plan.
     """
-    num_pieces, device = mask.shape[1], mask.device
     room = size - before - after
-    content = max(0, num_pieces - before - after)
     step = max(1, room - room // 2)
-    starts = [0]
-    while starts[-1] + room < content:
-        starts.append(min(starts[-1] + step, content - room))
-    start = torch.tensor(starts, device=device)[:, None]
-    place = torch.arange(size, device=device)
-    length = (mask.sum(1) - before - after).clamp(min=0)[:, None, None]  # of each row without its special pieces
-    inside = (length - start).clamp(0, room)  # of each window
-    offset = place - before
-    closing = offset - inside
-    take = torch.where(offset < inside, start + place, before + length + closing)
-    take = torch.where(place < before, place.expand_as(take), take)
-    real = (place < before) | (closing < after)
-    real = real & ((inside > 0) | (start == 0)) & mask.any(1)[:, None, None]
-    piece = torch.arange(num_pieces, device=device)[None] - before
-    edge = torch.minimum(piece - start, start + room - 1 - piece)  # how far from the nearer edge
-    first, last = start == 0, start == starts[-1]
-    edge = torch.where(first & (piece < room), torch.maximum(edge, start + room - 1 - piece), edge)
-    edge = torch.where(last & (piece >= start), torch.maximum(edge, piece - start), edge)
-    best = edge.argmax(0)
-    give = best * size + before + piece - start[best, 0]
-    give = give.expand(len(mask), -1)
-    final = length[:, 0, 0] - 1  # the last piece of each row, whose window closes it
-    window = best[(final + before).clamp(0, max(0, num_pieces - 1))] if num_pieces else best
-    closing_place = piece - length[:, 0]
-    at = window[:, None] * size + before + inside.squeeze(-1).gather(1, window[:, None]) + closing_place
-    give = torch.where((closing_place >= 0) & (closing_place < after), at, give)
-    give = torch.where(piece < 0, piece + before, give)
-    give = torch.where(mask, give, 0)
-    return Windows(torch.where(real, take, 0).clamp(max=max(0, num_pieces - 1)), real, give)
+    place = torch.arange(size)
+    takes, reals, give = [], [], torch.zeros(mask.shape, dtype=torch.int64)
+    count = 0
+    for row, length in enumerate(mask.sum(1).tolist()):
+        beyond = max(0, length - size)
+        start = torch.tensor([*range(0, beyond, step), beyond])
+        shift = torch.where(place < before, 0, torch.where(place < size - after, start[:, None], beyond))
+        real = (place < length).expand_as(shift)
+        takes.append(torch.where(real, place + shift + row * mask.shape[1], 0))
+        reals.append(real)
+        borders = before + (start[:-1] + start[1:] + room - 1) // 2  # the last piece that the earlier window gives
+        piece = torch.arange(length)
+        window = torch.searchsorted(borders, piece)
+        give[row, :length] = (count + window) * size + piece - start[window]
+        count += len(start)
+    take, real = (torch.cat(parts) if parts else place.new_zeros(0, size) for parts in (takes, reals))
+    return Windows(take.to(mask.device), real.bool().to(mask.device), give.to(mask.device))

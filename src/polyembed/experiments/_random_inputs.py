@@ -29,7 +29,7 @@ def random_inputs(
     vocabulary = _vocabulary_size(embedder)
     ids = torch.randint(min(5, vocabulary - 1), vocabulary, (rows, count), generator=generator)
     owners = (torch.arange(count) * length // count).repeat(rows, 1)
-    return Pieces(ids, torch.ones_like(ids, dtype=torch.bool), owners)
+    return Pieces(ids, torch.ones_like(ids, dtype=torch.bool), owners, length)
 
 
 def random_words(embedder: WordEmbedder, rows: int, length: int, *, seed: int) -> list[list[str]]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
 from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, ScalarMix
-from polyembed.encoders.laser_words import LaserElmo
+from polyembed.encoders.laser.words import LaserElmo
 from polyembed.experiments._measure import in_mode
 from polyembed.experiments.representations import Batch, parallel_cosine
 from polyembed.tables import Table

@@ -1,4 +1,4 @@
-"""What several taggers have in common and none of them trains becomes one object."""
+"""Frozen parts that several taggers have in common become one object."""
 
 import filecmp
 from collections.abc import Iterable

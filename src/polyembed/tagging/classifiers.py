@@ -109,7 +109,7 @@ class TextClassifier(TextModel):
 
     @property
     def reads_pieces(self) -> bool:
-        """Whether texts are pooled over pieces (an encoder of transformers with nothing above), not over words."""
+        """Whether texts are pooled over pieces (a `PretrainedWordEncoder` alone) instead of over words."""
         return self.encoder is None and hasattr(self.embedder, "piece_vectors")
 
     @abstractmethod
@@ -183,7 +183,7 @@ class TextClassifier(TextModel):
         return torch.tensor([self._label_ids[str(label)] for label in labels], dtype=torch.int64)
 
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
-        """Make a training batch.
+        """Build a training batch.
 
         Args:
             items: Labelled texts.
@@ -224,8 +224,8 @@ class TextClassifier(TextModel):
 class SequenceClassifier(TextClassifier):
     """A label for each text, as its sentiment: ``softmax(W dropout(pool(vectors)) + b)``.
 
-    Over an encoder of transformers the vectors are those of the pieces, ``[CLS]`` and its kin included; over a word
-    embedder, another word encoder, or with a sequence encoder above, those of the words. Calling the classifier gives
+    Over a `PretrainedWordEncoder` alone, the pieces' vectors are pooled, ``[CLS]`` and the other special pieces among
+    them; over any other embedder, or with a sequence encoder above, the words' vectors. Calling the classifier gives
     the mean loss to train on; `predict` takes raw words.
 
     Args:
@@ -241,7 +241,7 @@ class SequenceClassifier(TextClassifier):
         ids ``(batch, word)``, mask ``(batch, word)``, labels ``(batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` where there is none.
+        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over words.
         TypeError: A mask that is not bool, an embedder that does not know its words.
 
     Example:
@@ -254,9 +254,9 @@ class SequenceClassifier(TextClassifier):
         >>> len(model.predict([["that", "canción"], []]))
         2
 
-    Deviations: 2503.07990 has a linear map over ``[CLS]`` of a frozen mBERT, by transformers' head, which reads it
-    through BERT's pretrained pooler (a tanh layer); here it is read as it is, and `hidden_size` adds such a layer, not
-    pretrained. An empty text over words has a vector of zeros.
+    Deviations: 2503.07990 has a linear map over ``[CLS]`` of a frozen mBERT, through BERT's pretrained pooler (a tanh
+    layer); here there is no pooler, and `hidden_size` adds an untrained one. An empty text over words has a
+    vector of zeros.
     """
 
     def features(
@@ -316,7 +316,7 @@ class PairClassifier(TextClassifier):
         scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` where there is none.
+        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over words.
         TypeError: A tokenizer that takes no pairs, a mask that is not bool, an embedder that does not know its words.
 
     Example:
@@ -327,8 +327,8 @@ class PairClassifier(TextClassifier):
         >>> len(model.predict([(["me", "gusta"], ["that", "song"]), (["canción"], [])]))
         2
 
-    Deviations: Conneau et al. have a hidden layer with ReLU over the four vectors; here there is none unless
-    `hidden_size` adds one, with tanh.
+    Deviations: Conneau et al. have a hidden layer with ReLU over the four vectors; here only `hidden_size` adds one,
+    with tanh.
     """
 
     def _vectors_per_text(self) -> int:
@@ -403,7 +403,6 @@ def _reshaped(inputs: Any, reshape: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(inputs, Tensor):
         return reshape(inputs)
     if isinstance(inputs, Pieces):
-        return inputs._replace(
-            **{name: reshape(part) for name, part in inputs._asdict().items() if isinstance(part, Tensor)}
-        )
+        ids, mask, index = map(reshape, inputs[:3])
+        return Pieces(ids, mask, index, inputs.num_words)
     return tuple(_reshaped(part, reshape) for part in inputs)

@@ -4,14 +4,14 @@
 """
 
 from abc import abstractmethod
-from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability, must, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 from polyembed.crf import CRF, Constraints
 from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
 from polyembed.functional.masking import select_valid
@@ -19,7 +19,7 @@ from polyembed.tagging.losses import check_criterion
 
 
 class Decoder(PretrainedModule):
-    """Features to tags: a linear map to emissions, and what makes tags of them.
+    """Features to tags: a linear map to emissions, and a rule that makes tags of them.
 
     Args:
         in_features: The size of a word's features.
@@ -29,30 +29,18 @@ class Decoder(PretrainedModule):
     def __init__(self, in_features: int, num_tags: int) -> None:
         check_positive(in_features=in_features, num_tags=num_tags)
         super().__init__()
+        self.in_features, self.num_tags = in_features, num_tags
         self.linear = nn.Linear(in_features, num_tags)
 
     @property
-    def num_tags(self) -> int:
-        """Count the tags."""
-        return self.linear.out_features
-
-    @property
     def constraints(self) -> Constraints | None:
-        """Say which sequences of tags the decoder can give; None = all."""
+        """The sequences of tags that the decoder can return; None = all."""
         return None
 
     def emissions(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
-        """Score each tag at each word.
-
-        Args:
-            features: Words' features.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``.
-        """
+        """Score each tag at each word: ``(batch, word, tag)``."""
         check_dim("features", features, 3, "batch, word, dim")
         check_last_dim("features", features, self.linear.in_features)
         check_mask(mask, features.shape[:2])
@@ -72,7 +60,7 @@ class Decoder(PretrainedModule):
     def decode(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Int[Tensor, "batch word"]:
-        """Find the best tags; -100 at masked positions."""
+        """Return the ids of the best tags; -100 at masked positions."""
 
     @abstractmethod
     def probabilities(
@@ -83,23 +71,8 @@ class Decoder(PretrainedModule):
     def forward(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
-        """Score each tag at each word: `emissions`.
-
-        Args:
-            features: Words' features.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``.
-        """
+        """Score each tag at each word: `emissions`."""
         return self.emissions(features, mask)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"in_features": self.linear.in_features, "num_tags": self.num_tags}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **{name: value for name, value in self.get_config().items() if value not in (None, 0.0)})
 
 
 class CRFDecoder(Decoder):
@@ -121,8 +94,6 @@ class CRFDecoder(Decoder):
         >>> decoder = CRFDecoder(8, num_tags=5)
         >>> decoder.decode(torch.randn(2, 3, 8)).shape
         torch.Size([2, 3])
-
-    Deviations: none.
     """
 
     def __init__(self, in_features: int, num_tags: int, *, constraints: Constraints | None = None) -> None:
@@ -131,7 +102,7 @@ class CRFDecoder(Decoder):
 
     @property
     def constraints(self) -> Constraints | None:
-        """Say which tags may begin, follow each other and end."""
+        """Which tags may begin, follow each other and end."""
         return self.crf.constraints
 
     def loss(
@@ -156,34 +127,14 @@ class CRFDecoder(Decoder):
     def decode(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Int[Tensor, "batch word"]:
-        """Find the most likely sequence of tags.
-
-        Args:
-            features: Words' features.
-            mask: True = a word; None = all are.
-
-        Returns:
-            Tag ids, -100 at masked positions.
-        """
+        """Return the ids of the most likely sequence of tags; -100 at masked positions."""
         return self.crf.decode_tensor(self.emissions(features, mask), mask)
 
     def probabilities(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the marginal probability of each tag at each word.
-
-        Args:
-            features: Words' features.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``, in at least float32; zeros at masked positions.
-        """
+        """Compute the marginal probability of each tag at each word, in at least float32; zeros at masked positions."""
         return self.crf.marginals(self.emissions(features, mask), mask)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "constraints": self.constraints}
 
 
 class SoftmaxDecoder(Decoder):
@@ -208,8 +159,6 @@ class SoftmaxDecoder(Decoder):
         >>> decoder = SoftmaxDecoder(8, num_tags=5)
         >>> decoder.decode(torch.randn(2, 3, 8)).shape
         torch.Size([2, 3])
-
-    Deviations: none.
     """
 
     def __init__(
@@ -218,22 +167,13 @@ class SoftmaxDecoder(Decoder):
         check_probability(dropout=dropout)
         super().__init__(in_features, num_tags)
         check_criterion(criterion, num_tags)
-        self.dropout = nn.Dropout(dropout) if dropout else None
-        self.criterion = criterion
+        self.dropout, self.criterion = dropout, criterion
 
     def emissions(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
-        """Score each tag at each word.
-
-        Args:
-            features: Words' features.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``.
-        """
-        return super().emissions(features if self.dropout is None else self.dropout(features), mask)
+        """Score each tag at each word: ``(batch, word, tag)``."""
+        return super().emissions(F.dropout(features, self.dropout, self.training), mask)
 
     def loss(
         self,
@@ -245,7 +185,7 @@ class SoftmaxDecoder(Decoder):
 
         Args:
             features: Words' features.
-            tags: Tag ids; anything where the mask is off, and -100 wherever a word shall not count.
+            tags: Tag ids; anything where the mask is off, and -100 where a word does not count.
             mask: True = a word; None = all are.
 
         Returns:
@@ -269,35 +209,14 @@ class SoftmaxDecoder(Decoder):
     def decode(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Int[Tensor, "batch word"]:
-        """Find each word's most likely tag.
-
-        Args:
-            features: Words' features.
-            mask: True = a word; None = all are.
-
-        Returns:
-            Tag ids, -100 at masked positions.
-        """
+        """Return the id of each word's most likely tag; -100 at masked positions."""
         tags = self.emissions(features, mask).argmax(-1)
         return tags if mask is None else torch.where(mask, tags, IGNORE_INDEX)
 
     def probabilities(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the softmax of each word's scores.
-
-        Args:
-            features: Words' features.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``, in at least float32; zeros at masked positions.
-        """
+        """Compute the softmax of each word's scores, in at least float32; zeros at masked positions."""
         emissions = self.emissions(features, mask)
         wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32)).softmax(-1)
         return select_valid(wide, mask)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        dropout = 0.0 if self.dropout is None else self.dropout.p
-        return {**super().get_config(), "dropout": dropout, "criterion": self.criterion}

@@ -26,11 +26,11 @@ class VotingEnsemble(Tagger):
     - ``"entity"``: the entities that more than half of the members decode
       (`polyembed.functional.entity_vote`): always a valid BIO sequence, which the other two need not give.
 
-    Calling the ensemble gives the mean of the members' losses: each member gets the gradient of its own, divided by
-    their number.
+    Calling the ensemble gives the mean of the members' losses: each member gets its own gradient, divided by the
+    number of members.
 
     The members' equal lexicons, sources of vectors, spellings and frozen parameters become one object, in memory and
-    in a saved folder. Unfreeze parameters before building the ensemble, or not at all.
+    in a saved folder. Unfreeze parameters before the ensemble is built: later, shared ones would train for all members.
 
     Args:
         members: Taggers.
@@ -116,15 +116,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "batch word"]:
-        """Vote on the tags; an entity vote makes the host wait for a GPU.
-
-        Args:
-            inputs: As in `forward`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            Tag ids, -100 at masked positions.
-        """
+        """Vote on the tags: ids, -100 at masked positions; an entity vote makes the host wait for a GPU."""
         if self.vote == "soft":
             tags = self.probabilities(inputs, mask).argmax(-1)
             return tags if mask is None else torch.where(mask, tags, IGNORE_INDEX)
@@ -136,15 +128,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the members' mean probability of each tag at each word.
-
-        Args:
-            inputs: As in `forward`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            ``(batch, word, tag)``, in at least float32; zeros at masked positions.
-        """
+        """Compute the members' mean probability of each tag at each word; zeros at masked positions."""
         return torch.stack([member.probabilities(x, mask) for member, x in self._each(inputs)]).mean(0)
 
     @torch.no_grad()
@@ -153,15 +137,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "voter batch word"]:
-        """Let each member decode on its own.
-
-        Args:
-            inputs: As in `forward`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            Tag ids, -100 at masked positions.
-        """
+        """Return the tags that each member decodes: ids, -100 at masked positions."""
         return torch.stack([member.decode(x, mask) for member, x in self._each(inputs)])
 
     def agreement(
@@ -169,15 +145,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "voter other_voter"]:
-        """Compute the share of words that each two members tag alike.
-
-        Args:
-            inputs: As in `forward`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            A symmetric matrix; 0 without any word.
-        """
+        """Compute the share of words that each two members tag alike: a symmetric matrix, 0 without any word."""
         return voting.agreement(self.votes(inputs, mask))
 
     def vote_entropy(
@@ -185,15 +153,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word"]:
-        """Compute how split the members are over each word.
-
-        Args:
-            inputs: As in `forward`.
-            mask: True = a word; None = all are.
-
-        Returns:
-            The entropy of their tags in nats; 0 where all agree, and at masked positions.
-        """
+        """Compute the entropy of the members' tags for each word, in nats; 0 at masked positions."""
         return voting.vote_entropy(self.votes(inputs, mask))
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
@@ -212,7 +172,7 @@ class VotingEnsemble(Tagger):
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 
     def covering(self, words: Iterable[str]) -> Self:
-        """Return an ensemble in which each of `words` has a vector of its own in every member.
+        """Return an ensemble in which the lexicon of every member has each of `words`.
 
         Args:
             words: Any words, known ones among them.

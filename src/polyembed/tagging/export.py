@@ -122,7 +122,7 @@ class _Graph(nn.Module):
         super().__init__()
         embedder = tagger.embedder
         whole = isinstance(embedder, BakedEmbedding) and not embedder.table.num_extended
-        table = embedder.weight if whole else bake(embedder).weight
+        table: Tensor = embedder.weight if whole else bake(embedder).weight  # type: ignore[assignment]
         self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
         self.encoder = None if tagger.encoder is None else _copy(tagger.encoder)
         self.decoder: Decoder = _copy(tagger.decoder)

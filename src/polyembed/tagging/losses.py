@@ -11,14 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_probability, class_name, is_count, must, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 from polyembed.functional import losses
 
 
 class Criterion(PretrainedModule):
     """Scores and labels to a loss: ``(logits (*batch, label), labels (*batch))`` to a mean in nats.
 
-    The label -100 counts for nothing, whatever the scores beside it hold; the mean over nothing is 0. Members:
+    The label -100 is not counted, whatever its scores are; the mean over no label is 0. Members:
     `CrossEntropyLoss`, `FocalLoss`.
 
     Args:
@@ -45,7 +45,7 @@ class Criterion(PretrainedModule):
 
     @property
     def num_labels(self) -> int | None:
-        """Count the labels that there are weights for; None without weights."""
+        """The number of weights; None without weights."""
         return None if self._given is None else len(self._given)
 
     @abstractmethod
@@ -55,9 +55,6 @@ class Criterion(PretrainedModule):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {"weights": None if self._given is None else list(self._given)}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
 
 
 class CrossEntropyLoss(Criterion):
@@ -74,14 +71,14 @@ class CrossEntropyLoss(Criterion):
 
     Raises:
         ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or smoothing.
-        TypeError: Labels that are no integers.
+        TypeError: Labels that are not integers.
 
     Example:
         >>> criterion = CrossEntropyLoss(class_weights([90, 10]))
         >>> criterion(torch.zeros(2, 2), torch.tensor([0, -100]))
         tensor(0.6931)
 
-    Deviations: none; where nothing counts, torch's mean is NaN and this one 0.
+    Where no label counts, torch's mean is NaN and this one 0.
     """
 
     def __init__(self, weights: Sequence[float] | None = None, *, label_smoothing: float = 0.0) -> None:
@@ -90,15 +87,7 @@ class CrossEntropyLoss(Criterion):
         self.label_smoothing = label_smoothing
 
     def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
-        """Compute the mean loss.
-
-        Args:
-            logits: Scores of any scale.
-            labels: Label ids; -100 does not count.
-
-        Returns:
-            A scalar in nats, in at least float32.
-        """
+        """Compute the mean loss in nats, in at least float32."""
         return losses.cross_entropy(logits, labels, weights=self.weights, label_smoothing=self.label_smoothing)
 
     def get_config(self) -> dict[str, Any]:
@@ -112,7 +101,7 @@ class FocalLoss(Criterion):
     ``loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]``
 
     Args:
-        gamma: How much less a sure label counts, 0 or more; 0 is the cross-entropy.
+        gamma: How much less an already likely label counts, 0 or more; 0 is the cross-entropy.
         weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1 if None.
 
     Shape:
@@ -120,7 +109,7 @@ class FocalLoss(Criterion):
 
     Raises:
         ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or `gamma`.
-        TypeError: Labels that are no integers.
+        TypeError: Labels that are not integers.
 
     Example:
         >>> FocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([1]))
@@ -136,15 +125,7 @@ class FocalLoss(Criterion):
         self.gamma = gamma
 
     def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
-        """Compute the mean loss.
-
-        Args:
-            logits: Scores of any scale.
-            labels: Label ids; -100 does not count.
-
-        Returns:
-            A scalar in nats, in at least float32.
-        """
+        """Compute the mean loss in nats, in at least float32."""
         return losses.focal_loss(logits, labels, gamma=self.gamma, weights=self.weights)
 
     def get_config(self) -> dict[str, Any]:
@@ -157,7 +138,7 @@ def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
 
     ``w[c] ~ (1 - beta) / (1 - beta^n[c])``, scaled so that the weights of all ``N`` counted labels have the mean 1.
     ``beta = 1`` is the limit ``w[c] = N / (C n[c])`` over the ``C`` labels that occur ("balanced" elsewhere: each label
-    counts as much as any other); ``beta = 0`` weighs nothing. A label that never occurs gets 0.
+    counts as much as any other); ``beta = 0`` gives equal weights. A label that never occurs gets 0.
 
     Args:
         counts: How often each label occurs, in the order of their ids (`label_counts`).
@@ -167,14 +148,14 @@ def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
         One weight a label.
 
     Raises:
-        ValueError: Counts that are negative or no integers, none above 0, or `beta` outside of [0, 1].
+        ValueError: Counts that are negative or not integers, no count above 0, or `beta` outside of [0, 1].
 
     Example:
         >>> class_weights([90, 10])
         [0.5555555555555556, 5.0]
 
-    Deviations: the paper scales the weights so that they add up to the number of classes; a common factor changes
-    nothing in the losses of this module.
+    Deviations: the paper scales the weights so that they add up to the number of classes; the losses of this
+    module do not depend on a common factor.
     """
     counts = list(counts)
     good = all(is_count(count) and count >= 0 for count in counts) and sum(counts) > 0
@@ -222,7 +203,7 @@ def check_criterion(criterion: nn.Module | None, num_labels: int) -> None:
 
 
 def _rarity(count: int, beta: float) -> float:
-    """Give (1 - beta) / (1 - beta^count), without cancellation near 1."""
+    """Return (1 - beta) / (1 - beta^count), without cancellation near 1."""
     if beta in (0.0, 1.0):
         return 1.0 if beta == 0.0 else 1.0 / count
     return (1 - beta) / -math.expm1(count * math.log(beta))

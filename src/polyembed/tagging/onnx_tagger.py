@@ -45,9 +45,9 @@ class OnnxTagger:
     as the tagger's `Lexicon` did, its normal form and lower case included.
 
     Args:
-        folder: What `export_onnx` wrote.
+        folder: The folder that `export_onnx` wrote.
         session_options: onnxruntime's ``SessionOptions``, such as how many threads; its own choice if None.
-        providers: What runs the graph, in onnxruntime's words.
+        providers: onnxruntime's execution providers.
 
     Attributes:
         tags: The tag set, in the order of its ids.
@@ -96,10 +96,10 @@ class OnnxTagger:
             sentences: Lists of words.
 
         Returns:
-            ``ids (batch, word)`` and ``mask (batch, word)``, True where a word stands.
+            ``ids (batch, word)`` and ``mask (batch, word)``, True for a word.
 
         Raises:
-            TypeError: A sentence is no list of strings.
+            TypeError: A sentence is not a list of strings.
         """
         return self._encode(_check_sentences(sentences))
 
@@ -124,7 +124,7 @@ class OnnxTagger:
         """Score each tag at each word.
 
         Args:
-            ids: What `encode` gave.
+            ids: As `encode` makes them.
             mask: True = a word.
 
         Returns:
@@ -134,16 +134,16 @@ class OnnxTagger:
             raise ValueError(_must("ids and mask", "have the same axes (batch, word)", f"{ids.shape}, {mask.shape}"))
         if not ids.size:
             return np.zeros((*ids.shape, len(self.tags)), np.float32)
-        if ids.min() < 0:  # to the runtime, places counted from the end
+        if ids.min() < 0:  # the runtime counts negative ids from the end
             raise ValueError(_must("ids", "be what encode gives, not negative", ids.min()))
         found: Floats = self._session.run(["emissions"], {"ids": ids, "mask": mask})[0]
         return found
 
     def decode(self, ids: Ids, mask: Mask) -> Ids:
-        """Find the best tags.
+        """Return the best tags.
 
         Args:
-            ids: What `encode` gave.
+            ids: As `encode` makes them.
             mask: True = a word; holes are skipped as if they were not there.
 
         Returns:
@@ -160,13 +160,13 @@ class OnnxTagger:
 
         Args:
             sentences: Lists of words; an empty one gets no tags.
-            batch_size: How many sentences are tagged at once, those of like length together.
+            batch_size: How many sentences of similar length are tagged at once.
 
         Returns:
             One list of tag names a sentence, in the order given.
 
         Raises:
-            TypeError: A sentence is no list of strings.
+            TypeError: A sentence is not a list of strings.
             ValueError: A sentence whose scores leave it no path.
         """
         if batch_size < 1:
@@ -190,17 +190,17 @@ class OnnxTagger:
 
 
 def mark_of(content: bytes) -> str:
-    """Give a number that tells the content of ``tagger.json`` from others."""
+    """Return a checksum of the content of ``tagger.json``."""
     return str(zlib.crc32(content))
 
 
 def _must(name: str, rule: str, value: object) -> str:
-    """Word an error as the rest of the package does, without its imports."""
+    """Return an error's sentence, as `_checks.must` does, without importing torch."""
     return f"{name} must {rule}, got {value}"
 
 
 def _check_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
-    """Require lists of words, and give them: what can be read only once is read here."""
+    """Return lists of words, each iterable read once, after checking them."""
     if isinstance(sentences, str):
         raise TypeError(_must("sentences", "be lists of words", f"the string {sentences!r}"))
     rows = []

@@ -51,7 +51,7 @@ class Tagger(TextModel):
     tags: tuple[str, ...]
 
     def decode(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
-        """Find the best tags ``(batch, word)``; -100 at masked positions."""
+        """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
         raise NotImplementedError
 
     def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Tensor:
@@ -59,7 +59,7 @@ class Tagger(TextModel):
         raise NotImplementedError
 
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
-        """Make a training batch.
+        """Build a training batch.
 
         Args:
             items: Objects with ``words`` and ``tags``.
@@ -211,7 +211,7 @@ class SequenceTagger(Tagger):
         return self.decoder.emissions(self.features(inputs, mask), mask)
 
     def decode(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Int[Tensor, "batch word"]:
-        """Find the best tags ``(batch, word)``; -100 at masked positions."""
+        """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
         return self.decoder.decode(self.features(inputs, mask), mask)
 
     def probabilities(

@@ -25,8 +25,8 @@ class TextModel(PretrainedModule):
     """A model of texts: calling it returns the mean loss, `predict` takes raw words, `fit` trains it.
 
     A text is a list of words, or a pair of lists. Members: `SequenceTagger`, `TokenClassifier`, `VotingEnsemble` (a tag
-    for each word), `SequenceClassifier`, `PairClassifier` (a label for each text). `predict` and `predict_stream` write
-    to nothing: any number of threads may call them, also on models that share parts.
+    for each word), `SequenceClassifier`, `PairClassifier` (a label for each text). `predict` and `predict_stream` do
+    not change the model: any number of threads may call them, also on models that share parts.
     """
 
     default_metric: ClassVar[MetricName]
@@ -48,7 +48,7 @@ class TextModel(PretrainedModule):
 
     @abstractmethod
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
-        """Make a training batch of labelled texts: the arguments of `forward`."""
+        """Build a training batch of labelled texts: the arguments of `forward`."""
 
     @abstractmethod
     def text_of(self, item: Any) -> Any:
@@ -67,7 +67,7 @@ class TextModel(PretrainedModule):
         return [text]
 
     def covering(self, words: Iterable[str]) -> Self:
-        """Return a model in which each of `words` has a vector of its own; it shares every parameter with this one.
+        """Return a model whose lexicon has each of `words`; it shares every parameter with this one.
 
         Args:
             words: Any words, known ones among them.
@@ -82,11 +82,11 @@ class TextModel(PretrainedModule):
     ) -> list[Any]:
         """Label raw words in evaluation mode, on the model's device.
 
-        A word that the lexicon lacks gets the vector that it would have had from the start.
+        A word that the lexicon lacks gets the same vector as if the lexicon had it.
 
         Args:
             texts: Lists of words, or pairs of them for a model of pairs. A tagger gives an empty one no tags.
-            batch_size: How many texts are labelled at once, those of similar length together.
+            batch_size: How many texts of similar length are labelled at once.
             cache_size: How many unseen words are kept for later texts of this call.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
@@ -101,7 +101,7 @@ class TextModel(PretrainedModule):
     def predict_stream(
         self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
     ) -> Iterator[Any]:
-        """Label texts as they come, as `predict` does, with at most ``32 * batch_size`` of them in memory.
+        """Label texts as they come, as `predict` does, holding ``32 * batch_size`` texts in memory.
 
         Args:
             texts: As in `predict`; a generator over a file, for instance.
@@ -141,7 +141,7 @@ class TextModel(PretrainedModule):
 
     @torch.no_grad()
     def _label_bucket(self, texts: list[Any], start: int, batch_size: int) -> list[Any]:
-        """Label texts, those of similar length together; errors count them from `start`."""
+        """Label texts in batches of similar length; `start` is the first text's number in errors."""
         lengths = [count_words_of(self.sentences_of(text)) for text in texts]
         found = [None if length else self._label_of_nothing() for length in lengths]
         order = sorted((i for i, label in enumerate(found) if label is None), key=lengths.__getitem__)
@@ -252,7 +252,7 @@ def _buckets(texts: Iterable[Any], size: int, progress: bool | None) -> Iterator
     from tqdm import tqdm
 
     total = len(texts) if isinstance(texts, Sized) else None
-    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    disable = None if progress is None else not progress  # None: tqdm shows a bar on a terminal only
     remaining = iter(texts)
     with tqdm(total=total, unit=" texts", leave=False, disable=disable) as bar:
         while bucket := list(islice(remaining, size)):

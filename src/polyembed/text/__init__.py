@@ -2,20 +2,15 @@
 
 from polyembed.text.character_transliterator import CharacterTransliterator
 from polyembed.text.error_rate import character_error_rate, fold_devanagari
-from polyembed.text.hinglish import HINGLISH_WORDS
-from polyembed.text.laser_tokenizers import (
-    FastBPETokenizer,
-    LaserTokenizer,
-    SentencePieceTokenizer,
-    open_sentencepiece,
-)
+from polyembed.text.fastbpe import FastBPETokenizer
+from polyembed.text.hinglish import hinglish_words
+from polyembed.text.laser_tokenizers import LaserTokenizer, SentencePieceTokenizer, open_sentencepiece
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
 from polyembed.text.pairs import PairedPieces, align_pairs
 from polyembed.text.piece_dictionary import PieceDictionary
 from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces
 from polyembed.text.pieces import Pieces, align_words
-from polyembed.text.romanize import social_romanizations, synthetic_pairs
 from polyembed.text.spelling import CharacterSpelling, PieceSpelling, Spelling
 from polyembed.text.tagsets import tags_of, to_universal
 from polyembed.text.train_transliterator import train_transliterator
@@ -26,10 +21,8 @@ from polyembed.text.transliterate import (
     transliterate_sentences,
 )
 from polyembed.text.typos import misspell
-from polyembed.text.word_prior import WordPrior
 
 __all__ = [
-    "HINGLISH_WORDS",
     "CharacterSpelling",
     "CharacterTransliterator",
     "DictionaryTransliterator",
@@ -46,16 +39,14 @@ __all__ = [
     "SentencePieceTokenizer",
     "Spelling",
     "Transliterator",
-    "WordPrior",
     "align_pairs",
     "align_words",
     "character_error_rate",
     "fold_devanagari",
+    "hinglish_words",
     "misspell",
     "open_sentencepiece",
     "piece_surfaces",
-    "social_romanizations",
-    "synthetic_pairs",
     "tags_of",
     "to_universal",
     "train_transliterator",

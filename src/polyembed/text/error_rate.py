@@ -1,4 +1,4 @@
-"""How wrong spellings are: the character error rate, and which differences Hindi does not count."""
+"""The character error rate, and a normal form for Hindi words with several spellings."""
 
 import re
 import unicodedata
@@ -11,10 +11,10 @@ _NASAL_LETTER = re.compile("[ङञणनम]\u094d(?=[क-घच-झट-ढत-
 
 
 def character_error_rate(predicted: Sequence[str], expected: Sequence[Sequence[str]]) -> float:
-    """Compare spellings with the right ones: ``sum_i d(p_i, e_i) / sum_i len(e_i)``.
+    """Compute the character error rate ``sum_i d(p_i, e_i) / sum_i len(e_i)``.
 
-    d is the Levenshtein distance in code points. Where several answers are right, the one with the smallest distance
-    counts, the longest of those.
+    d is the Levenshtein distance in code points. Of several right answers, the one with the smallest distance counts,
+    and the longest of those.
 
     Args:
         predicted: A spelling for each word.
@@ -24,16 +24,14 @@ def character_error_rate(predicted: Sequence[str], expected: Sequence[Sequence[s
         0 if all are right; may exceed 1.
 
     Raises:
-        ValueError: Numbers of words that differ, no words, or a word without an answer.
-        TypeError: A string where a list of answers belongs.
+        ValueError: Different numbers of words, no words, or a word without an answer.
+        TypeError: A string instead of a list of answers.
 
     Example:
         >>> character_error_rate(["काम", "है"], [["काम", "कम"], ["हैं"]])
         0.16666666666666666
-
-    Deviations: none.
     """
-    require(len(predicted) == len(expected), "expected", f"be as many as the words, {len(predicted)}", len(expected))
+    require(len(predicted) == len(expected), "expected", f"have {len(predicted)} entries, one a word", len(expected))
     require(len(predicted) > 0, "predicted", "hold at least one word", "none")
     errors = length = 0
     for index, (word, answers) in enumerate(zip(predicted, expected, strict=True)):
@@ -54,7 +52,7 @@ def edit_distance(a: str, b: str) -> int:
         b: Another.
 
     Returns:
-        The least number of them, in code points.
+        The smallest number of edits, in code points.
 
     Example:
         >>> edit_distance("kaam", "kam")
@@ -70,22 +68,20 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def fold_devanagari(word: str) -> str:
-    """Write one form of what Hindi spells in several ways, so that a comparison does not count the difference.
+    """Normalise spellings that Hindi uses side by side, so that a comparison does not count the difference.
 
-    The dot of loan sounds goes (ज़ as ज; ड़ and ढ़ are letters of their own and keep it), chandrabindu becomes anusvara
-    (हाँ as हां), and so does a nasal letter before a stop or a sibilant (हिन्दी as हिंदी).
+    The dot of loan sounds is removed (ज़ as ज; ड़ and ढ़ are letters of their own and keep it), chandrabindu becomes
+    anusvara (हाँ as हां), and so does a nasal letter before a stop or a sibilant (हिन्दी as हिंदी).
 
     Args:
         word: A word.
 
     Returns:
-        Its folded form, in NFC.
+        The normalised word, in NFC.
 
     Example:
         >>> fold_devanagari("ज़िन्दगी"), fold_devanagari("लड़का")
         ('जिंदगी', 'लड़का')
-
-    Deviations: no paper's.
     """
     word = unicodedata.normalize("NFC", word).replace("\u0901", "\u0902")
     return _NASAL_LETTER.sub("\u0902", _LOAN_NUKTA.sub("", word))

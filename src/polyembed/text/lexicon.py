@@ -34,14 +34,14 @@ class Lexicon(Configurable):
 
     A lexicon never changes. `extended` returns a new one in which every word keeps its id.
 
-    The two special ids have no spelling, so a corpus may contain the words ``<pad>`` and ``<unk>``. Words are taken
-    as they are, combining marks, emoji and zero-width characters included. The empty string is not a type and gets
+    The two special ids have no spelling, so a corpus may contain the words ``<pad>`` and ``<unk>``. Words are not
+    changed: combining marks, emoji and zero-width characters stay. The empty string is not a type and gets
     the unknown id, so that labels never shift. An extended lexicon has the characters of the first one: a character
     that only later words have is unknown.
 
     Args:
         words: The types, in the order of their ids; repetitions count once.
-        characters: The inventory of characters; those of `words` if None.
+        characters: The inventory of characters; the characters of `words` if None.
         lowercase_fallback: Whether a word that is not a type is looked up in lower case too.
         normalization: The Unicode normal form of types and look-ups, or None.
 
@@ -73,7 +73,7 @@ class Lexicon(Configurable):
         self.normalization: NormalForm | None = normalization
         self._words: list[str] = []
         self._ids: dict[str, int] = {}
-        self._later_ids: dict[str, int] = {}  # those of `extended`, so that the large dictionary is shared
+        self._later_ids: dict[str, int] = {}  # added by `extended`, which shares the large dictionary
         self._words = list(self._new_words(words))
         self._ids = {word: i for i, word in enumerate(self._words, start=NUM_SPECIAL)}
         inventory = sorted(set(chain.from_iterable(self._words))) if characters is None else characters
@@ -152,7 +152,7 @@ class Lexicon(Configurable):
         return NUM_SPECIAL + len(self._words)
 
     def __contains__(self, word: str) -> bool:
-        """Return whether the word has an id of its own, by its lower case too where `lowercase_fallback` is on."""
+        """Return whether the word has an id, or its lower case where `lowercase_fallback` is on."""
         return self.id_of(word) != UNKNOWN_ID
 
     def __iter__(self) -> Iterator[str]:
@@ -260,7 +260,7 @@ class Lexicon(Configurable):
         return {"path": name}
 
     def get_config(self) -> dict[str, Any]:
-        """Return nothing: the file has all of it."""
+        """Return an empty configuration: the file has all of it."""
         return {}
 
     @classmethod

@@ -15,8 +15,8 @@ _URL = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 
-# The characters with Unicode's property Emoji, and places that it keeps for more. Some are ordinary signs
-# (©, ™, ▶) unless a variation selector asks for the picture; hearts, faces and weather are pictures anyway.
+# The characters with Unicode's property Emoji, and code points reserved for more. Some are ordinary signs
+# (©, ™, ▶) unless a variation selector follows; hearts, faces and weather are pictures without one.
 _SIGN = (
     "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9-\u21aa\u2328\u23cf\u23ed-\u23ef\u23f1-\u23f2"
     "\u23f8-\u23fa\u24c2\u25aa-\u25ab\u25b6\u25c0\u25fb-\u25fc\u27a1\u2934-\u2935\u2b05-\u2b07\u3030"
@@ -42,7 +42,7 @@ _PICTURE = (
     "\U0001f7e0-\U0001f7eb\U0001f7f0\U0001f90c-\U0001f93a\U0001f93c-\U0001f945\U0001f947-\U0001f9ff"
     "\U0001fa70-\U0001faff"
 )
-# Possessive quantifiers: a skin tone is a picture by itself too, and must not be tried both ways.
+# Possessive quantifiers, since a skin tone is also a picture by itself: backtracking would be exponential.
 _ELEMENT = (
     f"(?:[{_PICTURE}]\ufe0f?+|[{_SIGN}]\ufe0f)[\U0001f3fb-\U0001f3ff]?+"
     "(?:[\U000e0020-\U000e007e]++\U000e007f)?+"  # flags of regions
@@ -50,11 +50,11 @@ _ELEMENT = (
 _EMOJI = re.compile(
     f"(?:{_ELEMENT}(?:\u200d{_ELEMENT})*+"  # people, families, professions: joined by U+200D
     "|[\U0001f1e6-\U0001f1ff]"  # flags: two of these letters each
-    "|[0-9#*]\ufe0f?+\u20e3)++"  # keycaps: a digit alone is none
+    "|[0-9#*]\ufe0f?+\u20e3)++"  # keycaps: a digit alone is not an emoji
 )
 
-# Typographic forms to ASCII, as Moses' normalize-punctuation.perl and replace-unicode-punctuation.perl have
-# them, without the spaces that these put around some signs: a word stays one word.
+# Typographic forms to ASCII, from Moses' normalize-punctuation.perl and replace-unicode-punctuation.perl,
+# without the spaces that these scripts add around some signs, so that a word stays one word.
 _PUNCTUATION = str.maketrans(
     dict.fromkeys("“”„‟«»″《》「」『』〝〞", '"')
     | dict.fromkeys("‘’‚‛‹›′`´", "'")
@@ -66,13 +66,13 @@ _PUNCTUATION = str.maketrans(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normalizer:
-    """Normalise a word: call it on one word, or `words` on the words of a sentence.
+    """Normalise words: call it on one word, or call `words` on the words of a sentence.
 
     In this order:
 
     1. `punctuation`: typographic quotes, dashes, ellipses and full-width forms become ASCII, two single
        quotes one double quote (van der Heijden 2019, "Data and preprocessing"; Moses' rules).
-    2. A word that is one of these as a whole becomes a special token (Winata 2021, section 3.1):
+    2. A word that is one of these becomes a special token (Winata 2021, section 3.1):
        `mentions`: it begins with ``@`` and a letter or digit, underscores between allowed: ``<USR>``;
        `hashtags`: it begins with ``#`` and a letter, digits and underscores between allowed: ``<USR>``;
        `urls`: it begins with ``http://``, ``https://``, ``ftp://``, ``www.`` or a well-known shortener:
@@ -81,16 +81,16 @@ class Normalizer:
     3. `lowercase`: any other word in lower case.
 
     So ``@`` alone, ``@_@``, ``#1``, ``#`` and ``a@b.com`` stay, and so do ``7``, ``©`` without a variation
-    selector, a picture with the selector for text, and letters with emoji at their end. Whatever follows a
-    mention, hashtag or URL in the same word (``@user's``, ``#tag!``) goes with it. No word becomes empty,
-    normalising twice changes nothing, and the special tokens stay as they are.
+    selector, a picture with the selector for text, and letters followed by emoji. The whole word is replaced, with
+    whatever follows the mention, hashtag or URL (``@user's``, ``#tag!``). No word becomes empty, normalising twice
+    changes nothing, and the special tokens stay as they are.
 
-    Deviations: Winata 2021 does not say how its tokens were found; these rules are ours. Moses puts spaces
-    around a long dash and a double quote made of two; here a word stays one word.
+    Deviations: Winata 2021 does not say how its tokens were found; these rules are ours. Moses adds spaces
+    around a long dash and a double quote made of two single ones.
 
     Args:
         mentions: Replace user mentions.
-        hashtags: Replace hashtags, by the token for users, as the paper does.
+        hashtags: Replace hashtags by the token for users, as the paper does.
         urls: Replace URLs.
         emoji: Replace emoji.
         punctuation: Normalise punctuation.
@@ -112,14 +112,7 @@ class Normalizer:
     lowercase: bool = False
 
     def __call__(self, word: str) -> str:
-        """Normalise one word.
-
-        Args:
-            word: The word.
-
-        Returns:
-            The word to look up; empty only if `word` is.
-        """
+        """Return the word to look up; it is empty only if `word` is."""
         if self.punctuation:
             word = word.translate(_PUNCTUATION).replace("''", '"')
         if word in (USER, URL, EMOJI):
@@ -133,12 +126,5 @@ class Normalizer:
         return word.lower() if self.lowercase else word
 
     def words(self, words: Iterable[str]) -> list[str]:
-        """Normalise each word of a sentence.
-
-        Args:
-            words: The words.
-
-        Returns:
-            As many words.
-        """
+        """Normalise each word of a sentence."""
         return [self(word) for word in words]

@@ -2,23 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._checks import check_choice, class_name, must, require
 from polyembed.text.pieces import (
     OVERFLOW,
     Pieces,
     check_words,
     cut_words,
     is_sentencepiece,
+    no_words,
     pad_pieces,
     padding_id,
-    piece_limit,
-    unknown_id,
+    room_for_pieces,
 )
 
 PROBE = "a"
@@ -28,31 +28,31 @@ class PairedPieces(NamedTuple):
     """A batch of pairs of sentences, each pair one row of pieces.
 
     Attributes:
-        pieces: The rows; the words of the second sentence are counted on from those of the first.
-        token_types: What tells the sentences of a row apart for the model, ``(batch, piece)`` int64; None for a model
-            whose tokenizer gives no token types.
+        pieces: The rows; the words of the second sentence are numbered after those of the first.
+        token_types: Which sentence of its row a piece belongs to, as the model counts them, ``(batch, piece)`` int64;
+            None for a model whose tokenizer gives no token types.
     """
 
     pieces: Pieces
     token_types: Int[Tensor, "batch piece"] | None
 
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same pairs on another device."""
+        types = None if self.token_types is None else self.token_types.to(device)
+        return self._replace(pieces=self.pieces.to(device), token_types=types)
+
 
 class PairFrame(NamedTuple):
-    """What a tokenizer puts around a pair.
+    """The special pieces that a tokenizer puts around a pair, and its token types.
 
     Attributes:
         ids: The special pieces before the first sentence, between the two, and after the second.
-        types: The token types of the five parts of a row, special pieces and sentences in turn; of a sentence the type
-            of a piece. None without token types.
+        types: The token types of the five parts of a row, special pieces and sentences in turn; for a sentence the type
+            of one piece. None without token types.
     """
 
     ids: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
     types: tuple[tuple[int, ...], ...] | None
-
-    @property
-    def size(self) -> int:
-        """Count the special pieces."""
-        return sum(map(len, self.ids))
 
 
 def align_pairs(
@@ -70,15 +70,16 @@ def align_pairs(
         pairs: Two lists of words each; either may be empty.
         tokenizer: Of transformers, fast or slow.
         max_length: The most pieces of a pair, special ones included; the tokenizer's own limit if None.
-        overflow: What to do with a longer pair: ``"error"``; ``"truncate"``: the longer of the two loses its last
+        overflow: How to treat a longer pair: ``"error"``; ``"truncate"``: the longer of the two loses its last
             pieces, then both in turn (``longest_first`` of fast tokenizers).
 
     Returns:
         Rows of pieces on the CPU, padded, with their token types.
 
     Raises:
-        ValueError: A pair beyond the limit under ``"error"``, a limit that leaves no room, or no two sentences.
-        TypeError: A tokenizer that takes no pairs, a string in the place of a list of words, words that are no strings.
+        ValueError: A pair beyond the limit under ``"error"``, a limit that leaves no room, or an item without exactly
+            two sentences.
+        TypeError: A tokenizer that takes no pairs, a string in place of a list of words, or words that are not strings.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -95,60 +96,48 @@ def align_pairs(
     check_choice("overflow", overflow, OVERFLOW[:2])
     read = check_pairs(pairs)
     frame = pair_frame(tokenizer)
-    limit = piece_limit(tokenizer) if max_length is None else max_length
-    if limit is not None:
-        check_positive(max_length=limit)
-        require(limit > frame.size, "max_length", "leave room beside the special pieces", limit)
-    cut = cut_words(dict.fromkeys(word for pair in read for words in pair for word in words), tokenizer)
-    unknown = unknown_id(tokenizer)
+    num_special = sum(map(len, frame.ids))
+    room = room_for_pieces(tokenizer, max_length, num_special)
+    cut = cut_words((words for pair in read for words in pair), tokenizer)
     rows: list[list[int]] = []
     owners: list[list[int]] = []
     types: list[list[int]] = []
     for row, pair in enumerate(read):
-        ids, index = [], []
-        for words, start in zip(pair, (0, len(pair[0])), strict=True):
-            spelled = [cut[word] or [unknown] for word in words]
-            ids.append([piece for pieces in spelled for piece in pieces])
-            index.append([start + number for number, pieces in enumerate(spelled) for _ in pieces])
-        if limit is not None:
-            room = limit - frame.size
-            if overflow == "error":
-                rule = f"have at most {limit} pieces (overflow='truncate' takes longer ones)"
-                count = sum(map(len, ids)) + frame.size
-                require(count <= limit, f"pairs[{row}]", rule, count)
+        ids = [[piece for word in words for piece in cut[word]] for words in pair]
+        index = [[number for number, word in enumerate(words) for _ in cut[word]] for words in pair]
+        if room is not None:
+            count = sum(map(len, ids))
+            rule = f"have at most {room + num_special} pieces (overflow='truncate' takes longer ones)"
+            require(count <= room or overflow != "error", f"pairs[{row}]", rule, count + num_special)
             keep = _share(room, len(ids[0]), len(ids[1]))
             ids, index = ([part[:k] for part, k in zip(both, keep, strict=True)] for both in (ids, index))
-            # the words of the second sentence follow those that are left of the first
-            gap = len(pair[0]) - (index[0][-1] + 1 if index[0] else 0)
-            index[1] = [number - gap for number in index[1]]
+        # after the words that are left of the first sentence
+        shift = index[0][-1] + 1 if index[0] else 0
+        index[1] = [shift + number for number in index[1]]
         before, between, after = frame.ids
         rows.append([*before, *ids[0], *between, *ids[1], *after])
-        owners.append([*_none(before), *index[0], *_none(between), *index[1], *_none(after)])
+        owners.append([*no_words(before), *index[0], *no_words(between), *index[1], *no_words(after)])
         if frame.types is not None:
             parts = [part * n for part, n in zip(frame.types, (1, len(ids[0]), 1, len(ids[1]), 1), strict=True)]
             types.append([number for part in parts for number in part])
-    pieces = pad_pieces(rows, owners, padding_id(tokenizer))
-    if frame.types is None:
-        return PairedPieces(pieces, None)
-    width = pieces.piece_ids.shape[1]
-    filled = [[*row, *[0] * (width - len(row))] for row in types]
-    return PairedPieces(pieces, torch.tensor(filled, dtype=torch.int64).reshape(len(types), width))
+    pieces = pad_pieces(rows, owners, padding_id(tokenizer), max((max(row) + 1 for row in owners if row), default=0))
+    return PairedPieces(pieces, None if frame.types is None else pad_pieces(types, types, 0).piece_ids)
 
 
 def check_pairs(pairs: Iterable[Any], *, name: str = "pairs", start: int = 0) -> list[tuple[list[str], list[str]]]:
-    """Require two lists of words each.
+    """Require two lists of words each, and return the pairs as tuples of lists.
 
     Args:
         pairs: The pairs.
-        name: What the error calls them.
+        name: Their name in errors.
         start: The number of the first.
 
     Returns:
-        The pairs as tuples.
+        The pairs.
 
     Raises:
-        ValueError: Other than two sentences.
-        TypeError: A string in the place of a pair or of a list of words, or words that are no strings.
+        ValueError: More or fewer than two sentences.
+        TypeError: A string in place of a pair or of a list of words, or words that are not strings.
     """
     found = []
     for row, pair in enumerate(pairs, start):
@@ -161,7 +150,7 @@ def check_pairs(pairs: Iterable[Any], *, name: str = "pairs", start: int = 0) ->
 
 
 def pair_frame(tokenizer: Any) -> PairFrame:
-    """Find what a tokenizer puts around a pair, and its token types.
+    """Return the special pieces that a tokenizer puts around a pair, and its token types.
 
     Args:
         tokenizer: Of transformers, fast or slow.
@@ -193,13 +182,9 @@ def pair_frame(tokenizer: Any) -> PairFrame:
 
 
 def _share(room: int, first: int, second: int) -> tuple[int, int]:
-    """Say how many pieces of each sentence stay."""
+    """Return how many pieces of each sentence are kept."""
     if first + second <= room:
         return first, second
     half = room // 2
     short = min(first, second, half)
     return (short, room - short) if first <= second else (room - short, short)
-
-
-def _none(special: tuple[int, ...]) -> list[int]:
-    return [-1] * len(special)

@@ -14,26 +14,24 @@ FILE_NAME = "pieces-{}.json"
 
 
 class PieceDictionary(Configurable):
-    """Pieces and their ids: those of fairseq, where ``<s>``, ``<pad>``, ``</s>`` and ``<unk>`` are 0, 1, 2 and 3.
+    """Pieces and their ids, with fairseq's special pieces ``<s>``, ``<pad>``, ``</s>`` and ``<unk>`` among them.
 
     Args:
-        pieces: All pieces in the order of their ids, the four special ones among them, wherever they stand.
+        pieces: All pieces in the order of their ids, the four special ones included, at any place.
 
     Attributes:
         padding_id: The id of ``<pad>``.
         end_id: The id of ``</s>``, which ends every sentence.
-        unknown_id: The id of ``<unk>``, which stands for every piece that is none of these.
+        unknown_id: The id of ``<unk>``, for all other pieces.
 
     Raises:
-        ValueError: A special piece is missing, or a piece stands twice; ids that leave a gap.
-        TypeError: A piece that is no string, an id that is no integer.
+        ValueError: A special piece is missing, a piece occurs twice, or ids leave a gap.
+        TypeError: A piece that is not a string, an id that is not an integer.
 
     Example:
         >>> dictionary = PieceDictionary.from_pieces(["can@@", "ción"])
         >>> len(dictionary), dictionary.ids(["can@@", "ción", "song"])
         (6, [4, 5, 3])
-
-    Deviations: none.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"pieces"})
@@ -41,32 +39,22 @@ class PieceDictionary(Configurable):
     def __init__(self, pieces: Iterable[str]) -> None:
         self._pieces = check_pieces(pieces)
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
-        require(len(self._ids) == len(self._pieces), "pieces", "stand once each", self._first_repeated())
+        require(len(self._ids) == len(self._pieces), "pieces", "occur once each", self._repeated())
         missing = [piece for piece in SPECIAL if piece not in self._ids]
         require(not missing, "pieces", f"hold {', '.join(SPECIAL)}", f"none of {', '.join(missing)}")
         self.padding_id, self.end_id, self.unknown_id = (self._ids[piece] for piece in SPECIAL[1:])
 
     @classmethod
     def from_pieces(cls, pieces: Iterable[str]) -> Self:
-        """Put the special pieces before others, as fairseq does with a file of pieces.
-
-        Args:
-            pieces: Pieces in the order of their ids; special ones among them count once.
-
-        Returns:
-            The dictionary.
-
-        Raises:
-            TypeError: A string in the place of several, or a piece that is none.
-        """
+        """Build a dictionary with the special pieces first, ids 0 to 3, as fairseq reads a file of pieces."""
         return cls(dict.fromkeys([*SPECIAL, *check_pieces(pieces)]))
 
     @classmethod
     def from_ids(cls, ids: Mapping[str, int]) -> Self:
-        """Turn a table of ids, as a checkpoint holds it, into a dictionary.
+        """Build a dictionary from a checkpoint's table, piece -> id.
 
         Args:
-            ids: Piece -> id; special pieces that it lacks get fairseq's ids, if these are free.
+            ids: The ids 0 to n - 1, each once; missing special pieces get fairseq's ids, if these are free.
 
         Returns:
             The dictionary.
@@ -77,10 +65,10 @@ class PieceDictionary(Configurable):
         """
         if not isinstance(ids, Mapping):
             raise TypeError(must("dictionary", "be a table from pieces to ids", class_name(ids)))
-        taken = set(ids.values()) if all(map(is_count, ids.values())) else set()
-        wrong = next((value for value in ids.values() if not is_count(value)), None)
-        if wrong is not None:
-            raise TypeError(must("dictionary", "hold integer ids", repr(wrong)))
+        wrong = [value for value in ids.values() if not is_count(value)]
+        if wrong:
+            raise TypeError(must("dictionary", "hold integer ids", repr(wrong[0])))
+        taken = set(ids.values())
         found = dict(ids) | {piece: i for i, piece in enumerate(SPECIAL) if piece not in ids and i not in taken}
         order = sorted(found, key=found.__getitem__)
         gaps = [i for i, piece in enumerate(order) if found[piece] != i]
@@ -89,40 +77,27 @@ class PieceDictionary(Configurable):
         return cls(order)
 
     def __len__(self) -> int:
-        """Count the ids, the special ones included."""
+        """Return the number of ids, special ones included."""
         return len(self._pieces)
 
     def __contains__(self, piece: str) -> bool:
-        """Tell whether a piece has an id of its own."""
+        """Return whether a piece has its own id."""
         return piece in self._ids
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
-        """Look pieces up.
-
-        Args:
-            pieces: Any strings.
-
-        Returns:
-            An id each, `unknown_id` for what is no piece.
-        """
+        """Return the id of each piece, `unknown_id` for strings outside the dictionary."""
         return [self._ids.get(piece, self.unknown_id) for piece in pieces]
 
     def pieces(self) -> list[str]:
-        """List all pieces.
-
-        Returns:
-            Them in the order of their ids.
-        """
+        """Return all pieces in the order of their ids."""
         return list(self._pieces)
 
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write the pieces."""
-        name = FILE_NAME.format(sum(1 for _ in folder.glob(FILE_NAME.format("*"))))
-        (folder / name).write_text(json.dumps(self._pieces, ensure_ascii=False), "utf-8", "surrogatepass")
-        return {"pieces": name}
+        return {"pieces": write_json(folder, FILE_NAME, self._pieces)}
 
     def get_config(self) -> dict[str, Any]:
-        """Return nothing: the pieces stand in a file."""
+        """Return an empty configuration: the pieces are in a file."""
         return {}
 
     @classmethod
@@ -133,13 +108,12 @@ class PieceDictionary(Configurable):
     def __repr__(self) -> str:
         return f"{class_name(self)}({len(self)} pieces)"
 
-    def _first_repeated(self) -> str:
-        counts = Counter(self._pieces)
-        return next((f"{piece!r} twice" for piece in self._pieces if counts[piece] > 1), "")
+    def _repeated(self) -> str:
+        return ", ".join(f"{piece!r} twice" for piece, count in Counter(self._pieces).items() if count > 1)
 
 
 def check_pieces(pieces: Iterable[str], *, name: str = "pieces") -> list[str]:
-    """Require strings, and give them: the caller goes on with these, since some can be read only once."""
+    """Require strings, and return them as a list, since an iterator can be read only once."""
     if isinstance(pieces, str):
         raise TypeError(must(name, "be a sequence of pieces", f"the string {pieces!r}"))
     pieces = list(pieces)
@@ -149,8 +123,20 @@ def check_pieces(pieces: Iterable[str], *, name: str = "pieces") -> list[str]:
     return pieces
 
 
+def free_name(folder: Path, pattern: str) -> str:
+    """Return the pattern's first file name that the folder does not have yet."""
+    return pattern.format(sum(1 for _ in folder.glob(pattern.format("*"))))
+
+
+def write_json(folder: Path, pattern: str, items: list[Any]) -> str:
+    """Write a list into a file of a saved folder, and return the file's name."""
+    name = free_name(folder, pattern)
+    (folder / name).write_text(json.dumps(items, ensure_ascii=False), "utf-8", "surrogatepass")
+    return name
+
+
 def read_json(path: Path) -> list[Any]:
-    """Read a list that a saved folder holds in a file of its own."""
+    """Read a list from a JSON file of a saved folder."""
     try:
         data = json.loads(path.read_text("utf-8", "surrogatepass"))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the pieces of a sub-word model look like in text."""
+"""The text of a sub-word model's pieces, without the tokenizer's marks."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class PieceSurface(NamedTuple):
 
     Attributes:
         text: Its characters, without the tokenizer's marks.
-        edge: Whether it stands at its word's edge: the start, or the end where the tokenizer marks ends.
+        edge: Whether it is at its word's edge: the start, or the end where the tokenizer marks ends.
     """
 
     text: str
@@ -24,17 +24,17 @@ class PieceSurface(NamedTuple):
 
 
 def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
-    """Give the text of each piece of a vocabulary.
+    """Return the text of each piece of a vocabulary.
 
-    Tokenizers mark the edges of words in one of four ways, which is told from the vocabulary: ``##ta`` continues a word
-    (WordPiece), ``▁ta`` starts one (SentencePiece), ``ta</w>`` ends one, ``Ġta`` starts one and all characters stand
-    for bytes (byte-level).
+    Tokenizers mark the edges of words in one of four ways, which is read from the vocabulary: ``##ta`` continues a word
+    (WordPiece), ``▁ta`` starts one (SentencePiece), ``ta</w>`` ends one, ``Ġta`` starts one and characters encode bytes
+    (byte-level).
 
     Args:
         tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor``.
 
     Returns:
-        One surface an id, in order; None for what has no text: added and special pieces, bytes (``<0xE2>``, and
+        One surface for each id, in order; None for ids without text: added and special pieces, bytes (``<0xE2>``, and
         byte-level pieces that end inside a character), ``[unused1]``, and ids without a piece.
 
     Raises:
@@ -72,22 +72,14 @@ def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
 
 
 def word_text(word: str, tokenizer: Any) -> str:
-    """Write a word as a tokenizer's pieces would: normalised as a fast tokenizer does it, without marks.
-
-    Args:
-        word: Any string.
-        tokenizer: As in `piece_surfaces`.
-
-    Returns:
-        The word's characters; the word itself where the tokenizer cannot take it (a lone surrogate).
-    """
+    """Return a word normalised as a fast tokenizer does it; unchanged if it cannot (a lone surrogate)."""
     core = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = getattr(core, "normalizer", None)
     if normalizer is None:
         return word
     try:
         return str(normalizer.normalize_str(word)).replace(SPACE, " ").strip(" ")
-    except (UnicodeEncodeError, TypeError):  # what the tokenizers package makes of a lone surrogate
+    except (UnicodeEncodeError, TypeError):  # the tokenizers package raises either for a lone surrogate
         return word
 
 
@@ -107,7 +99,7 @@ def _surface(piece: str, mark: str) -> PieceSurface | None:
 
 
 def _byte_characters() -> dict[str, int]:
-    """Map the characters of byte-level models to bytes: printable ones are themselves, the others follow from 256."""
+    """Map the characters of byte-level models to bytes: printable bytes to themselves, the others from 256 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(rest)}

@@ -1,7 +1,7 @@
 """Sentences cut into the pieces of a sub-word model, and the word that each piece belongs to."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,28 +10,45 @@ from torch import Tensor
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 
 OVERFLOW = ("error", "truncate", "window")
-UNLIMITED = 10**9  # tokenizers without a limit say 10**30
+UNLIMITED = 10**9  # tokenizers without a limit report 10**30
 
 
 class Pieces(NamedTuple):
-    """A batch of sentences cut into pieces: the input of every word encoder.
+    """A batch of sentences cut into pieces: the input of every contextual embedder.
 
     Attributes:
         piece_ids: Ids of the sub-word model's pieces, ``(batch, piece)`` int64.
         piece_mask: True = a real piece, ``(batch, piece)``.
         word_index: The word that a piece belongs to, counted from 0 in each sentence; -1 for special pieces and
             padding, ``(batch, piece)`` int64.
+        num_words: The number of words of the longest sentence, which `encode` fills in. If None, it is read from
+            `word_index`, which makes a GPU's host wait.
     """
 
     piece_ids: Int[Tensor, "batch piece"]
     piece_mask: Bool[Tensor, "batch piece"]
     word_index: Int[Tensor, "batch piece"]
+    num_words: int | None = None
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same pieces on another device."""
+        return self._replace(
+            piece_ids=self.piece_ids.to(device),
+            piece_mask=self.piece_mask.to(device),
+            word_index=self.word_index.to(device),
+        )
+
+    def count_words(self) -> int:
+        """Return `num_words`, or if it is None one more than the largest index."""
+        if self.num_words is not None:
+            return self.num_words
+        return int(self.word_index.max()) + 1 if self.word_index.numel() else 0
 
     def check(self) -> None:
         """Require that words are numbered 0, 1, 2, ... in the order of their pieces; reads the values.
 
         Raises:
-            ValueError: A gap, a word out of order, or a masked piece with a word; shapes that differ.
+            ValueError: A gap, a word out of order, a masked piece with a word, or shapes that differ.
         """
         shape = tuple(self.piece_ids.shape)
         for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
@@ -49,12 +66,7 @@ class Pieces(NamedTuple):
 
 
 class SpecialPieces(NamedTuple):
-    """The pieces that a tokenizer puts around every sentence.
-
-    Attributes:
-        before: Ids, ``[CLS]`` for BERT.
-        after: Ids, ``[SEP]`` for BERT.
-    """
+    """The ids that a tokenizer puts around every sentence, for BERT those of ``[CLS]`` and ``[SEP]``."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -77,16 +89,16 @@ def align_words(
         sentences: Lists of words; an empty one has its special pieces alone.
         tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor`` (which has no special pieces).
         max_length: The most pieces of a sentence, special ones included; the tokenizer's own limit if None.
-        overflow: What to do with a longer sentence: ``"error"``; ``"truncate"``: words that do not fit whole have no
-            pieces (a word encoder gives them zeros); ``"window"``: leave it as it is, for an encoder that reads long
+        overflow: How to treat a longer sentence: ``"error"``; ``"truncate"``: words that do not fit whole have no
+            pieces (an embedder gives them zeros); ``"window"``: leave it whole, for an encoder that reads long
             sentences in overlapping windows, as `PretrainedWordEncoder` does.
 
     Returns:
-        Pieces on the CPU, padded.
+        Pieces on the CPU, padded, with the number of words of the longest sentence.
 
     Raises:
-        ValueError: A sentence beyond the limit under ``"error"``, a limit that leaves no room.
-        TypeError: No tokenizer, a string in the place of a list of words, or words that are no strings.
+        ValueError: A sentence beyond the limit under ``"error"``, or a limit that leaves no room for words.
+        TypeError: No tokenizer, a string in place of a list of words, or words that are not strings.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -94,46 +106,41 @@ def align_words(
         >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}, unk_token="[UNK]"))
         >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         >>> pieces = align_words([["me", "gusta"]], PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]"))
-        >>> pieces.piece_ids.tolist(), pieces.word_index.tolist()
-        ([[1, 2, 3]], [[0, 1, 1]])
+        >>> pieces.piece_ids.tolist(), pieces.word_index.tolist(), pieces.num_words
+        ([[1, 2, 3]], [[0, 1, 1]], 2)
     """
     check_choice("overflow", overflow, OVERFLOW)
     sentences = check_words(sentences)
     special = special_pieces(tokenizer)
-    limit = piece_limit(tokenizer) if max_length is None else max_length
-    if limit is not None:
-        check_positive(max_length=limit)
-        room = limit - len(special.before) - len(special.after)
-        require(room > 0, "max_length", "leave room beside the special pieces", limit)
-    unknown = unknown_id(tokenizer)
-    cut = cut_words(dict.fromkeys(word for words in sentences for word in words), tokenizer)
+    limit = room_for_pieces(tokenizer, max_length, sum(map(len, special)))
+    cut = cut_words(sentences, tokenizer)
     rows: list[list[int]] = []
     owners: list[list[int]] = []
     for row, words in enumerate(sentences):
-        ids, index = list(special.before), [-1] * len(special.before)
+        ids: list[int] = []
+        index: list[int] = []
         for number, word in enumerate(words):
-            pieces = cut[word] or [unknown]
-            if limit is not None and overflow != "window" and len(ids) + len(pieces) + len(special.after) > limit:
+            if limit is not None and overflow != "window" and len(ids) + len(cut[word]) > limit:
                 if overflow == "truncate":
                     break
-                rule = f"have at most {limit} pieces (overflow='window' or 'truncate' takes longer ones)"
-                count = sum(len(cut[word] or [unknown]) for word in words) + len(special.before) + len(special.after)
-                raise ValueError(must(f"sentences[{row}]", rule, count))
-            ids += pieces
-            index += [number] * len(pieces)
-        rows.append([*ids, *special.after])
-        owners.append([*index, *[-1] * len(special.after)])
-    return pad_pieces(rows, owners, padding_id(tokenizer))
+                around = sum(map(len, special))
+                rule = f"have at most {limit + around} pieces (overflow='window' or 'truncate' takes longer ones)"
+                raise ValueError(must(f"sentences[{row}]", rule, sum(len(cut[word]) for word in words) + around))
+            ids += cut[word]
+            index += [number] * len(cut[word])
+        rows.append([*special.before, *ids, *special.after])
+        owners.append([*no_words(special.before), *index, *no_words(special.after)])
+    return pad_pieces(rows, owners, padding_id(tokenizer), max(map(len, sentences), default=0))
 
 
 def special_pieces(tokenizer: Any) -> SpecialPieces:
-    """Find the pieces that a tokenizer puts around every sentence.
+    """Return the ids that a tokenizer puts around every sentence; none for a SentencePiece model.
 
     Args:
         tokenizer: As in `align_words`.
 
     Returns:
-        Their ids; none for a SentencePiece model.
+        The ids before and after.
 
     Raises:
         TypeError: No tokenizer.
@@ -151,20 +158,30 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
 
 
 def piece_limit(tokenizer: Any) -> int | None:
-    """Read a tokenizer's own limit.
-
-    Args:
-        tokenizer: As in `align_words`.
-
-    Returns:
-        The most pieces of a sentence, special ones included; None where there is no limit.
-    """
+    """Return a tokenizer's own limit of pieces, special ones included; None where there is no limit."""
     limit = getattr(tokenizer, "model_max_length", None)
     return None if limit is None or limit > UNLIMITED else int(limit)
 
 
-def pad_pieces(rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], filler: int) -> Pieces:
-    """Make one batch of rows of pieces and the words that they belong to."""
+def room_for_pieces(tokenizer: Any, max_length: int | None, num_special: int) -> int | None:
+    """Return how many pieces fit beside the special ones, under `max_length` or else the tokenizer's limit."""
+    limit = piece_limit(tokenizer) if max_length is None else max_length
+    if limit is None:
+        return None
+    check_positive(max_length=limit)
+    require(limit > num_special, "max_length", "leave room beside the special pieces", limit)
+    return limit - num_special
+
+
+def no_words(special: Sequence[int]) -> list[int]:
+    """Return the word index of special pieces."""
+    return [-1] * len(special)
+
+
+def pad_pieces(
+    rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], filler: int, num_words: int | None = None
+) -> Pieces:
+    """Return one padded batch of rows of pieces and the words that they belong to."""
     width = max(map(len, rows), default=0)
 
     def padded(lists: Sequence[Sequence[int]], filler: int) -> Tensor:
@@ -172,15 +189,15 @@ def pad_pieces(rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], f
         return torch.tensor(filled, dtype=torch.int64).reshape(len(lists), width)
 
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    return Pieces(padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1))
+    return Pieces(padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1), num_words)
 
 
 def check_words(
     sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "", start: int = 0
 ) -> list[list[str]]:
-    """Require lists of strings, and give them; errors count from `start`, and `place` is where in each text they are.
+    """Require lists of strings, and return them as lists, since an iterator can be read only once.
 
-    What can be read only once is read here: the caller goes on with what is returned.
+    Errors number the texts from `start`; `place` names the part of a text.
     """
     if isinstance(sentences, str):
         raise TypeError(must(name, "be lists of words", f"the string {sentences!r}"))
@@ -197,24 +214,26 @@ def check_words(
     return rows
 
 
-def cut_words(words: Iterable[str], tokenizer: Any) -> dict[str, list[int]]:
-    """Cut each word by itself; what the tokenizer cannot take or drops has no pieces."""
-    sound = [word for word in words if word and is_text(word)]
+def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, list[int]]:
+    """Cut each word by itself; a word that the tokenizer drops or cannot take gets the unknown piece."""
+    words = dict.fromkeys(word for sentence in sentences for word in sentence)
+    sound = [word for word in words if word and _is_text(word)]
     opener = word_opener(tokenizer) if sound else ""
-    cut = _cut([opener + word for word in sound], tokenizer)
-    found = dict(zip(sound, cut, strict=True))
-    return {word: found.get(word, []) for word in words}
+    found = dict(zip(sound, _cut([opener + word for word in sound], tokenizer), strict=True))
+    unknown = [unknown_id(tokenizer)]
+    return {word: found.get(word) or unknown for word in words}
 
 
 def word_opener(tokenizer: Any) -> str:
-    """Give what stands before a word that is cut by itself, so that it is cut as inside a sentence.
+    """Return what must precede a word that is cut by itself, so that it is cut as inside a sentence.
 
     Args:
         tokenizer: As in `align_words`.
 
     Returns:
-        A space for tokenizers that know a word by the space before it and do not add one (byte-level ones, as those
-        of RoBERTa and ModernBERT: alone, ``gusta`` would continue the word before); else nothing.
+        A space for tokenizers that recognise the start of a word by the space before it and do not add one
+        (byte-level ones, as those of RoBERTa and ModernBERT: alone, ``gusta`` would continue the word before);
+        otherwise the empty string.
     """
     first, later, both = _cut(["a", " a", "a a"], tokenizer)
     return " " if first != later and both == first + later else ""
@@ -229,14 +248,14 @@ def _cut(texts: list[str], tokenizer: Any) -> list[list[int]]:
 
 
 def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> list[list[int]]:
-    # nothing is too long yet: sentences are put together later
+    # no truncation and no warning: the limit applies to whole sentences, which are assembled later
     options = {"add_special_tokens": special, "truncation": False, "padding": False, "verbose": False}
     ids: list[list[int]] = tokenizer(sentences, is_split_into_words=True, **options)["input_ids"]
     return ids
 
 
-def is_text(word: str) -> bool:
-    """Tell whether a string can be written down: a lone surrogate cannot."""
+def _is_text(word: str) -> bool:
+    """Return whether a string can be encoded: a lone surrogate cannot."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -245,19 +264,19 @@ def is_text(word: str) -> bool:
 
 
 def is_sentencepiece(tokenizer: Any) -> bool:
-    """Tell a SentencePiece model from a tokenizer of transformers."""
+    """Return whether a tokenizer is a SentencePiece model, not one of transformers."""
     return hasattr(tokenizer, "piece_to_id") and hasattr(tokenizer, "unk_id")
 
 
 def unknown_id(tokenizer: Any) -> int:
-    """Find the piece that stands for what cannot be cut."""
+    """Return the id of the piece for words that cannot be cut."""
     found = tokenizer.unk_id() if is_sentencepiece(tokenizer) else tokenizer.unk_token_id
-    if found is None:  # byte-level models know everything but the empty word
+    if found is None:  # byte-level models can cut everything but the empty word
         found = next((i for i in (tokenizer.mask_token_id, tokenizer.eos_token_id) if i is not None), 0)
     return int(found)
 
 
 def padding_id(tokenizer: Any) -> int:
-    """Find the piece that pads."""
+    """Return the id of the padding piece, 0 for a tokenizer without one."""
     found = tokenizer.pad_id() if is_sentencepiece(tokenizer) else tokenizer.pad_token_id
     return 0 if found is None or found < 0 else int(found)

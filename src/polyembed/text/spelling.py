@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from polyembed._checks import check_positive
-from polyembed._pretrained import Configurable, repr_call
+from polyembed._pretrained import Configurable
 
 
 @runtime_checkable
@@ -21,16 +21,16 @@ class Spelling(Protocol):
 
     @property
     def num_units(self) -> int:
-        """Count the ids, the padding's 0 included."""
+        """The number of ids, the padding's 0 included."""
         ...
 
     @property
     def unknown(self) -> list[int]:
-        """Spell the word that stands for all unknown ones."""
+        """The spelling of the unknown word."""
         ...
 
     def spell(self, words: Sequence[str]) -> list[list[int]]:
-        """Give each word's unit ids, in order; an empty list for a word without units."""
+        """Return each word's unit ids; an empty list for a word without units."""
         ...
 
 
@@ -38,7 +38,7 @@ class CharacterSpelling(Configurable):
     """Spell words by their characters (Unicode code points).
 
     Ids: 0 pads, 1 is any character outside the inventory, the inventory's follow in order. A word longer than
-    `max_length` keeps its first and its last characters, half each: affixes stand there.
+    `max_length` keeps its first and its last characters, half each, which has its affixes.
 
     Args:
         characters: The inventory.
@@ -48,8 +48,6 @@ class CharacterSpelling(Configurable):
         >>> spelling = CharacterSpelling("abc")
         >>> spelling.spell(["cab", "añb"])
         [[4, 2, 3], [2, 1, 3]]
-
-    Deviations: the papers do not say what becomes of long words or of characters unseen in training.
     """
 
     def __init__(self, characters: Iterable[str], *, max_length: int = 64) -> None:
@@ -60,24 +58,17 @@ class CharacterSpelling(Configurable):
 
     @property
     def num_units(self) -> int:
-        """Count the ids: the inventory, padding and the unknown character."""
+        """The number of ids: the inventory, padding and the unknown character."""
         return len(self.characters) + 2
 
     @property
     def unknown(self) -> list[int]:
-        """Spell the unknown word: one unknown character."""
+        """The spelling of the unknown word: one unknown character."""
         return [1]
 
     def spell(self, words: Sequence[str]) -> list[list[int]]:
-        """Give each word's character ids."""
+        """Return each word's character ids."""
         return [[self._ids.get(character, 1) for character in clip(word, self.max_length)] for word in words]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"characters": self.characters, "max_length": self.max_length}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
 
 
 class PieceSpelling(Configurable):
@@ -86,10 +77,8 @@ class PieceSpelling(Configurable):
     Ids are the model's plus one; 0 pads.
 
     Args:
-        pieces: What gives ``piece_ids(words)``, ``num_pieces`` and ``unknown_id``: a `BPEmbVectors`.
+        pieces: An object with ``piece_ids(words)``, ``num_pieces`` and ``unknown_id``: a `BPEmbVectors`.
         max_length: The most pieces of a word that count: half from its start, half from its end.
-
-    Deviations: none from a paper; the bound keeps a table of spellings small.
     """
 
     def __init__(self, pieces: Any, *, max_length: int = 64) -> None:
@@ -99,51 +88,43 @@ class PieceSpelling(Configurable):
 
     @property
     def num_units(self) -> int:
-        """Count the ids: the model's pieces and padding."""
+        """The number of ids: the model's pieces and padding."""
         return int(self.pieces.num_pieces) + 1
 
     @property
     def unknown(self) -> list[int]:
-        """Spell the unknown word: the model's unknown piece."""
+        """The spelling of the unknown word: the model's unknown piece."""
         return [int(self.pieces.unknown_id) + 1]
 
     def spell(self, words: Sequence[str]) -> list[list[int]]:
-        """Give each word's piece ids."""
+        """Return each word's piece ids."""
         return [[i + 1 for i in clip(ids, self.max_length)] for ids in self.pieces.piece_ids(words)]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"pieces": self.pieces, "max_length": self.max_length}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
 
 
 Units = TypeVar("Units", str, list[int])
 
 
 def clip(units: Units, length: int) -> Units:
-    """Keep the first and the last half of what is longer than `length`."""
+    """Return the first and the last half of a sequence that is longer than `length`."""
     if len(units) <= length:
         return units
     tail = length // 2
     return units[: length - tail] + units[len(units) - tail :]
 
 
-def spelling_table(spellings: Sequence[Sequence[int]], *, width: int = 0) -> Int[Tensor, "word unit"]:
-    """Lay spellings side by side, padded with 0.
+def spelling_table(spellings: Sequence[Sequence[int]]) -> Int[Tensor, "word unit"]:
+    """Build a table of spellings, padded with 0.
 
     Args:
         spellings: The unit ids of each word.
-        width: The least number of columns.
 
     Returns:
-        An int32 table as wide as the longest spelling, or `width`.
+        An int32 table as wide as the longest spelling.
 
     Example:
         >>> spelling_table([[3, 4], [5]]).tolist()
         [[3, 4], [5, 0]]
     """
-    width = max(width, max(map(len, spellings), default=0))
+    width = max(map(len, spellings), default=0)
     rows = [[*spelling, *[0] * (width - len(spelling))] for spelling in spellings]
     return torch.tensor(rows, dtype=torch.int32).reshape(len(rows), width)

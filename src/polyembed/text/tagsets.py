@@ -1,8 +1,4 @@
-"""Part-of-speech tags of one tag set as those of another.
-
-The 12 universal tags of Petrov, Das and McDonald (2011, "A Universal Part-of-Speech Tagset") are the common ground:
-every tag set here maps to them, and no tag is guessed at.
-"""
+"""Maps from part-of-speech tag sets to the 12 universal tags of Petrov, Das and McDonald (2011), and back."""
 
 from types import MappingProxyType
 
@@ -75,13 +71,12 @@ def to_universal(tag: str, *, tagset: str) -> str:
     ======================  =========================================================================
     ``"conll2002-es"``      Spanish CoNLL-2002: EAGLES tags cut to category and type, to category, type and
                             mood for verbs
-    ``"conll2002-nl"``      Dutch CoNLL-2002: the categories that the tagger MBT gives
+    ``"conll2002-nl"``      Dutch CoNLL-2002: the categories of the tagger MBT
     ``"ud"``                the 17 tags of Universal Dependencies, version 2
     ======================  =========================================================================
 
-    Numerals that stand before a noun (DN) stay determiners and those that stand alone (PN) pronouns in Spanish, while
-    Dutch has one tag for all, so ``NUM`` means less in Spanish. In the same way ``Pron`` covers Dutch possessives and
-    demonstratives that Spanish counts as ``DET``.
+    In Spanish, numerals before a noun (DN) are determiners and those without one (PN) are pronouns; Dutch has one tag
+    for all numerals. Dutch ``Pron`` includes possessives and demonstratives that are ``DET`` in Spanish.
 
     Args:
         tag: A tag, spelt as in the corpus.
@@ -100,8 +95,8 @@ def to_universal(tag: str, *, tagset: str) -> str:
         'CONJ'
 
     Deviations: Spanish agrees with the authors' map for the treebank Cast3LB, whose tags have the same first two
-    letters. Dutch and UD are mapped by the definitions of their tags. The paper has no place for UD's INTJ and SYM:
-    they become X, "other", here.
+    letters. Dutch and UD are mapped by the definitions of their tags. The paper has no tag for UD's INTJ and SYM; they
+    become X, "other".
     """
     check_choice("tagset", tagset, TAGSETS)
     universal = _TAGSETS[tagset].get(tag)
@@ -111,18 +106,17 @@ def to_universal(tag: str, *, tagset: str) -> str:
 
 
 def tags_of(universal: str, *, tagset: str) -> frozenset[str]:
-    """List the tags that a universal tag may stand for: the inverse of `to_universal`.
+    """Return the tags that map to a universal tag: the inverse of `to_universal`.
 
-    For UD the answer is one tag for ADJ, ADP, ADV, DET, NUM, PRON, PRT (PART) and ``.`` (PUNCT). It is ambiguous for
-    CONJ (CCONJ, SCONJ), NOUN (NOUN, PROPN), VERB (AUX, VERB) and X (INTJ, SYM, X): the distinction is gone, and
-    only the word or its context can bring it back.
+    For UD there is one tag for ADJ, ADP, ADV, DET, NUM, PRON, PRT (PART) and ``.`` (PUNCT), and several for
+    CONJ (CCONJ, SCONJ), NOUN (NOUN, PROPN), VERB (AUX, VERB) and X (INTJ, SYM, X).
 
     Args:
         universal: One of `UNIVERSAL_TAGS`.
         tagset: One of `TAGSETS`.
 
     Returns:
-        Tags; none where the tag set has nothing of the kind.
+        The tags; an empty set where the tag set has none.
 
     Raises:
         ValueError: An unknown tag set or universal tag.
@@ -130,8 +124,6 @@ def tags_of(universal: str, *, tagset: str) -> frozenset[str]:
     Example:
         >>> sorted(tags_of("NOUN", tagset="ud")), sorted(tags_of("PRT", tagset="conll2002-nl"))
         (['NOUN', 'PROPN'], [])
-
-    Deviations: none; the paper defines no inverse.
     """
     check_choice("tagset", tagset, TAGSETS)
     check_choice("universal", universal, UNIVERSAL_TAGS)

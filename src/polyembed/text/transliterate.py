@@ -1,11 +1,11 @@
-"""Words in another script: what a transliterator is, a dictionary, scheme conversion, and sentences with languages."""
+"""Words in another script: the protocol, a dictionary, scheme conversion, and sentences with languages."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from polyembed._checks import check_choice, class_name, import_optional, must, require
-from polyembed._pretrained import Configurable, repr_call
+from polyembed._pretrained import Configurable
 from polyembed.text.normalize import EMOJI, URL, USER, Normalizer
 
 _LATIN = "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
@@ -19,38 +19,38 @@ _find_special = Normalizer()
 class Transliterator(Protocol):
     """Words of one script to words of another.
 
-    As many words come back as went in, in the same order, so that labels keep their words. What is no word of the
-    source script stays as it is: numbers, punctuation, mentions, hashtags, URLs, emoji, words of other scripts.
+    As many words are returned as were given, in the same order, so that labels keep their words. Numbers,
+    punctuation, mentions, hashtags, URLs, emoji and words of other scripts stay as they are.
     """
 
     def transliterate(self, words: Sequence[str]) -> list[str]:
-        """Give each word in the other script."""
+        """Return each word in the other script."""
         ...
 
 
 class DictionaryTransliterator(Configurable):
-    """Look words up; what the dictionary does not have goes to another transliterator.
+    """Look words up, and leave unlisted ones to another transliterator.
 
     ``y = dictionary[x] if x in dictionary else fallback(x)``, for every run of Latin letters x of a word, in lower
-    case. A letter that stands three times or more in a row is looked up once if the word is not found as it is
-    (``bahuuut``).
+    case. If the run is not listed, it is looked up again with letters that are repeated three times or more written
+    once (``bahuuut``).
 
     Args:
-        words: Roman spelling in lower case -> the word in the other script; `HINGLISH_WORDS`, or your own.
+        words: Roman spelling in lower case -> the word in the other script; `hinglish_words()`, or your own.
         fallback: For runs that are not in the dictionary; they stay as they are if None.
 
     Raises:
-        TypeError: A dictionary that is no mapping, or a fallback that is no transliterator.
+        TypeError: A dictionary that is not a mapping, or a fallback that is not a transliterator.
         ValueError: A key that is not made of Latin letters in lower case.
 
     Example:
-        >>> from polyembed.text import HINGLISH_WORDS
-        >>> dictionary = DictionaryTransliterator(HINGLISH_WORDS)
+        >>> from polyembed.text import hinglish_words
+        >>> dictionary = DictionaryTransliterator(hinglish_words())
         >>> dictionary.transliterate(["Yeh", "song", "achha", "haiiii!", "@kya", "2017", "न"])
         ['यह', 'song', 'अच्छा', 'है!', '@kya', '2017', 'न']
 
     Deviations: Winata 2021 (section 3.1) transliterates its Hindi-English data from Roman to Devanagari and does not
-    say by what; this dictionary and the rules around it are this library's.
+    say how.
     """
 
     def __init__(self, words: Mapping[str, str], *, fallback: Transliterator | None = None) -> None:
@@ -66,14 +66,7 @@ class DictionaryTransliterator(Configurable):
         self.fallback = fallback
 
     def transliterate(self, words: Sequence[str]) -> list[str]:
-        """Give each word in the other script.
-
-        Args:
-            words: The words.
-
-        Returns:
-            As many words.
-        """
+        """Return each word in the other script."""
         return convert_words(words, self._convert, LATIN_RUN)
 
     def _convert(self, runs: list[str]) -> list[str]:
@@ -86,10 +79,6 @@ class DictionaryTransliterator(Configurable):
     def _find(self, run: str) -> str | None:
         return self.words.get(run) or self.words.get(squeeze(run, 1))
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"words": self.words, "fallback": self.fallback}
-
     def __repr__(self) -> str:
         return f"DictionaryTransliterator({len(self.words)} words, fallback={self.fallback!r})"
 
@@ -97,9 +86,9 @@ class DictionaryTransliterator(Configurable):
 class SchemeTransliterator(Configurable):
     """Convert a transliteration scheme (ITRANS, IAST, Harvard-Kyoto...) by the package indic-transliteration.
 
-    Schemes are exact and reversible: every letter counts, case included. Social media keeps to none, so the result is
-    wrong Devanagari for it: ``"kya hai"`` becomes क्य है for क्या है, ``kaam`` काम् for काम. Use it for text that was
-    written by a scheme; for others there is `CharacterTransliterator`.
+    Schemes are exact and reversible: every letter counts, case included. People on social media follow none, so their
+    words become wrong Devanagari: ``"kya hai"`` क्य है for क्या है, ``kaam`` काम् for काम. Use it for text that was
+    written in a scheme, and `CharacterTransliterator` for other text.
 
     Args:
         scheme: The scheme that the words are in, as the package names it: ``"itrans"``, ``"iast"``, ``"hk"``...
@@ -113,8 +102,7 @@ class SchemeTransliterator(Configurable):
         >>> SchemeTransliterator("itrans").transliterate(["kyA", "kya"])  # doctest: +SKIP
         ['क्या', 'क्य']
 
-    Deviations: the package also converts digits and full stops (to १ and ।); here they stay as they are, as for every
-    transliterator.
+    Deviations: the package also converts digits and full stops (to १ and ।); here they stay as they are.
     """
 
     def __init__(self, scheme: str = "itrans", *, target: str = "devanagari") -> None:
@@ -125,23 +113,9 @@ class SchemeTransliterator(Configurable):
         self.target = target
 
     def transliterate(self, words: Sequence[str]) -> list[str]:
-        """Give each word in the target scheme.
-
-        Args:
-            words: The words.
-
-        Returns:
-            As many words.
-        """
+        """Return each word in the target scheme."""
         convert = _sanscript().transliterate
         return convert_words(words, lambda runs: [convert(run, self.scheme, self.target) for run in runs], LATIN_CORE)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"scheme": self.scheme, "target": self.target}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
 
 
 def transliterate_sentences(
@@ -154,7 +128,7 @@ def transliterate_sentences(
     """Transliterate the words of some languages in code-switched sentences; others stay as they are.
 
     Args:
-        transliterator: By what; it is called once, for all sentences.
+        transliterator: Called once, for all sentences.
         sentences: Lists of words.
         languages: The language of each word, as the corpus names it.
         only: The languages to transliterate.
@@ -163,8 +137,8 @@ def transliterate_sentences(
         Sentences of the same lengths.
 
     Raises:
-        ValueError: Numbers of sentences or of words that differ.
-        TypeError: A string for `only`: its letters would count as languages.
+        ValueError: Different numbers of sentences or of words.
+        TypeError: A string for `only`.
 
     Example:
         >>> dictionary = DictionaryTransliterator({"the": "थे", "kahan": "कहाँ"})
@@ -175,9 +149,9 @@ def transliterate_sentences(
     """
     if isinstance(only, str):
         raise TypeError(must("only", "be a collection of languages", f"the string {only!r}"))
-    require(len(languages) == len(sentences), "languages", f"be of {len(sentences)} sentences", len(languages))
+    require(len(languages) == len(sentences), "languages", f"have {len(sentences)} sentences", len(languages))
     for row, (words, names) in enumerate(zip(sentences, languages, strict=True)):
-        require(len(names) == len(words), f"languages[{row}]", f"be as many as the words, {len(words)}", len(names))
+        require(len(names) == len(words), f"languages[{row}]", f"have {len(words)} languages, one a word", len(names))
     wanted = {
         (row, column): word
         for row, words in enumerate(sentences)
@@ -193,14 +167,15 @@ def transliterate_sentences(
 def convert_words(
     words: Sequence[str], convert: Callable[[list[str]], list[str]], pattern: re.Pattern[str]
 ) -> list[str]:
-    """Replace what `pattern` finds in each word, and leave alone what is no word.
+    """Replace what `pattern` finds in each word, except in mentions, URLs and emoji.
 
-    Words with a digit, ``@`` or an apostrophe between letters (``women's``) stay too: Hindi in Roman letters has none.
+    Words with a digit, ``@`` or an apostrophe between letters (``women's``) stay as they are too, because Hindi in
+    Roman letters has none.
 
     Args:
         words: The words.
-        convert: From different runs of letters to as many replacements; called once.
-        pattern: What a run of letters is.
+        convert: From distinct runs of letters to as many replacements; called once.
+        pattern: Matches a run of letters.
 
     Returns:
         As many words.
@@ -217,7 +192,7 @@ def convert_words(
 
 
 def squeeze(word: str, count: int) -> str:
-    """Cut what stands three times or more in a row down to `count`: ``haaaan`` to ``haan``."""
+    """Shorten a character that is repeated three times or more to `count`: ``haaaan`` to ``haan`` with 2."""
     return re.sub(r"(.)\1{2,}", lambda run: run[1] * count, word)
 
 

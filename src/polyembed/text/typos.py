@@ -12,18 +12,17 @@ MIN_LENGTH = 4
 def misspell(word: str, letters: Sequence[str], draw: random.Random, *, min_length: int = MIN_LENGTH) -> str:
     """Make one typing error: swap two neighbouring letters, drop one, insert one or replace one.
 
-    Each of the four is as likely as the others, and so is each place. The first letter stays, as it mostly does in
-    typing errors, and what is put in comes from `letters`.
+    The four errors are equally likely, and so are the places. The first letter stays, as in most typing errors.
 
     Args:
         word: Any word.
-        letters: What may be inserted or put in a letter's place; without any, letters are swapped or dropped only.
-        draw: Where chance comes from.
+        letters: The letters to insert or to replace others with; if empty, letters are only swapped or dropped.
+        draw: The source of randomness.
         min_length: Shorter words stay as they are.
 
     Returns:
-        The misspelled word; the word itself where it is too short, or where chance swapped two equal letters or put a
-        letter in its own place.
+        The misspelled word; the word itself if it is too short, or if two equal letters were swapped or a letter was
+        replaced by itself.
 
     Example:
         >>> [misspell("gracias", "aeiou", random.Random(seed)) for seed in (0, 1, 2, 5)]

@@ -3,7 +3,8 @@
 from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import fit
-from polyembed.training.metaxl import MetaXLTrainer, TrainerStep
+from polyembed.training.metaxl import MetaXLTrainer
+from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
 from polyembed.training.options import FitOptions
 from polyembed.training.perplexity import perplexity
 from polyembed.training.runs import Run
@@ -19,6 +20,7 @@ __all__ = [
     "FitOptions",
     "FitResult",
     "MaskedScore",
+    "MetaXLOptions",
     "MetaXLTrainer",
     "Run",
     "SwitchPoints",

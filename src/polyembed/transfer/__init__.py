@@ -7,8 +7,9 @@ from polyembed.transfer.adversarial import (
     adversarial_mapping,
     mapping_criterion,
 )
+from polyembed.transfer.joint import JointStep, joint_step
 from polyembed.transfer.layers import encoder_layer
-from polyembed.transfer.metaxl import MetaXLStep, metaxl_step
+from polyembed.transfer.metaxl import MetaXLStep, metaxl_gradients, metaxl_step
 from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
 from polyembed.transfer.spaces import align_spaces, similarity_pairs
 from polyembed.transfer.vocabulary import ExtendedVocabulary, extend_vocabulary
@@ -17,6 +18,7 @@ __all__ = [
     "AdversarialMapping",
     "AdversarialOptions",
     "ExtendedVocabulary",
+    "JointStep",
     "MetaXLStep",
     "RepresentationTransformationNetwork",
     "TranslationAccuracy",
@@ -24,7 +26,9 @@ __all__ = [
     "align_spaces",
     "encoder_layer",
     "extend_vocabulary",
+    "joint_step",
     "mapping_criterion",
+    "metaxl_gradients",
     "metaxl_step",
     "similarity_pairs",
     "transformed_output",

@@ -1,7 +1,8 @@
-"""The network that transforms a source language's representations, and what puts it after a layer of any model."""
+"""The network that transforms a source language's representations, and the hooks that apply it after a layer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -9,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_last_dim, check_positive, class_name, must, require
-from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed._pretrained import PretrainedModule
 
 Transform: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -18,11 +19,12 @@ class RepresentationTransformationNetwork(PretrainedModule):
     """Transform hidden states, position by position (Xia 2021, equation 1).
 
     ``g(h) = w2^T ReLU(w1^T h + b1) + b2``, with ``w1`` and ``b1`` in `down`, ``w2`` and ``b2`` in `up`; with a
-    residual, ``h + g(h)``. It serves in training alone: `transformed_output` puts it after a layer for a source batch.
+    residual, ``h + g(h)``. It is used in training only: `transformed_output` applies it after a layer, for a source
+    batch.
 
     Args:
         hidden_size: The size of a hidden state, ``d``.
-        bottleneck: The size in between, ``r``; the paper takes 384 and 192 of 768.
+        bottleneck: The size of the hidden layer, ``r``; the paper uses 384 and 192 for 768.
         residual: Whether to add the input.
         detach_input: Whether the gradient stops before ``g``; through a residual it goes on.
 
@@ -44,35 +46,18 @@ class RepresentationTransformationNetwork(PretrainedModule):
     def __init__(self, hidden_size: int, bottleneck: int, *, residual: bool = True, detach_input: bool = False) -> None:
         check_positive(hidden_size=hidden_size, bottleneck=bottleneck)
         super().__init__()
+        self.hidden_size = hidden_size
+        self.bottleneck = bottleneck
         self.residual = residual
         self.detach_input = detach_input
         self.down = nn.Linear(hidden_size, bottleneck)
         self.up = nn.Linear(bottleneck, hidden_size)
 
     def forward(self, h: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch hidden"]:
-        """Transform hidden states.
-
-        Args:
-            h: Hidden states.
-
-        Returns:
-            As many.
-        """
-        check_last_dim("h", h, self.down.in_features)
+        """Transform hidden states."""
+        check_last_dim("h", h, self.hidden_size)
         found: Tensor = self.up(self.down(h.detach() if self.detach_input else h).relu())
         return h + found if self.residual else found
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "hidden_size": self.down.in_features,
-            "bottleneck": self.down.out_features,
-            "residual": self.residual,
-            "detach_input": self.detach_input,
-        }
 
 
 @contextmanager
@@ -84,29 +69,29 @@ def transformed_output(
     weight: float | Tensor | Sequence[float | Tensor] | None = None,
     language: str | None = None,
 ) -> Iterator[None]:
-    """Replace a layer's output ``h`` by ``g(h)`` as long as the context lasts (Xia 2021, section 2.2).
+    """Replace a layer's output ``h`` by ``g(h)`` inside the context (Xia 2021, section 2.2).
 
     The layer is any module that returns a tensor, or a tuple or list whose first item is the hidden states: the
-    embeddings or a layer of an encoder, say. Nothing is subclassed: a forward hook is added, and removed at the end
-    whatever happens. Contexts nest; the inner one then transforms what the outer one gives. A
-    ``torch.func.functional_call`` of the model runs the hook too; so that the transform takes other parameters than its
-    own, write it as ``lambda h: functional_call(rtn, phi, (h,))``.
+    embeddings or a layer of an encoder, for example. A forward hook is added, and removed at the end of the context.
+    Contexts nest: the inner one transforms the output of the outer one. ``torch.func.functional_call`` of the model
+    runs the hook too. To give the transform other parameters than its own, write it as
+    ``lambda h: functional_call(rtn, phi, (h,))``.
 
     Args:
         layer: One layer, or several.
-        transform: What is called on the hidden states: one for all layers, or one for each. Of an ``nn.ModuleDict`` the
-            network of `language` is taken.
-        detach_input: Whether the gradient stops at the layer's output: then nothing below learns from this pass. (For a
-            gradient that goes on through the residual alone, see `RepresentationTransformationNetwork`.)
-        weight: How much of the transform, one number for all layers or one for each: ``h + weight * (g(h) - h)``.
+        transform: A callable for hidden states: one for all layers, or one for each. Of an ``nn.ModuleDict``, the
+            network of `language` is used.
+        detach_input: Whether the gradient stops at the layer's output: then no layer below learns from this pass. (For
+            a gradient through the residual only, see `RepresentationTransformationNetwork`.)
+        weight: The share of the transform, one number for all layers or one for each: ``h + weight * (g(h) - h)``.
         language: The source language, for an ``nn.ModuleDict``.
 
     Yields:
         Nothing.
 
     Raises:
-        ValueError: Layers, transforms and weights that are not as many; a language without a network.
-        TypeError: A layer that is no module, a transform that cannot be called, a weight that is no number, or an
+        ValueError: Different numbers of layers, transforms and weights; a language without a network.
+        TypeError: A layer that is not a module, a transform that cannot be called, a weight that is not a number, or an
             output without hidden states.
         RuntimeError: A layer that did not run inside the context. A model that ``torch.compile`` has compiled before
             skips hooks that are added later.
@@ -133,13 +118,14 @@ def hooks(
     *,
     weight: float | Tensor | Sequence[float | Tensor] | None = None,
     language: str | None = None,
+    cut: Callable[[Tensor], Tensor] | None = None,
 ) -> Iterator[list[int]]:
-    """Add and remove the hooks of `transformed_output`; the list counts each one's calls."""
+    """Add and remove the hooks of `transformed_output`; the list counts each one's calls.
+
+    `cut` is called on the hidden states before the transform.
+    """
     layers = listed(layer)
-    transforms = listed(transform)
-    weights = listed(weight)
-    transforms = transforms * len(layers) if len(transforms) == 1 else transforms
-    weights = weights * len(layers) if len(weights) == 1 else weights
+    transforms, weights = (many * len(layers) if len(many) == 1 else many for many in map(listed, (transform, weight)))
     require(bool(layers), "layer", "name at least one layer", "none")
     for share in weights:
         if share is not None and not isinstance(share, Real | Tensor):
@@ -153,50 +139,45 @@ def hooks(
                 raise TypeError(must("layer", "be a module, or several", class_name(module)))
             chosen = network(function, language)
 
-            def hook(
-                _: nn.Module,
-                inputs: Any,
-                output: Any,
-                number: int = number,
-                chosen: Transform = chosen,
-                share: float | Tensor | None = share,
-            ) -> Any:
+            def transformed(
+                states: Tensor, number: int = number, chosen: Transform = chosen, share: float | Tensor | None = share
+            ) -> Tensor:
                 calls[number] += 1
-                states = output[0] if isinstance(output, tuple | list) and len(output) else output
-                if not isinstance(states, Tensor):
-                    rule = "return a tensor, or a tuple whose first item is one"
-                    raise TypeError(must("layer", rule, class_name(output)))
-                start = states.detach() if detach_input else states
+                start = states if cut is None else cut(states)
+                start = start.detach() if detach_input else start
                 new = chosen(start)
-                new = new if share is None else start + share * (new - start)
-                if states is output:
-                    return new
-                changed = (new, *output[1:])
-                return output._make(changed) if hasattr(output, "_make") else type(output)(changed)
+                return new if share is None else start + share * (new - start)
 
-            stack.callback(module.register_forward_hook(hook).remove)
+            stack.callback(module.register_forward_hook(partial(_replaced, transformed)).remove)
         yield calls
+
+
+def _replaced(function: Transform, module: nn.Module, inputs: Any, output: Any) -> Any:
+    """Return a layer's output with its hidden states transformed."""
+    states = output[0] if isinstance(output, tuple | list) and len(output) else output
+    if not isinstance(states, Tensor):
+        raise TypeError(must("layer", "return a tensor, or a tuple whose first item is one", class_name(output)))
+    new = function(states)
+    if states is output:
+        return new
+    changed = (new, *output[1:])
+    return output._make(changed) if hasattr(output, "_make") else type(output)(changed)
 
 
 def check_called(calls: Sequence[int]) -> None:
     """Require that every hook ran."""
     for number, count in enumerate(calls):
+        rule = "run inside transformed_output (a model that is compiled already skips its hook)"
         if count == 0:
-            rule = "run inside transformed_output (a model that is compiled already skips its hook)"
             raise RuntimeError(must(f"layer {number}" if len(calls) > 1 else "layer", rule, "no call"))
 
 
 def network(transform: Any, language: str | None) -> Transform:
-    """Choose a source language's network, where there is one for each."""
+    """Return the network of a source language, where there is one for each."""
     if isinstance(transform, nn.ModuleDict):
-        require(
-            language is not None and language in transform,
-            "language",
-            f"be one of {', '.join(map(repr, transform))}",
-            repr(language),
-        )
-        chosen: Transform = transform[str(language)]
-        return chosen
+        known = language is not None and language in transform
+        require(known, "language", f"be one of {', '.join(map(repr, transform))}", repr(language))
+        return transform[str(language)]
     if not callable(transform):
         raise TypeError(must("transform", "be callable, an nn.ModuleDict, or a list of such", class_name(transform)))
     found: Transform = transform
@@ -204,5 +185,5 @@ def network(transform: Any, language: str | None) -> Transform:
 
 
 def listed(value: Any) -> list[Any]:
-    """Make a list of one thing or of several."""
+    """Return the items of a list, a tuple or an ``nn.ModuleList``; anything else as a list of one."""
     return list(value) if isinstance(value, list | tuple | nn.ModuleList) else [value]

@@ -1,6 +1,5 @@
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,10 +10,10 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import polyembed as pe
-from polyembed.functional._cut import Tape
-from polyembed.functional.bilevel import METHODS, Hypergradient, hypergradient
+from polyembed.functional import Hypergradient, hypergradient
 
-EXACT = METHODS[:2]
+METHODS = ("reverse_over_reverse", "finite_difference")
+EXACT, DIFFERENCES = METHODS
 WORDS, TAGS, DIM = 7, 3, 10
 
 
@@ -55,12 +54,14 @@ class Model(nn.Module):
 
 
 class Transform(nn.Module):
-    def __init__(self, residual: bool = True) -> None:
+    def __init__(self, residual: bool = True, kink: bool = True) -> None:
         super().__init__()
         self.down, self.up, self.residual = nn.Linear(DIM, 5), nn.Linear(5, DIM), residual
+        self.kink = kink
 
     def forward(self, h: Tensor) -> Tensor:
-        return self.up(self.down(h).relu()) + (h if self.residual else 0)
+        inner = self.down(h)
+        return self.up(inner.relu() if self.kink else inner.tanh()) + (h if self.residual else 0)
 
 
 def batch(rows: int = 5) -> dict[str, Tensor]:
@@ -71,10 +72,12 @@ def batch(rows: int = 5) -> dict[str, Tensor]:
     }
 
 
-def problem(dtype: torch.dtype = torch.float64, residual: bool = True, **options: Any) -> tuple[Any, ...]:
+def problem(
+    dtype: torch.dtype = torch.float64, residual: bool = True, kink: bool = True, **options: Any
+) -> tuple[Any, ...]:
     """Both losses, and both mappings of parameters."""
     torch.manual_seed(3)
-    model, transform = Model(**options).to(dtype).train(), Transform(residual).to(dtype)
+    model, transform = Model(**options).to(dtype).train(), Transform(residual, kink).to(dtype)
     source, target = batch(), batch(4)
 
     def source_loss(theta: dict[str, Tensor], phi: dict[str, Tensor]) -> Tensor:
@@ -86,10 +89,9 @@ def problem(dtype: torch.dtype = torch.float64, residual: bool = True, **options
     return source_loss, target_loss, dict(model.named_parameters()), dict(transform.named_parameters())
 
 
-def solve(*arguments: Any, method: str, inner_lr: Any = 0.3, math: bool = True) -> Hypergradient:
+def solve(*arguments: Any, method: str, inner_lr: Any = 0.3) -> Hypergradient:
     torch.manual_seed(7)
-    with sdpa_kernel(SDPBackend.MATH) if math else nullcontext():
-        return hypergradient(*arguments, inner_lr=inner_lr, method=method)
+    return hypergradient(*arguments, inner_lr=inner_lr, method=method)
 
 
 def error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
@@ -99,20 +101,20 @@ def error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 
 
 @pytest.mark.parametrize("head", ["linear", "crf"])
-@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("place", [0, 3])
 @pytest.mark.parametrize("shared", [False, True])
 def test_methods_agree(head: str, place: int, shared: bool) -> None:
+    """With dropout: all passes draw the same random numbers, and the generator goes on as after two passes."""
     arguments = problem(place=place, head=head, shared=shared)
-    expected = solve(*arguments, method="reverse_over_reverse")
+    expected = solve(*arguments, method=EXACT)
     after = torch.get_rng_state()
     assert all(float(grad.norm()) > 1e-6 for grad in expected.meta_grads.values())
-    for method, tolerance in (("forward_over_reverse", 1e-9), ("finite_difference", 1e-8)):
-        found = solve(*arguments, method=method)
-        assert error(found.meta_grads, expected.meta_grads) < tolerance
-        assert error(found.source_grads, expected.source_grads) < 1e-12
-        torch.testing.assert_close(found.source_loss, expected.source_loss)
-        torch.testing.assert_close(found.target_loss, expected.target_loss)
-        assert torch.equal(torch.get_rng_state(), after)
+    found = solve(*arguments, method=DIFFERENCES)
+    assert error(found.meta_grads, expected.meta_grads) < 1e-6
+    assert error(found.source_grads, expected.source_grads) < 1e-12
+    torch.testing.assert_close(found.source_loss, expected.source_loss)
+    torch.testing.assert_close(found.target_loss, expected.target_loss)
+    assert torch.equal(torch.get_rng_state(), after)
 
 
 def numeric(loss: Callable[[Tensor], Tensor], x: Tensor, way: Tensor) -> float:
@@ -147,7 +149,7 @@ def test_rates_of_each_parameter(method: str) -> None:
     arguments = problem(place=2)
     names = list(arguments[2])
     rates = {name: 0.01 * (1 + i) if i % 2 else torch.rand_like(arguments[2][name]) for i, name in enumerate(names)}
-    expected = solve(*arguments, method="reverse_over_reverse", inner_lr=rates)
+    expected = solve(*arguments, method=EXACT, inner_lr=rates)
     assert error(solve(*arguments, method=method, inner_lr=rates).meta_grads, expected.meta_grads) < 1e-6
     other = solve(*arguments, method=method, inner_lr=0.1)
     assert error(other.meta_grads, expected.meta_grads) > 1e-2
@@ -174,108 +176,13 @@ def test_constants_unused_and_tied_names() -> None:
         return {name: p for name, p in params.items() if name != "again"}
 
     arguments = (lambda t, p: source_loss(without(t), p)), (lambda t: target_loss(without(t))), theta, phi
-    expected = solve(*arguments, method=EXACT[1])
-    found = solve(*arguments, method=EXACT[0])
-    assert error(found.meta_grads, expected.meta_grads) < 1e-9
+    expected = solve(*arguments, method=EXACT)
+    found = solve(*arguments, method=DIFFERENCES)
+    assert error(found.meta_grads, expected.meta_grads) < 1e-6
     absent = {"layers.0.up.weight", "unused.weight", "unused.bias"}
     assert theta.keys() - found.source_grads.keys() == absent
     assert theta.keys() - expected.source_grads.keys() == absent
     assert found.source_grads["again"] is found.source_grads["layers.1.up.weight"]
-
-
-def test_a_skip_past_the_transform_and_around_layers() -> None:
-    """Hidden states of several depths meet phi: what crosses the cut is then never above another crossing value."""
-    torch.manual_seed(0)
-    weights = {f"w{i}": torch.randn(DIM, DIM, dtype=torch.float64, requires_grad=True) for i in range(5)}
-    phi = {"p": torch.randn(DIM, DIM, dtype=torch.float64, requires_grad=True)}
-    x = torch.randn(4, DIM, dtype=torch.float64)
-
-    def source_loss(w: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
-        low = torch.tanh(x @ w["w0"])
-        high = torch.tanh(low @ w["w1"])
-        mixed = torch.tanh(high @ p["p"]) + low @ p["p"].T + torch.tanh(high @ w["w1"])
-        return (torch.tanh(mixed @ w["w2"]) @ w["w0"]).square().mean()
-
-    def target_loss(w: dict[str, Tensor]) -> Tensor:
-        return torch.tanh(torch.tanh(x @ w["w0"]) @ w["w1"] @ w["w2"] @ w["w3"]).square().sum()
-
-    expected = hypergradient(source_loss, target_loss, weights, phi, inner_lr=0.1, method=EXACT[1])
-    for method, tolerance in ((EXACT[0], 1e-9), (METHODS[2], 1e-7)):
-        found = hypergradient(source_loss, target_loss, weights, phi, inner_lr=0.1, method=method)
-        assert error(found.meta_grads, expected.meta_grads) < tolerance
-
-
-class Normed(nn.Module):
-    """Below the transform, hidden states are divided by something that counts as a constant."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.below, self.above, self.kind = nn.Linear(DIM, DIM), nn.Linear(DIM, TAGS), kind
-
-    def size(self, h: Tensor) -> Any:
-        if self.kind == "no_grad":
-            with torch.no_grad():
-                return (2 * h).norm(dim=-1, keepdim=True)
-        if self.kind == "item":
-            return h.norm().item()
-        return (h.data if self.kind == "data" else h.detach()).norm(dim=-1, keepdim=True)
-
-    def forward(self, x: Tensor, transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
-        h = self.below(x).tanh()
-        return self.above(transform(h / self.size(h)).tanh()).square().mean()
-
-
-def agree_on(model: nn.Module, inputs: Tensor) -> None:
-    """All three methods give the same, of a model that is called with a transform."""
-    transform = Transform().double()
-
-    def source_loss(theta: dict[str, Tensor], phi: dict[str, Tensor]) -> Tensor:
-        return functional_call(model, theta, (inputs, lambda h: functional_call(transform, phi, (h,))))
-
-    def target_loss(theta: dict[str, Tensor]) -> Tensor:
-        return functional_call(model, theta, (inputs[:2],))
-
-    arguments = source_loss, target_loss, dict(model.named_parameters()), dict(transform.named_parameters())
-    expected = solve(*arguments, method=EXACT[1])
-    for method, tolerance in ((EXACT[0], 1e-9), (METHODS[2], 1e-7)):
-        found = solve(*arguments, method=method)
-        assert error(found.meta_grads, expected.meta_grads) < tolerance
-        assert error(found.source_grads, expected.source_grads) < 1e-12
-
-
-@pytest.mark.parametrize("kind", ["no_grad", "detach", "data", "item"])
-def test_what_counts_as_a_constant_is_one(kind: str) -> None:
-    """Dual numbers pass through ``no_grad``, and differences through everything."""
-    torch.manual_seed(0)
-    agree_on(Normed(kind).double(), torch.randn(4, DIM, dtype=torch.float64))
-
-
-class Square(torch.autograd.Function):
-    """A square with forward derivatives, whose formula is made of torch functions."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.save_for_forward(x)
-        return x * x + 0.0
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return 2.0 * ctx.saved_tensors[0] * grad
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return 2.0 * ctx.saved_tensors[0] * tangent
-
-
-class Squared(Normed):
-    def size(self, h: Tensor) -> Tensor:
-        return 1.0 + torch.tanh(Square.apply(h))
-
-
-def test_a_function_with_forward_derivatives_of_its_own() -> None:
-    torch.manual_seed(0)
-    agree_on(Squared("").double(), torch.randn(4, DIM, dtype=torch.float64))
 
 
 class Looked(nn.Module):
@@ -287,39 +194,19 @@ class Looked(nn.Module):
         return self.above(transform(self.table(ids)).tanh()).square().mean()
 
 
-class Narrowed(nn.Module):
-    """A map to fewer features below the transform, whose result is changed in place, or not."""
-
-    def __init__(self, changed: bool) -> None:
-        super().__init__()
-        self.wide, self.narrow, self.above = nn.Linear(DIM, 3 * DIM), nn.Linear(3 * DIM, DIM), nn.Linear(DIM, TAGS)
-        self.changed = changed
-
-    def forward(self, x: Tensor, transform: Callable[[Tensor], Tensor] = lambda h: h) -> Tensor:
-        h = self.narrow(self.wide(x).tanh())
-        h = h.mul_(1.5).tanh() if self.changed else h.tanh()
-        return self.above(transform(h).tanh()).square().mean()
-
-
-@pytest.mark.parametrize("changed", [False, True])
-def test_results_that_are_not_computed_again(changed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.manual_seed(0)
-    seen: list[bool] = []
-    output = Tape.output
-
-    def watch(tape: Tape, number: int) -> Tensor | None:
-        found = output(tape, number)
-        seen.append(found is not None)
-        return found
-
-    monkeypatch.setattr(Tape, "output", watch)
-    agree_on(Narrowed(changed).double(), torch.randn(4, DIM, dtype=torch.float64))
-    assert seen == [False, not changed]
-
-
 def test_sparse_gradients() -> None:
     torch.manual_seed(0)
-    agree_on(Looked().double(), torch.randint(11, (4, 3)))
+    model, transform, ids = Looked().double(), Transform().double(), torch.randint(11, (4, 3))
+
+    def source_loss(theta: dict[str, Tensor], phi: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, theta, (ids, lambda h: functional_call(transform, phi, (h,))))
+
+    def target_loss(theta: dict[str, Tensor]) -> Tensor:
+        return functional_call(model, theta, (ids[:2],))
+
+    arguments = source_loss, target_loss, dict(model.named_parameters()), dict(transform.named_parameters())
+    expected, found = (solve(*arguments, method=method) for method in METHODS)
+    assert error(found.meta_grads, expected.meta_grads) < 1e-6
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -330,41 +217,12 @@ def test_inside_no_grad(method: str) -> None:
 
 
 def test_differences_in_float32() -> None:
-    for place in (0, 1, 2, 3):
-        expected = solve(*problem(place=place, dropout=0.0), method=EXACT[1])
-        low = problem(torch.float32, place=place, dropout=0.0)
-        found = solve(*low, method="finite_difference")
+    """Of smooth losses: at the kink of a ReLU, the step in float32 is too wide."""
+    for place in (0, 3):
+        expected = solve(*problem(place=place, dropout=0.0, kink=False), method=EXACT)
+        found = solve(*problem(torch.float32, place=place, dropout=0.0, kink=False), method=DIFFERENCES)
         meta = {name: grad.double() for name, grad in found.meta_grads.items()}
-        assert error(meta, expected.meta_grads) < 3e-4
-
-
-def test_no_graph_is_kept_below() -> None:
-    """Of the lower part, nothing that was saved for backward is alive while the target pass runs."""
-    source_loss, target_loss, theta, phi = problem(place=3, dropout=0.0)
-    alive: list[int] = []
-    saved: dict[int, int] = {}
-
-    class Held:
-        def __init__(self, tensor: Tensor) -> None:
-            self.tensor = tensor.detach()  # an output that holds its own node would be a cycle
-            saved[id(self)] = 1
-
-        def __del__(self) -> None:
-            saved.pop(id(self), None)
-
-    def counted(*arguments: Any) -> Tensor:
-        with torch.autograd.graph.saved_tensors_hooks(Held, lambda held: held.tensor):
-            return source_loss(*arguments)
-
-    def target(t: dict[str, Tensor]) -> Tensor:
-        alive.append(len(saved))
-        return target_loss(t)
-
-    counts = {}
-    for method in METHODS:
-        solve(counted, target, theta, phi, method=method)
-        counts[method] = alive.pop()
-    assert counts["forward_over_reverse"] == counts["finite_difference"] < counts["reverse_over_reverse"] / 3
+        assert error(meta, expected.meta_grads) < 1e-2
 
 
 def tiny() -> tuple[Any, ...]:
@@ -393,7 +251,7 @@ def test_bad_input(method: str) -> None:
     with pytest.raises(ValueError, match=rule):
         call(p={**phi, "c": torch.ones(2, requires_grad=True), "d": torch.ones(2, requires_grad=True)})
     with pytest.raises(ValueError, match=r"^meta_params must all reach source_loss, got no effect of 'b'$"):
-        call(source=lambda t, p: source_loss(t, phi))  # not those it is given
+        call(source=lambda t, p: t["a"].square().sum())
     with pytest.raises(ValueError, match=r"^target_loss must be free of meta_params, got one that uses 'b'$"):
         call(target=lambda t: target_loss(t) * phi["b"].sum())
     rule = r"^target_loss must depend on params, got a loss that uses none of those it is given$"
@@ -430,47 +288,18 @@ def test_bad_input(method: str) -> None:
 
 
 def test_unknown_method() -> None:
-    with pytest.raises(ValueError, match=r"^method must be one of 'forward_over_reverse', .*, got 'magic'$"):
+    with pytest.raises(ValueError, match=r"^method must be one of 'reverse_over_reverse', .*, got 'magic'$"):
         hypergradient(*tiny(), inner_lr=0.1, method="magic")
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_fused_attention(method: str) -> None:
-    """Above phi it is refused; below it serves (in reverse over reverse nothing is below)."""
-    low = problem(place=0, dropout=0.0)
-    rule = rf"^the attention of source_loss must have second derivatives where {method} differentiates twice \(call "
-    rule += r"this inside torch.nn.attention.sdpa_kernel\(SDPBackend.MATH\)(, or use meta_params after the last "
-    rule += r"attention)?\), got ScaledDotProductFlashAttentionForCpu"
-    with pytest.raises(ValueError, match=rule):
-        solve(*low, method=method, math=False)
-    high = problem(place=3, dropout=0.0)
-    if method == "reverse_over_reverse":
-        with pytest.raises(ValueError, match=rule):
-            solve(*high, method=method, math=False)
-    else:
-        expected = solve(*high, method=EXACT[1])
-        assert error(solve(*high, method=method, math=False).meta_grads, expected.meta_grads) < 1e-6
-
-
-def test_a_parameter_of_both_parts_leaves_other_attention_alone() -> None:
-    """Such as a CRF's scores, used as they are and in a sum: the attention below does not depend on them."""
-    x = torch.randn(2, 3, 5, 4, dtype=torch.float64)
-    theta = {name: torch.randn(4, dtype=torch.float64, requires_grad=True) for name in ("below", "both")}
-    phi = {"scale": torch.randn(4, dtype=torch.float64, requires_grad=True)}
-
-    def source(theta: Any, phi: Any) -> Tensor:
-        h = x * theta["below"]
-        z = phi["scale"] * F.scaled_dot_product_attention(h, h, h)
-        return (z * theta["both"]).sin().sum() + (phi["scale"] * theta["both"].exp()).sum()
-
-    def target(theta: Any) -> Tensor:
-        return (theta["below"] * theta["both"]).square().sum()
-
-    found = hypergradient(source, target, theta, phi, inner_lr=0.3)
+@pytest.mark.parametrize("place", [0, 3])
+def test_chooses_the_attention_kernel(place: int) -> None:
+    """In eval mode, a CPU attends by a fused kernel without second derivatives."""
+    arguments = problem(place=place, dropout=0.0)
     with sdpa_kernel(SDPBackend.MATH):
-        expected = hypergradient(source, target, theta, phi, inner_lr=0.3, method="reverse_over_reverse")
-    torch.testing.assert_close(found.meta_grads, expected.meta_grads, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(found.source_grads, expected.source_grads, rtol=1e-9, atol=1e-12)
+        expected = solve(*arguments, method=EXACT)
+    for method, tolerance in ((EXACT, 1e-12), (DIFFERENCES, 1e-6)):
+        assert error(solve(*arguments, method=method).meta_grads, expected.meta_grads) < tolerance
 
 
 class Plain(torch.autograd.Function):
@@ -487,46 +316,36 @@ class Plain(torch.autograd.Function):
         return 2 * ctx.saved_tensors[0] * grad
 
 
-def test_functions_without_the_derivatives() -> None:
+def test_functions_without_second_derivatives() -> None:
     _, target_loss, theta, phi = tiny()
 
     def below(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
         return (p["b"] * (Plain.apply(t["a"]) + 0.0)).sum()
 
+    def beside(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:  # autograd would leave out one of the two terms
+        return Plain.apply(p["b"] * t["a"]).square().sum() + (p["b"] * t["a"]).square().sum()
+
+    def fused(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
+        x = (p["b"] * t["a"]).expand(1, 1, 3, 2)
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return F.scaled_dot_product_attention(x, x, x).square().sum()
+
     exact = hypergradient(*tiny(), inner_lr=0.1).meta_grads["b"]
-    rule = r"^source_loss must have forward derivatives below meta_params \(method='finite_difference' needs none\)"
-    with pytest.raises(ValueError, match=rule):
-        hypergradient(below, target_loss, theta, phi, inner_lr=0.1)
-    found = hypergradient(below, target_loss, theta, phi, inner_lr=0.1, method="finite_difference").meta_grads["b"]
+    found = hypergradient(below, target_loss, theta, phi, inner_lr=0.1, method=DIFFERENCES).meta_grads["b"]
     torch.testing.assert_close(found, exact, rtol=1e-3, atol=0.0)
-
-    def above(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
-        return Plain.apply(p["b"] * t["a"]).square().sum()
-
-    for method in METHODS[::2]:
-        with pytest.raises(ValueError, match=rf"^source_loss must have second derivatives where {method} differ"):
-            hypergradient(above, target_loss, theta, phi, inner_lr=0.1, method=method)
-
-
-def test_a_loss_that_changes_its_mind() -> None:
-    source_loss, target_loss, theta, phi = problem(place=3)
-    calls: list[int] = []
-
-    def moody(t: dict[str, Tensor], p: dict[str, Tensor]) -> Tensor:
-        calls.append(1)
-        return source_loss({**t, "embedding.weight": t["embedding.weight"] * 1.0} if len(calls) == 1 else t, p)
-
-    with pytest.raises(RuntimeError, match=r"^source_loss must do the same operations whenever it is called, got"):
-        solve(moody, target_loss, theta, phi, method="forward_over_reverse")
+    rule = r"^source_loss must have second derivatives where the gradient is differentiated .*, got "
+    for loss, function in ((below, "a function that is marked"), (beside, "a function that is marked"), (fused, "der")):
+        with pytest.raises(ValueError, match=rule + function):
+            hypergradient(loss, target_loss, theta, phi, inner_lr=0.1)
 
 
 def test_differences_refuse_low_precision() -> None:
     arguments = problem(torch.bfloat16, place=3)
     with pytest.raises(ValueError, match=r"^params must hold float32 or float64 for finite differences, got torch.bf"):
-        solve(*arguments, method="finite_difference")
+        solve(*arguments, method=DIFFERENCES)
 
 
-@pytest.mark.parametrize("method", EXACT)
+@pytest.mark.parametrize("method", [EXACT])
 def test_autocast_is_close(method: str) -> None:
     source_loss, target_loss, theta, phi = problem(torch.float32, place=2, dropout=0.0)
 

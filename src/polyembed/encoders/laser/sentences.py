@@ -1,4 +1,4 @@
-"""Sentences as vectors by LASER, whole corpora at a time, and the nearest of them."""
+"""LASER's sentence vectors, for whole corpora, and search among them."""
 
 import copy
 import multiprocessing
@@ -14,31 +14,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_device, check_positive, class_name, must, require
-from polyembed._pretrained import PretrainedModule, repr_call
-from polyembed.encoders.laser import LaserEncoder
-from polyembed.functional.alignment import Nearest, length_normalize, nearest_cosine
+from polyembed._pretrained import PretrainedModule
+from polyembed.encoders.laser.encoder import LaserEncoder
+from polyembed.encoders.laser.words import check_tokenizer
+from polyembed.functional.alignment import length_normalize
+from polyembed.functional.neighbors import Nearest, nearest_cosine
 from polyembed.text.laser_tokenizers import LaserTokenizer, check_texts
 from polyembed.text.pieces import Pieces
 
-CHUNK = 64  # batches that a process is given at once
+CHUNK = 64  # batches in one job of a worker process
 
 
 class LaserSentences(PretrainedModule):
-    """Sentences as vectors that say the same in every language: ``max_i [h_L(i) forwards; h_L(i) backwards]``.
+    """Language-independent vectors of sentences: ``max_i [h_L(i) forwards; h_L(i) backwards]``.
 
-    The numbers are those of LASER's own tools (Artetxe and Schwenk 2019): the pieces of a sentence and ``</s>`` go
-    through the encoder, and the vector is the maximum of the last layer over all of them.
+    The numbers are those of LASER's own tools (Artetxe and Schwenk 2019): the encoder reads the pieces of a sentence
+    and ``</s>``, and the vector is the maximum of the last layer over all of them.
 
     Args:
         encoder: A `LaserEncoder`.
-        tokenizer: What cuts sentences into its pieces. ``LaserSentences(*load_laser())`` gives both.
+        tokenizer: Cuts sentences into its pieces. ``LaserSentences(*load_laser())`` has both.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, 2 * hidden_size)``.
 
     Raises:
         ValueError: A tokeniser for another number of pieces.
-        TypeError: No `LaserEncoder`, no tokeniser.
+        TypeError: An encoder that is not a `LaserEncoder`, another tokeniser.
 
     Example:
         >>> from polyembed.text import FastBPETokenizer, PieceDictionary
@@ -48,36 +50,23 @@ class LaserSentences(PretrainedModule):
         >>> sentences = LaserSentences(encoder, FastBPETokenizer(merges, dictionary))
         >>> sentences.encode(["hola", "hola song", ""]).shape
         torch.Size([3, 6])
-
-    Deviations: none.
     """
 
     def __init__(self, encoder: LaserEncoder, tokenizer: LaserTokenizer) -> None:
         if not isinstance(encoder, LaserEncoder):
             raise TypeError(must("encoder", "be a LaserEncoder", class_name(encoder)))
-        if not isinstance(tokenizer, LaserTokenizer):
-            raise TypeError(must("tokenizer", "be a LaserTokenizer", class_name(tokenizer)))
-        count = encoder.embed_tokens.num_embeddings
-        size = len(tokenizer.dictionary)
-        require(size == count, "tokenizer", f"have a dictionary of {count} pieces", size)
+        check_tokenizer(tokenizer, encoder.num_embeddings)
         super().__init__()
         self.encoder = encoder
         self.tokenizer = tokenizer
 
     @property
     def embedding_dim(self) -> int:
-        """Give the size of a sentence's vector."""
+        """The size of a sentence's vector."""
         return 2 * self.encoder.hidden_size
 
     def forward(self, pieces: Pieces) -> Float[Tensor, "batch dim"]:
-        """Encode sentences that are cut already.
-
-        Args:
-            pieces: What `LaserTokenizer.text_pieces` gives.
-
-        Returns:
-            ``(batch, embedding_dim)``.
-        """
+        """Encode sentences cut by `LaserTokenizer.text_pieces`."""
         vectors: Tensor = self.encoder(pieces.piece_ids, pieces.piece_mask)
         return vectors
 
@@ -90,14 +79,14 @@ class LaserSentences(PretrainedModule):
         devices: Sequence[str | torch.device] | None = None,
         progress: bool | None = None,
     ) -> Float[Tensor, "sentence dim"]:
-        """Encode whole sentences, those of like length together, without a graph.
+        """Encode whole sentences without a graph, in batches of similar length.
 
         Args:
             texts: Sentences; an empty one has ``</s>`` alone.
-            batch_size: Sentences at once.
+            batch_size: Sentences in a batch.
             normalize: Whether to scale each vector to length 1.
-            devices: A process for each, ``["cpu"] * 4`` or ``["cuda:0", "cuda:1"]``, with a copy of the module; if
-                None, this process, on the device that the module is on. A program that starts processes needs
+            devices: One process for each, ``["cpu"] * 4`` or ``["cuda:0", "cuda:1"]``, with a copy of the module; if
+                None, this process, on the module's device. A program that starts processes needs
                 ``if __name__ == "__main__"``.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
@@ -105,8 +94,8 @@ class LaserSentences(PretrainedModule):
             A row for each sentence, in the order given, on the CPU.
 
         Raises:
-            TypeError: One string instead of several, or what is no string.
-            ValueError: No device, or one that is not there.
+            TypeError: A single string, or an item that is not a string.
+            ValueError: No device, or one that this machine does not have.
         """
         texts = check_texts(texts)
         check_positive(batch_size=batch_size)
@@ -117,11 +106,11 @@ class LaserSentences(PretrainedModule):
         return length_normalize(vectors) if normalize else vectors
 
     def nearest(self, queries: Sequence[str] | Tensor, keys: Sequence[str] | Tensor, k: int = 1) -> Nearest:
-        """Find the sentences that are nearest by cosine.
+        """Return the sentences that are nearest by cosine.
 
         Args:
             queries: Sentences, or vectors of `encode`.
-            keys: The sentences to choose from, or their vectors.
+            keys: The sentences to search, or their vectors.
             k: How many for each query.
 
         Returns:
@@ -133,13 +122,12 @@ class LaserSentences(PretrainedModule):
     @torch.no_grad()
     def _encode_here(self, texts: Sequence[str], batch_size: int, progress: bool | None) -> Tensor:
         cut = [self.tokenizer.cut_text(text) for text in texts]
-        order = sorted(range(len(cut)), key=lambda i: -len(cut[i].ids))  # what needs most memory comes first
+        order = sorted(range(len(cut)), key=lambda i: -len(cut[i].ids))  # the batch that needs most memory first
         weight = self.encoder.embed_tokens.weight
         vectors = torch.empty(len(cut), self.embedding_dim, dtype=weight.dtype)
         batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
         for batch in _progress(batches, progress):
-            pieces = Pieces(*(part.to(weight.device) for part in self.tokenizer.join(cut[i] for i in batch)))
-            vectors[batch] = self(pieces).cpu()
+            vectors[batch] = self(self.tokenizer.join(cut[i] for i in batch).to(weight.device)).cpu()
         return vectors
 
     def _encode_there(self, texts: Sequence[str], batch_size: int, devices: list[str], progress: bool | None) -> Tensor:
@@ -169,20 +157,13 @@ class LaserSentences(PretrainedModule):
                     job.cancel()
         return vectors
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"encoder": self.encoder, "tokenizer": self.tokenizer}
-
-    def __repr__(self) -> str:
-        return repr_call(self, **self.get_config())
-
 
 _module: LaserSentences | None = None
-"""The copy that a process works with."""
+"""The copy that a worker process uses."""
 
 
 def _check_devices(devices: Sequence[str | torch.device]) -> list[str]:
-    """Require devices that are there, before a process for each fails without saying why."""
+    """Require devices that this machine has, before worker processes fail without a reason."""
     if isinstance(devices, str | torch.device):
         raise TypeError(must("devices", "be a sequence of devices", f"{devices!r} alone"))
     require(len(devices) > 0, "devices", "name at least one", devices)

@@ -1,0 +1,151 @@
+"""Models and tokenizers of transformers as data: their configurations, names and files, and nothing that runs code."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from polyembed._checks import class_name, must, require
+from polyembed.encoders._adapters import describe, inject
+
+TOKENIZER_FILE = "tokenizer-"
+TOKENIZER_NAMES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
+    *("vocab.json", "vocab.txt", "merges.txt", "bpe.codes", "dict.txt", "emoji.json", "tokenizer.model"),
+    *("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "spm.model", "spm_char.model"),
+)
+"""The names of the files that a tokenizer of transformers writes; a saved folder holds no others."""
+
+
+def describe_model(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `build_model` needs to build a model again without its weights.
+
+    Args:
+        model: Of transformers.
+        adapters: Configurations of its adapters by name.
+
+    Returns:
+        Its configuration, class and adapter as JSON values.
+
+    Raises:
+        TypeError: A class that transformers does not export, or adapters that cannot be described.
+    """
+    config: Any = model.config
+    adapter = describe(model, adapters)
+    return {
+        **({} if adapter is None else {"adapter": adapter}),
+        "model": _plain(config.to_dict()),
+        "architecture": _architecture(model),
+        "pooler": getattr(model, "pooler", None) is not None,
+    }
+
+
+def build_model(described: dict[str, Any]) -> nn.Module:
+    """Build a model whose weights are still to be loaded; removes what `describe_model` returned from `described`."""
+    from transformers import AutoConfig, AutoModel
+
+    given, pooler = _plain(dict(described.pop("model"))), described.pop("pooler")
+    architecture, adapter = described.pop("architecture", None), described.pop("adapter", None)
+    # on the CPU, because buffers outside the state dict are filled here; the weights' random values are not used
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        _require_alone(given)
+        settings = AutoConfig.for_model(given.pop("model_type"), **given)
+        _require_alone(settings.to_dict())
+        build: Any = AutoModel.from_config if architecture is None else _model_class(architecture)
+        model: nn.Module = build(settings)
+        if not pooler and hasattr(model, "pooler"):
+            del model.pooler
+            model.pooler = None  # type: ignore[assignment]  # an attribute, as in a model built without
+        if adapter is not None:
+            inject(model, adapter)
+    return model
+
+
+def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
+    """Load a model by name or folder, and its tokenizer unless one is given."""
+    from transformers import AutoModel, AutoTokenizer
+
+    if tokenizer is None:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_folder, trust_remote_code=False)
+    return AutoModel.from_pretrained(name_or_folder, trust_remote_code=False), tokenizer
+
+
+def write_tokenizer(tokenizer: Any, folder: Path) -> dict[str, str]:
+    """Write a tokenizer's files into a saved folder, and return argument -> file name; nothing for None."""
+    if tokenizer is None:
+        return {}
+    if not hasattr(tokenizer, "save_pretrained"):
+        raise TypeError(must("tokenizer", "be of transformers to be saved", class_name(tokenizer)))
+    names: dict[str, str] = {}
+    number = sum(1 for _ in folder.glob(f"{TOKENIZER_FILE}*-tokenizer_config.json"))
+    with tempfile.TemporaryDirectory() as draft:
+        tokenizer.save_pretrained(draft)
+        for path in sorted(Path(draft).iterdir()):
+            if path.name not in TOKENIZER_NAMES:
+                rule = "write files of the usual names alone to be saved"
+                raise TypeError(must("tokenizer", rule, path.name))
+            names[TOKENIZER_FILE + path.name] = f"{TOKENIZER_FILE}{number}-{path.name}"
+            shutil.copyfile(path, folder / names[TOKENIZER_FILE + path.name])
+    return names
+
+
+def read_tokenizer(config: dict[str, Any]) -> Any:
+    """Load the tokenizer whose files `config` names; removes them from `config`; None without files."""
+    from transformers import AutoTokenizer
+
+    files = {key: config.pop(key) for key in list(config) if key.startswith(TOKENIZER_FILE)}
+    if not files:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        for name, path in files.items():
+            shutil.copyfile(path, Path(folder) / name.removeprefix(TOKENIZER_FILE))
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise ValueError(must("the tokenizer's files", "be whole", f"{class_name(error)}: {error}")) from error
+
+
+def _architecture(model: nn.Module) -> str | None:
+    """Return the name of the model's class if it is not its configuration's usual one (T5's encoder alone)."""
+    import transformers
+
+    config: Any = model.config
+    usual: Any = transformers.MODEL_MAPPING.get(type(config), None)
+    if type(model) is usual:
+        return None
+    name = class_name(model)
+    if getattr(transformers, name, None) is not type(model):
+        raise TypeError(must("model", "be a public class of transformers to be saved", name))
+    return name
+
+
+def _model_class(name: str) -> Any:
+    """Return the model class of transformers of this name; refuse everything else."""
+    import transformers
+
+    found = getattr(transformers, name, None)
+    good = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    require(good, "architecture", "name a model of transformers", repr(name))
+    return found
+
+
+def _require_alone(settings: dict[str, Any]) -> None:
+    """Refuse a configuration that names a backbone: transformers would fetch it, or open a local path."""
+    kind = settings.get("model_type")
+    require("backbone" not in str(settings), "model", "be described without a backbone", kind)
+
+
+def _plain(settings: Any) -> Any:
+    """Leave out the keys that make transformers download and run code: classes of a repository, kernels by name."""
+    if isinstance(settings, list):
+        return [_plain(value) for value in settings]
+    if not isinstance(settings, dict):
+        return settings
+    code = [
+        key for key in settings if key == "auto_map" or str(key).removesuffix("_internal").endswith("_implementation")
+    ]
+    return {key: _plain(value) for key, value in settings.items() if key not in code}

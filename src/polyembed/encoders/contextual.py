@@ -1,0 +1,70 @@
+"""The contract of contextual embedders: a vector for each word in its sentence."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from polyembed._checks import check_dim, check_mask
+from polyembed.embeddings.embedder import WordEmbedder
+from polyembed.text.pieces import Pieces, check_words
+
+
+class ContextualEmbedder(WordEmbedder):
+    """Words in their sentence: `Pieces` to ``(batch, word, embedding_dim)``.
+
+    A word without pieces gets zeros; the content of padding does not matter.
+    """
+
+    @abstractmethod
+    def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
+        """Cut sentences of words into pieces on the CPU.
+
+        Args:
+            sentences: Lists of words.
+
+        Returns:
+            The pieces.
+
+        Raises:
+            TypeError: No tokenizer.
+        """
+
+    @abstractmethod
+    def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
+        """Encode words in their sentences.
+
+        Args:
+            pieces: Sentences cut into pieces; on the CPU the order of their words is checked. Where ``num_words`` is
+                None it is read from the index, which makes a GPU's host wait.
+
+        Returns:
+            ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
+        """
+
+    def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Pieces, Bool[Tensor, "batch word"]]:
+        """Turn words into the inputs of `forward`.
+
+        Args:
+            sentences: Lists of words.
+
+        Returns:
+            Pieces, with ``num_words`` filled in, and the mask of words ``(batch, word)``; both on the CPU.
+
+        Raises:
+            TypeError: A string in place of a list of words, or words that are not strings.
+        """
+        sentences = check_words(sentences)
+        lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
+        width = max(map(len, sentences), default=0)
+        return self.pieces(sentences)._replace(num_words=width), torch.arange(width) < lengths[:, None]
+
+
+def check_pieces(pieces: Pieces) -> None:
+    """Require a batch of pieces; on the CPU also that words are in the order of their pieces."""
+    check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
+    check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
+    if pieces.word_index.device.type == "cpu" and not torch.compiler.is_compiling():
+        pieces.check()

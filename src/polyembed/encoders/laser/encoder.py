@@ -1,0 +1,210 @@
+"""LASER's encoder: a bidirectional LSTM over pieces; the maximum of its states is a sentence's vector."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from polyembed._checks import (
+    check_dim,
+    check_file,
+    check_ids,
+    check_mask,
+    check_positive,
+    class_name,
+    is_count,
+    must,
+    require,
+)
+from polyembed._pretrained import PretrainedModule
+from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
+from polyembed.encoders.laser.checkpoint import read_checkpoint
+from polyembed.functional.masking import masked_max, valid_first
+from polyembed.text.piece_dictionary import PieceDictionary
+
+
+class LaserEncoder(PretrainedModule):
+    """The encoder of LASER 1 and 2: ``v(t_1, ..., t_n) = max_i [h_L(i) forwards; h_L(i) backwards]``.
+
+    Embeddings of pieces, then `num_layers` bidirectional LSTM layers (Artetxe and Schwenk 2019, section 3.1). Calling
+    the module computes sentence vectors; `hidden_states` returns every layer. Parameters are named as in the released
+    checkpoints. Each direction of each layer runs by itself over unpacked rows, so that a GPU's host never waits for
+    lengths. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The
+    kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are needed, call under
+    ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
+
+    Args:
+        num_embeddings: The number of pieces.
+        embedding_dim: The size of a piece's embedding.
+        hidden_size: The size of a state in each direction.
+        num_layers: The number of layers: 5 in the released encoders.
+        padding_idx: The id of padding.
+        dictionary: The ids of the pieces, if known.
+
+    Shape:
+        ids ``(batch, piece)`` to ``(batch, 2 * hidden_size)``.
+
+    Raises:
+        ValueError: Sizes or shapes that do not fit, ids outside the table, a dictionary of another size.
+        TypeError: Ids that are not integers, a mask that is not bool, an object that is not a `PieceDictionary`.
+
+    Example:
+        >>> encoder = LaserEncoder(11, 4, 3, num_layers=2).eval()
+        >>> ids = torch.tensor([[5, 7, 2], [6, 2, 1]])  # 2 ends a sentence, 1 pads
+        >>> encoder(ids).shape, [tuple(states.shape) for states in encoder.hidden_states(ids)]
+        (torch.Size([2, 6]), [(2, 3, 4), (2, 3, 6), (2, 3, 6)])
+
+    Deviations: a row without pieces gives zeros, where the released code fails.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int = 320,
+        hidden_size: int = 512,
+        *,
+        num_layers: int = 5,
+        padding_idx: int = 1,
+        dictionary: PieceDictionary | None = None,
+    ) -> None:
+        check_positive(
+            num_embeddings=num_embeddings, embedding_dim=embedding_dim, hidden_size=hidden_size, num_layers=num_layers
+        )
+        inside = is_count(padding_idx) and 0 <= padding_idx < num_embeddings
+        require(inside, "padding_idx", f"be in [0, {num_embeddings})", repr(padding_idx))
+        if dictionary is not None:
+            if not isinstance(dictionary, PieceDictionary):
+                raise TypeError(must("dictionary", "be a PieceDictionary", class_name(dictionary)))
+            require(len(dictionary) == num_embeddings, "dictionary", f"hold {num_embeddings} pieces", len(dictionary))
+            rule = f"be the dictionary's {dictionary.padding_id}"
+            require(padding_idx == dictionary.padding_id, "padding_idx", rule, padding_idx)
+        super().__init__()
+        self.num_embeddings, self.embedding_dim, self.hidden_size = num_embeddings, embedding_dim, hidden_size
+        self.num_layers, self.padding_idx, self.dictionary = num_layers, padding_idx, dictionary
+        self.embed_tokens = nn.Embedding(num_embeddings, embedding_dim, padding_idx=padding_idx)
+        self.lstm = _LayeredLSTM(embedding_dim, hidden_size, num_layers, bidirectional=True)
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike[str]) -> Self:
+        """Load a released checkpoint, ``bilstm.93langs.2018-12-26.pt`` or ``laser2.pt``, in evaluation mode.
+
+        Only tensors and plain data are read: code in the file is never run.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The encoder and its dictionary.
+
+        Raises:
+            FileNotFoundError: No such file.
+            ValueError: A file that holds code, another architecture (LASER 3 is a Transformer), missing or extra
+                weights, a dictionary of another size.
+        """
+        params, state, dictionary = read_checkpoint(check_file(path, where="See polyembed.vectors.fetch_laser"))
+        sizes = (params[name] for name in ("num_embeddings", "embed_dim", "hidden_size"))
+        options = {name: params[name] for name in ("num_layers", "padding_idx")}
+        with torch.device("meta"):  # no memory, no random numbers
+            encoder = cls(*sizes, dictionary=dictionary, **options)
+        # copies, because two weights of a file may share memory
+        copies = {name: value.to(torch.float32, copy=True) for name, value in state.items()}
+        encoder.load_state_dict(copies, assign=True)
+        return encoder.eval()
+
+    def forward(
+        self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
+    ) -> Float[Tensor, "batch dim"]:
+        """Encode sentences.
+
+        Args:
+            token_ids: Ids of pieces, ``</s>`` last.
+            mask: True = a piece; if None, every id but the padding's.
+
+        Returns:
+            The maximum over time of the last layer, ``(batch, 2 * hidden_size)``; zeros for a row without pieces.
+        """
+        mask = self._mask(token_ids, mask)
+        return masked_max(self.last_hidden_state(token_ids, mask), mask)
+
+    def hidden_states(
+        self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
+    ) -> list[Float[Tensor, "batch piece dim"]]:
+        """Compute the embeddings and the states of each layer.
+
+        Args:
+            token_ids: Ids of pieces.
+            mask: As in `forward`.
+
+        Returns:
+            ``(batch, piece, embedding_dim)``, then ``(batch, piece, 2 * hidden_size)`` for each layer, forwards first;
+            zeros at padding.
+        """
+        mask = self._mask(token_ids, mask)
+        back = valid_first(mask).argsort(1)
+        return [torch.where(mask[..., None], reorder(x, back), 0.0) for x in self._layers(token_ids, mask)]
+
+    def last_hidden_state(
+        self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
+    ) -> Float[Tensor, "batch piece dim"]:
+        """Compute the states of the last layer; without gradients, earlier layers are freed on the way.
+
+        Args:
+            token_ids: Ids of pieces.
+            mask: As in `forward`.
+
+        Returns:
+            ``(batch, piece, 2 * hidden_size)``; zeros at padding.
+        """
+        mask = self._mask(token_ids, mask)
+        states = deque(self._layers(token_ids, mask), maxlen=1).pop()
+        return torch.where(mask[..., None], reorder(states, valid_first(mask).argsort(1)), 0.0)
+
+    def _mask(self, token_ids: Tensor, mask: Tensor | None) -> Tensor:
+        check_dim("token_ids", token_ids, 2, "batch, piece")
+        check_ids("token_ids", token_ids)
+        check_mask(mask, token_ids.shape)
+        return token_ids != self.padding_idx if mask is None else mask
+
+    def _layers(self, token_ids: Tensor, mask: Tensor) -> Iterator[Tensor]:
+        """Yield the embeddings and each layer's states, with each row's pieces at the front."""
+        ids = torch.where(mask, token_ids, self.padding_idx).gather(1, valid_first(mask))
+        try:
+            states = F.embedding(ids, self.embed_tokens.weight, self.padding_idx)
+        except IndexError as error:
+            raise ValueError(must("token_ids", f"be in [0, {self.num_embeddings})", "ids outside")) from error
+        yield states
+        reverse = reversal(mask.sum(1), ids.shape[1])
+        for layer in range(self.num_layers):
+            if ids.numel():
+                weights = (direction_weights(self.lstm, layer, reverse=backwards) for backwards in (False, True))
+                states = bidirectional(states, reverse, *weights)
+            else:  # the LSTM kernels take no empty batch
+                states = states.sum().expand(*ids.shape, 2 * self.hidden_size)
+            yield states
+
+
+class _LayeredLSTM(nn.LSTM):
+    """The parameters of an `nn.LSTM`, with each direction of each layer in memory so that cuDNN runs it alone."""
+
+    def flatten_parameters(self) -> None:
+        """Place each direction's weights in one block of memory, as cuDNN needs them; no effect off the GPU."""
+        found = [getattr(self, name, None) for name in getattr(self, "_flat_weights_names", [])]
+        weights = [x for x in found if isinstance(x, Tensor) and x.is_cuda]
+        if not weights or len(weights) < len(found) or not torch._use_cudnn_rnn_flatten_weight():
+            return
+        cudnn: Any = torch.backends.cudnn
+        apart = len({x.data_ptr() for x in weights}) == len(weights)
+        if not apart or not all(cudnn.is_acceptable(x) for x in weights):
+            return
+        mode = cudnn.rnn.get_cudnn_mode(self.mode)
+        with torch.cuda.device(weights[0].device), torch.no_grad():
+            for layer in range(self.num_layers):
+                size = 2 * self.hidden_size if layer else self.input_size
+                for reverse in (False, True):
+                    one = direction_weights(self, layer, reverse=reverse)
+                    torch._cudnn_rnn_flatten_weight(one, len(one), size, mode, self.hidden_size, 0, 1, True, False)

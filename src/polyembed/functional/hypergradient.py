@@ -1,0 +1,296 @@
+"""The gradient of one loss through a gradient step on another (Xia 2021, section 2.3)."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from polyembed._checks import check_choice, class_name, must, require
+
+Rate: TypeAlias = float | Tensor
+METHODS = ("reverse_over_reverse", "finite_difference")
+
+
+class Hypergradient(NamedTuple):
+    """What a meta step and the model's own step need.
+
+    Attributes:
+        meta_grads: ``d L_t(theta - inner_lr * dL_s/dtheta) / dphi`` by name.
+        source_grads: ``dL_s/dtheta`` by name; a parameter that the source loss does not use has no entry.
+        source_loss: The value of ``L_s(theta, phi)``, detached.
+        target_loss: The value of ``L_t(theta')``, detached.
+    """
+
+    meta_grads: dict[str, Tensor]
+    source_grads: dict[str, Tensor]
+    source_loss: Tensor
+    target_loss: Tensor
+
+
+def hypergradient(
+    source_loss: Callable[[dict[str, Tensor], dict[str, Tensor]], Tensor],
+    target_loss: Callable[[dict[str, Tensor]], Tensor],
+    params: Mapping[str, Tensor],
+    meta_params: Mapping[str, Tensor],
+    *,
+    inner_lr: float | Mapping[str, Rate],
+    method: str = "reverse_over_reverse",
+) -> Hypergradient:
+    r"""Differentiate the target loss after one gradient step on the source loss (Xia 2021, equations 3 and 4).
+
+    ``theta' = theta - inner_lr * dL_s(theta, phi)/dtheta`` (equation 3). The result is ``dL_t(theta')/dphi``, which is
+    ``-inner_lr * d/dphi <dL_s/dtheta, v>`` with ``v = dL_t(theta')/dtheta'``. Methods:
+
+    - ``"reverse_over_reverse"``: exact; the source loss is differentiated twice. Its attention runs by PyTorch's math
+      kernel, because fused kernels have no second derivative.
+    - ``"finite_difference"``: ``(dL_s(theta + e v)/dphi - dL_s(theta - e v)/dphi) / 2e``. It needs first derivatives
+      only and holds one graph at a time. ``e = 0.1 * eps ** (1 / 3) * |theta| / |v|``, of the machine precision. The
+      relative error is about 1e-7 in float64; in float32 it is about 1e-3 for smooth losses and can be above 1 for
+      losses with kinks (ReLU). Lower precision is refused. ``detach`` and ``no_grad`` do not make constants here.
+
+    The losses are functions of parameters, by ``torch.func.functional_call`` for example. Finite differences call the
+    source loss three times, with the same random numbers of torch's generators. No input is changed.
+
+    With gradient checkpointing, a loss that calls ``functional_call`` itself gives a wrong gradient without an error:
+    the recomputation finds the old weights. `polyembed.transfer.metaxl_gradients` keeps them in place.
+
+    Args:
+        source_loss: ``L_s(theta, phi)``, a scalar.
+        target_loss: ``L_t(theta')``, a scalar.
+        params: ``theta`` by name. A tensor that does not require a gradient is a constant; one tensor under two names
+            is one parameter.
+        meta_params: ``phi`` by name, in the same way.
+        inner_lr: The learning rate of the look-ahead: a number, or one for each parameter (a number or a tensor that
+            broadcasts against it).
+        method: One of the above.
+
+    Returns:
+        Both gradients and both losses.
+
+    Raises:
+        ValueError: No parameter that requires a gradient; a loss that is not a scalar, is not finite or does not depend
+            on the parameters; meta-parameters that the source loss does not use, or that the target loss uses; a
+            function without second derivatives.
+        TypeError: A loss or a parameter that is not a tensor, or a rate that is not a number.
+
+    Example:
+        >>> theta, phi = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 0.5], requires_grad=True)
+        >>> step = hypergradient(
+        ...     lambda theta, phi: (phi["b"] * theta["a"] ** 2).sum(),  # dL_s/da = 2 b a
+        ...     lambda theta: theta["a"].sum(),
+        ...     {"a": theta}, {"b": phi}, inner_lr=0.1,
+        ... )
+        >>> step.source_grads["a"], step.meta_grads["b"]  # -0.1 * 2 a
+        (tensor([6., 2.]), tensor([-0.2000, -0.4000]))
+    """
+    check_choice("method", method, METHODS)
+    exact = method == "reverse_over_reverse"
+    theta, phi = _learning("params", params), _learning("meta_params", meta_params)
+    rates = rates_of(inner_lr, theta)
+    randomness = Randomness(tensor.device for tensor in (*theta.values(), *phi.values()))
+
+    def source(values: dict[str, Tensor], graph: bool) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        loss = check_loss("source_loss", source_loss(_filled(params, theta, values), dict(meta_params)))
+        leaves = [*values.values(), *phi.values()]
+        found = torch.autograd.grad(loss, leaves, create_graph=graph, allow_unused=True) if loss.requires_grad else ()
+        grads, metas = present(theta, found[: len(theta)]), present(phi, found[len(theta) :])
+        require(bool(grads), "source_loss", "depend on params", "a loss that uses none of those it is given")
+        idle = ", ".join(repr(name) for name in phi if name not in metas)
+        require(not idle, "meta_params", "all reach source_loss", f"no effect of {idle}")
+        return loss.detach(), grads, metas
+
+    with torch.enable_grad():
+        with sdpa_kernel(SDPBackend.MATH) if exact else nullcontext():
+            inner, slopes, _ = source(theta, graph=exact)
+        grads = {name: slope.detach() for name, slope in slopes.items()}
+        ahead = look_ahead(theta, grads, rates)
+        outer = check_loss("target_loss", target_loss(_filled(params, theta, ahead)))
+        ahead_slopes = target_slopes(outer, ahead, phi)
+        direction = {name: rates[name] * slope for name, slope in ahead_slopes.items() if name in grads}
+        if exact:
+            check_twice(slopes.values())
+            with sdpa_kernel(SDPBackend.MATH), explained():
+                metas = twice([(slopes[name], way) for name, way in direction.items()], phi)
+        elif direction:
+            step = difference_step(theta, direction)
+            ends = []
+            for sign in (step, -step):
+                moved = {n: (p + sign * direction[n] if n in direction else p).detach() for n, p in theta.items()}
+                with randomness.again():
+                    ends.append(source({n: p.requires_grad_() for n, p in moved.items()}, graph=False)[2])
+            metas = {name: (ends[0][name] - ends[1][name]) / (2.0 * step) for name in phi}
+        else:
+            metas = {}
+    all_metas = {name: -metas[name] if name in metas else torch.zeros_like(value) for name, value in phi.items()}
+    return Hypergradient(
+        _filled(meta_params, phi, all_metas, rest=False), _filled(params, theta, grads, rest=False), inner,
+        outer.detach(),
+    )  # fmt: skip
+
+
+def _learning(name: str, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors that require a gradient, each under its first name."""
+    found: dict[int, tuple[str, Tensor]] = {}
+    for key, tensor in params.items():
+        if not isinstance(tensor, Tensor):
+            raise TypeError(must(f"{name}[{key!r}]", "be a tensor", class_name(tensor)))
+        if tensor.requires_grad:
+            found.setdefault(id(tensor), (key, tensor))
+    require(bool(found), name, "hold a tensor that requires a gradient", f"none among {len(params)}")
+    return dict(found.values())
+
+
+def _filled(
+    params: Mapping[str, Tensor], known: Mapping[str, Tensor], values: Mapping[str, Tensor], *, rest: bool = True
+) -> dict[str, Tensor]:
+    """Return the value for every name of a tensor; `rest` keeps tensors without one."""
+    first = {id(tensor): name for name, tensor in known.items()}
+    found = {key: values.get(first.get(id(tensor), ""), tensor if rest else None) for key, tensor in params.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def check_loss(name: str, loss: Any) -> Tensor:
+    """Require a finite scalar."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(must(name, "return a tensor", class_name(loss)))
+    require(loss.dim() == 0, name, "return a scalar", f"shape {tuple(loss.shape)}")
+    value = loss.item()
+    require(math.isfinite(value), name, "be finite", value)
+    return loss
+
+
+def present(names: Iterable[str], found: Iterable[Tensor | None]) -> dict[str, Tensor]:
+    """Return the gradients that exist, by name; a sparse one becomes dense, because the look-ahead needs all values."""
+    pairs = zip(names, found, strict=False)
+    return {name: g.to_dense() if g.layout == torch.sparse_coo else g for name, g in pairs if g is not None}
+
+
+def look_ahead(
+    theta: Mapping[str, Tensor], grads: Mapping[str, Tensor], rates: Mapping[str, Rate]
+) -> dict[str, Tensor]:
+    """Return ``theta' = theta - rate * grad`` as new leaves."""
+    moved = {n: p.detach() - rates[n] * grads[n] if n in grads else p.detach() for n, p in theta.items()}
+    return {name: value.requires_grad_() for name, value in moved.items()}
+
+
+def target_slopes(loss: Tensor, ahead: Mapping[str, Tensor], phi: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the target loss's gradient; the loss must not depend on `phi`."""
+    leaves = [*ahead.values(), *phi.values()]
+    found = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else ()
+    slopes, leaked = present(ahead, found[: len(ahead)]), present(phi, found[len(ahead) :])
+    require(bool(slopes), "target_loss", "depend on params", "a loss that uses none of those it is given")
+    require(not leaked, "target_loss", "be free of meta_params", f"one that uses {', '.join(map(repr, leaked))}")
+    return slopes
+
+
+def twice(pairs: Iterable[tuple[Tensor, Tensor]], phi: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the gradient of ``sum <slope, direction>`` by `phi`, with the directions constant."""
+    pairs = [(slope, way) for slope, way in pairs if slope.requires_grad]
+    if not pairs:
+        return {}
+    slopes, ways = zip(*pairs, strict=True)
+    return present(phi, torch.autograd.grad(slopes, list(phi.values()), ways, allow_unused=True))
+
+
+def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> float:
+    """Choose a central difference's step: the cube root of the precision, relative to the entries that move."""
+    size = length = eps = 0.0
+    for name, way in direction.items():
+        eps = max(eps, torch.finfo(values[name].dtype).eps)
+        if eps > 1e-6:
+            raise ValueError(must("params", "hold float32 or float64 for finite differences", values[name].dtype))
+        rows = [x.flatten(1) if x.dim() > 1 else x[None] for x in (values[name].detach(), way)]
+        norm, speed = (torch.linalg.vector_norm(x, dim=1).double() for x in rows)
+        size += float(torch.where(speed > 0, norm, 0.0).square().sum())  # of a table, the rows that move
+        length += float(speed.square().sum())
+    ratio = math.sqrt(size / length) if size and length else 1.0
+    return 0.1 * eps ** (1 / 3) * ratio  # a network of several layers bends more than one
+
+
+def rates_of(inner_lr: float | Mapping[str, Rate], theta: Mapping[str, Tensor]) -> dict[str, Rate]:
+    """Return the learning rate of each parameter."""
+    if not isinstance(inner_lr, Mapping):
+        _check_rate("inner_lr", inner_lr, None)
+        require(bool(inner_lr > 0), "inner_lr", "be a positive number", inner_lr)
+        return dict.fromkeys(theta, inner_lr)
+    missing = ", ".join(repr(name) for name in theta if name not in inner_lr)
+    require(not missing, "inner_lr", "have a rate for each parameter", f"none for {missing}")
+    for name, leaf in theta.items():
+        _check_rate(f"inner_lr[{name!r}]", inner_lr[name], leaf)
+    return {name: inner_lr[name] for name in theta}
+
+
+def _check_rate(name: str, rate: Any, leaf: Tensor | None) -> None:
+    """Require a number, or a tensor that broadcasts against a parameter."""
+    if isinstance(rate, Tensor):
+        shape = torch.Size() if leaf is None else leaf.shape
+        both = zip(rate.shape[::-1], shape[::-1], strict=False)
+        fits = rate.dim() <= len(shape) and all(one in (1, size) for one, size in both)
+        require(fits, name, f"broadcast against the shape {tuple(shape)}", f"shape {tuple(rate.shape)}")
+        return
+    if not isinstance(rate, int | float) or isinstance(rate, bool):
+        raise TypeError(must(name, "be a number, or a tensor of them", class_name(rate)))
+    require(math.isfinite(rate) and rate >= 0, name, "be a positive number", rate)
+
+
+def check_twice(slopes: Iterable[Tensor]) -> None:
+    """Refuse a gradient through a function marked ``once_differentiable``: autograd would skip its part silently."""
+    stack = [slope.grad_fn for slope in slopes if slope.grad_fn is not None]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if node.name().endswith("Error"):
+            raise ValueError(must("source_loss", _SECOND, "a function that is marked once_differentiable"))
+        fresh = {child for child, _ in node.next_functions if child is not None} - seen
+        seen |= fresh
+        stack += fresh
+
+
+_SECOND = "have second derivatives where the gradient is differentiated (method='finite_difference' may need fewer)"
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Name the function without a second derivative."""
+    try:
+        yield
+    except RuntimeError as error:
+        if re.search(r"derivative for .* is not implemented|double backward|differentiate twice", str(error)):
+            raise ValueError(must("source_loss", _SECOND, str(error).partition("\n")[0])) from error
+        raise
+
+
+class Randomness:
+    """The states of torch's generators when this was made, of the CPU and of some devices.
+
+    Args:
+        devices: Of which devices.
+    """
+
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self.devices = [device for device in set(devices) if device.type not in ("cpu", "meta")]
+        self.states = self._now()
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Draw the same numbers again inside; the generators then go on from where they were."""
+        now = self._now()
+        self._set(self.states)
+        try:
+            yield
+        finally:
+            self._set(now)
+
+    def _now(self) -> list[Tensor]:
+        others = [torch.get_device_module(device.type).get_rng_state(device) for device in self.devices]
+        return [torch.get_rng_state(), *others]
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        for device, state in zip(self.devices, states[1:], strict=True):
+            torch.get_device_module(device.type).set_rng_state(state, device)

@@ -1,0 +1,125 @@
+"""One step of joint training, MetaXL's baseline; networks that transform learn by the same loss (Xia 2021)."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from polyembed.functional.hypergradient import check_loss, present
+from polyembed.transfer.rtn import check_called, hooks, listed
+from polyembed.transfer.steps import (
+    LOSS,
+    Averager,
+    accumulate,
+    add,
+    check_batches,
+    check_modules,
+    check_options,
+    descend,
+    languages_of,
+    layers_of,
+    model_loss,
+    norm_of,
+    trained,
+    whole_step,
+    with_autocast,
+)
+
+
+class JointStep(NamedTuple):
+    """What one step of joint training saw.
+
+    Attributes:
+        loss: ``L_s + L_t`` before the step.
+        norm: The norm of its gradient by the model's parameters, before clipping.
+        meta_norm: The same for the network that transforms; None without one.
+    """
+
+    loss: float
+    norm: float
+    meta_norm: float | None = None
+
+
+def joint_step(
+    model: nn.Module,
+    rtn: nn.Module | Sequence[nn.Module] | None,
+    layer: int | nn.Module | Sequence[int | nn.Module] | None,
+    source: Sequence[Any],
+    target: Sequence[Any],
+    *,
+    optimizer: Optimizer,
+    meta_optimizer: Optimizer | None = None,
+    loss: Callable[[nn.Module, Any], Tensor] = model_loss,
+    languages: str | Sequence[str] | None = None,
+    weight: float | Sequence[float] | None = None,
+    max_grad_norm: float | None = None,
+    meta_max_grad_norm: float | None = None,
+    amp_dtype: torch.dtype | None = None,
+) -> JointStep:
+    """Descend ``L_s + L_t``, the mean losses of the source and of the target batches (Xia 2021, section 2.1).
+
+    With `rtn`, source batches are transformed; with `meta_optimizer` the network descends the same loss (section 4.4).
+    The arguments are those of `metaxl_step`; without `rtn`, `layer` is not used. `source` may be empty: then this is a
+    step of ordinary training.
+
+    Returns:
+        The loss and the norms.
+
+    Raises:
+        ValueError: No target batch, a loss that is not finite (nothing has changed then), a compiled model, or options
+            out of range.
+        TypeError: A wrapped model, or one batch where a list of batches is expected.
+        RuntimeError: Another process failed, or the layer did not run.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+        >>> step = joint_step(
+        ...     model, None, None, [torch.randn(4, 5)], [torch.randn(2, 5)],
+        ...     loss=lambda model, batch: model(batch).square().mean(),
+        ...     optimizer=torch.optim.SGD(model.parameters(), 0.1),
+        ... )
+        >>> step.loss > 0
+        True
+    """
+    check_modules(model, [] if rtn is None else rtn)
+    check_batches(target=target, **({"source": source} if len(source) else {}))
+    check_options(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm, amp_dtype=amp_dtype)
+    networks = nn.ModuleList([] if rtn is None else listed(rtn))
+    phi = {} if rtn is None or meta_optimizer is None else trained("rtn", networks, meta_optimizer, "meta_optimizer")
+    theta = trained("model", model, optimizer, "optimizer", besides=networks)
+    known = {**theta, **phi}
+    layers = [] if rtn is None else layers_of(model, layer)
+    evaluate = with_autocast(loss, model, amp_dtype)
+    averager = Averager(known, exchanges=1)
+    parts = [(batch, language, len(source)) for batch, language in
+             zip(source, languages_of(languages, len(source)), strict=True)]  # fmt: skip
+    total: dict[str, Tensor] = {}
+    with whole_step(averager, model, networks):
+        for number, (batch, language, count) in enumerate([*parts, *((batch, None, len(target)) for batch in target)]):
+            with ExitStack() as stack:
+                calls = []
+                if rtn is not None and number < len(source):
+                    calls = stack.enter_context(hooks(layers, rtn, weight=weight, language=language))
+                found = check_loss("loss", evaluate(batch)) / count
+                check_called(calls)
+                # inside the hooks: gradient checkpointing runs the layer again
+                grads = torch.autograd.grad(found, list(known.values()), allow_unused=True)
+            add(total, {LOSS: found.detach(), **present(known, grads)})
+        total = averager.average(total)
+        value = total.pop(LOSS)
+        norms = [
+            norm_of("the gradient of loss", (grad for name, grad in total.items() if name.startswith(part)))
+            for part in ("model.", "rtn.")
+        ]
+    optimizer.zero_grad(set_to_none=True)
+    if meta_optimizer is not None:
+        meta_optimizer.zero_grad(set_to_none=True)
+    accumulate(known, total)
+    descend(optimizer, theta, norms[0], max_grad_norm)
+    if not phi or meta_optimizer is None:
+        return JointStep(float(value), norms[0])
+    descend(meta_optimizer, phi, norms[1], meta_max_grad_norm)
+    return JointStep(float(value), *norms)

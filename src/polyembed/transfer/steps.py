@@ -1,0 +1,203 @@
+"""What the steps of joint training and of MetaXL share: parameters, checks, gradients, averages over processes."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from polyembed._checks import class_name, must, require
+from polyembed.transfer.layers import encoder_layer
+from polyembed.transfer.rtn import listed
+
+LOSS = "loss"
+WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule"}
+
+
+def model_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
+    """Return the loss that a transformers model computes itself: ``model(**batch).loss``."""
+    loss: Tensor = model(**batch).loss
+    return loss
+
+
+def with_autocast(
+    loss: Callable[[nn.Module, Any], Tensor], model: nn.Module, dtype: torch.dtype | None
+) -> Callable[[Any], Tensor]:
+    """Return the function from a batch to the loss, computed in `dtype` where it is not None."""
+    device = next(model.parameters()).device.type
+
+    def evaluate(batch: Any) -> Tensor:
+        with nullcontext() if dtype is None else torch.autocast(device, dtype):
+            return loss(model, batch)
+
+    return evaluate
+
+
+def layers_of(model: nn.Module, layer: Any) -> list[nn.Module]:
+    """Return the modules of layers, which are numbers or modules."""
+    return [one if isinstance(one, nn.Module) else encoder_layer(model, one) for one in listed(layer)]
+
+
+def check_modules(model: nn.Module, rtn: Any) -> None:
+    """Refuse modules whose wrappers hide gradients or hooks."""
+    for name, module in (("model", model), *(("rtn", one) for one in listed(rtn))):
+        if not isinstance(module, nn.Module):
+            raise TypeError(must(name, "be a module", class_name(module)))
+        for part in module.modules():
+            kinds = {kind.__name__ for kind in type(part).__mro__}
+            if kinds & WRAPPERS:
+                rule = "not be wrapped for several processes (gradients are averaged here: pass the module inside)"
+                raise TypeError(must(name, rule, class_name(part)))
+            if "OptimizedModule" in kinds or getattr(part, "_compiled_call_impl", None) is not None:
+                raise ValueError(must(name, "not be compiled (it would skip the hooks)", class_name(part)))
+
+
+def check_batches(**batches: Any) -> None:
+    """Require lists of batches."""
+    for name, value in batches.items():
+        if not isinstance(value, Sequence) or isinstance(value, str) or hasattr(value, "_fields"):
+            raise TypeError(must(name, "be a list of batches", class_name(value)))
+        require(len(value) > 0, name, "hold at least one batch", "none")
+
+
+def check_options(
+    *,
+    target_weight: float = 0.0,
+    max_grad_norm: float | None = None,
+    meta_max_grad_norm: float | None = None,
+    amp_dtype: torch.dtype | None = None,
+) -> None:
+    """Check the range of options."""
+    require(target_weight >= 0.0 and math.isfinite(target_weight), "target_weight", "be 0 or more", target_weight)
+    for name, norm in (("max_grad_norm", max_grad_norm), ("meta_max_grad_norm", meta_max_grad_norm)):
+        require(norm is None or norm > 0.0, name, "be positive, or None", norm)
+    lossless = amp_dtype in (None, torch.bfloat16)
+    require(lossless, "amp_dtype", "be torch.bfloat16 (float16 needs its losses scaled)", amp_dtype)
+
+
+def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str | None]:
+    """Return the language of each source batch."""
+    named = [languages] * count if languages is None or isinstance(languages, str) else list(languages)
+    require(len(named) == count, "languages", f"name one of each of {count} source batches", len(named))
+    return named
+
+
+def trained(
+    name: str, module: nn.Module, optimizer: Optimizer | None, optimizer_name: str, besides: nn.Module | None = None
+) -> dict[str, nn.Parameter]:
+    """Return the parameters to train as ``name.parameter``: those of `module`, but not of `besides`.
+
+    They require a gradient, and the optimiser holds them if there is one.
+    """
+    others = {id(p) for p in besides.parameters()} if besides is not None else set()
+    found = {f"{name}.{key}": p for key, p in module.named_parameters() if p.requires_grad and id(p) not in others}
+    require(bool(found), name, "have a parameter that requires a gradient", "none")
+    if optimizer is not None:
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        found = {key: p for key, p in found.items() if id(p) in held}
+        require(bool(found), optimizer_name, f"hold parameters of {name}", "none")
+    return found
+
+
+def add(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
+    """Add gradients up by name."""
+    for name, tensor in more.items():
+        total[name] = total[name] + tensor if name in total else tensor
+
+
+def norm_of(name: str, tensors: Iterable[Tensor]) -> float:
+    """Return the norm of all tensors, in at least float32; it must be finite."""
+    norms = [
+        torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)).double()
+        for tensor in tensors
+    ]
+    norm = float(torch.stack(norms).norm()) if norms else 0.0
+    require(math.isfinite(norm), name, "be finite", norm)
+    return norm
+
+
+def accumulate(parameters: Mapping[str, Tensor], grads: Mapping[str, Tensor]) -> None:
+    """Add gradients to ``.grad`` as ``loss.backward()`` does, with the parameters' hooks."""
+    if grads:
+        torch.autograd.backward([parameters[name] for name in grads], list(grads.values()))
+
+
+def descend(optimizer: Optimizer, parameters: Mapping[str, Tensor], norm: float, max_norm: float | None) -> None:
+    """Clip the gradients of this norm, step, and clear them."""
+    if max_norm is not None and norm > max_norm:
+        for parameter in parameters.values():
+            if parameter.grad is not None:
+                parameter.grad.mul_(max_norm / norm)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def buffers_of(module: nn.Module) -> dict[str, Tensor]:
+    """Return copies of a module's buffers."""
+    return {name: buffer.clone() for name, buffer in module.named_buffers()}
+
+
+@contextmanager
+def whole_step(averager: "Averager", *modules: nn.Module) -> Iterator[None]:
+    """Compute gradients; if that fails, restore buffers (such as batch statistics) and tell the other processes."""
+    before = [buffers_of(module) for module in modules]
+    try:
+        with torch.enable_grad():
+            yield
+    except Exception:
+        for module, old in zip(modules, before, strict=True):
+            for name, buffer in module.named_buffers():
+                if name in old and old[name].shape == buffer.shape:
+                    buffer.copy_(old[name])
+        averager.failed()
+        raise
+
+
+class Averager:
+    """Averages losses and gradients over the processes of ``torch.distributed``; if one process fails, all do.
+
+    Every exchange begins with a sum of failures. A process that fails joins the next exchange only.
+
+    Args:
+        known: All parameters, by name.
+        exchanges: How often `average` will be called.
+    """
+
+    def __init__(self, known: Mapping[str, Tensor], exchanges: int) -> None:
+        first = next(iter(known.values()))
+        self.known = {LOSS: first.detach().new_zeros(()), **known}
+        self.left = 0
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            self.left = exchanges if torch.distributed.get_world_size() > 1 else 0
+
+    def average(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the mean over processes; a tensor that some processes lack is zero there."""
+        if not self.left:
+            return tensors
+        self.left -= 1
+        failures = self._sum(torch.zeros_like(self.known[LOSS])).item()
+        if failures:
+            self.left = 0
+            raise RuntimeError(must("the step", "succeed in every process", f"{failures:.0f} that failed"))
+        there = self._sum(torch.tensor([float(name in tensors) for name in self.known]).to(self.known[LOSS]))
+        found = {}
+        for name, count in zip(self.known, there.tolist(), strict=True):
+            if count:
+                value = tensors[name] if name in tensors else torch.zeros_like(self.known[name])
+                found[name] = self._sum(value) / torch.distributed.get_world_size()
+        return found
+
+    def failed(self) -> None:
+        """Tell the other processes, if they wait for this one."""
+        if self.left:
+            self.left = 0
+            self._sum(torch.ones_like(self.known[LOSS]))
+
+    @staticmethod
+    def _sum(value: Tensor) -> Tensor:
+        value = value.detach().clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(value)
+        return value

@@ -1,0 +1,65 @@
+"""What a damaged or hostile file may look like, as small generators."""
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+def mutations(data: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
+    """Yield `n` damaged copies of `data`: cut, flipped bits, other bytes, parts doubled, moved or taken out."""
+    generator = random.Random(seed)
+    edges = [
+        b"\0",
+        b"\xff",
+        b"\xff" * 8,
+        b"\0" * 8,
+        b"-1",
+        b"9" * 30,
+        b"1e999",
+        b"{",
+        b"[",
+        b'"',
+        b"\n",
+        b"\xed\xa0\x80",
+    ]
+    for i in range(n):
+        found = bytearray(data)
+        for _ in range(1 + i % 3):
+            start = generator.randrange(len(found) + 1)
+            stop = min(len(found), start + generator.choice((1, 2, 8, 64, len(found) // 3 + 1)))
+            kind = generator.randrange(6)
+            if kind == 0:
+                del found[start:]
+            elif kind == 1 and start < len(found):
+                found[start] ^= 1 << generator.randrange(8)
+            elif kind == 2:
+                found[start:stop] = generator.choice(edges)
+            elif kind == 3:
+                found[stop:stop] = found[start:stop]
+            elif kind == 4:
+                del found[start:stop]
+            else:
+                found[start:start] = generator.choice(edges)
+        yield bytes(found)
+
+
+def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit a folder's configuration."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8", "surrogatepass"))
+    edit(config)
+    path.write_text(json.dumps(config))
+
+
+def reseal(folder: Path) -> None:
+    """Write the right checksums of changed files, as whoever changed them on purpose would."""
+
+    def edit(config: dict[str, Any]) -> None:
+        for name in config["checksums"]:
+            if (folder / name).is_file():
+                config["checksums"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+
+    change(folder, edit)
