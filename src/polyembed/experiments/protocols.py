@@ -159,7 +159,7 @@ def joint(
     - Scenario A: a fraction of the training sentences of every language.
     - Scenario B: all training sentences of the source, and the same fraction of the others.
 
-    The development set is made in the same way. What a system gains from A to B in the other languages (`gain`)
+    The development set is made in the same way. What a system gains from A to B in the other languages (`gain_table`)
     says how well it shares knowledge: their sentences are the same in both.
 
     Args:
@@ -194,7 +194,7 @@ def joint(
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
         >>> a, b = (joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
-        >>> gain(a, b).columns
+        >>> gain_table(a, b).columns
         ('system', 'en', 'es')
 
     Deviations: the paper does not say how its quarter is drawn (here at random, without replacement, at least one
@@ -272,7 +272,7 @@ def code_switched(
     return _compare(systems, trials, options, seeds=seeds, folder=folder, progress=progress)
 
 
-def merge(*results: ProtocolResult) -> ProtocolResult:
+def merge_results(*results: ProtocolResult) -> ProtocolResult:
     """Put results into one table: of systems that are trained in different ways, or of different languages.
 
     Args:
@@ -288,7 +288,7 @@ def merge(*results: ProtocolResult) -> ProtocolResult:
         >>> from polyembed.training import Epoch, FitResult
         >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
         >>> one = ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1")
-        >>> merge(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
+        >>> merge_results(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
         (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7, deviation=None)))
     """
     require(len(results) > 0, "results", "hold at least one result", "none")
@@ -308,7 +308,7 @@ def merge(*results: ProtocolResult) -> ProtocolResult:
     return _result([run for result in results for run in result.runs], gold, metrics[0])
 
 
-def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
+def gain_table(before: ProtocolResult, after: ProtocolResult) -> Table:
     """Compare two results seed by seed: ``after - before``, mean and deviation over the seeds.
 
     Args:
@@ -324,9 +324,9 @@ def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
     Example:
         >>> from polyembed.training import Epoch, FitResult
         >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.5}, {"es": [["O"]]})
-        >>> before = merge(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
+        >>> before = merge_results(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
         >>> after = before._replace(runs=(run._replace(scores={"es": 0.75}),))
-        >>> gain(before, after).rows
+        >>> gain_table(before, after).rows
         [('MME', MeanAndDeviation(mean=0.25, deviation=None))]
 
     Deviations: the paper's table 3 gives the difference of two scores; here it is the mean over seeds.
