@@ -13,9 +13,7 @@ from torch import nn
 from polyembed._checks import class_name, must, require
 from polyembed._config import Configurable, Detachable, VectorFiles, is_plain, repr_call
 from polyembed._folder import CARD_NAME, usual_mode
-from polyembed._loading import ConfigReader as _Reader
 from polyembed._loading import find_folder, load_module
-from polyembed._saving import ConfigWriter as _Writer
 from polyembed._saving import save_module, tied_names
 from polyembed.hub import model_card
 
@@ -24,8 +22,6 @@ __all__ = [
     "Detachable",
     "PretrainedModule",
     "VectorFiles",
-    "_Reader",
-    "_Writer",
     "repr_call",
     "tied_names",
     "usual_mode",

@@ -139,7 +139,7 @@ def test_folders_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     config = json.loads(path.read_text())
     config["config"]["adapter"]["megatron_core"] = "antigravity"
     path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"^adapter must have what save_pretrained writes, got \[.*'megatron_core'"):
+    with pytest.raises(ValueError, match=r"adapter must have what save_pretrained writes, got \[.*'megatron_core'"):
         pe.PretrainedWordEncoder.from_pretrained(tmp_path)
     del config["config"]["adapter"]["megatron_core"]
     path.write_text(json.dumps(config))

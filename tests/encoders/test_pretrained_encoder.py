@@ -219,7 +219,7 @@ def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path) -> None:
     text = path.read_text()
     for name in ("AutoTokenizer", "PreTrainedTokenizerFast", "no_such_thing"):
         path.write_text(text.replace("T5EncoderModel", name))
-        with pytest.raises(ValueError, match=f"^architecture must name a model of transformers, got '{name}'$"):
+        with pytest.raises(ValueError, match=f"architecture must name a model of transformers, got '{name}'$"):
             pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
 
 

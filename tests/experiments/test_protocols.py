@@ -14,7 +14,7 @@ import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.experiments import protocols
 from polyembed.experiments.compare import Corpus
-from polyembed.experiments.protocols import ProtocolResult, gain_table, merge_results
+from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import MeanAndDeviation, mean_and_deviation
 from polyembed.training import Epoch, FitOptions, FitResult

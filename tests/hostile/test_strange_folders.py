@@ -157,17 +157,35 @@ def test_a_configuration_opens_no_file(tagger_folder: Path, tmp_path: Path, cls:
         pe.SequenceTagger.from_pretrained(tagger_folder)
 
 
-def test_a_configuration_opens_no_connection(
-    tagger_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the network was asked")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_configuration_opens_no_connection(tagger_folder: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     evil = {"class": "BPEmbVectors", "config": {"lang": "en", "cache_dir": str(cache)}, "files": {}}
     change(tagger_folder, lambda config: config["config"].update(decoder=evil))
-    with pytest.raises(ValueError, match=r"files must hold all files of BPEmbVectors, got none for"):
-        pe.SequenceTagger.from_pretrained(tagger_folder)
+    assert "files must hold all files of BPEmbVectors, got none for" in str(outcome(tagger_folder))
     assert not cache.exists()
+
+
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize(
+    ("model", "architecture"),
+    [
+        ({"model_type": "detr", "use_timm_backbone": False, "backbone": "them/model"}, None),
+        ({"model_type": "detr"}, None),
+        ({"model_type": "upernet", "backbone": "them/model"}, "UperNetForSemanticSegmentation"),
+        ({"model_type": "dpt", "backbone": "/some/folder"}, "DPTForDepthEstimation"),
+    ],
+)
+def test_a_model_of_transformers_fetches_no_other(model: dict, architecture: str | None, encoder_folder: Path) -> None:
+    model = {"use_pretrained_backbone": True, "backbone_config": None, **model}
+    change(encoder_folder, lambda config: config["config"].update(model=model, architecture=architecture))
+    assert "model must be described without a backbone" in str(outcome(encoder_folder))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyembed._pretrained import _Reader, _Writer
+from polyembed._loading import ConfigReader
+from polyembed._saving import ConfigWriter
 from polyembed.text import (
     DictionaryTransliterator,
     SchemeTransliterator,
@@ -123,7 +124,7 @@ def test_both_are_transliterators() -> None:
 
 def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
     nested = DictionaryTransliterator({"kya": "क्या"}, fallback=DictionaryTransliterator({"hai": "है"}))
-    again = _Reader(tmp_path).read(_Writer(tmp_path, copy_vectors=False).encode(nested, "dictionary"))
+    again = ConfigReader(tmp_path).read(ConfigWriter(tmp_path, copy_vectors=False).encode(nested, "dictionary"))
     assert again.transliterate(["kya", "hai", "ji"]) == ["क्या", "है", "ji"]
     assert (
         repr(again)

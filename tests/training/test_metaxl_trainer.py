@@ -23,6 +23,7 @@ from polyembed import (
     MetaXLTrainer,
     RepresentationTransformationNetwork,
     SequenceTagger,
+    SourceEmbedding,
     TransformerSequenceEncoder,
     metaxl_step,
     transformed_output,
@@ -587,7 +588,8 @@ def test_a_tagger_of_this_library() -> None:
     """Its own collate, its own loss with a CRF, the network after its encoder."""
     lexicon = toy_lexicon()
     encoder = TransformerSequenceEncoder(8, hidden_size=8, num_layers=1, num_heads=2, feed_forward_size=8)
-    tagger = SequenceTagger(nn.Embedding(len(lexicon), 8), TAGS, encoder=encoder)
+    words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
+    tagger = SequenceTagger(words, TAGS, encoder=encoder)
     rtn = RepresentationTransformationNetwork(8, bottleneck=3)
     trainer = MetaXLTrainer(
         tagger, rtn, encoder, options=MetaXLOptions(num_train_epochs=4, batch_size=6),

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyembed._checks import must
+from polyembed._checks import must, require
 from polyembed._views import shallow_copy
 
 
@@ -35,10 +35,12 @@ class RowTable(nn.Module):
         return {name: list(tensor.shape) for name, tensor in self.named_parameters()}
 
     @classmethod
-    def empty(cls, shapes: dict[str, list[int]], *, dtype: torch.dtype, **options: Any) -> "RowTable":
-        """Build a table whose rows are still to be loaded."""
+    def empty(cls, shapes: dict[str, list[int]], num_rows: int, *, dtype: torch.dtype, **options: Any) -> "RowTable":
+        """Build a table whose rows are still to be loaded; the shapes of its tensors must have `num_rows` rows."""
         tensors = {name: torch.empty(*shape, dtype=dtype) for name, shape in shapes.items()}
-        return cls(tensors["weight"], extension=tensors.get("extension"), **options)
+        table = cls(tensors["weight"], extension=tensors.get("extension"), **options)
+        require(table.num_rows == num_rows, "shapes", f"have {num_rows} rows, one for each id", table.num_rows)
+        return table
 
     @property
     def num_extended(self) -> int:

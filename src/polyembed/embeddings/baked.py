@@ -68,7 +68,7 @@ class BakedEmbedding(WordEmbedder):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
         baked = cls(config["embedder"], torch.empty(0, 0))
-        baked.table = RowTable.empty(config["shapes"], dtype=torch.float32)
+        baked.table = RowTable.empty(config["shapes"], len(baked.lexicon), dtype=torch.float32)
         return baked
 
 

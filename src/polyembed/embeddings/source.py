@@ -15,6 +15,7 @@ from polyembed._views import shallow_copy
 from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
+from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import WordVectors
 
 CHUNK = 2_048  # words that a source is asked for at once
@@ -27,8 +28,8 @@ class SourceEmbedding(WordEmbedder):
     the source is attached, else the unknown row.
 
     Args:
-        source: Pretrained vectors: `FastTextVectors`, `TextVectors`, `BPEmbVectors`, or any object with ``dim``
-            and ``vectors(words)``.
+        source: Pretrained vectors: `FastTextVectors`, `TextVectors`, `BPEmbVectors`, gensim's ``KeyedVectors``, or any
+            object with ``dim`` and ``vectors(words)``.
         lexicon: The words.
         freeze: Whether the rows do not train, as in the paper.
 
@@ -37,7 +38,7 @@ class SourceEmbedding(WordEmbedder):
 
     Raises:
         ValueError: Ids outside the lexicon, or a source whose vectors are not ``(word, dim)`` or not finite.
-        TypeError: A source without ``vectors``.
+        TypeError: Something that is not a source.
 
     Example:
         >>> class Lengths:
@@ -54,8 +55,7 @@ class SourceEmbedding(WordEmbedder):
 
     def __init__(self, source: WordVectors, lexicon: Lexicon, *, freeze: bool = True) -> None:
         super().__init__()
-        if not hasattr(source, "vectors"):
-            raise TypeError(must("source", "have dim and vectors(words)", class_name(source)))
+        source = as_source(source)
         self._lexicon = lexicon
         self.source: WordVectors | None = source
         self.missing_source: str | None = None
@@ -132,6 +132,7 @@ class SourceEmbedding(WordEmbedder):
         Raises:
             ValueError: Vectors of another size.
         """
+        source = as_source(source)
         require(source.dim == self.embedding_dim, "source.dim", f"be {self.embedding_dim}", source.dim)
         self.source, self.missing_source = source, None
         if self.table.weight.is_meta:
@@ -159,9 +160,11 @@ class SourceEmbedding(WordEmbedder):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
         options = {key: config[key] for key in ("freeze", "padding_idx")}
-        table = RowTable.empty(config["shapes"], dtype=torch.float32, **options)
+        table = RowTable.empty(config["shapes"], len(config["lexicon"]), dtype=torch.float32, **options)
         embedder = cls._of(config["lexicon"], table)
-        embedder.source = config["source"]
+        embedder.source = source = config["source"]
+        if source is not None:
+            require(source.dim == table.dim, "source.dim", f"be {table.dim}", source.dim)
         embedder.missing_source = config["source_name"] if embedder.source is None else None
         return embedder
 

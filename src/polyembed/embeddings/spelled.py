@@ -137,6 +137,7 @@ class SpelledEmbedding(WordEmbedder):
         """Build the embedder with its table of spellings still to be loaded."""
         embedder = cls.__new__(cls)
         nn.Module.__init__(embedder)
-        table = RowTable.empty(config["shapes"], dtype=torch.int32)
-        embedder._set(config["spelling"], config["encoder"], config["lexicon"], table)
+        lexicon = config["lexicon"]
+        table = RowTable.empty(config["shapes"], len(lexicon), dtype=torch.int32)
+        embedder._set(config["spelling"], config["encoder"], lexicon, table)
         return embedder

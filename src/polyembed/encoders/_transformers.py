@@ -52,11 +52,14 @@ def build_model(described: dict[str, Any]) -> nn.Module:
     architecture, adapter = described.pop("architecture", None), described.pop("adapter", None)
     # on the CPU, because buffers outside the state dict are filled here; the weights' random values are not used
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        _require_alone(given)
         settings = AutoConfig.for_model(given.pop("model_type"), **given)
+        _require_alone(settings.to_dict())
         build: Any = AutoModel.from_config if architecture is None else _model_class(architecture)
         model: nn.Module = build(settings)
         if not pooler and hasattr(model, "pooler"):
-            model.pooler = None  # type: ignore[assignment]
+            del model.pooler
+            model.pooler = None  # type: ignore[assignment]  # an attribute, as in a model built without
         if adapter is not None:
             inject(model, adapter)
     return model
@@ -128,6 +131,12 @@ def _model_class(name: str) -> Any:
     good = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     require(good, "architecture", "name a model of transformers", repr(name))
     return found
+
+
+def _require_alone(settings: dict[str, Any]) -> None:
+    """Refuse a configuration that names a backbone: transformers would fetch it, or open a local path."""
+    kind = settings.get("model_type")
+    require("backbone" not in str(settings), "model", "be described without a backbone", kind)
 
 
 def _plain(settings: Any) -> Any:

@@ -13,7 +13,7 @@ from polyembed.experiments.plots import (
     plot_scores,
     plot_source_attention,
 )
-from polyembed.experiments.protocols import ProtocolResult, code_switched, gain_table, joint, merge_results, zero_shot
+from polyembed.experiments.protocols import code_switched, joint, zero_shot
 from polyembed.experiments.representations import (
     CloudDistances,
     Correlation,
@@ -23,6 +23,7 @@ from polyembed.experiments.representations import (
     project,
     representations,
 )
+from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
 from polyembed.experiments.significance import (
     BootstrapSignificance,
     Significance,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from polyembed._bio import check_labels
 from polyembed._checks import check_choice, check_positive, import_optional, require
-from polyembed.experiments.protocols import ProtocolResult
+from polyembed.experiments.results import ProtocolResult
 from polyembed.metrics import Labels, entities
 from polyembed.tables import Table
 

@@ -24,7 +24,8 @@ from polyembed._checks import class_name, must
 from polyembed._progress import progress_bar
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.training.fingerprint import trained_state
-from polyembed.training.fit import FitOptions, Training
+from polyembed.training.fit import Training
+from polyembed.training.options import FitOptions
 from polyembed.training.runs import Run
 
 Build = Callable[[int], SequenceTagger]
@@ -81,18 +82,19 @@ def train_member(
     progress: bool | None,
 ) -> None:
     """Train a member on a device and leave its best weights and its history in its folder."""
-    tagger = build_member(task.build, seed) if tagger is None else tagger
-    home, threads = tagger.device, torch.get_num_threads()
+    threads = torch.get_num_threads()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         try:
             torch.set_num_threads(num_threads or threads)
+            tagger = build_member(task.build, seed) if tagger is None else tagger
+            home = tagger.device
             training = Training(tagger.to(device), task.train, task.dev, task.options, seed=seed)
             with open_run(task, seed, training, writes=True) as run:
                 result = training.run(run, progress=progress)
                 weights = {name: value.detach().cpu() for name, value in trained_state(tagger).items()}
                 run.finish({"weights": weights, "history": [tuple(epoch) for epoch in result.history]})
-        finally:
             tagger.to(home)
+        finally:
             torch.set_num_threads(threads)
 
 

@@ -22,7 +22,8 @@ from polyembed.training._members import (
     train_member,
 )
 from polyembed.training._ranks import Ranks, open_ranks
-from polyembed.training.fit import DEFAULTS, FitOptions, Training
+from polyembed.training.fit import Training
+from polyembed.training.options import DEFAULTS, FitOptions
 from polyembed.training.runs import Run, differences
 from polyembed.training.state import FitResult, read_result
 

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, check_probability, must, require
-from polyembed.functional.alignment import length_normalize, mutual_csls, procrustes
+from polyembed.functional.alignment import length_normalize, procrustes
+from polyembed.functional.neighbors import mutual_csls
 
 CRITERION_WORDS = 10_000  # the most frequent words, by whose neighbours a mapping is judged
 SLOPE = 0.2  # of the discriminator's leaky rectifiers

@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyembed._checks import check_choice, check_dim, check_float, check_positive, is_count, must, require
-from polyembed.functional.alignment import length_normalize, mean_center, mutual_csls, procrustes
+from polyembed.functional.alignment import length_normalize, mean_center, procrustes
+from polyembed.functional.neighbors import mutual_csls
 from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
 from polyembed.transfer.adversarial import AdversarialOptions, adversarial_mapping, mapping_criterion
 from polyembed.vectors.mapped import OrthogonalMapping
