@@ -2,11 +2,7 @@
 
 from polyembed.experiments.compare import Build, Corpus, SystemRun
 from polyembed.experiments.confusion import bio_confusion
-from polyembed.experiments.efficiency import (
-    EfficiencyReport,
-    MeasuredModel,
-    efficiency_report,
-)
+from polyembed.experiments.efficiency import EfficiencyReport, MeasuredModel, efficiency_report
 from polyembed.experiments.layers import layer_weights, rank_layers
 from polyembed.experiments.plots import (
     plot_clouds,
@@ -27,7 +23,7 @@ from polyembed.experiments.representations import (
     project,
     representations,
 )
-from polyembed.experiments.results import ProtocolResult, gain, merge
+from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
 from polyembed.experiments.significance import (
     BootstrapSignificance,
     Significance,
@@ -56,11 +52,11 @@ __all__ = [
     "cloud_distances",
     "code_switched",
     "efficiency_report",
-    "gain",
     "gain_correlation",
+    "gain_table",
     "joint",
     "layer_weights",
-    "merge",
+    "merge_results",
     "paired_bootstrap",
     "parallel_cosine",
     "plot_clouds",

@@ -109,7 +109,7 @@ def joint(
     - Scenario A: a fraction of the training sentences of every language.
     - Scenario B: all training sentences of the source, and the same fraction of the others.
 
-    The development set is made in the same way. What a system gains from A to B in the other languages (`gain`)
+    The development set is made in the same way. What a system gains from A to B in the other languages (`gain_table`)
     says how well it shares knowledge: their sentences are the same in both.
 
     Args:
@@ -141,11 +141,11 @@ def joint(
         ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
         ...     return SequenceTagger(words, ["X", "V"])
         >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
-        >>> from polyembed.experiments import gain
+        >>> from polyembed.experiments import gain_table
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
         >>> a, b = (joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
-        >>> gain(a, b).columns
+        >>> gain_table(a, b).columns
         ('system', 'en', 'es')
 
     Deviations: the paper does not say how its quarter is drawn (here at random, without replacement, at least one

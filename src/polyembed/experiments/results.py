@@ -57,7 +57,7 @@ class ProtocolResult(NamedTuple):
         return found
 
 
-def merge(*results: ProtocolResult) -> ProtocolResult:
+def merge_results(*results: ProtocolResult) -> ProtocolResult:
     """Merge results into one table: of systems that are trained in different ways, or of different languages.
 
     Args:
@@ -73,7 +73,7 @@ def merge(*results: ProtocolResult) -> ProtocolResult:
         >>> from polyembed.training import Epoch, FitResult
         >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
         >>> one = ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1")
-        >>> merge(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
+        >>> merge_results(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
         (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7, deviation=None)))
     """
     require(len(results) > 0, "results", "hold at least one result", "none")
@@ -93,7 +93,7 @@ def merge(*results: ProtocolResult) -> ProtocolResult:
     return make_result([run for result in results for run in result.runs], gold, metrics[0])
 
 
-def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
+def gain_table(before: ProtocolResult, after: ProtocolResult) -> Table:
     """Compare two results seed by seed: ``after - before``, mean and deviation over the seeds.
 
     Args:
@@ -109,9 +109,9 @@ def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
     Example:
         >>> from polyembed.training import Epoch, FitResult
         >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.5}, {"es": [["O"]]})
-        >>> before = merge(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
+        >>> before = merge_results(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
         >>> after = before._replace(runs=(run._replace(scores={"es": 0.75}),))
-        >>> gain(before, after).rows
+        >>> gain_table(before, after).rows
         [('MME', MeanAndDeviation(mean=0.25, deviation=None))]
 
     Deviations: the paper's table 3 gives the difference of two scores; here it is the mean over seeds.
