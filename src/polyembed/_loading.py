@@ -170,7 +170,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
     try:
         weights: dict[str, Tensor] = load_file(path)
-    except (SafetensorError, ValueError, KeyError, AttributeError) as error:  # the last two for types torch lacks
+    except (SafetensorError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise ValueError(must(str(path), "be an intact safetensors file", error)) from error
     for name, tensor in weights.items():
         rule = f"hold real numbers of at least 8 bits, {name!r} among them"

@@ -137,7 +137,7 @@ def test_a_reader_sees_the_old_or_the_new(saves: dict[float, Save], tmp_path: Pa
     child = os.fork()
     if not child:
         try:
-            for i in range(60):
+            for i in range(100):
                 saves[2.0 - i % 2](folder)
         finally:
             os._exit(0)
