@@ -1,4 +1,4 @@
-"""Reading a saved folder, which may come from a stranger: nothing in it is run, and no size in it is believed."""
+"""Loading a saved folder, possibly a stranger's: it runs no code, and its sizes are checked against its weights."""
 
 import json
 import operator
@@ -215,7 +215,7 @@ def _bounded(weights: dict[str, Tensor]) -> Iterator[None]:
 
 
 def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
-    """Put the saved tensors in the place of those that the configuration describes, all of them."""
+    """Load all saved tensors into the module; names, shapes and kinds must fit."""
     tied, left_out = config.get("tied"), config.get("left_out")
     where, path = str(folder / CONFIG_NAME), str(folder / WEIGHTS_NAME)
     built = dict(tensors(module))
