@@ -135,12 +135,14 @@ class SourcePass:
     def _tangent(self, moving: Mapping[str, Tensor]) -> Tensor:
         """Return the derivative of the hidden states in the direction `moving`."""
         values = {f"model.{name}": p.detach() for name, p in self.setup.model.named_parameters()}
+        make_dual: Any = forward_ad.make_dual
+        unpack_dual: Any = forward_ad.unpack_dual
         if self.setup.method == "forward_over_reverse":
             with forward_ad.dual_level():
-                dual = {n: forward_ad.make_dual(values[n], way) for n, way in moving.items()}
+                dual = {n: make_dual(values[n], way) for n, way in moving.items()}
                 try:
                     with _Constants():
-                        tangent = forward_ad.unpack_dual(self._states({**values, **dual})).tangent
+                        tangent: Tensor | None = unpack_dual(self._states({**values, **dual})).tangent
                 except RuntimeError as error:
                     if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
                         raise
