@@ -1,7 +1,6 @@
-"""Argument checks and the wording of every error.
+"""Argument checks and the usual form of an error: ``<name> must <rule>, got <value>``.
 
-One sentence form throughout: ``<name> must <rule>, got <value>``. Checks look at metadata (shapes, dtypes,
-types) and never at a tensor's values: on a GPU that would make the host wait.
+Checks use metadata (shapes, dtypes, types) and never a tensor's values, which would synchronise with a GPU.
 """
 
 import importlib
@@ -17,18 +16,18 @@ from torch import Tensor
 
 
 def must(name: str, rule: str, value: object) -> str:
-    """Word an error: ``<name> must <rule>, got <value>``."""
+    """Return an error message: ``<name> must <rule>, got <value>``."""
     return f"{name} must {rule}, got {value}"
 
 
 def require(condition: bool, name: str, rule: str, value: object) -> None:
-    """Raise a `ValueError` in the one sentence form unless `condition` holds."""
+    """Raise a `ValueError` with the message of `must` unless `condition` is true."""
     if not condition:
         raise ValueError(must(name, rule, value))
 
 
 def is_count(value: object) -> bool:
-    """Tell an integer from everything else; `True` is none."""
+    """Return whether a value is an integer; a bool is not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -39,13 +38,13 @@ def check_positive(**sizes: int) -> None:
 
 
 def check_probability(**values: float) -> None:
-    """Require every value to lie in [0, 1)."""
+    """Require every value to be in [0, 1)."""
     for name, value in values.items():
         require(0.0 <= value < 1.0, name, "lie in [0, 1)", value)
 
 
 def check_device(name: str, device: object) -> torch.device:
-    """Require a device that this machine has, and give it."""
+    """Return a device of this machine, or raise a `ValueError`."""
     try:
         found: torch.device = torch.device(device)  # type: ignore[call-overload]
     except (RuntimeError, TypeError) as error:
@@ -57,7 +56,7 @@ def check_device(name: str, device: object) -> torch.device:
         return found
     try:
         torch.empty(0, device=found)
-    except Exception as error:  # each kind has a class of its own for it
+    except Exception as error:  # each backend raises its own class
         raise ValueError(must(name, "be a device that is there", str(found))) from error
     return found
 
@@ -94,7 +93,7 @@ def check_ids(name: str, ids: Tensor) -> None:
 
 
 def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask") -> None:
-    """Require a bool mask of the given shape, or none at all."""
+    """Require a bool mask of the given shape, or None."""
     if mask is None:
         return
     if mask.dtype != torch.bool:
@@ -103,8 +102,8 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
 
 
 def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str = "") -> Path:
-    """Return `path` as a `Path` after making sure that a file is there; `where` says how to get one."""
-    path = Path(path).absolute()  # so that it stays true if the working folder changes
+    """Return the absolute path of an existing file; `where` is advice for the error message."""
+    path = Path(path).absolute()  # valid after a change of the working directory
     if path.is_dir() or not path.exists():
         found = "a folder" if path.is_dir() else "nothing"
         raise FileNotFoundError(must(name, "name a file", f"{found} at {path}") + (f". {where}" if where else ""))
@@ -112,7 +111,7 @@ def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str =
 
 
 def import_optional(module: str, *, pip: str | None = None, feature: str | None = None) -> ModuleType:
-    """Import a heavy or optional package, or say what to install."""
+    """Import a heavy or optional package, or raise an `ImportError` that names the package to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -123,5 +122,5 @@ def import_optional(module: str, *, pip: str | None = None, feature: str | None 
 
 
 def class_name(value: Any) -> str:
-    """Name the class of `value` for an error message."""
+    """Return the name of the class of `value`."""
     return type(value).__name__

@@ -1,4 +1,4 @@
-"""A saved folder: replaced as a whole, read as a whole, and made of its own regular files.
+"""A saved folder: it is replaced and read as a whole, and consists of regular files.
 
 A save fills the subfolder ``.polyembed-draft`` and renames it to ``.polyembed-saved``: from that moment the new save
 counts. Its files then replace the folder's, the configuration last. Readers look for each file in
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 def save_folder(folder: Path, write: Callable[[Path], set[Path]]) -> None:
-    """Replace the files of an earlier save by those that `write` makes, all of them or none.
+    """Replace all files of an earlier save by the files that `write` makes, or none.
 
     Args:
         folder: The folder; made if missing. Files that no save has written stay.
@@ -110,7 +110,7 @@ def verify(folder: Path, checksums: Mapping[str, Any]) -> None:
 
 @contextmanager
 def usual_mode(path: Path) -> Iterator[Path]:
-    """Give a file the permissions of other new files: safetensors makes its files readable by the owner alone."""
+    """Set the permissions of a file to those of other new files; safetensors lets only the owner read its files."""
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)
     yield path
@@ -118,7 +118,7 @@ def usual_mode(path: Path) -> Iterator[Path]:
 
 
 def _exchange(folder: Path, *, keep: set[Path]) -> None:
-    """Move the files of a finished save into place, the configuration last, and remove those of the save before."""
+    """Move the files of a finished save into place, the configuration last, and remove the files of the save before."""
     saved = folder / SAVED
     if saved.is_symlink() or not saved.is_dir():
         _remove(saved)
@@ -137,7 +137,7 @@ def _exchange(folder: Path, *, keep: set[Path]) -> None:
 
 
 def _remove_saved(path: Path, digest: object) -> None:
-    """Remove a file that an earlier save wrote, unless somebody has changed it since."""
+    """Remove a file of an earlier save, unless it was changed since."""
     if path.is_symlink() or not path.is_file():
         return
     if checksum(path) == digest:

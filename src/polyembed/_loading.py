@@ -1,4 +1,4 @@
-"""Reading a saved folder, which may come from a stranger: nothing in it is run, and no size in it is believed."""
+"""Loading a saved folder, possibly a stranger's: it runs no code, and its sizes are checked against its weights."""
 
 import json
 import operator
@@ -170,7 +170,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
     try:
         weights: dict[str, Tensor] = load_file(path)
-    except (SafetensorError, ValueError, KeyError, AttributeError) as error:  # the last two for types torch lacks
+    except (SafetensorError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise ValueError(must(str(path), "be an intact safetensors file", error)) from error
     for name, tensor in weights.items():
         rule = f"hold real numbers of at least 8 bits, {name!r} among them"
@@ -215,7 +215,7 @@ def _bounded(weights: dict[str, Tensor]) -> Iterator[None]:
 
 
 def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
-    """Put the saved tensors in the place of those that the configuration describes, all of them."""
+    """Load all saved tensors into the module; names, shapes and kinds must fit."""
     tied, left_out = config.get("tied"), config.get("left_out")
     where, path = str(folder / CONFIG_NAME), str(folder / WEIGHTS_NAME)
     built = dict(tensors(module))

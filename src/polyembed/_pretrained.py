@@ -50,7 +50,7 @@ class PretrainedModule(Configurable, nn.Module):
         copy_vectors: bool | None = None,
         card: str | None = None,
     ) -> None:
-        """Write the module into `folder`, as a whole: after a failure, the folder holds what it held before.
+        """Write the module into `folder`, as a whole: a failure leaves the folder unchanged.
 
         Args:
             folder: A folder; made if missing. Files of an earlier save are replaced or removed, other files stay.

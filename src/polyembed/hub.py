@@ -133,14 +133,7 @@ def model_card(
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    if isinstance(languages, str):
-        raise TypeError(must("languages", "be a sequence of codes", f"the string {languages!r}"))
-    for i, code in enumerate(languages):
-        good = isinstance(code, str) and LANGUAGE.fullmatch(code) is not None
-        require(good, f"languages[{i}]", "be a code, as 'es' or 'hi-Latn'", repr(code))
-    for field, named in (("sources", sources), ("data", data)):
-        if not (named is None or isinstance(named, Mapping)):
-            raise TypeError(must(field, "be names with their licences, as {'SAGT': None}", repr(named)))
+    _check_languages(languages)
     for i, score in enumerate(scores):
         _check_score(f"scores[{i}]", score)
     title = _line(name or class_name(module))
@@ -168,13 +161,14 @@ def model_card(
         "tags": ["polyembed", class_name(module)],
         **({"model_name": title, "eval_results": results} if results else {}),
     }
+    seeds = [] if seed is None else seed if isinstance(seed, Iterable) else [seed]
     training = [
         ("Languages", ", ".join(languages)),
         ("Licence of the model", license),
         *([("Tuned from", base_model)] if base_model else []),
-        ("Sources", _licences(sources)),
-        ("Training data", _licences(data)),
-        ("Seed", ", ".join(map(str, seed)) if isinstance(seed, Iterable) else seed if seed is None else str(seed)),
+        ("Sources", _licences("sources", sources)),
+        ("Training data", _licences("data", data)),
+        ("Seed", ", ".join(map(str, seeds))),
     ]
     home = type(module).__module__
     versions = {"polyembed": __version__, "torch": version("torch")}
@@ -194,6 +188,14 @@ def model_card(
         versions=versions,
     )
     return str(card).strip() + "\n"
+
+
+def _check_languages(languages: Sequence[str]) -> None:
+    if isinstance(languages, str):
+        raise TypeError(must("languages", "be a sequence of codes", f"the string {languages!r}"))
+    for i, code in enumerate(languages):
+        good = isinstance(code, str) and LANGUAGE.fullmatch(code) is not None
+        require(good, f"languages[{i}]", "be a code, as 'es' or 'hi-Latn'", repr(code))
 
 
 def _check_score(name: str, score: object) -> None:
@@ -242,7 +244,9 @@ def _encoders(module: nn.Module) -> Iterator[str]:
     return (f"`{kind}`" for kind in kinds if kind)
 
 
-def _licences(named: Mapping[str, str | None] | None) -> str:
+def _licences(field: str, named: Mapping[str, str | None] | None) -> str:
+    if not (named is None or isinstance(named, Mapping)):
+        raise TypeError(must(field, "be names with their licences, as {'SAGT': None}", repr(named)))
     return "; ".join(f"{_line(key)} (licence: {_line(value or 'not stated')})" for key, value in (named or {}).items())
 
 

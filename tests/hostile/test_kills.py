@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,10 @@ import torch
 import polyembed as pe
 from polyembed.vectors import FastTextVectors
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes by fork")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes by fork"),
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),  # beside threads, from Python 3.12 on
+]
 
 FILES = ("open", "os.", "shutil.", "tempfile.")
 KILLED = 9
@@ -52,9 +54,7 @@ def number_of(folder: Path) -> float:
 
 def killed_at(operation: int, work: Callable[[], object]) -> bool:
     """Do some work in a process that is killed before its n-th file operation; return whether it came so far."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
-        child = os.fork()
+    child = os.fork()
     if not child:
         left = [operation]
 
@@ -137,7 +137,7 @@ def test_a_reader_sees_the_old_or_the_new(saves: dict[float, Save], tmp_path: Pa
     child = os.fork()
     if not child:
         try:
-            for i in range(60):
+            for i in range(100):
                 saves[2.0 - i % 2](folder)
         finally:
             os._exit(0)

@@ -1,7 +1,6 @@
 """Turned vectors: the numbers, the contract of a source, and their way to a folder and back."""
 
 import copy
-import json
 import os
 import pickle
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hostile.mutations import reseal
+from hostile.mutations import change, reseal
 from safetensors.torch import load_file, save_file
 from toys import TAGS, ToyVectors, own_words
 
@@ -336,9 +335,12 @@ def test_a_damaged_matrix_of_a_source_is_refused(mapping: OrthogonalMapping, tmp
     file.unlink()
     with pytest.raises(FileNotFoundError, match=r"must name a file, got nothing at .*mapping-0"):
         pe.SourceEmbedding.from_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["config"]["source"]["files"] = {}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+
+    def leave_out(config: dict) -> None:
+        config["config"]["source"]["files"] = {}
+        del config["checksums"][file.name]
+
+    change(tmp_path, leave_out)
     with pytest.raises(ValueError, match=r"files must hold all files of MappedVectors, got none for"):
         pe.SourceEmbedding.from_pretrained(tmp_path)
 

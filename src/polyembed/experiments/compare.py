@@ -59,7 +59,7 @@ class SystemRun(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One training set, and what is tested after training on it.
+    """One training set and the corpora that are tested after training on it.
 
     Attributes:
         name: Of its folder.

@@ -44,7 +44,7 @@ def zero_shot(
 ) -> ProtocolResult:
     """Train on the source language, test on it and on all others (van der Heijden 2019, "Zero-shot transfer").
 
-    Only the source's development sentences choose the epoch; of a target nothing but its test sentences is read.
+    Only the source's development sentences choose the epoch; of a target only the test sentences are read.
 
     Args:
         systems: What to compare, by name. A system is called as ``build(train, seed)``, and once more before the
@@ -184,7 +184,7 @@ def code_switched(
 ) -> ProtocolResult:
     """Train and test on each corpus by itself (Winata 2021, section 3 and table 4).
 
-    Over corpora of single languages it gives the monolingual scores that stand beside zero-shot ones.
+    Over corpora of single languages it gives the monolingual scores to compare zero-shot ones with.
 
     Args:
         systems: See `zero_shot`; called anew for each corpus.

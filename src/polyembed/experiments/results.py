@@ -58,7 +58,7 @@ class ProtocolResult(NamedTuple):
 
 
 def merge_results(*results: ProtocolResult) -> ProtocolResult:
-    """Put results into one table: of systems that are trained in different ways, or of different languages.
+    """Merge results into one table: of systems that are trained in different ways, or of different languages.
 
     Args:
         *results: With one metric, and the same test sentences where they share a language.

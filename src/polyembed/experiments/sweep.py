@@ -82,7 +82,7 @@ def sweep_layers(
     Raises:
         ValueError: No layer, one named twice, a family without the source or with a language that is not tested, a
             row or a language with another's name, and what `zero_shot` raises.
-        TypeError: A layer that is no whole number, a fusion that is no `LayerFusion`, and what `zero_shot` raises.
+        TypeError: A layer that is not an integer, a fusion that is not a `LayerFusion`, and the errors of `zero_shot`.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer

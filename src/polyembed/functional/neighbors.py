@@ -79,7 +79,7 @@ def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"]
 
 
 def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"], k: int = 1) -> Nearest:
-    """Find the `k` keys with the largest cosine to each query, in blocks.
+    """Return the `k` keys with the largest cosine to each query, in blocks.
 
     The order of equal scores is not defined. NaN comes before all numbers, as in `torch.topk`.
 
@@ -114,7 +114,7 @@ def nearest_csls(
     neighborhood: int = 10,
     space: Float[Tensor, "s dim"] | None = None,
 ) -> Nearest:
-    """Find the `k` keys with the largest `csls` to each query, in blocks.
+    """Return the `k` keys with the largest `csls` to each query, in blocks.
 
     The order of equal scores is not defined. NaN in one key, or in one vector of the queries' space, makes all scores
     NaN.
@@ -215,7 +215,7 @@ def _neighborhood(x: Tensor, y: Tensor, k: int) -> Tensor:
 
 
 def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = None) -> Nearest:
-    """Find the `k` largest of ``q . key``, or of ``2 q . key - hubness[key]``, block by block."""
+    """Return the `k` largest of ``q . key``, or of ``2 q . key - hubness[key]``, block by block."""
     k = min(k, len(keys))
     scores, ids = queries.new_empty(len(queries), k), queries.new_empty((len(queries), k), dtype=torch.int64)
     if k == 0:
@@ -235,7 +235,7 @@ def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = N
 
 
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Find the `k` largest of each row as `torch.topk` does, faster where rows are long.
+    """Return the `k` largest of each row as `torch.topk` does, faster where rows are long.
 
     The rows are cut into groups. The `k` largest are in the `k` groups with the largest maxima, and maxima cost a
     fraction of a selection.

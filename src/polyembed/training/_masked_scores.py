@@ -23,7 +23,7 @@ class Row(NamedTuple):
 def score_rows(
     model: nn.Module, tokenizer: Any, rows: Iterable[Row], batch_size: int
 ) -> Iterator[tuple[Row, list[float], list[bool]]]:
-    """Give each row with the losses of its masked places and whether they were guessed."""
+    """Yield each row with the losses of its masked places and whether each was predicted."""
     device, model = next(model.parameters()).device, evaluation_view(model)
     for pool in chunked(rows, POOL * batch_size):
         pool.sort(key=lambda row: len(row.ids))

@@ -1,4 +1,4 @@
-"""The members of an ensemble: what trains one of them, in this process or in one of its own."""
+"""The members of an ensemble: their training, in this process or each in another."""
 
 import multiprocessing
 import os
@@ -107,7 +107,7 @@ def train_in_processes(
     num_threads: int | None,
     progress: bool | None,
 ) -> dict[int, Failure]:
-    """Train members, each in a process of its own, at most so many at once; return the failures by seed."""
+    """Train members, each in another process, at most `num_processes` at once; return the failures by seed."""
     _check_importable(task)
     num_threads = num_threads or max(1, torch.get_num_threads() // num_processes)
     free: SimpleQueue[torch.device] = SimpleQueue()

@@ -20,7 +20,7 @@ class Rows(Protocol):
 
 
 class Stream:
-    """Reads rows pass after pass, each in a random order of its own, in batches that are all full.
+    """Reads rows in passes, each in a new random order, in batches that are all full.
 
     A batch that a pass does not fill continues with the next pass. Several processes share each joined batch: the first
     process takes its first rows.
@@ -55,7 +55,7 @@ class Stream:
 
 
 class Plan:
-    """The batches of one objective: those of each data set, by language, the target's last and by None.
+    """The batches of one objective, of each data set by language; the target is the last and its language is None.
 
     Args:
         objective: Of the trainer.
@@ -141,7 +141,7 @@ def _label_names(rows: Any) -> dict[str, list[str]]:
     """Return the names that the numbers in the columns of a `datasets.Dataset` mean."""
     found = {}
     for key, feature in dict(getattr(rows, "features", None) or {}).items():
-        names = getattr(getattr(feature, "feature", feature), "names", None)  # of a sequence, those of its items
+        names = getattr(getattr(feature, "feature", feature), "names", None)  # a sequence's items have the names
         if key in LABELS and names:
             found[key] = list(names)
     return found

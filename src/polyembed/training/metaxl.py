@@ -167,9 +167,9 @@ class MetaXLTrainer:
                 for tensor in self.parts.state_dict().values():
                     torch.distributed.broadcast(tensor.detach(), 0)
             phases = [(options.objective, options.num_train_epochs), ("joint", options.backoff_epochs)]
-            sizes = {"batch_size": options.batch_size, "accumulated": options.gradient_accumulation_steps}
-            places = {"seed": options.seed, "rank": ranks.rank, "size": ranks.size}
-            plans = [Plan(*phase, corpora, **sizes, **places) for phase in phases if phase[1]]
+            sizes: dict[str, Any] = {"batch_size": options.batch_size, "accumulated": options.gradient_accumulation_steps}
+            places: dict[str, Any] = {"seed": options.seed, "rank": ranks.rank, "size": ranks.size}
+            plans = [Plan(kind, epochs, corpora, **sizes, **places) for kind, epochs in phases if epochs]
             optimizers = [one for one in (self.optimizer, self.meta_optimizer) if one is not None]
             steps = sum(plan.steps * plan.epochs for plan in plans)
             pairs = zip(optimizers, self.schedules, strict=False)
@@ -240,7 +240,7 @@ class MetaXLTrainer:
         return dict([*named.items(), (None, target)])
 
     def _step(self, objective: str, batches: Sequence[tuple[str | None, Any]], number: int, epoch: int) -> TrainerStep:
-        """Take the run's step `number`."""
+        """Do step `number` of the run."""
         options = self.options
         names = ("weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         shared: dict[str, Any] = {name: getattr(options, name) for name in names}
@@ -250,7 +250,7 @@ class MetaXLTrainer:
         target = [batch for name, batch in batches if name is None]
         try:
             if objective == "metaxl":
-                rest = {"target_weight": options.target_weight, "method": options.method}
+                rest: dict[str, Any] = {"target_weight": options.target_weight, "method": options.method}
                 found = metaxl_step(self.model, listed(self.rtn), self.layers, source, target, **rest, **shared)
                 losses = found.source_loss, found.source_norm, found.target_loss, found.meta_norm, found.cosine
                 return TrainerStep(number, epoch, *losses)

@@ -1,4 +1,4 @@
-"""The options of `MetaXLTrainer`, and what one of its steps saw."""
+"""The options of `MetaXLTrainer`, and the figures of one of its steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ class MetaXLOptions:
 
 
 class TrainerStep(NamedTuple):
-    """What one step saw; None for what its objective does not have.
+    """The figures of one step; None where its objective has no such figure.
 
     Attributes:
         number: Counted from 1, over all epochs.

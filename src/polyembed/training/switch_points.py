@@ -73,12 +73,12 @@ def switch_points(
     mixed language (``MIXED``) is a language like others, unless it is in `no_language`.
 
     Every word is masked once, all its pieces together, each piece by one mask piece, so the number of pieces is given
-    away. By default each in a pass of its own, with the whole rest of the sentence in sight: one row a word. With
+    away. By default each word has its own pass, with the whole rest of the sentence visible: one row a word. With
     `folds` = k the words i, i + k, i + 2k, ... are masked in one row: k rows a sentence, faster, less in sight.
 
     A sentence of more than `max_length` pieces is cut between words into parts that fit; no word is lost, and a part's
-    first word may be a switch point by the part before. A word of which the tokenizer leaves nothing is not counted.
-    Words stand as `polyembed.text.align_words` has them, after a space where the tokenizer needs one.
+    first word may be a switch point by the part before. A word without pieces is not counted.
+    Words are tokenised as by `polyembed.text.align_words`, after a space where the tokenizer needs one.
 
     Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why this works") and does not
     measure it.
@@ -89,7 +89,7 @@ def switch_points(
         sentences: Objects with ``words`` and ``languages``, as `polyembed.data.read_conllu` gives them with
             ``language="misc:CSID"``.
         folds: How many rows a sentence; None = one a word.
-        no_language: Tags that are no language.
+        no_language: Tags that are not languages.
         max_length: The most pieces of a row, special ones included.
         batch_size: Rows a pass.
 
@@ -98,7 +98,7 @@ def switch_points(
 
     Raises:
         ValueError: A sentence without languages, a word longer than `max_length`, or nothing to score.
-        TypeError: A model without a masked-LM head, a slow tokenizer, sentences that are no such objects, or a string
+        TypeError: A model without a masked-LM head, a slow tokenizer, sentences without these attributes, or a string
             in the place of tags.
 
     Example:

@@ -1,6 +1,6 @@
 """The library's models in the `Trainer` of transformers: arguments, batches, metrics and folders as it expects them.
 
-A loop of your own, Accelerate and Lightning Fabric need none of this: there a model is called as it is.
+A loop of your own, Accelerate and Lightning Fabric call a model directly and do not need this module.
 """
 
 import os
@@ -160,7 +160,7 @@ class DataCollatorForWords:
         self.tokenizer = _Folder(inside)  # what a trainer saves beside the weights
 
     def __call__(self, rows: Sequence[Any]) -> dict[str, Any]:
-        """Make a batch.
+        """Build a batch.
 
         Args:
             rows: Texts, labelled or not.
@@ -193,7 +193,7 @@ class DataCollatorForWords:
 def trainer_metrics(
     model: TextModel | TrainerModel, metrics: Sequence[MetricName] | None = None
 ) -> Callable[[Any], dict[str, float]]:
-    """Make the ``compute_metrics`` of a wrapped model: the figures that `fit` would give for the same predictions.
+    """Return the ``compute_metrics`` of a wrapped model: the scores that `fit` computes for the same predictions.
 
     Args:
         model: The tagger or classifier, wrapped or not.

@@ -122,8 +122,8 @@ def adversarial_mapping(
     dictionary: restart where it stays low.
 
     Args:
-        x: Source vectors, ``(n, dim)``, the most frequent word first, as they are in their file: the learning rate
-            suits numbers around 1.
+        x: Source vectors, ``(n, dim)``, the most frequent word first, not normalised: the learning rate suits
+            numbers around 1.
         y: Target vectors, ``(m, dim)``.
         options: The defaults if None.
 
@@ -141,7 +141,7 @@ def adversarial_mapping(
         >>> found.weight.shape, len(found.criteria[0])
         (torch.Size([3, 3]), 2)
 
-    Deviations: MUSE judges the mapping as it is, by the nearest neighbour of each source word; here the nearest
+    Deviations: MUSE judges the mapping itself, by the nearest neighbour of each source word; here the nearest
     orthogonal matrix is judged and returned, by mutual neighbours. An epoch has ``epoch_size // batch_size`` steps,
     where MUSE rounds up. Restarts are added.
     """
@@ -192,7 +192,7 @@ class _Game:
         self.layers = [self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)]
 
     def teach_discriminator(self) -> None:
-        """Take a step towards telling the languages apart."""
+        """Update the discriminator once, to separate the languages."""
         with torch.no_grad():
             vectors = self._draw()
         with torch.enable_grad():
@@ -200,7 +200,7 @@ class _Game:
         self._step(loss, self.layers, self.options.learning_rate)
 
     def teach_mapping(self, rate: float) -> None:
-        """Take a step towards the wrong answers, and one back to the orthogonal matrices."""
+        """Update the mapping once, towards the wrong answers and back to the orthogonal matrices."""
         with torch.enable_grad():
             loss = self._loss(self._draw(), fooled=True)
         self._step(loss, [self.weight], rate)

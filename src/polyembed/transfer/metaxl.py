@@ -32,7 +32,7 @@ METHODS = ("forward_over_reverse", "finite_difference", "reverse_over_reverse")
 
 
 class MetaXLStep(NamedTuple):
-    """What one step saw.
+    """The figures of one step.
 
     Attributes:
         source_loss: The inner loss before the step.
@@ -157,8 +157,8 @@ def metaxl_step(
 
     ``theta <- theta - alpha * dL_s(theta, phi)/dtheta``, and with the ``theta`` from before
     ``phi <- phi - beta * dL_t(theta - alpha * dL_s(theta, phi)/dtheta)/dphi``. The look-ahead is plain gradient
-    descent; the steps may be those of any optimiser. Gradients are cleared before and after. The other arguments, and
-    what is raised, are those of `metaxl_gradients`.
+    descent; any optimiser may do the steps. Gradients are cleared before and after. Other arguments and errors: see
+    `metaxl_gradients`.
 
     Args:
         model: See `metaxl_gradients`.

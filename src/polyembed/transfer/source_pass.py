@@ -71,7 +71,7 @@ class _Reached(BaseException):
 
 
 class _Cut:
-    """The hidden states of a pass before their first transform: a new leaf for what is above."""
+    """Cuts a pass before the first transform: the hidden states become a new leaf for the part above."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -135,12 +135,14 @@ class SourcePass:
     def _tangent(self, moving: Mapping[str, Tensor]) -> Tensor:
         """Return the derivative of the hidden states in the direction `moving`."""
         values = {f"model.{name}": p.detach() for name, p in self.setup.model.named_parameters()}
+        make_dual: Any = forward_ad.make_dual
+        unpack_dual: Any = forward_ad.unpack_dual
         if self.setup.method == "forward_over_reverse":
             with forward_ad.dual_level():
-                dual = {n: forward_ad.make_dual(values[n], way) for n, way in moving.items()}
+                dual = {n: make_dual(values[n], way) for n, way in moving.items()}
                 try:
                     with _Constants():
-                        tangent = forward_ad.unpack_dual(self._states({**values, **dual})).tangent
+                        tangent: Tensor | None = unpack_dual(self._states({**values, **dual})).tangent
                 except RuntimeError as error:
                     if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
                         raise
@@ -185,7 +187,7 @@ class SourcePass:
 
 
 class _Constants(TorchFunctionMode):
-    """Take what is computed under ``torch.no_grad`` as constant in forward mode, as backward passes do."""
+    """Treat values computed under ``torch.no_grad`` as constants in forward mode, as backward passes do."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

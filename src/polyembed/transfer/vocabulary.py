@@ -39,7 +39,7 @@ def extend_vocabulary(
     .. math:: E_{\text{new}} = \frac{1}{n} \sum_i E_{o_i}
 
     where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into. A piece that the old tokenizer does
-    not know at all (a new script without byte pieces) gets the mean of the rows of all pieces. Output rows and biases
+    not know (a new script without byte pieces) gets the mean of the rows of all pieces. Output rows and biases
     are set in the same way.
 
     The sub-word model is of the tokenizer's kind and sees text as the tokenizer normalises and splits it:
@@ -65,7 +65,7 @@ def extend_vocabulary(
         pad_to_multiple_of: Round the number of the tables' rows up.
 
     Returns:
-        The tokenizer with the new pieces, and what they are.
+        The tokenizer with the new pieces, the pieces, and their origins.
 
     Raises:
         TypeError: A slow tokenizer, a model that is not of transformers, texts that are not strings.
