@@ -19,7 +19,7 @@ import torch
 from _ratios import note
 
 from polyembed.functional import length_normalize, nearest_csls, procrustes
-from polyembed.functional.alignment import CPU_BLOCK, DEVICE_BLOCK
+from polyembed.functional.neighbors import CPU_BLOCK, DEVICE_BLOCK
 from polyembed.tables import Table
 
 DIM = 300

@@ -31,7 +31,7 @@ from polyembed.experiments import (
     ProtocolResult,
     bio_confusion,
     code_switched,
-    gain,
+    gain_table,
     joint,
     significance_table,
     zero_shot,
@@ -200,7 +200,7 @@ def main() -> None:
             a, b = (joint(systems, es, [nl], options, scenario=scenario, **common) for scenario in ("A", "B"))
             report("Joint training, scenario A: a quarter of each language", a, "one space")
             report("Joint training, scenario B: all of Spanish, a quarter of Dutch", b, "one space")
-            print(f"\n### From A to B\n\n{gain(a, b).to_markdown()}", flush=True)
+            print(f"\n### From A to B\n\n{gain_table(a, b).to_markdown()}", flush=True)
             continue
         for source, target in ((es, nl), (nl, es)):
             result = zero_shot(cross_lingual(source, target, arguments), source, [target], options, **common)

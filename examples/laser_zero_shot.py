@@ -35,7 +35,16 @@ from _laser import RECIPES, build_tagger, build_transformer_tagger, training_opt
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll
-from polyembed.experiments import Build, Corpus, ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.experiments import (
+    Build,
+    Corpus,
+    ProtocolResult,
+    code_switched,
+    gain_table,
+    joint,
+    merge_results,
+    zero_shot,
+)
 from polyembed.metrics import entities
 from polyembed.tables import Table
 from polyembed.text import to_universal
@@ -292,7 +301,7 @@ def run(
         seconds = sum(epoch.seconds for run in results[-1].runs for epoch in run.training.history)
         best = [run.training.best.number for run in results[-1].runs]
         print(f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}", flush=True)
-    return merge(*results)
+    return merge_results(*results)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -365,7 +374,7 @@ def main() -> None:
             a, b = (run(scenario, *common) for scenario in ("A", "B"))
             for scenario, result in (("A", a), ("B", b)):
                 report(f"{arguments.task} joint {scenario} with {source.language}", result.table, arguments.folder)
-            change = gain(a, b)
+            change = gain_table(a, b)
             report(f"{arguments.task} B - A with {source.language}", change, arguments.folder)
             title = f"{arguments.task}, all of {source.language}, {arguments.fraction:g} of the others"
             draw_gain(change, arguments.folder / f"gain_{source.language}.png", title)

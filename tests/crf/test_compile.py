@@ -1,4 +1,4 @@
-"""The path of the compiler: one graph for every length, and the numbers of the others."""
+"""Under the compiler: one graph for every length, and the same numbers."""
 
 import pytest
 import torch
@@ -38,6 +38,22 @@ def test_one_graph_for_all_lengths(backend: str) -> None:
             assert torch.equal(decode(emissions, mask), crf.decode_tensor(emissions, mask))
         counts.append(counter.frame_count)
     assert len(set(counts)) == 1, f"a length was compiled anew: {counts} graphs"
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_as_users_do(backend: str) -> None:
+    """Without an option: the likelihood, the probabilities, and their gradients."""
+    torch.compiler.reset()
+    crf = pe.CRF(5)
+    for run in (lambda e, t: crf(e, t), lambda e, t: crf.marginals(e).square(), lambda e, t: crf.entropy(e)):
+        compiled = torch.compile(run, backend=backend)
+        for rows, width in ((3, 4), (4, 7)):
+            emissions, tags = torch.randn(rows, width, 5, requires_grad=True), torch.randint(5, (rows, width))
+            inputs = [emissions, *crf.parameters()]
+            found, expected = compiled(emissions, tags), run(emissions, tags)
+            torch.testing.assert_close(found, expected)
+            gradients = (torch.autograd.grad(value.sum(), inputs) for value in (found, expected))
+            torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
 
 
 class Both(nn.Module):

@@ -14,7 +14,7 @@ import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.experiments import protocols
 from polyembed.experiments.compare import Corpus
-from polyembed.experiments.protocols import ProtocolResult, gain, merge
+from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import MeanAndDeviation, mean_and_deviation
 from polyembed.training import Epoch, FitOptions, FitResult
@@ -393,11 +393,11 @@ def test_damaged_outcomes_are_refused(tmp_path, recorder) -> None:
 def test_merge() -> None:
     one = zero_shot({"a": system(2)}, ES, [EN], seeds=(0,), **OPTIONS)
     two = zero_shot({"b": system(3)}, ES, [EN], seeds=(0,), **OPTIONS)
-    assert without_seconds(merge(one, two)) == without_seconds(
+    assert without_seconds(merge_results(one, two)) == without_seconds(
         zero_shot({"a": system(2), "b": system(3)}, ES, [EN], seeds=(0,), **OPTIONS)
     )
     other = code_switched({"b": system(3)}, [numbered("es-en", 4, 1)], seeds=(0,), **OPTIONS)
-    merged = merge(one, other)
+    merged = merge_results(one, other)
     assert merged.table.columns == ("system", "es", "en", "es-en")
     assert [row[0] for row in merged.table.rows] == ["a", "b"]
     assert merged.table.rows[0][3] is None
@@ -408,15 +408,15 @@ def test_merge() -> None:
 def test_what_does_not_merge() -> None:
     one = zero_shot({"a": system(2)}, ES, [EN], seeds=(0,), **OPTIONS)
     with pytest.raises(ValueError, match=r"^results must hold at least one result, got none$"):
-        merge()
+        merge_results()
     with pytest.raises(ValueError, match=r"^results must hold each run once, got \('a', 'es', 0\) twice$"):
-        merge(one, one)
+        merge_results(one, one)
     with pytest.raises(ValueError, match=r"^results must have one metric, got \['accuracy', 'f1'\]$"):
-        merge(one, one._replace(metric="accuracy"))
+        merge_results(one, one._replace(metric="accuracy"))
     with pytest.raises(
         ValueError, match=r"^results must test each language on the same sentences, got others of 'en'$"
     ):
-        merge(one, one._replace(gold={"en": [["O"]]}))
+        merge_results(one, one._replace(gold={"en": [["O"]]}))
 
 
 def rescored(result: ProtocolResult, scores: dict[tuple[str, int], float]) -> ProtocolResult:
@@ -428,16 +428,16 @@ def test_gain(recorder: Recorder) -> None:
     result = code_switched({"a": system(2), "b": system(3)}, [numbered("es", 4, 1)], seeds=(0, 1))
     before = rescored(result, {("a", 0): 0.5, ("a", 1): 0.25, ("b", 0): 0.75, ("b", 1): 0.5})
     after = rescored(result, {("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.5, ("b", 1): 0.5})
-    table = gain(before, after)
+    table = gain_table(before, after)
     assert table.columns == ("system", "es")
     assert table.rows == [("a", mean_and_deviation([0.5, 0.25])), ("b", mean_and_deviation([-0.25, 0.0]))]
     fewer = after._replace(runs=after.runs[:-1])
     with pytest.raises(
         ValueError, match=r"^after must hold the systems, .* of before, got only one has \[\('b', 'es', 1\)\]$"
     ):
-        gain(before, fewer)
+        gain_table(before, fewer)
     with pytest.raises(ValueError, match=r"^after must have the metric 'f1', got 'accuracy'$"):
-        gain(before, after._replace(metric="accuracy"))
+        gain_table(before, after._replace(metric="accuracy"))
 
 
 @own_words

@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from toys import own_words
 
 from polyembed.functional import (
-    alignment,
     csls,
     length_normalize,
     mean_center,
@@ -19,9 +18,10 @@ from polyembed.functional import (
     nearest_cosine,
     nearest_csls,
     neighborhood_similarity,
+    neighbors,
     procrustes,
 )
-from polyembed.functional.alignment import Nearest
+from polyembed.functional.neighbors import Nearest
 
 SHAPES = [(1, 1), (1, 2), (2, 1), (3, 7), (13, 5), (11, 131), (101, 37)]
 CLOSE = {"atol": 1e-12, "rtol": 1e-12}
@@ -217,8 +217,8 @@ def test_narrow_numbers_stay_close_and_keep_their_dtype(dtype: torch.dtype) -> N
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """As it is; one row a block; several blocks with a tail; groups with and without a tail."""
     size, group = request.param
-    monkeypatch.setattr(alignment, "CPU_BLOCK", size)
-    monkeypatch.setattr(alignment, "GROUP", group)
+    monkeypatch.setattr(neighbors, "CPU_BLOCK", size)
+    monkeypatch.setattr(neighbors, "GROUP", group)
     return size, group
 
 

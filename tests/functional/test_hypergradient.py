@@ -343,20 +343,3 @@ def test_differences_refuse_low_precision() -> None:
     arguments = problem(torch.bfloat16, place=3)
     with pytest.raises(ValueError, match=r"^params must hold float32 or float64 for finite differences, got torch.bf"):
         solve(*arguments, method=DIFFERENCES)
-
-
-@pytest.mark.parametrize("method", [EXACT])
-def test_autocast_is_close(method: str) -> None:
-    source_loss, target_loss, theta, phi = problem(torch.float32, place=2, dropout=0.0)
-
-    def mixed(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def call(*arguments: Any) -> Tensor:
-            with torch.autocast("cpu", torch.bfloat16):
-                return loss(*arguments)
-
-        return call
-
-    expected = solve(source_loss, target_loss, theta, phi, method=method)
-    found = solve(mixed(source_loss), mixed(target_loss), theta, phi, method=method)
-    assert error(found.meta_grads, expected.meta_grads) < 0.1
-    assert next(iter(found.meta_grads.values())).dtype == torch.float32

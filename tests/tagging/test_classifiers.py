@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
-from killing import run_killed
 from tiny_models import MODELS, tiny_model, word_piece_tokenizer
 from torch import nn
 from toys import SENTENCES, ToyWordEncoder, own_words, toy_lexicon
@@ -19,7 +18,6 @@ from polyembed.data import TaggedSentence
 from polyembed.functional import cross_entropy
 from polyembed.tagging.text_model import to_device
 from polyembed.text import PairedPieces
-from polyembed.training.runs import read_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "text"))
 from test_pairs import bert
@@ -178,33 +176,6 @@ def test_predicts_in_the_order_given_and_leaves_no_trace(build) -> None:
     assert all(torch.equal(value, state[name]) for name, value in ours.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: over_words(pooling="max", hidden_size=7, criterion=pe.FocalLoss(1.0, weights=[1, 2, 3])),
-        lambda: over_words(encoder=pe.TransformerSequenceEncoder(13, **SIZES), dropout=0.3),
-        lambda: over_pieces(pooling="mean", freeze="all"),
-        lambda: over_words(pe.PairClassifier),
-        lambda: over_pieces(kind=pe.PairClassifier),
-        lambda: over_pieces("xlm-roberta", kind=pe.PairClassifier, hidden_size=7),
-    ],
-    ids=["table", "encoder", "frozen", "pair of words", "pair", "pair of another"],
-)
-def test_saved_and_loaded(tmp_path, build) -> None:
-    ours = build()
-    ours.save_pretrained(tmp_path / "saved")
-    loaded = type(ours).from_pretrained(tmp_path / "saved")
-    assert repr(loaded) == repr(ours)
-    texts = [["songs", "me"], ["gusta"], []]
-    pairs = list(zip(texts, texts[::-1], strict=True))
-    texts = pairs if isinstance(ours, pe.PairClassifier) else texts
-    assert loaded.predict(texts) == ours.predict(texts)
-    inputs, mask = ours.encode(texts)
-    assert torch.equal(loaded.logits(inputs, mask), ours.logits(inputs, mask))
-    flags = {name: parameter.requires_grad for name, parameter in ours.named_parameters()}
-    assert {name: parameter.requires_grad for name, parameter in loaded.named_parameters()} == flags
-
-
 def test_long_texts_are_read_in_windows() -> None:
     words = ["me", "gusta", "la", "cancion", "songs"] * 9
     short = over_pieces(short=True, pooling="mean")
@@ -303,23 +274,6 @@ def test_pairs_are_predicted_in_any_company(build) -> None:
     assert ours.predict([list(pair) for pair in pairs]) == alone
     assert len(set(alone)) > 1
     assert ours.predict([]) == []
-
-
-@pytest.mark.parametrize("kind", [pe.SequenceClassifier, pe.PairClassifier])
-def test_unseen_words_are_read_by_their_letters(kind) -> None:
-    """To the lexicon they are one word; predictions tell them apart, in either text of a pair."""
-    words = [["songs"], ["cuando"], ["canciones"], ["gustas"], ["them"], ["yo"]]
-    model = over_words(kind)
-    ways = [words]
-    if kind is pe.PairClassifier:
-        ways = [[(word, ["me"]) for word in words], [(["me"], word) for word in words]]
-    for texts in ways:
-        most = 0
-        for seed in range(5):
-            torch.manual_seed(seed)
-            nn.init.normal_(model.linear.weight, std=9)
-            most = max(most, len(set(model.predict(texts))))
-        assert most > 1
 
 
 def test_inputs_of_pairs_move() -> None:
@@ -443,43 +397,6 @@ kill, collate = killing.killer(11), tests.pe.SequenceClassifier.collate  # four 
 tests.pe.SequenceClassifier.collate = lambda self, items: (kill(), collate(self, items))[1]
 tests.run(folder)
 """
-
-
-def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path) -> None:
-    run_killed(__file__, KILLED, tmp_path)
-    assert len(read_checkpoint(tmp_path / "checkpoint.pt")["state"]["history"]) == 2
-    torch.manual_seed(11)
-    (model, history), (expected, expected_history) = run(tmp_path), run(None)
-    assert history == expected_history
-    assert len(history) == 4
-    for name, value in expected.state_dict().items():
-        assert torch.equal(model.state_dict()[name], value), name
-
-
-def test_another_run_is_not_resumed(tmp_path) -> None:
-    run(tmp_path, epochs=1)
-    for options, differs in (
-        ({"criterion": pe.FocalLoss()}, "other modules"),
-        ({"pooling": "max"}, "other modules"),
-        ({"labels": [*reversed(LABELS)]}, "other modules, other labels"),
-    ):
-        with pytest.raises(ValueError, match=rf"must come from this run, got another one: {differs} \("):
-            run(tmp_path, epochs=2, **options)
-    with pytest.raises(ValueError, match="got another one: other train, other dev"):
-        run(tmp_path, epochs=2, pairs=True)
-
-
-def test_pairs_resume(tmp_path) -> None:
-    expected = run(None, epochs=3, pairs=True)[1]
-    run(tmp_path, epochs=2, pairs=True)
-    assert run(tmp_path, epochs=3, pairs=True)[1] == expected
-
-
-def test_pairs_differ_by_where_the_first_text_ends(tmp_path) -> None:
-    one, other = [Pair(("me", "y"), ("la",), "bad")] * 2, [Pair(("me",), ("y", "la"), "bad")] * 2
-    pe.fit(over_words(pe.PairClassifier), one, one, ONE_EPOCH, checkpoint=tmp_path)
-    with pytest.raises(ValueError, match=r"got another one: .*other train"):
-        pe.fit(over_words(pe.PairClassifier), other, one, ONE_EPOCH, checkpoint=tmp_path)
 
 
 # Nonsense

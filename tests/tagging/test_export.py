@@ -15,7 +15,7 @@ from cases import meta, tagger, vector_source
 from toys import NEW_WORDS, TAGS, WORDS, ToyWordEncoder, compiles, toy_lexicon
 
 import polyembed as pe
-from polyembed.crf import viterbi
+from polyembed.crf import numpy_viterbi, viterbi
 from polyembed.tagging import onnx_tagger
 
 pytestmark = compiles
@@ -157,6 +157,7 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
 def test_serves_without_torch_and_without_the_package(folder, model, tmp_path) -> None:
     alone = tmp_path / "serving.py"
     shutil.copy(onnx_tagger.__file__, alone)
+    shutil.copy(numpy_viterbi.__file__, tmp_path)
     program = (
         "import sys; sys.modules['torch'] = sys.modules['polyembed'] = None; import serving; "
         f"print(serving.OnnxTagger({str(folder)!r}).predict({RAGGED[5:9]!r}))"

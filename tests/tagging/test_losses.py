@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from cases import SIZES
 from torch import Tensor, nn
 from torch.autograd import gradcheck, gradgradcheck
-from toys import TAGS, ToyWordEncoder, compiles, own_words, toy_corpus, toy_lexicon
+from toys import TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed import functional
@@ -153,27 +153,6 @@ def test_narrow_scores(build, logits: Tensor) -> None:
     assert torch.equal(build()(logits.float(), LABELS.int()), build()(logits.float(), LABELS))
 
 
-@compiles
-@every
-def test_compiles_as_one_graph(build, logits: Tensor) -> None:
-    torch.compiler.reset()
-    criterion = build().double()
-    compiled = torch.compile(criterion, fullgraph=True, backend="aot_eager", dynamic=True)
-    for count in (4, 2):
-        x, labels = logits[:count].clone().requires_grad_(), LABELS[:count]
-        expected = torch.autograd.grad(criterion(x, labels), x)[0]
-        torch.testing.assert_close(torch.autograd.grad(compiled(x, labels), x)[0], expected)
-
-
-@every
-def test_saved_and_loaded(tmp_path, build, logits: Tensor) -> None:
-    criterion = build()
-    criterion.save_pretrained(tmp_path / "saved")
-    loaded = type(criterion).from_pretrained(tmp_path / "saved")
-    assert repr(loaded) == repr(criterion)
-    assert torch.equal(loaded(logits, LABELS), criterion(logits, LABELS))
-
-
 def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
     """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""
     labels = torch.tensor([0] * 95 + [1] * 5)
@@ -314,21 +293,6 @@ def test_dropout_is_of_the_features_in_training() -> None:
     assert found.std() < 0.1, "dropped before the map, for all tags alike"
 
 
-def test_old_decoders_load(tmp_path) -> None:
-    """A folder from before there was dropout and a criterion."""
-    decoder = pe.SoftmaxDecoder(7, 5).eval()
-    decoder.save_pretrained(tmp_path / "saved")
-    config = tmp_path / "saved" / "config.json"
-    text = config.read_text()
-    new = text.replace(',\n  "dropout": 0.0,\n  "criterion": null', "")
-    assert new != text
-    config.write_text(new)
-    loaded = pe.SoftmaxDecoder.from_pretrained(tmp_path / "saved")
-    features = torch.randn(2, 3, 7)
-    assert torch.equal(loaded(features), decoder(features))
-    assert repr(loaded) == "SoftmaxDecoder(in_features=7, num_tags=5)"
-
-
 # In a tagger: TokenClassifier
 
 
@@ -356,18 +320,6 @@ def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
     assert model.decoder.dropout.p == 0.25
 
 
-def test_token_classifier_saved_and_loaded(tmp_path) -> None:
-    weights = pe.class_weights(pe.label_counts((t for s in toy_corpus() for t in s.tags), TAGS))
-    model = token_classifier(criterion=pe.CrossEntropyLoss(weights, label_smoothing=0.1)).eval()
-    model.save_pretrained(tmp_path)
-    loaded = pe.TokenClassifier.from_pretrained(tmp_path)
-    assert type(loaded) is pe.TokenClassifier
-    assert repr(loaded) == repr(model)
-    batch = model.collate(toy_corpus(1))
-    assert torch.equal(loaded(**batch), model(**batch))
-    assert weights[4] == 0.0, "I-EN never occurs"
-
-
 @pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
 def test_token_classifiers_vote(build) -> None:
     members = [token_classifier(seed, criterion=build()).eval() for seed in range(3)]
@@ -375,43 +327,6 @@ def test_token_classifiers_vote(build) -> None:
     expected = torch.stack([member(**batch) for member in members]).mean()
     ensemble = pe.VotingEnsemble(members).eval()
     torch.testing.assert_close(ensemble(**batch), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_checkpoint_is_of_one_criterion(tmp_path) -> None:
-    def train(**options) -> None:
-        data, settings = toy_corpus(1), pe.FitOptions(num_train_epochs=1, metric="accuracy")
-        pe.fit(token_classifier(**options), data, data, settings, checkpoint=tmp_path)
-
-    train(criterion=pe.FocalLoss(1.0))
-    train(criterion=pe.FocalLoss(1.0))
-    with pytest.raises(ValueError, match="must come from this run, got another one: other modules"):
-        train(criterion=pe.FocalLoss(2.0))
-
-
-def test_token_classifiers_train_as_an_ensemble(tmp_path) -> None:
-    options = pe.FitOptions(num_train_epochs=2, metric="macro_f1")
-    ensemble, results = pe.fit_ensemble(
-        lambda seed: token_classifier(seed, criterion=pe.FocalLoss()),
-        toy_corpus(2),
-        toy_corpus(1),
-        options,
-        folder=tmp_path,
-        seeds=(0, 1),
-        num_processes=1,
-    )
-    assert [len(result.history) for result in results] == [2, 2]
-    assert isinstance(ensemble.members[0], pe.TokenClassifier)
-    other = {"criterion": pe.FocalLoss(1.0)}
-    with pytest.raises(ValueError, match="must come from this run, got another one: other modules"):
-        pe.fit_ensemble(
-            lambda seed: token_classifier(seed, **other),
-            toy_corpus(2),
-            toy_corpus(1),
-            options,
-            folder=tmp_path,
-            seeds=(0, 1),
-            num_processes=1,
-        )
 
 
 @own_words

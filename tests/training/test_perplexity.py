@@ -9,7 +9,7 @@ import torch
 from tiny_masked_lm import SIZES, TEXTS, TOKENIZER, Spy, build, pieces_of
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, TrainingArguments
 
 from polyembed.data import TaggedSentence, read_conllu
 from polyembed.training import adapt_masked_lm, perplexity, switch_points
@@ -115,8 +115,8 @@ def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[t
 def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
     pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
     model = build()
-    options = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01}
-    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=4, **options)  # some guesses are right
+    args = TrainingArguments(num_train_epochs=4, per_device_train_batch_size=3, learning_rate=0.01, use_cpu=True)
+    adapt_masked_lm(model, TOKENIZER, TEXTS, args, max_length=17)  # some guesses are right
     result = switch_points(model, TOKENIZER, SENTENCES, folds=folds, max_length=17, batch_size=3)
     assert model.training
     expected = plain_switch_points(model, folds)

@@ -88,9 +88,9 @@ def test_the_number_is_that_of_hidden_states(make: Callable[[], nn.Module]) -> N
 
 def test_bad_input() -> None:
     model = bert()
-    with pytest.raises(ValueError, match=r"^layer must lie between 0 \(embeddings\) and 3, got 4$"):
+    with pytest.raises(ValueError, match=r"^layer must be between 0 \(embeddings\) and 3, got 4$"):
         encoder_layer(model, 4)
-    with pytest.raises(ValueError, match=r"^layer must lie between 0 \(embeddings\) and 3, got -1$"):
+    with pytest.raises(ValueError, match=r"^layer must be between 0 \(embeddings\) and 3, got -1$"):
         encoder_layer(model, -1)
     with pytest.raises(TypeError, match=r"^layer must be an int or a module, got str$"):
         encoder_layer(model, "embeddings")

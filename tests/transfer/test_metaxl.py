@@ -487,21 +487,6 @@ def test_refuses_compiled_models() -> None:
         setting.step()
 
 
-def test_refuses_wrapped_models() -> None:
-    class DistributedDataParallel(nn.Module):  # the real one needs a process group: see below
-        def __init__(self, module: nn.Module) -> None:
-            super().__init__()
-            self.module = module
-
-    setting = Setting()
-    rule = r"^model must not be wrapped for several processes \(gradients are averaged here: pass the module inside\), "
-    with pytest.raises(TypeError, match=rule + r"got DistributedDataParallel$"):
-        metaxl_step(
-            DistributedDataParallel(setting.model), setting.transform, setting.model.place(2), [make_batch(5, 1)],
-            [make_batch(3, 2)], loss=loss, optimizer=setting.optimizer, meta_optimizer=setting.meta_optimizer,
-        )  # fmt: skip
-
-
 PROGRAM = """
 import sys
 import torch

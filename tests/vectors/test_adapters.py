@@ -4,8 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from toys import ToyVectors, own_words
 
+from polyembed import Lexicon, SourceEmbedding
 from polyembed.vectors import JoinedVectors, WordVectors, as_source
 
 ROWS = {"me": [1.0, 2.0], "song": [3.0, 4.0]}
@@ -38,6 +40,8 @@ def test_keyed_vectors_are_a_source(build) -> None:
     assert source.vectors(["me"]).dtype == np.float32
     assert ["me" in source, "gusta" in source, 0 in source] == [True, False, False]
     assert JoinedVectors([build(), ToyVectors(2)]).vectors(["me", "gusta"]).all()
+    embedder = SourceEmbedding(build(), Lexicon(["me", "gusta"]))
+    assert embedder(torch.tensor([2, 3])).tolist() == [[1, 2], [0, 0]]
     with pytest.raises(TypeError, match="words must be a sequence of words, got the string 'me'"):
         source.vectors("me")
 

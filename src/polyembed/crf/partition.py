@@ -12,6 +12,7 @@ refused: torch nests it wrongly over a custom function.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ def partition_and_marginals(emissions: Tensor, mask: Tensor, transitions: Tensor
 
     The arguments are a `Chain`'s. The result is zero past a chain's end, and for an empty chain.
     """
+    if torch.compiler.is_compiling():
+        compiled: Three = _partition_operator(emissions, mask, transitions)
+        return compiled
     found: Three = _apply(_Partition, emissions, mask, transitions)
     return found
 
@@ -57,9 +61,13 @@ class _Partition(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Three, output: Three) -> None:
+        _Partition.save(ctx, inputs, output)
+        ctx.save_for_forward(*inputs, *output[1:])
+
+    @staticmethod
+    def save(ctx: Any, inputs: Three, output: Three) -> None:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs, *output[1:])
-        ctx.save_for_forward(*inputs, *output[1:])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None, Tensor]:
@@ -71,7 +79,7 @@ class _Partition(Function):
         if of_unary is not None or of_pairs is not None:
             of_unary = torch.zeros_like(unary) if of_unary is None else of_unary
             of_pairs = torch.zeros_like(pairs) if of_pairs is None else of_pairs
-            more = _apply(_Curvature, emissions, mask, transitions, of_unary, of_pairs)
+            more = _tangents(emissions, mask, transitions, of_unary, of_pairs)
             by_emissions, by_transitions = by_emissions + more[0], by_transitions + more[1].sum(0)
         return by_emissions, None, by_transitions
 
@@ -82,7 +90,7 @@ class _Partition(Function):
         a_dot = torch.zeros_like(transitions) if transitions_dot is None else transitions_dot
         a_dot = a_dot.expand_as(pairs)
         z_dot = (unary * e_dot).sum((1, 2)) + (pairs * a_dot).sum((1, 2))
-        return z_dot, *_apply(_Curvature, emissions, mask, transitions, e_dot, a_dot)
+        return z_dot, *_tangents(emissions, mask, transitions, e_dot, a_dot)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, Any]:
@@ -147,6 +155,12 @@ def _apply(function: type[Function], *inputs: Tensor) -> Any:
     return function.apply(*inputs)  # type: ignore[no-untyped-call]
 
 
+def _tangents(*inputs: Tensor) -> tuple[Tensor, Tensor]:
+    run = _curvature_operator if torch.compiler.is_compiling() else partial(_apply, _Curvature)
+    found: tuple[Tensor, Tensor] = run(*inputs)
+    return found
+
+
 def _one_by_one(
     function: type[Function], size: int, in_dims: tuple[int | None, ...], inputs: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
@@ -207,30 +221,31 @@ def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     return log_z, torch.where(mask[..., None], torch.cat(unary, 1), 0.0), pairs
 
 
-@torch.library.custom_op("polyembed::crf_partition", mutates_args=())
-def compiled_partition(
-    emissions: Tensor, mask: Tensor, transitions: Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Compute the same for `torch.compile` and `torch.export`, as one operator; only log Z may be differentiated.
+# One operator each for `torch.compile` and `torch.export`: a loop over words would be compiled anew for each length,
+# and a `Function` with a ``jvp`` is not compiled at all.
 
-    A loop over words would be compiled anew for each length, and a `Function` with a ``jvp`` is not compiled at all.
-    """
+
+@torch.library.custom_op("polyembed::crf_partition", mutates_args=())
+def _partition_operator(emissions: Tensor, mask: Tensor, transitions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return _Partition.forward(emissions, mask, transitions)
 
 
-@compiled_partition.register_fake
+@_partition_operator.register_fake
 def _(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     rows, _, tags = emissions.shape
     return emissions.new_empty(rows), torch.empty_like(emissions), emissions.new_empty(rows, tags, tags)
 
 
-def _save_marginals(ctx: Any, inputs: Three, output: Three) -> None:
-    ctx.save_for_backward(*output[1:])
+@torch.library.custom_op("polyembed::crf_curvature", mutates_args=())
+def _curvature_operator(
+    emissions: Tensor, mask: Tensor, transitions: Tensor, emissions_dot: Tensor, transitions_dot: Tensor
+) -> tuple[Tensor, Tensor]:
+    return _Curvature.forward(emissions, mask, transitions, emissions_dot, transitions_dot)
 
 
-def _partition_backward(ctx: Any, of_z: Tensor, *_: Tensor) -> tuple[Tensor, None, Tensor]:
-    unary, pairs = ctx.saved_tensors
-    return of_z[:, None, None] * unary, None, (of_z[:, None, None] * pairs).sum(0)
+@_curvature_operator.register_fake
+def _(emissions: Tensor, mask: Tensor, transitions: Tensor, *dots: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(emissions), torch.empty_like(dots[1])
 
 
-compiled_partition.register_autograd(_partition_backward, setup_context=_save_marginals)
+_partition_operator.register_autograd(_Partition.backward, setup_context=_Partition.save)

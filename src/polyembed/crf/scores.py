@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from polyembed.crf.chain import Chain, is_possible, make_chain, path_scores
+from polyembed.crf.chain import is_possible, make_chain, path_scores
 from polyembed.crf.numpy_viterbi import FORBIDDEN
-from polyembed.crf.partition import compiled_partition, partition_and_marginals
+from polyembed.crf.partition import partition_and_marginals
 
 ANY_TAG = -100
 """The tag id of `partial_score` that allows each tag."""
@@ -33,7 +33,7 @@ def log_partition(
     """Compute the log of the sum over all paths of ``exp(score)``, by the forward algorithm.
 
     The gradient is written down (the marginals), and derivatives of any order are exact. Under ``torch.compile`` and
-    ``torch.export`` this is one operator for all lengths, with a first derivative alone.
+    ``torch.export`` this is one operator for all lengths.
 
     Args:
         emissions: Scores of each tag at each word.
@@ -45,7 +45,7 @@ def log_partition(
     Returns:
         One value for each row in nats, 0 for an empty one; at most -1e35 where every path is forbidden.
     """
-    return _log_z(make_chain(emissions, mask, transitions, start, end))
+    return partition_and_marginals(*make_chain(emissions, mask, transitions, start, end)[:3])[0]
 
 
 def log_prob(
@@ -53,7 +53,7 @@ def log_prob(
 ) -> Values:
     """Compute ``path_score - log_partition``, the log-probability of each row's tags, in nats."""
     chain = make_chain(emissions, mask, transitions, start, end)
-    return path_scores(chain, chain.reorder(tags)) - _log_z(chain)
+    return path_scores(chain, chain.reorder(tags)) - partition_and_marginals(*chain[:3])[0]
 
 
 def partial_score(
@@ -76,14 +76,8 @@ def partial_score(
     """
     agrees = (tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)) | (tags == ANY_TAG)[..., None]
     chain = make_chain(emissions.masked_fill(~agrees, float("-inf")), mask, transitions, start, end)
-    log_z = _log_z(chain)
+    log_z = partition_and_marginals(*chain[:3])[0]
     return torch.where(is_possible(log_z), log_z, float("-inf"))
-
-
-def _log_z(chain: Chain) -> Tensor:
-    run = compiled_partition if torch.compiler.is_compiling() else partition_and_marginals
-    log_z: Tensor = run(*chain[:3])[0]
-    return log_z
 
 
 def marginals(

@@ -8,19 +8,19 @@ from polyembed.data.lines import BLANKS, malformed, read_lines
 def read_dictionary(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[tuple[str, str]]:
     r"""Read pairs of words in the format of the MUSE dictionaries.
 
-    A line holds a source word and a target word, with blanks or a tab between them. A word with several translations
-    has several lines. Where there is a tab, it alone separates, and what stands on either side may hold blanks.
+    A line has a source word and a target word, separated by blanks or a tab. A word with several translations has
+    several lines. On a line with a tab, only the tab separates, and both sides may contain blanks.
 
     Args:
         path: The file.
-        encoding: How the file is encoded.
+        encoding: The encoding of the file.
 
     Returns:
         The pairs in the order of the file, repetitions included.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is not in this encoding, holds no pair, or a line is no pair of words.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is not in this encoding or has no pair, or a line is not a pair of words.
 
     Example:
         >>> import tempfile, pathlib
@@ -34,7 +34,7 @@ def read_dictionary(path: str | os.PathLike[str], *, encoding: str = "utf-8") ->
         text = line.text.strip(BLANKS)
         if not text:
             continue
-        words = [word.strip(BLANKS) for word in text.split("\t")] if "\t" in text else text.split(" ")
+        words = [word.strip(BLANKS) for word in text.split("\t" if "\t" in text else " ")]
         words = [word for word in words if word]
         if len(words) != 2:
             raise malformed(path, line.number, "hold a source word and a target word", repr(line.text))

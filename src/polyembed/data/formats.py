@@ -1,8 +1,7 @@
-"""One door to the readers, for command lines."""
+"""One function for all readers, for command lines."""
 
 import os
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 
 from polyembed._checks import check_choice
 from polyembed.data.conll import read_conll
@@ -14,17 +13,15 @@ from polyembed.data.sentence import TaggedSentence
 from polyembed.data.sentimix import read_sentimix
 from polyembed.data.wikiann import read_wikiann
 
-_READERS: Mapping[str, Callable[..., list[TaggedSentence]]] = MappingProxyType(
-    {
-        "conll": read_conll,
-        "conllu": read_conllu,
-        "wikiann": read_wikiann,
-        "lince": read_lince,
-        "sentimix": read_sentimix,
-        "inline": read_inline,
-        "csv": read_csv,
-    }
-)
+_READERS: dict[str, Callable[..., list[TaggedSentence]]] = {
+    "conll": read_conll,
+    "conllu": read_conllu,
+    "wikiann": read_wikiann,
+    "lince": read_lince,
+    "sentimix": read_sentimix,
+    "inline": read_inline,
+    "csv": read_csv,
+}
 
 
 def read_tagged(path: str | os.PathLike[str], format: str = "conll", **options: object) -> list[TaggedSentence]:
@@ -34,14 +31,14 @@ def read_tagged(path: str | os.PathLike[str], format: str = "conll", **options: 
         path: The file.
         format: ``"conll"``, ``"conllu"``, ``"wikiann"``, ``"lince"``, ``"sentimix"``, ``"inline"`` or
             ``"csv"``.
-        **options: The options of that format's reader, ``task=`` for LinCE say.
+        **options: The options of that format's reader, such as ``task=`` for LinCE.
 
     Returns:
         The sentences, in the order of the file.
 
     Raises:
-        TypeError: If the reader does not know an option.
-        ValueError: If there is no such format, or the file is not in it.
+        TypeError: If the reader does not have an option.
+        ValueError: If the format is unknown, or the file is not in this format.
 
     Example:
         >>> import tempfile, pathlib

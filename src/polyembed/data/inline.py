@@ -5,7 +5,7 @@ import re
 
 from polyembed._checks import require
 from polyembed.data.lines import BLANKS, malformed, read_lines
-from polyembed.data.sentence import TaggedSentence
+from polyembed.data.sentence import TaggedSentence, join_rows
 
 _GAP = re.compile(f"[{BLANKS}]+")
 
@@ -15,18 +15,18 @@ def read_inline(
 ) -> list[TaggedSentence]:
     r"""Read one sentence a line, its words as ``word<separator>tag`` with spaces between them.
 
-    The last separator of a word counts, so that a word may hold it. Blank lines are left out.
+    The last separator counts, so that a word may contain it. Blank lines are left out.
 
     Args:
         path: The file.
-        separator: What stands between a word and its tag.
-        encoding: How the file is encoded.
+        separator: The separator of a word and its tag.
+        encoding: The encoding of the file.
 
     Returns:
         The sentences, in the order of the file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If a word has no tag, or a tag no word; if the file is not in this encoding.
 
     Example:
@@ -39,13 +39,12 @@ def read_inline(
     require(bool(separator), "separator", "have at least one character", repr(separator))
     sentences = []
     for line in read_lines(path, encoding=encoding):
-        words, tags = [], []
+        pairs = []
         for item in filter(None, _GAP.split(line.text)):
             word, found, tag = item.rpartition(separator)
             if not (word and found and tag):
                 raise malformed(path, line.number, f"hold words as word{separator}tag", repr(item))
-            words.append(word)
-            tags.append(tag)
-        if words:
-            sentences.append(TaggedSentence(tuple(words), tuple(tags)))
+            pairs.append((word, tag))
+        if pairs:
+            sentences.append(join_rows(pairs))
     return sentences

@@ -1,4 +1,4 @@
-"""LinCE, the benchmark for code-switched text: its ten tasks, and the file of predictions it takes."""
+"""LinCE, the benchmark for code-switched text: its ten tasks, and its format of predictions."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from polyembed._checks import check_choice, class_name, must, require
-from polyembed.data.lines import Line, malformed, read_blocks
+from polyembed.data.lines import malformed, read_blocks, split_columns
 from polyembed.data.sentence import MISSING_TAG, TaggedSentence
 
 LINCE_TASKS = {
@@ -21,30 +21,30 @@ LINCE_TASKS = {
     "pos_spaeng": ("word", "language", "tag"),
     "sa_spaeng": ("word", "language"),
 }
-"""The columns of each task's labelled files. Test files lack the last one, which is to be predicted."""
+"""The columns of each task's labelled files. Test files lack the last one, the label to predict."""
 
-_HEAD = re.compile(r"# sent_enum = ([0-9]+)(?:\t(\S+))?")
+_HEAD = re.compile(r"# sent_enum = (?P<sent_id>[0-9]+)(?:\t(?P<sentiment>\S+))?")
 
 
 def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-8") -> list[TaggedSentence]:
     r"""Read a file of the LinCE benchmark, labelled or not.
 
-    The number in a sentence's ``# sent_enum`` line is its ``sent_id``. Where the language is the only label
-    of a word (language identification and sentiment analysis), `tags` and `languages` both hold it. In a test
-    file the column to be predicted is missing; the tags are then all `MISSING_TAG`. The sentiment of
-    ``sa_spaeng`` belongs to the sentence: it is the `label` and the metadata ``sentiment``, absent in the test file.
+    The number in a sentence's ``# sent_enum`` line is its ``sent_id``. Where the language is the only label of a word
+    (language identification and sentiment analysis), it is both the tag and the language. A test file lacks the
+    column to be predicted; its tags are `MISSING_TAG`. The sentiment of a sentence in ``sa_spaeng`` is its `label` and
+    the metadata ``sentiment``; the test file has none.
 
     Args:
-        path: The file, ``train.conll`` say.
-        task: One of LinCE's ten, ``"ner_spaeng"`` say (`LINCE_TASKS`).
-        encoding: How the file is encoded.
+        path: The file, such as ``train.conll``.
+        task: One of `LINCE_TASKS`, such as ``"ner_spaeng"``.
+        encoding: The encoding of the file.
 
     Returns:
         The sentences, in the order of the file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If there is no such task; if a line has not the task's columns, or another number of them
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the task is unknown; if a line does not have the task's columns, or has another number of columns
             than the lines before; if the file is not in this encoding.
 
     Example:
@@ -57,32 +57,26 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
     """
     check_choice("task", task, LINCE_TASKS)
     names = LINCE_TASKS[task]
+    # a test file of sa_spaeng lacks the sentiments of its head lines, and no column
+    allowed = {len(names)} if task == "sa_spaeng" else {len(names), len(names) - 1}
     sentences: list[TaggedSentence] = []
     count: int | None = None
     for block in read_blocks(path, encoding=encoding):
-        metadata, lines = _split_head(block)
-        if not lines:
+        metadata: dict[str, str] = {}
+        if head := _HEAD.fullmatch(block[0].text):  # other lines that begin with # are words
+            metadata = {name: value for name, value in head.groupdict().items() if value is not None}
+            block.pop(0)
+        if not block:
             continue
         if count is None:
-            count = lines[0].text.count("\t") + 1
-            # a sentence's sentiment is on its head line, so that task's columns are all there in every file
-            allowed = {len(names)} if task == "sa_spaeng" else {len(names), len(names) - 1}
+            count = block[0].text.count("\t") + 1
             if count not in allowed:
                 wanted = " or ".join(map(str, sorted(allowed)))
-                raise malformed(path, lines[0].number, f"have {wanted} columns for {task}", repr(lines[0].text))
-        rows = []
-        for line in lines:
-            row = line.text.split("\t")
-            if len(row) != count or not all(row):
-                rule = f"have {count} columns ({', '.join(names[:count])}), none empty"
-                raise malformed(path, line.number, rule, repr(line.text))
-            rows.append(row)
+                raise malformed(path, block[0].number, f"have {wanted} columns for {task}", repr(block[0].text))
+        rows = [split_columns(path, line, count, ", ".join(names[:count])) for line in block]
         columns = dict(zip(names, zip(*rows, strict=True), strict=False))
         words, languages = columns["word"], columns.get("language")
-        if "tag" not in names and languages is not None:
-            tags = languages
-        else:
-            tags = columns.get("tag", (MISSING_TAG,) * len(words))
+        tags = columns.get("tag" if "tag" in names else "language", (MISSING_TAG,) * len(words))
         sentences.append(TaggedSentence(words, tags, languages, metadata, label=metadata.get("sentiment")))
     return sentences
 
@@ -90,19 +84,17 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
 def write_lince_predictions(
     path: str | os.PathLike[str], predictions: Iterable[TaggedSentence | Sequence[str]]
 ) -> None:
-    r"""Write predictions as LinCE takes them: one label a line, a blank line between two sentences.
+    r"""Write predictions in LinCE's format: one label a line, a blank line between two sentences.
 
-    The sentences stand in the order of the test file. The file appears whole or not at all: it is written
-    beside its place and moved there.
+    The file is written to a temporary name and then moved, so an interrupted call leaves no incomplete file.
 
     Args:
-        path: Where to write; a file that is there is replaced.
-        predictions: The labels of each sentence, or tagged sentences.
+        path: Where to write; an existing file is replaced.
+        predictions: The labels of each sentence, or tagged sentences, in the order of the test file.
 
     Raises:
         TypeError: If an element is a string.
-        ValueError: If a sentence has no label (its place would be lost), or a label is empty or holds white
-            space.
+        ValueError: If a sentence has no labels, or a label is empty or contains white space.
 
     Example:
         >>> import tempfile, pathlib
@@ -128,14 +120,3 @@ def write_lince_predictions(
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _split_head(block: list[Line]) -> tuple[dict[str, str], list[Line]]:
-    """Take the ``# sent_enum`` line off; other lines that begin with ``#`` are words."""
-    head = _HEAD.fullmatch(block[0].text)
-    if head is None:
-        return {}, block
-    metadata = {"sent_id": head[1]}
-    if head[2] is not None:
-        metadata["sentiment"] = head[2]
-    return metadata, block[1:]

@@ -1,4 +1,4 @@
-"""Text files as numbered lines, and the wording of what is wrong with one of them."""
+"""Text files as numbered lines, and errors that name a line."""
 
 import os
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from polyembed._checks import check_file, must
 
 BLANKS = " \t"
-"""What separates words. A no-break space is part of a word: tweets hold it as a token of its own."""
+"""The characters that separate words. A no-break space does not: in tweets it can be a word."""
 
 
 class Line(NamedTuple):
@@ -22,13 +22,13 @@ def read_text(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> str:
 
     Args:
         path: The file.
-        encoding: How the file is encoded.
+        encoding: The encoding of the file.
 
     Returns:
-        The text, its line ends as they are in the file.
+        The text with its original line ends.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If the file is not in this encoding.
     """
     data = check_file(path).read_bytes()
@@ -41,13 +41,13 @@ def read_text(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> str:
 
 
 def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Iterator[Line]:
-    r"""Give the lines of a text file, whether they end in ``\n`` or ``\r\n``.
+    r"""Yield the lines of a text file, which end in ``\n`` or ``\r\n``.
 
-    Only these end a line: the other characters that `str.splitlines` stops at occur inside words.
+    The other characters that `str.splitlines` splits at occur inside words.
 
     Args:
         path: The file.
-        encoding: How the file is encoded.
+        encoding: The encoding of the file.
 
     Yields:
         Each line with its number.
@@ -57,14 +57,14 @@ def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Iter
 
 
 def read_blocks(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Iterator[list[Line]]:
-    """Give the runs of lines that blank lines separate; any number of blank lines separates as one.
+    """Yield the runs of lines between blank lines.
 
     Args:
         path: The file.
-        encoding: How the file is encoded.
+        encoding: The encoding of the file.
 
     Yields:
-        The lines of a block, at least one.
+        The lines of a block, one or more.
     """
     block: list[Line] = []
     for line in read_lines(path, encoding=encoding):
@@ -78,19 +78,19 @@ def read_blocks(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Ite
 
 
 def malformed(path: str | os.PathLike[str], number: int, rule: str, got: object) -> ValueError:
-    """Word the error for one line: ``<path>:<line> must <rule>, got <value>``."""
+    """Return the error for one line: ``<path>:<line> must <rule>, got <value>``."""
     return ValueError(must(f"{path}:{number}", rule, got))
 
 
 def split_columns(path: str | os.PathLike[str], line: Line, count: int, names: str, separator: str = "\t") -> list[str]:
-    """Split a line into exactly `count` columns, none of them empty.
+    """Split a line into exactly `count` columns that are not empty.
 
     Args:
         path: The file, for the error.
         line: The line to split.
-        count: How many columns there must be.
-        names: What the columns are called, for the error.
-        separator: What stands between two columns.
+        count: The number of columns.
+        names: The names of the columns, for the error.
+        separator: The separator of two columns.
 
     Returns:
         The columns.

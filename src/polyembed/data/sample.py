@@ -22,8 +22,7 @@ def load_sample(
 ) -> list[TaggedSentence]:
     """Load one split of the bundled sample.
 
-    The sample was written for this package. It shows whether a model learns at all; it is too small to
-    compare models on.
+    The sample was written for this package. It can show that a model learns, but is too small to compare models.
 
     Args:
         pair: The two languages: ``"es-en"`` or ``"hi-en"`` (Hindi in Latin script).
@@ -34,7 +33,7 @@ def load_sample(
         The sentences, each word with its language.
 
     Raises:
-        ValueError: If there is no such pair, split or tag.
+        ValueError: If the pair, the split or the tag is unknown.
         FileNotFoundError: If the package was installed without the sample.
 
     Example:
@@ -47,7 +46,7 @@ def load_sample(
 
 
 def sample_path(pair: SamplePair = "es-en", split: SampleSplit = "train") -> Path:
-    """Tell where a file of the bundled sample is: word, UPOS, entity and language in columns with tabs.
+    """Return the path of a file of the bundled sample: word, UPOS, entity and language, separated by tabs.
 
     Args:
         pair: The two languages: ``"es-en"`` or ``"hi-en"``.
@@ -57,7 +56,7 @@ def sample_path(pair: SamplePair = "es-en", split: SampleSplit = "train") -> Pat
         The path.
 
     Raises:
-        ValueError: If there is no such pair or split.
+        ValueError: If the pair or the split is unknown.
 
     Example:
         >>> sample_path("hi-en", "dev").name

@@ -1,29 +1,28 @@
-"""A sentence with one tag a word: what every reader of this folder returns."""
+"""A sentence with a tag for each word, the result of every reader."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from polyembed._checks import require
 
 MISSING_TAG = "_"
-"""What stands for a tag that the file does not give (CoNLL-U's sign for "unspecified")."""
+"""The tag of a word without one (CoNLL-U's sign for "unspecified")."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaggedSentence:
-    """Words, one tag for each, and what else the file says of them.
-
-    Deviations: none.
+    """The words of a sentence, their tags, and what else the file holds.
 
     Args:
         words: The words, in order.
-        tags: One tag a word; `MISSING_TAG` where the file gives none, as the test files of LinCE do.
-        languages: One language a word, or None where the format has none.
-        metadata: What the file says of the sentence as a whole: ``sent_id``, ``text``, ``sentiment``.
-        label: What the sentence as a whole is labelled with, as its sentiment; None where the file gives none.
+        tags: One tag for each word; `MISSING_TAG` where the file has none, as in the test files of LinCE.
+        languages: One language for each word, or None where the format has none.
+        metadata: Values of the whole sentence: ``sent_id``, ``text``, ``sentiment``.
+        label: The label of the whole sentence, such as its sentiment; None where the file has none.
 
     Raises:
-        ValueError: If `tags` or `languages` are not as many as `words`.
+        ValueError: If there are not as many `tags` or `languages` as `words`.
 
     Example:
         >>> sentence = TaggedSentence(("me", "gusta"), ("PRON", "VERB"), languages=("es", "es"))
@@ -46,3 +45,9 @@ class TaggedSentence:
 
     def __len__(self) -> int:
         return len(self.words)
+
+
+def join_rows(rows: Iterable[tuple[str, ...]], **values: Any) -> TaggedSentence:
+    """Return the sentence of rows ``(word, tag)`` or ``(word, tag, language)``, one for each word."""
+    words, tags, *languages = zip(*rows, strict=True)
+    return TaggedSentence(words, tags, languages[0] if languages else None, **values)

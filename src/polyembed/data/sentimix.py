@@ -9,21 +9,21 @@ from polyembed.data.sentence import TaggedSentence
 def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
     r"""Read SentiMix: a ``meta<TAB>id<TAB>sentiment`` line, then one word and its language a line.
 
-    The language is the only label of a word, so `tags` and `languages` both hold it; the sentiment is the `label`;
-    ``sent_id`` and ``sentiment`` are metadata. Only a tweet's first line is its ``meta`` line: "meta" may be a word
-    too.
+    The language is the only label of a word, so it is both the tag and the language. The sentiment is the `label`;
+    ``sent_id`` and ``sentiment`` are metadata. Only the first line of a tweet is a ``meta`` line: "meta" may also be a
+    word.
 
     Args:
         path: The file.
-        encoding: How the file is encoded.
+        encoding: The encoding of the file.
 
     Returns:
         The tweets, in the order of the file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If a tweet has no ``meta`` line or no words, or a line other columns; if the file is not
-            in this encoding.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a tweet has no ``meta`` line or no words, or a line has another number of columns; if the file is
+            not in this encoding.
 
     Example:
         >>> import tempfile, pathlib

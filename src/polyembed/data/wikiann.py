@@ -1,11 +1,12 @@
-"""WikiAnn (PAN-X): named entities in 282 languages, in the three layouts it is passed around in."""
+"""WikiAnn (PAN-X): named entities in 282 languages, in its three layouts."""
 
 import os
 import re
 
-from polyembed.data.lines import Line, malformed, read_blocks, split_columns
-from polyembed.data.sentence import TaggedSentence
+from polyembed.data.lines import malformed, read_blocks, split_columns
+from polyembed.data.sentence import TaggedSentence, join_rows
 
+_LAYOUTS = (("word", "tag"), ("language:word", "tag"), ("index", "word", "tag"))  # by the number of tabs
 _TAG = re.compile(r"O|[BI]-.+")
 _PREFIX = re.compile(r"([a-z][a-z-]+):(.+)")
 
@@ -13,9 +14,9 @@ _PREFIX = re.compile(r"([a-z][a-z-]+):(.+)")
 def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
     r"""Read WikiAnn: one word and its BIO tag a line, blank lines between sentences.
 
-    The first line tells which of the three layouts the file has:
+    The first line determines the layout of the file:
 
-    - ``en:India<TAB>B-LOC``, as distributed: the language is read too, and is the same on every line;
+    - ``en:India<TAB>B-LOC``, as distributed, with the language, which is the same on every line;
     - ``0<TAB>India<TAB>B-LOC``, with the word's index in its sentence;
     - ``India B-LOC``, with one space.
 
@@ -23,13 +24,13 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
 
     Args:
         path: The file.
-        encoding: How the file is encoded.
+        encoding: The encoding of the file.
 
     Returns:
-        The sentences; `languages` is None where the layout does not say the language.
+        The sentences; `languages` is None in the layouts without a language.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the file does not exist.
         ValueError: If a line is not in the first line's layout, has no BIO tag, another language than the
             first line or an index out of order; if the file is not in this encoding.
 
@@ -42,37 +43,25 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
         (('to', 'India'), ('O', 'B-LOC'), ('en', 'en'))
     """
     sentences: list[TaggedSentence] = []
-    tabs: int | None = None
+    layout: tuple[str, ...] | None = None
     language: str | None = None
     for block in read_blocks(path, encoding=encoding):
-        if tabs is None:
-            tabs = min(block[0].text.count("\t"), 2)
-            language = _language(block[0]) if tabs == 1 else None
-        rows = [_split(path, line, position, tabs, language) for position, line in enumerate(block)]
-        for line, (_, tag) in zip(block, rows, strict=True):
+        if layout is None:
+            layout = _LAYOUTS[min(block[0].text.count("\t"), 2)]
+            if layout[0] == "language:word":
+                prefix = _PREFIX.match(block[0].text)
+                language = prefix[1] if prefix else "<language>"  # no line begins so: the first one is reported
+        rows = []
+        for position, line in enumerate(block):
+            separator = " " if layout[0] == "word" else "\t"
+            *others, word, tag = split_columns(path, line, len(layout), ", ".join(layout), separator)
+            start = "" if language is None else f"{language}:"
+            if not word.startswith(start) or word == start:
+                raise malformed(path, line.number, f"begin with '{start}' and a word", repr(line.text))
+            if others and others != [str(position)]:
+                raise malformed(path, line.number, f"have the index {position}", repr(others[0]))
             if not _TAG.fullmatch(tag):
                 raise malformed(path, line.number, "end in a tag O, B-<type> or I-<type>", repr(tag))
-        words, tags = zip(*rows, strict=True)
-        sentences.append(TaggedSentence(words, tags, None if language is None else (language,) * len(words)))
+            rows.append((word.removeprefix(start), tag, *([language] if language else [])))
+        sentences.append(join_rows(rows))
     return sentences
-
-
-def _language(line: Line) -> str:
-    found = _PREFIX.match(line.text)
-    return found[1] if found else "<language>"  # no line begins so: the first is then reported
-
-
-def _split(path: str | os.PathLike[str], line: Line, position: int, tabs: int, language: str | None) -> tuple[str, str]:
-    if tabs == 0:
-        word, tag = split_columns(path, line, 2, "word, tag", separator=" ")
-        return word, tag
-    if tabs == 1:
-        prefixed, tag = split_columns(path, line, 2, "language:word, tag")
-        word = prefixed.removeprefix(f"{language}:")
-        if word == prefixed or not word:
-            raise malformed(path, line.number, f"begin with '{language}:' and a word", repr(line.text))
-        return word, tag
-    index, word, tag = split_columns(path, line, 3, "index, word, tag")
-    if index != str(position):
-        raise malformed(path, line.number, f"have the index {position}", repr(index))
-    return word, tag

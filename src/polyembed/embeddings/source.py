@@ -15,6 +15,7 @@ from polyembed._views import shallow_copy
 from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
+from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import WordVectors
 
 CHUNK = 2_048  # words that a source is asked for at once
@@ -27,8 +28,8 @@ class SourceEmbedding(WordEmbedder):
     the source is attached, else the unknown row.
 
     Args:
-        source: Pretrained vectors: `FastTextVectors`, `TextVectors`, `BPEmbVectors`, or any object with ``dim``
-            and ``vectors(words)``.
+        source: Pretrained vectors: `FastTextVectors`, `TextVectors`, `BPEmbVectors`, gensim's ``KeyedVectors``, or any
+            object with ``dim`` and ``vectors(words)``.
         lexicon: The words.
         freeze: Whether the rows do not train, as in the paper.
 
@@ -37,7 +38,7 @@ class SourceEmbedding(WordEmbedder):
 
     Raises:
         ValueError: Ids outside the lexicon, or a source whose vectors are not ``(word, dim)`` or not finite.
-        TypeError: A source without ``vectors``.
+        TypeError: Something that is not a source.
 
     Example:
         >>> class Lengths:
@@ -54,8 +55,7 @@ class SourceEmbedding(WordEmbedder):
 
     def __init__(self, source: WordVectors, lexicon: Lexicon, *, freeze: bool = True) -> None:
         super().__init__()
-        if not hasattr(source, "vectors"):
-            raise TypeError(must("source", "have dim and vectors(words)", class_name(source)))
+        source = as_source(source)
         self._lexicon = lexicon
         self.source: WordVectors | None = source
         self.missing_source: str | None = None
@@ -132,6 +132,7 @@ class SourceEmbedding(WordEmbedder):
         Raises:
             ValueError: Vectors of another size.
         """
+        source = as_source(source)
         require(source.dim == self.embedding_dim, "source.dim", f"be {self.embedding_dim}", source.dim)
         self.source, self.missing_source = source, None
         if self.table.weight.is_meta:

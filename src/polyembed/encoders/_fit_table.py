@@ -12,7 +12,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import OneCycleLR
 
 from polyembed._checks import check_positive, check_probability, must, require
-from polyembed.functional.alignment import nearest_cosine
+from polyembed.functional.neighbors import nearest_cosine
 from polyembed.text.piece_surfaces import PieceSurface
 from polyembed.text.spelling import spelling_table
 from polyembed.text.typos import misspell

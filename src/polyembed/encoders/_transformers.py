@@ -58,7 +58,8 @@ def build_model(described: dict[str, Any]) -> nn.Module:
         build: Any = AutoModel.from_config if architecture is None else _model_class(architecture)
         model: nn.Module = build(settings)
         if not pooler and hasattr(model, "pooler"):
-            model.pooler = None  # type: ignore[assignment]
+            del model.pooler
+            model.pooler = None  # type: ignore[assignment]  # an attribute, as in a model built without
         if adapter is not None:
             inject(model, adapter)
     return model

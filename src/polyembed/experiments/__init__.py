@@ -2,11 +2,7 @@
 
 from polyembed.experiments.compare import Build, Corpus, SystemRun
 from polyembed.experiments.confusion import bio_confusion
-from polyembed.experiments.efficiency import (
-    EfficiencyReport,
-    MeasuredModel,
-    efficiency_report,
-)
+from polyembed.experiments.efficiency import EfficiencyReport, MeasuredModel, efficiency_report
 from polyembed.experiments.layers import layer_weights, rank_layers
 from polyembed.experiments.plots import (
     plot_clouds,
@@ -17,7 +13,7 @@ from polyembed.experiments.plots import (
     plot_scores,
     plot_source_attention,
 )
-from polyembed.experiments.protocols import ProtocolResult, code_switched, gain, joint, merge, zero_shot
+from polyembed.experiments.protocols import code_switched, joint, zero_shot
 from polyembed.experiments.representations import (
     CloudDistances,
     Correlation,
@@ -27,6 +23,7 @@ from polyembed.experiments.representations import (
     project,
     representations,
 )
+from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
 from polyembed.experiments.significance import (
     BootstrapSignificance,
     Significance,
@@ -55,11 +52,11 @@ __all__ = [
     "cloud_distances",
     "code_switched",
     "efficiency_report",
-    "gain",
     "gain_correlation",
+    "gain_table",
     "joint",
     "layer_weights",
-    "merge",
+    "merge_results",
     "paired_bootstrap",
     "parallel_cosine",
     "plot_clouds",

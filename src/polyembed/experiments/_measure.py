@@ -1,4 +1,4 @@
-"""Measurements of one call: its time, its activation memory, and whether it fits in memory at all."""
+"""Measurements of one call: its time, its activation memory, and whether it fits in memory."""
 
 import gc
 import time
@@ -64,7 +64,7 @@ def _saved_mb(call: Callable[[Any], object], own: Sequence[Tensor], batch: objec
     saved: dict[int, int] = {}
     alive: list[Tensor] = []  # so that no address is used twice
 
-    def pack(value: Tensor) -> None:  # keeps nothing in the graph: a saved output would refer to itself
+    def pack(value: Tensor) -> None:  # saves None: a saved output would keep itself alive
         if (place := storage(value)) not in known:
             saved[place] = value.untyped_storage().nbytes()
             alive.append(value.detach())
@@ -94,7 +94,7 @@ def _synchronize(device: torch.device) -> None:
 
 @contextmanager
 def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
-    """Put a module in one mode, and each of its parts in its own mode afterwards."""
+    """Set the mode of a module, and restore the mode of each of its parts afterwards."""
     modes = {part: part.training for part in module.modules()}
     module.train(training)
     try:

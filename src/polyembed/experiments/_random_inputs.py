@@ -14,7 +14,7 @@ from polyembed.text.pieces import Pieces
 def random_inputs(
     embedder: WordEmbedder, rows: int, length: int, pieces_per_word: float, generator: torch.Generator
 ) -> Any:
-    """Return ids, `Pieces`, or a tuple of them for a mixed embedder; None if `length` is beyond what it reads."""
+    """Return ids, `Pieces`, or a tuple of them for a mixed embedder; None if it cannot read `length`."""
     if embedder.lexicon is not None:
         count = embedder.num_embeddings
         return torch.randint(min(NUM_SPECIAL, count - 1), count, (rows, length), generator=generator)

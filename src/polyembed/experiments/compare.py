@@ -12,7 +12,8 @@ from torch.nn import Parameter
 
 from polyembed._checks import class_name, is_count, must, require
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fit import FitOptions, Training
+from polyembed.training.fit import Training
+from polyembed.training.options import FitOptions
 from polyembed.training.runs import Run
 from polyembed.training.scoring import Metric, measure
 from polyembed.training.state import FitResult, read_result
@@ -58,7 +59,7 @@ class SystemRun(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """One training set, and what is tested after training on it.
+    """One training set and the corpora that are tested after training on it.
 
     Attributes:
         name: Of its folder.

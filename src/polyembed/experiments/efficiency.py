@@ -86,7 +86,7 @@ class PredictionSpeed(NamedTuple):
 
 
 class ActivationMemory(NamedTuple):
-    """Activation memory of one batch at one length, in MB of 2**20 bytes; None where there is no figure.
+    """Activation memory of one batch at one length, in MB of 2**20 bytes; None if it was not measured.
 
     Attributes:
         forward: After a forward pass in evaluation mode with gradients.

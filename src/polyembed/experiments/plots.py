@@ -344,11 +344,11 @@ def _finish(
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Any:
-    """Write the title, the labels and a legend of `handles`, with `names` as they are in fonts that have their glyphs.
+    """Write the title, the labels and a legend of `handles`, in fonts with their glyphs and without mathtext.
 
     Args:
-        ax: The axes with what is drawn.
-        names: Texts that were written on the axes.
+        ax: The finished picture.
+        names: Texts that the picture already has.
         handles: Name -> artist, for a legend.
         title: Written above the axes.
         xlabel: Written below the axes.

@@ -10,7 +10,7 @@ Every protocol trains each system once a seed with `fit` and tests it, with thes
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 
@@ -18,7 +18,6 @@ from polyembed._checks import check_choice, require
 from polyembed.experiments.compare import (
     Build,
     Corpus,
-    SystemRun,
     Trial,
     check_corpora,
     check_languages,
@@ -27,59 +26,10 @@ from polyembed.experiments.compare import (
     metric_of,
     run_all,
 )
-from polyembed.metrics import Labels
-from polyembed.tables import Table, mean_and_deviation
+from polyembed.experiments.results import ProtocolResult, make_result
 from polyembed.tagging.tagger import Tagged
-from polyembed.training.fit import DEFAULTS, FitOptions
+from polyembed.training.options import DEFAULTS, FitOptions
 from polyembed.training.scoring import metric_name
-
-DIGITS = 4
-
-
-class ProtocolResult(NamedTuple):
-    """The result of a protocol.
-
-    Attributes:
-        table: A row a system, a column a language: mean and deviation over the seeds, between 0 and 1.
-        runs: All runs, with their predictions.
-        gold: The right tags of each language's test sentences.
-        metric: The name of the metric.
-    """
-
-    table: Table
-    runs: tuple[SystemRun, ...]
-    gold: dict[str, list[list[str]]]
-    metric: str
-
-    def scores(self, system: str, language: str) -> dict[int, float]:
-        """Return a system's scores in one language.
-
-        Args:
-            system: A row of the table.
-            language: A column of the table.
-
-        Returns:
-            The score of each seed.
-        """
-        return {run.seed: run.scores[language] for run in self._runs_of(system, language)}
-
-    def predictions(self, system: str, language: str) -> dict[int, Labels]:
-        """Return the tags that a system predicted for the test sentences of one language.
-
-        Args:
-            system: A row of the table.
-            language: A column of the table.
-
-        Returns:
-            The predicted tags of each seed.
-        """
-        return {run.seed: run.predictions[language] for run in self._runs_of(system, language)}
-
-    def _runs_of(self, system: str, language: str) -> list[SystemRun]:
-        found = [run for run in self.runs if run.system == system and language in run.scores]
-        rule = f"be a system that was tested on {language!r}"
-        require(len(found) > 0, "system", rule, repr(system))
-        return found
 
 
 def zero_shot(
@@ -94,7 +44,7 @@ def zero_shot(
 ) -> ProtocolResult:
     """Train on the source language, test on it and on all others (van der Heijden 2019, "Zero-shot transfer").
 
-    Only the source's development sentences choose the epoch; of a target nothing but its test sentences is read.
+    Only the source's development sentences choose the epoch; of a target only the test sentences are read.
 
     Args:
         systems: What to compare, by name. A system is called as ``build(train, seed)``, and once more before the
@@ -159,7 +109,7 @@ def joint(
     - Scenario A: a fraction of the training sentences of every language.
     - Scenario B: all training sentences of the source, and the same fraction of the others.
 
-    The development set is made in the same way. What a system gains from A to B in the other languages (`gain`)
+    The development set is made in the same way. What a system gains from A to B in the other languages (`gain_table`)
     says how well it shares knowledge: their sentences are the same in both.
 
     Args:
@@ -191,10 +141,11 @@ def joint(
         ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
         ...     return SequenceTagger(words, ["X", "V"])
         >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
+        >>> from polyembed.experiments import gain_table
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
         >>> a, b = (joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
-        >>> gain(a, b).columns
+        >>> gain_table(a, b).columns
         ('system', 'en', 'es')
 
     Deviations: the paper does not say how its quarter is drawn (here at random, without replacement, at least one
@@ -233,7 +184,7 @@ def code_switched(
 ) -> ProtocolResult:
     """Train and test on each corpus by itself (Winata 2021, section 3 and table 4).
 
-    Over corpora of single languages it gives the monolingual scores that stand beside zero-shot ones.
+    Over corpora of single languages it gives the monolingual scores to compare zero-shot ones with.
 
     Args:
         systems: See `zero_shot`; called anew for each corpus.
@@ -272,89 +223,10 @@ def code_switched(
     return _compare(systems, trials, options, seeds=seeds, folder=folder, progress=progress)
 
 
-def merge(*results: ProtocolResult) -> ProtocolResult:
-    """Put results into one table: of systems that are trained in different ways, or of different languages.
-
-    Args:
-        *results: With one metric, and the same test sentences where they share a language.
-
-    Returns:
-        All runs, and their table; a cell without a run is None.
-
-    Raises:
-        ValueError: No results, different metrics or test sentences, or a run twice.
-
-    Example:
-        >>> from polyembed.training import Epoch, FitResult
-        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
-        >>> one = ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1")
-        >>> merge(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
-        (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7, deviation=None)))
-    """
-    require(len(results) > 0, "results", "hold at least one result", "none")
-    metrics = sorted({result.metric for result in results})
-    require(len(metrics) == 1, "results", "have one metric", metrics)
-    gold: dict[str, list[list[str]]] = {}
-    seen: set[tuple[str, str, int]] = set()
-    for result in results:
-        for language, tags in result.gold.items():
-            same = gold.setdefault(language, tags) == tags
-            require(same, "results", "test each language on the same sentences", f"others of {language!r}")
-        for run in result.runs:
-            for language in run.scores:
-                key = (run.system, language, run.seed)
-                require(key not in seen, "results", "hold each run once", f"{key} twice")
-                seen.add(key)
-    return _result([run for result in results for run in result.runs], gold, metrics[0])
-
-
-def gain(before: ProtocolResult, after: ProtocolResult) -> Table:
-    """Compare two results seed by seed: ``after - before``, mean and deviation over the seeds.
-
-    Args:
-        before: For example of scenario A.
-        after: For example of scenario B, of the same systems and seeds.
-
-    Returns:
-        A row a system, a column a language.
-
-    Raises:
-        ValueError: If the two have other systems, languages or seeds, or different metrics.
-
-    Example:
-        >>> from polyembed.training import Epoch, FitResult
-        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.5}, {"es": [["O"]]})
-        >>> before = merge(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
-        >>> after = before._replace(runs=(run._replace(scores={"es": 0.75}),))
-        >>> gain(before, after).rows
-        [('MME', MeanAndDeviation(mean=0.25, deviation=None))]
-
-    Deviations: the paper's table 3 gives the difference of two scores; here it is the mean over seeds.
-    """
-    require(before.metric == after.metric, "after", f"have the metric {before.metric!r}", repr(after.metric))
-
-    def cells(result: ProtocolResult) -> dict[tuple[str, str, int], float]:
-        runs = result.runs
-        return {(run.system, language, run.seed): score for run in runs for language, score in run.scores.items()}
-
-    old, new = cells(before), cells(after)
-    odd = sorted(old.keys() ^ new.keys())
-    require(not odd, "after", "hold the systems, languages and seeds of before", f"only one has {odd[:3]}")
-    systems, languages = _names(before.runs)
-    rows = []
-    for system in systems:
-        row: list[Any] = [system]
-        for language in languages:
-            changes = [new[key] - old[key] for key in old if key[:2] == (system, language)]
-            row.append(mean_and_deviation(changes) if changes else None)
-        rows.append(tuple(row))
-    return Table(("system", *languages), rows, DIGITS)
-
-
 def _compare(systems: Mapping[str, Build], trials: Sequence[Trial], options: FitOptions, **rest: Any) -> ProtocolResult:
     runs = run_all(systems, trials, options, **rest)
     gold = {corpus.language: gold_tags(corpus.test) for trial in trials for corpus in trial.tests}
-    return _result(runs, gold, metric_name(metric_of(options)))
+    return make_result(runs, gold, metric_name(metric_of(options)))
 
 
 def _sample(sentences: Sequence[Tagged], fraction: float, seed: int) -> list[Tagged]:
@@ -362,21 +234,3 @@ def _sample(sentences: Sequence[Tagged], fraction: float, seed: int) -> list[Tag
     count = max(1, round(fraction * len(sentences)))
     order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()
     return [sentences[i] for i in sorted(order[:count])]
-
-
-def _result(runs: Sequence[SystemRun], gold: dict[str, list[list[str]]], metric: str) -> ProtocolResult:
-    systems, languages = _names(runs)
-    rows = []
-    for system in systems:
-        row: list[Any] = [system]
-        for language in languages:
-            scores = [run.scores[language] for run in runs if run.system == system and language in run.scores]
-            row.append(mean_and_deviation(scores) if scores else None)
-        rows.append(tuple(row))
-    return ProtocolResult(Table(("system", *languages), tuple(rows), DIGITS), tuple(runs), gold, metric)
-
-
-def _names(runs: Sequence[SystemRun]) -> tuple[list[str], list[str]]:
-    """Return the systems and languages of the runs, in order."""
-    systems = dict.fromkeys(run.system for run in runs)
-    return list(systems), list(dict.fromkeys(language for run in runs for language in run.scores))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from polyembed._bio import check_labels
 from polyembed._checks import check_choice, check_positive, import_optional, require
-from polyembed.experiments.protocols import ProtocolResult
+from polyembed.experiments.results import ProtocolResult
 from polyembed.metrics import Labels, entities
 from polyembed.tables import Table
 
@@ -167,10 +167,7 @@ def approximate_randomization(
         >>> approximate_randomization(gold, gold, worse, metric="accuracy")
         Significance(difference=0.5, p_value=0.0078125, n=8)
     """
-    check_choice("metric", metric, ("f1", "accuracy"))
-    check_positive(num_resamples=num_resamples)
-    check_labels(gold, empty=False, first=first, second=second)
-    return _randomize(_counts(gold, first, metric), _counts(gold, second, metric), num_resamples, seed)
+    return _randomize(*_compared(gold, first, second, metric, num_resamples), num_resamples, seed)
 
 
 def paired_bootstrap(
@@ -190,7 +187,7 @@ def paired_bootstrap(
 
         ``p = (1 + #{|d* - d| >= |d|}) / (1 + num_resamples)``,
 
-    and the interval lies between quantiles of ``d*``.
+    and the ends of the interval are quantiles of ``d*``.
 
     Args:
         gold: The right labels of each sentence.
@@ -220,12 +217,8 @@ def paired_bootstrap(
     Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which the systems change
     places; here both directions count. The observed sample counts as one of those drawn, so p is never 0.
     """
-    check_choice("metric", metric, ("f1", "accuracy"))
-    check_positive(num_resamples=num_resamples)
     require(0 < confidence < 1, "confidence", "be in (0, 1)", confidence)
-    check_labels(gold, empty=False, first=first, second=second)
-    counts = _counts(gold, first, metric), _counts(gold, second, metric)
-    return _bootstrap(*counts, num_resamples, confidence, seed)
+    return _bootstrap(*_compared(gold, first, second, metric, num_resamples), num_resamples, confidence, seed)
 
 
 def significance_table(
@@ -260,7 +253,7 @@ def significance_table(
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> from polyembed.experiments.protocols import SystemRun
+        >>> from polyembed.experiments import SystemRun
         >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
         ...     SystemRun(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
@@ -306,6 +299,13 @@ def significance_table(
     return Table(("system", "language", f"difference to {against}", "p", "n"), rows, digits=4)
 
 
+def _compared(gold: Labels, first: Labels, second: Labels, metric: str, num_resamples: int) -> tuple[Counts, Counts]:
+    check_choice("metric", metric, ("f1", "accuracy"))
+    check_positive(num_resamples=num_resamples)
+    check_labels(gold, empty=False, first=first, second=second)
+    return _counts(gold, first, metric), _counts(gold, second, metric)
+
+
 def _counts(gold: Labels, predicted: Labels, metric: str) -> Counts:
     if metric == "accuracy":
         lengths = np.array([len(labels) for labels in gold], np.int64)
@@ -338,11 +338,11 @@ def _sign_test(differences: Counts) -> Significance:
 def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> Significance:
     difference = float(_difference(*first.sum(0), *second.sum(0)))
     total = first.sum(0) + second.sum(0)
-    change = (first - second)[(first != second).any(1)].astype(np.float64)  # swapping equal counts changes nothing
+    change = (first - second)[(first != second).any(1)].astype(np.float64)  # equal counts can be left out
     change = np.pad(change, ((0, max(0, 2 - len(change))), (0, 0)))  # scipy requires two observations
 
     def is_as_large(signs: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
-        moved = signs @ change  # the sums of first minus those of second, a sign of -1 for a swapped sentence
+        moved = signs @ change  # first - second, with a sign of -1 for a swapped sentence
         found = np.abs(_difference(*((total + moved) / 2).T, *((total - moved) / 2).T))
         return (found >= abs(difference) - TIE).astype(np.float64)
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from polyembed._checks import class_name, is_count, must, require
 from polyembed.encoders.fusion import LastLayer, LayerFusion
 from polyembed.experiments.compare import Build, Corpus
-from polyembed.experiments.protocols import DIGITS, ProtocolResult, code_switched, zero_shot
+from polyembed.experiments.protocols import code_switched, zero_shot
+from polyembed.experiments.results import DIGITS, ProtocolResult
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fit import DEFAULTS, FitOptions
+from polyembed.training.options import DEFAULTS, FitOptions
 
 LAST_LAYER = "last layer"
 
@@ -81,7 +82,7 @@ def sweep_layers(
     Raises:
         ValueError: No layer, one named twice, a family without the source or with a language that is not tested, a
             row or a language with another's name, and what `zero_shot` raises.
-        TypeError: A layer that is no whole number, a fusion that is no `LayerFusion`, and what `zero_shot` raises.
+        TypeError: A layer that is not an integer, a fusion that is not a `LayerFusion`, and the errors of `zero_shot`.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer

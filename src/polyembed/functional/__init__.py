@@ -1,20 +1,18 @@
 """Pure mathematics: tensors in, tensors out; no state, no files."""
 
-from polyembed.functional.alignment import (
-    Nearest,
-    csls,
-    length_normalize,
-    mean_center,
-    mutual_csls,
-    nearest_cosine,
-    nearest_csls,
-    neighborhood_similarity,
-    procrustes,
-)
+from polyembed.functional.alignment import length_normalize, mean_center, procrustes
 from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
 from polyembed.functional.hypergradient import Hypergradient, hypergradient
 from polyembed.functional.losses import cross_entropy, focal_loss
 from polyembed.functional.masking import masked_max, masked_mean
+from polyembed.functional.neighbors import (
+    Nearest,
+    csls,
+    mutual_csls,
+    nearest_cosine,
+    nearest_csls,
+    neighborhood_similarity,
+)
 from polyembed.functional.voting import agreement, entity_vote, majority_vote, vote_entropy
 
 __all__ = [

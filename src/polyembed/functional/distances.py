@@ -1,4 +1,4 @@
-"""How far two clouds of representations are from each other, by cosine (Xia 2021, section 4.5)."""
+"""Distances between two sets of representations, by cosine (Xia 2021, section 4.5)."""
 
 import math
 
@@ -18,32 +18,32 @@ def hausdorff_distance(
     *,
     chunk: int = 1024,
 ) -> Float[Tensor, ""]:
-    """Measure the farthest any point is from the other set's nearest (Xia 2021, equations 5 and 6).
+    """Compute the largest distance from a point to the nearest point of the other set (Xia 2021, equations 5 and 6).
 
     ``max(max_s min_t d(s, t), max_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``. All leading axes are flattened:
-    each set is the valid points of its tensor. The distance matrix is made `chunk` rows and columns at a time, so
-    memory does not grow with its size. A vector of zeros is at distance 1 from all.
+    each set is the valid points of its tensor. The distance matrix is computed in blocks of `chunk` rows and columns,
+    so memory does not grow with its size. A vector of zeros has distance 1 to every vector.
 
     Args:
         source: Points ``s``, one or more axes before the last.
         target: Points ``t``.
         source_mask: True = valid.
         target_mask: True = valid.
-        chunk: How many points of either set at a time.
+        chunk: The rows and columns of a block.
 
     Returns:
         Between 0 and 2, in at least float32; 0 where either set is empty.
 
     Raises:
         ValueError: Points of different sizes, or masks of other shapes.
-        TypeError: Points that are no floats, or masks that are not bool.
+        TypeError: Points that are not floating point, or masks that are not bool.
 
     Example:
         >>> source, target = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
         >>> hausdorff_distance(source, target)
         tensor(1.)
 
-    Deviations: none of the equations. The paper's words, "average proximity", fit `modified_hausdorff_distance` better.
+    Deviations: the paper describes this as "average proximity", which fits `modified_hausdorff_distance` better.
     """
     rows, columns = _nearest(source, target, source_mask, target_mask, chunk)
     return torch.maximum(_worst(rows), _worst(columns))
@@ -57,9 +57,10 @@ def modified_hausdorff_distance(
     *,
     chunk: int = 1024,
 ) -> Float[Tensor, ""]:
-    """Measure how far points are on average from the other set's nearest (Dubuisson and Jain 1994).
+    """Compute the mean distance from points to the nearest point of the other set (Dubuisson and Jain 1994).
 
-    ``max(mean_s min_t d(s, t), mean_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``: one outlier does not decide.
+    ``max(mean_s min_t d(s, t), mean_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``. It is less sensitive to
+    outliers, and not in Xia 2021.
     See `hausdorff_distance`.
 
     Args:
@@ -67,21 +68,19 @@ def modified_hausdorff_distance(
         target: Points ``t``.
         source_mask: True = valid.
         target_mask: True = valid.
-        chunk: How many points of either set at a time.
+        chunk: The rows and columns of a block.
 
     Returns:
         Between 0 and 2, in at least float32; 0 where either set is empty.
 
     Raises:
         ValueError: Points of different sizes, or masks of other shapes.
-        TypeError: Points that are no floats, or masks that are not bool.
+        TypeError: Points that are not floating point, or masks that are not bool.
 
     Example:
         >>> source, target = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
         >>> modified_hausdorff_distance(source, target)
         tensor(0.5000)
-
-    Deviations: none; Xia 2021 does not have it.
     """
     rows, columns = _nearest(source, target, source_mask, target_mask, chunk)
     return torch.maximum(_average(rows), _average(columns))
@@ -90,7 +89,7 @@ def modified_hausdorff_distance(
 def mean_cosine(
     source: Float[Tensor, "*batch dim"], target: Float[Tensor, "*batch dim"], mask: Bool[Tensor, "*batch"] | None = None
 ) -> Float[Tensor, ""]:
-    """Average the cosine of points and their partners, such as parallel sentences: ``mean_i cos(s_i, t_i)``.
+    """Compute the mean cosine of pairs of points, such as parallel sentences: ``mean_i cos(s_i, t_i)``.
 
     Args:
         source: Points ``s_i``.
@@ -102,13 +101,11 @@ def mean_cosine(
 
     Raises:
         ValueError: Points that do not pair, or a mask of another shape.
-        TypeError: Points that are no floats, or a mask that is not bool.
+        TypeError: Points that are not floating point, or a mask that is not bool.
 
     Example:
         >>> mean_cosine(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0], [3.0, 0.0]]))
         tensor(0.5000)
-
-    Deviations: none.
     """
     for name, x in (("source", source), ("target", target)):
         _check_points(name, x, 1)
@@ -124,7 +121,7 @@ def mean_cosine(
 def _nearest(
     source: Tensor, target: Tensor, source_mask: Tensor | None, target_mask: Tensor | None, chunk: int
 ) -> tuple[Tensor, Tensor]:
-    """Give each point's distance to the other set's nearest point; nothing if either set is empty."""
+    """Return each point's distance to the nearest point of the other set; empty tensors if a set is empty."""
     check_positive(chunk=chunk)
     for name, x in (("source", source), ("target", target)):
         _check_points(name, x, 2)
@@ -158,7 +155,7 @@ def _check_points(name: str, x: Tensor, dims: int) -> None:
 
 
 def _directions(x: Tensor, mask: Tensor | None) -> Tensor:
-    """List the valid points, scaled to length 1, however long or short they are; zeros stay zeros."""
+    """Return the valid points, scaled to length 1 without overflow; zeros stay zeros."""
     points = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]) if mask is None else x[mask]
     points = points.to(torch.promote_types(x.dtype, torch.float32))
     tiny = torch.finfo(points.dtype).tiny

@@ -209,7 +209,7 @@ def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor
         size += float(torch.where(speed > 0, norm, 0.0).square().sum())  # of a table, the rows that move
         length += float(speed.square().sum())
     ratio = math.sqrt(size / length) if size and length else 1.0
-    return 0.1 * eps ** (1 / 3) * ratio  # a network of several layers bends more than one
+    return 0.1 * float(eps ** (1 / 3)) * ratio  # a network of several layers bends more than one
 
 
 def rates_of(inner_lr: float | Mapping[str, Rate], theta: Mapping[str, Tensor]) -> dict[str, Rate]:

@@ -129,7 +129,7 @@ def vote_entropy(predictions: Int[Tensor, "voter *batch"], *, ignore_index: int 
     _check(predictions)
     votes = _agreeing(predictions, ignore_index).sum(1)
     count = votes.gt(0).sum(0)
-    surprise = count.clamp(min=1).log() - votes.clamp(min=1).log()  # of a voter at what it says itself
+    surprise = count.clamp(min=1).log() - votes.clamp(min=1).log()  # -log p of each voter's own label
     return torch.where(votes > 0, surprise, 0.0).sum(0) / count.clamp(min=1)
 
 

@@ -327,8 +327,8 @@ class PairClassifier(TextClassifier):
         >>> len(model.predict([(["me", "gusta"], ["that", "song"]), (["canción"], [])]))
         2
 
-    Deviations: Conneau et al. have a hidden layer with ReLU over the four vectors; here only `hidden_size` adds one, with
-    tanh.
+    Deviations: Conneau et al. have a hidden layer with ReLU over the four vectors; here only `hidden_size` adds one,
+    with tanh.
     """
 
     def _vectors_per_text(self) -> int:

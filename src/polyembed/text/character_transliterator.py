@@ -188,7 +188,7 @@ class CharacterTransliterator(PretrainedModule):
             `num_beams` spellings a word, the best first.
         """
         check_positive(batch_size=batch_size)
-        network = evaluation_view(self.network)
+        network: Any = evaluation_view(self.network)
         order = sorted(range(len(words)), key=lambda i: len(words[i]))
         found: list[list[Candidate]] = [[] for _ in words]
         for start in range(0, len(order), batch_size):

@@ -2,11 +2,14 @@
 
 from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
-from polyembed.training.fit import FitOptions, fit
-from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, TrainerStep
-from polyembed.training.perplexity import MaskedScore, SwitchPoints, perplexity, switch_points
+from polyembed.training.fit import fit
+from polyembed.training.metaxl import MetaXLTrainer
+from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
+from polyembed.training.options import FitOptions
+from polyembed.training.perplexity import perplexity
 from polyembed.training.runs import Run
 from polyembed.training.state import Epoch, FitResult
+from polyembed.training.switch_points import MaskedScore, SwitchPoints, switch_points
 from polyembed.training.trainers import DataCollatorForWords, TrainerModel, trainer_metrics, wrap_for_trainer
 
 __all__ = [

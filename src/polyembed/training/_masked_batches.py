@@ -35,7 +35,7 @@ class MaskedBatches:
     def __call__(self, epoch: int) -> Iterator[list[Example]]:
         rng = random.Random(f"texts {self.seed} {epoch}")
         examples = self.encoder(self.corpus.shuffled(rng, self.shuffle_buffer))
-        order = random.Random(f"batches {self.seed} {epoch}")  # of its own: `rng` is drawn from lazily
+        order = random.Random(f"batches {self.seed} {epoch}")  # `rng` is used while examples are read
         for pool in chunked(examples, POOL * self.batch_size):
             pool.sort(key=lambda example: len(example.ids))
             batches = list(chunked(pool, self.batch_size))

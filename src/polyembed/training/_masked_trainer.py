@@ -1,4 +1,4 @@
-"""Transformers' Trainer over a stream of masked batches: what it needs to resume, and what it changes and forgets."""
+"""Transformers' Trainer over a stream of masked batches: its checkpoints, and the state that it changes."""
 
 import hashlib
 import json
@@ -54,7 +54,7 @@ def train(
             (folder / COMPLETE_NAME).write_text(json.dumps(_digests(folder)))
 
     class Streaming(Trainer):
-        """Takes batches as they come."""
+        """A Trainer whose batches are those of the stream."""
 
         def get_train_dataloader(self) -> Any:
             return DataLoader(stream, batch_size=None)
@@ -71,10 +71,10 @@ def train(
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the last whole checkpoint in a folder, and remove those that a kill has cut short.
+    """Return the last whole checkpoint in a folder, and remove the incomplete ones.
 
     Raises:
-        ValueError: Its files are not those that were written.
+        ValueError: One of its files has changed.
     """
     whole: list[tuple[int, Path]] = []
     for path in folder.glob("checkpoint-*"):

@@ -1,4 +1,4 @@
-"""The members of an ensemble: what trains one of them, in this process or in one of its own."""
+"""The members of an ensemble: their training, in this process or each in another."""
 
 import multiprocessing
 import os
@@ -24,7 +24,8 @@ from polyembed._checks import class_name, must
 from polyembed._progress import progress_bar
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.training.fingerprint import trained_state
-from polyembed.training.fit import FitOptions, Training
+from polyembed.training.fit import Training
+from polyembed.training.options import FitOptions
 from polyembed.training.runs import Run
 
 Build = Callable[[int], SequenceTagger]
@@ -81,18 +82,19 @@ def train_member(
     progress: bool | None,
 ) -> None:
     """Train a member on a device and leave its best weights and its history in its folder."""
-    tagger = build_member(task.build, seed) if tagger is None else tagger
-    home, threads = tagger.device, torch.get_num_threads()
+    threads = torch.get_num_threads()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
         try:
             torch.set_num_threads(num_threads or threads)
+            tagger = build_member(task.build, seed) if tagger is None else tagger
+            home = tagger.device
             training = Training(tagger.to(device), task.train, task.dev, task.options, seed=seed)
             with open_run(task, seed, training, writes=True) as run:
                 result = training.run(run, progress=progress)
                 weights = {name: value.detach().cpu() for name, value in trained_state(tagger).items()}
                 run.finish({"weights": weights, "history": [tuple(epoch) for epoch in result.history]})
-        finally:
             tagger.to(home)
+        finally:
             torch.set_num_threads(threads)
 
 
@@ -105,7 +107,7 @@ def train_in_processes(
     num_threads: int | None,
     progress: bool | None,
 ) -> dict[int, Failure]:
-    """Train members, each in a process of its own, at most so many at once; return the failures by seed."""
+    """Train members, each in another process, at most `num_processes` at once; return the failures by seed."""
     _check_importable(task)
     num_threads = num_threads or max(1, torch.get_num_threads() // num_processes)
     free: SimpleQueue[torch.device] = SimpleQueue()

@@ -1,4 +1,4 @@
-"""The processes of a `torchrun` launch: who takes what, who has what, and no one waits for one that has failed."""
+"""The processes of a `torchrun` launch: exchange of values, and an error in all processes if one of them fails."""
 
 import itertools
 import os
@@ -14,11 +14,11 @@ LAUNCH = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 _CALLS = itertools.count()
 
 PATIENCE = timedelta(days=30)
-"""How long a rank waits for one that still trains; one that has died is noticed by its closed connection."""
+"""How long a rank waits for one that still trains. A closed connection shows that a rank has died."""
 
 
 class Ranks(NamedTuple):
-    """This process among those that made the same call; alone, it is the first of one."""
+    """The number of this process among the processes that made the same call, and their group."""
 
     rank: int = 0
     size: int = 1
@@ -26,7 +26,7 @@ class Ranks(NamedTuple):
     group: Any = None
 
     def gather(self, value: Value) -> list[Value]:
-        """Give every rank all ranks' values; all must call this."""
+        """Return the values of all ranks; all must call this."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
@@ -36,7 +36,7 @@ class Ranks(NamedTuple):
         return values
 
     def broadcast(self, value: Value | None, source: int) -> Value:
-        """Give every rank the value of one; all must call this."""
+        """Return the value of one rank; all must call this."""
         import torch.distributed as dist
 
         values = [value]
@@ -61,7 +61,7 @@ class Ranks(NamedTuple):
 
 @contextmanager
 def open_ranks() -> Iterator[Ranks]:
-    """Find the caller's process group, or the launch that `torchrun` describes; speak over gloo, on the CPU."""
+    """Open the caller's process group, or the one that `torchrun` describes, with gloo on the CPU for values."""
     import torch.distributed as dist
 
     if not dist.is_available():
@@ -86,4 +86,4 @@ def open_ranks() -> Iterator[Ranks]:
         _set_pg_timeout(PATIENCE, group)
         local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
         yield Ranks(dist.get_rank(), dist.get_world_size(), local_rank, group)
-        dist.barrier(group)  # nobody leaves while another still receives
+        dist.barrier(group)  # a rank that left could not send the last value

@@ -20,7 +20,7 @@ class Rows(Protocol):
 
 
 class Stream:
-    """Reads rows pass after pass, each in a random order of its own, in batches that are all full.
+    """Reads rows in passes, each in a new random order, in batches that are all full.
 
     A batch that a pass does not fill continues with the next pass. Several processes share each joined batch: the first
     process takes its first rows.
@@ -41,10 +41,6 @@ class Stream:
         self.drawn = -1
         self.order: list[int] = []
 
-    def steps(self, batches: int) -> int:
-        """Return the number of steps, of so many batches each, that read every row once."""
-        return math.ceil(len(self.rows) / (self.batch_size * self.size * batches))
-
     def batch(self, number: int) -> list[Any]:
         """Read this process's share of a batch, counted from 0 over all passes."""
         start = (number * self.size + self.rank) * self.batch_size
@@ -56,6 +52,46 @@ class Stream:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
             self.drawn, self.order = number, torch.randperm(len(self.rows), generator=generator).tolist()
         return self.rows[self.order[offset]]
+
+
+class Plan:
+    """The batches of one objective, of each data set by language; the target is the last and its language is None.
+
+    Args:
+        objective: Of the trainer.
+        epochs: How many.
+        corpora: The data sets.
+        batch_size: Rows of a batch, in one process.
+        accumulated: Batches of each data set in a step.
+        seed: Of the orders.
+        rank: The number of this process.
+        size: How many processes there are.
+    """
+
+    def __init__(
+        self,
+        objective: str,
+        epochs: int,
+        corpora: Mapping[str | None, Rows],
+        *,
+        batch_size: int,
+        accumulated: int,
+        seed: int,
+        rank: int,
+        size: int,
+    ) -> None:
+        self.objective, self.epochs, self.accumulated = objective, epochs, accumulated
+        read = {None: corpora[None]} if objective == "target_only" else corpora
+        self.streams = {
+            language: Stream(rows, batch_size=batch_size, seed=seed * 1_009 + number, rank=rank, size=size)
+            for number, (language, rows) in enumerate(read.items())
+        }
+        self.steps = math.ceil(max(map(len, read.values())) / (batch_size * size * accumulated))
+
+    def read(self, step: int) -> list[tuple[str | None, list[Any]]]:
+        """Read a step's batches, each with its language."""
+        numbers = range(step * self.accumulated, (step + 1) * self.accumulated)
+        return [(language, stream.batch(number)) for language, stream in self.streams.items() for number in numbers]
 
 
 def check_rows(name: str, rows: Any) -> None:
@@ -105,7 +141,7 @@ def _label_names(rows: Any) -> dict[str, list[str]]:
     """Return the names that the numbers in the columns of a `datasets.Dataset` mean."""
     found = {}
     for key, feature in dict(getattr(rows, "features", None) or {}).items():
-        names = getattr(getattr(feature, "feature", feature), "names", None)  # of a sequence, those of its items
+        names = getattr(getattr(feature, "feature", feature), "names", None)  # a sequence's items have the names
         if key in LABELS and names:
             found[key] = list(names)
     return found

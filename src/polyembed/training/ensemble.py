@@ -22,7 +22,8 @@ from polyembed.training._members import (
     train_member,
 )
 from polyembed.training._ranks import Ranks, open_ranks
-from polyembed.training.fit import DEFAULTS, FitOptions, Training
+from polyembed.training.fit import Training
+from polyembed.training.options import DEFAULTS, FitOptions
 from polyembed.training.runs import Run, differences
 from polyembed.training.state import FitResult, read_result
 
@@ -64,17 +65,17 @@ def fit_ensemble(
     only what is missing, from the last finished epoch. Arguments that change a member's numbers may not differ from
     call to call; `seeds` may.
 
-    **Processes.** With `num_processes` above 1 each member has a process of its own. It imports `build` and the
-    functions of `options`, so they must be functions of a module (or `functools.partial` of one), and a script must
-    make this call under ``if __name__ == "__main__":``. Ctrl-C ends the processes.
+    **Processes.** With `num_processes` above 1 each member trains in another process, which imports `build`
+    and the functions of `options`. So they must be functions of a module (or `functools.partial` of one), and a script
+    must make this call under ``if __name__ == "__main__":``. Ctrl-C ends the processes.
 
     **Several machines.** Under `torchrun` each process makes this same call: rank r trains ``seeds[r::world_size]``
-    in its own process, then all exchange what they have, so every rank returns the whole ensemble and every
+    in its own process, then the ranks exchange their members, so every rank returns the whole ensemble and every
     machine's folder holds it, shared or not. The caller may have initialised `torch.distributed`, with any backend.
 
     Args:
         build: Seed to an untrained tagger; called with torch's random state seeded, here and in the process that
-            trains. Members may share frozen tables, and nothing that trains.
+            trains. Members may share frozen tables, but no trainable parameter.
         train: Objects with ``words`` and ``tags``.
         dev: The same, to choose each member's epoch by.
         options: As in `fit`.

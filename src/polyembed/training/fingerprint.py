@@ -99,7 +99,7 @@ def _update(digest: Any, value: Any) -> None:
 
 
 def _content(value: Any) -> Any:
-    """Return what counts of an object that is no plain value and no container."""
+    """Return the content of an object that is not a plain value or a container."""
     if isinstance(value, Lexicon):
         return value.checksum
     if isinstance(value, nn.Module):

@@ -5,8 +5,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import asdict
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,91 +14,22 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
-from polyembed._checks import check_choice, check_positive, class_name, is_count, must, require
+from polyembed._checks import class_name, must, require
 from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
 from polyembed.training._ranks import Ranks, open_ranks
-from polyembed.training._rows import Rows, Stream, check_labels, check_rows
+from polyembed.training._rows import Plan, Rows, check_labels, check_rows
 from polyembed.training.fingerprint import describe_model, rows_checksum
+from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
 from polyembed.training.runs import Run, differences
 from polyembed.training.state import Epoch, FitResult, TrainingState
 from polyembed.transfer.joint import joint_step
-from polyembed.transfer.metaxl import METHODS, metaxl_step
+from polyembed.transfer.metaxl import metaxl_step
 from polyembed.transfer.rtn import listed
-from polyembed.transfer.steps import check_modules, check_options, layers_of, model_loss, trained
+from polyembed.transfer.steps import check_modules, layers_of, model_loss, trained
 
 SOURCE = "source"
-OBJECTIVES = ("metaxl", "joint", "joint_rtn", "target_only")
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetaXLOptions:
-    """How `MetaXLTrainer` trains.
-
-    Attributes:
-        objective: ``"metaxl"``, ``"joint"``, ``"joint_rtn"`` or ``"target_only"``; see `MetaXLTrainer`.
-        method: How meta-gradients are computed; see `polyembed.metaxl_gradients`.
-        target_weight: The weight of the target batch's own loss in the inner loss of ``"metaxl"``; the authors' code
-            has 1.
-        weight: The share of the transform; see `polyembed.transformed_output`.
-        num_train_epochs: How many epochs.
-        backoff_epochs: How many epochs of joint training follow.
-        batch_size: Rows of each batch, in each process.
-        gradient_accumulation_steps: Batches of each data set in a step.
-        max_grad_norm: The norm to which the model's gradient is clipped; None = never.
-        meta_max_grad_norm: The same for the gradient of the network that transforms.
-        amp_dtype: The dtype in which losses are computed, ``torch.bfloat16``.
-        seed: Of order and dropout.
-
-    Raises:
-        ValueError: An option out of range.
-    """
-
-    objective: str = "metaxl"
-    method: str = "forward_over_reverse"
-    target_weight: float = 0.0
-    weight: float | Sequence[float] | None = None
-    num_train_epochs: int = 20
-    backoff_epochs: int = 0
-    batch_size: int = 16
-    gradient_accumulation_steps: int = 1
-    max_grad_norm: float | None = 1.0
-    meta_max_grad_norm: float | None = None
-    amp_dtype: torch.dtype | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choice("objective", self.objective, OBJECTIVES)
-        check_choice("method", self.method, METHODS)
-        for name in ("num_train_epochs", "batch_size", "gradient_accumulation_steps"):
-            check_positive(**{name: getattr(self, name)})
-        whole = is_count(self.backoff_epochs) and self.backoff_epochs >= 0
-        require(whole, "backoff_epochs", "be an integer, 0 or more", self.backoff_epochs)
-        names = ("target_weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
-        check_options(**{name: getattr(self, name) for name in names})
-
-
-class TrainerStep(NamedTuple):
-    """What one step saw; None for what its objective does not have.
-
-    Attributes:
-        number: Counted from 1, over all epochs.
-        epoch: Counted from 1.
-        loss: The loss that the model descends, before the step; of ``"metaxl"`` the inner loss.
-        norm: The norm of its gradient, before clipping.
-        target_loss: The target loss after the look-ahead.
-        meta_norm: The norm of the gradient of the network that transforms, before clipping.
-        cosine: Between the inner loss's gradient and the target's.
-    """
-
-    number: int
-    epoch: int
-    loss: float
-    norm: float
-    target_loss: float | None = None
-    meta_norm: float | None = None
-    cosine: float | None = None
 
 
 class MetaXLTrainer:
@@ -236,7 +167,9 @@ class MetaXLTrainer:
                 for tensor in self.parts.state_dict().values():
                     torch.distributed.broadcast(tensor.detach(), 0)
             phases = [(options.objective, options.num_train_epochs), ("joint", options.backoff_epochs)]
-            plans = [_Plan(objective, epochs, corpora, options, ranks) for objective, epochs in phases if epochs]
+            sizes: dict[str, Any] = {"batch_size": options.batch_size, "accumulated": options.gradient_accumulation_steps}
+            places: dict[str, Any] = {"seed": options.seed, "rank": ranks.rank, "size": ranks.size}
+            plans = [Plan(kind, epochs, corpora, **sizes, **places) for kind, epochs in phases if epochs]
             optimizers = [one for one in (self.optimizer, self.meta_optimizer) if one is not None]
             steps = sum(plan.steps * plan.epochs for plan in plans)
             pairs = zip(optimizers, self.schedules, strict=False)
@@ -307,7 +240,7 @@ class MetaXLTrainer:
         return dict([*named.items(), (None, target)])
 
     def _step(self, objective: str, batches: Sequence[tuple[str | None, Any]], number: int, epoch: int) -> TrainerStep:
-        """Take the run's step `number`."""
+        """Do step `number` of the run."""
         options = self.options
         names = ("weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         shared: dict[str, Any] = {name: getattr(options, name) for name in names}
@@ -317,7 +250,7 @@ class MetaXLTrainer:
         target = [batch for name, batch in batches if name is None]
         try:
             if objective == "metaxl":
-                rest = {"target_weight": options.target_weight, "method": options.method}
+                rest: dict[str, Any] = {"target_weight": options.target_weight, "method": options.method}
                 found = metaxl_step(self.model, listed(self.rtn), self.layers, source, target, **rest, **shared)
                 losses = found.source_loss, found.source_norm, found.target_loss, found.meta_norm, found.cosine
                 return TrainerStep(number, epoch, *losses)
@@ -352,28 +285,6 @@ class MetaXLTrainer:
             "optimizers": [(class_name(one), one.defaults) for one in state.optimizers],
             "schedulers": [class_name(one) for one in state.schedulers],
         }
-
-
-class _Plan:
-    """The batches of one objective: those of each data set, by language, the target's last and by None."""
-
-    def __init__(
-        self, objective: str, epochs: int, corpora: Mapping[str | None, Rows], options: MetaXLOptions, ranks: Ranks
-    ) -> None:
-        self.objective, self.epochs, self.accumulated = objective, epochs, options.gradient_accumulation_steps
-        read = {None: corpora[None]} if objective == "target_only" else corpora
-        self.streams = {
-            language: Stream(
-                rows, batch_size=options.batch_size, seed=options.seed * 1_009 + i, rank=ranks.rank, size=ranks.size
-            )
-            for i, (language, rows) in enumerate(read.items())
-        }
-        self.steps = max(stream.steps(self.accumulated) for stream in self.streams.values())
-
-    def read(self, step: int) -> list[tuple[str | None, list[Any]]]:
-        """Read a step's batches, each with its language."""
-        numbers = range(step * self.accumulated, (step + 1) * self.accumulated)
-        return [(language, stream.batch(number)) for language, stream in self.streams.items() for number in numbers]
 
 
 def _moved(value: Any, device: torch.device) -> Any:

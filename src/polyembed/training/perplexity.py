@@ -1,71 +1,16 @@
-"""What a masked language model makes of held-out text and of the points where languages switch."""
+"""The pseudo-perplexity of a masked language model on held-out text."""
 
-import itertools
 import math
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, overload
+from collections.abc import Mapping
+from typing import Any, overload
 
 import torch
 from torch import nn
 
-from polyembed._checks import check_positive, class_name, must, require
-from polyembed.training._masked_text import (
-    POOL,
-    Example,
-    ExampleEncoder,
-    T,
-    TextCorpus,
-    Texts,
-    check_masked_lm,
-    check_masking,
-    chunked,
-)
-
-NO_LANGUAGE = frozenset({"_", "OTHER", "other", "ne", "ambiguous", "unk"})
-"""Tags of words that have no language: SAGT's ``CSID`` and LinCE's; `switch_points` looks through such words."""
-
-
-class Spoken(Protocol):
-    """A sentence with one language a word, such as `polyembed.data.TaggedSentence`."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words, in order."""
-
-    @property
-    def languages(self) -> Sequence[str] | None:
-        """One language a word."""
-
-
-class MaskedScore(NamedTuple):
-    """How well masked pieces were predicted.
-
-    Attributes:
-        accuracy: The share of pieces whose most probable prediction is right; NaN if there are none.
-        loss: Their mean cross-entropy, in nats; NaN if there are none.
-        pieces: How many pieces.
-        words: How many words they belong to.
-    """
-
-    accuracy: float
-    loss: float
-    pieces: int
-    words: int
-
-
-class SwitchPoints(NamedTuple):
-    """Scores at code-switch points apart from the rest.
-
-    Attributes:
-        switch: Words whose language differs from that of the last word before them that has one.
-        rest: The other words with a language, the first of each sentence among them.
-        no_language: Words without a language, such as punctuation.
-    """
-
-    switch: MaskedScore
-    rest: MaskedScore
-    no_language: MaskedScore
+from polyembed._checks import check_positive, require
+from polyembed.training._masked_scores import Row, score_rows
+from polyembed.training._masked_text import Example, ExampleEncoder, TextCorpus, Texts, check_masked_lm, check_masking
 
 
 @overload
@@ -143,11 +88,11 @@ def perplexity(
 
     def measure(name: str, texts: Texts) -> float:
         rows = (
-            _Row(example.ids, _fixed_mask(example, mlm_probability, seed))
+            Row(example.ids, _fixed_mask(example, mlm_probability, seed))
             for example in encoder(TextCorpus(texts).open(), name)
         )
         total, count = 0.0, 0
-        for _, losses, _ in _score(model, tokenizer, rows, batch_size):
+        for _, losses, _ in score_rows(model, tokenizer, rows, batch_size):
             total, count = total + math.fsum(losses), count + len(losses)
         require(count > 0, name, "hold at least one text with a piece", "none")
         return float(torch.tensor(total / count, dtype=torch.float64).exp())
@@ -157,172 +102,8 @@ def perplexity(
     return measure("texts", texts)
 
 
-def switch_points(
-    model: nn.Module,
-    tokenizer: Any,
-    sentences: Iterable[Spoken],
-    *,
-    folds: int | None = None,
-    no_language: Collection[str] = NO_LANGUAGE,
-    max_length: int = 128,
-    batch_size: int = 16,
-) -> SwitchPoints:
-    """Score a masked language model at code-switch points apart from the rest.
-
-    A word is a switch point if its language differs from that of the last word before it, in the same sentence, that
-    has a language. Words whose tag is in `no_language` have none: a switch across a comma counts. A tag for words of
-    mixed language (``MIXED``) is a language like others, unless it is in `no_language`.
-
-    Every word is masked once, all its pieces together, each piece by one mask piece, so the number of pieces is given
-    away. By default each in a pass of its own, with the whole rest of the sentence in sight: one row a word. With
-    `folds` = k the words i, i + k, i + 2k, ... are masked in one row: k rows a sentence, faster, less in sight.
-
-    A sentence of more than `max_length` pieces is cut between words into parts that fit; no word is lost, and a part's
-    first word may be a switch point by the part before. A word of which the tokenizer leaves nothing is not counted.
-    Words stand as `polyembed.text.align_words` has them, after a space where the tokenizer needs one.
-
-    Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why this works") and does not
-    measure it.
-
-    Args:
-        model: A transformers model for masked language modelling; in evaluation mode for the while.
-        tokenizer: Its tokenizer, a fast one, with a mask piece, that takes words (``is_split_into_words``).
-        sentences: Objects with ``words`` and ``languages``, as `polyembed.data.read_conllu` gives them with
-            ``language="misc:CSID"``.
-        folds: How many rows a sentence; None = one a word.
-        no_language: Tags that are no language.
-        max_length: The most pieces of a row, special ones included.
-        batch_size: Rows a pass.
-
-    Returns:
-        Accuracy and mean loss over pieces at switch points, at the other words, and at words without a language.
-
-    Raises:
-        ValueError: A sentence without languages, a word longer than `max_length`, or nothing to score.
-        TypeError: A model without a masked-LM head, a slow tokenizer, sentences that are no such objects, or a string
-            in the place of tags.
-
-    Example:
-        ``switch_points(model, tokenizer, read_conllu(path, language="misc:CSID")).switch.accuracy``; see
-        `adapt_masked_lm` for a model and a tokenizer.
-    """
-    check_positive(max_length=max_length, batch_size=batch_size, folds=1 if folds is None else folds)
-    if isinstance(no_language, str):  # "O" is in "OTHER"
-        raise TypeError(must("no_language", "be a collection of tags", f"the string {no_language!r}"))
-    check_masked_lm(model)
-    encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=False)
-    kinds = ("switch", "rest", "no_language")
-    losses: dict[str, list[float]] = {kind: [] for kind in kinds}
-    hits = dict.fromkeys(kinds, 0)
-    words = dict.fromkeys(kinds, 0)
-
-    def rows() -> Iterator[_Row]:
-        for number, sentence in enumerate(sentences):
-            found = _kinds(sentence, no_language, f"sentences[{number}]")
-            for first, part in encoder.words(sentence.words, f"sentences[{number}]"):
-                yield from _word_rows(part, found[first:], folds)
-
-    for row, row_losses, row_hits in _score(model, tokenizer, rows(), batch_size):
-        for kind, loss, hit in zip(row.kinds, row_losses, row_hits, strict=True):
-            losses[kind].append(loss)
-            hits[kind] += hit
-        for kind in row.words:
-            words[kind] += 1
-    require(any(words.values()), "sentences", "hold at least one word with a piece", "none")
-    scores = []
-    for kind in kinds:
-        count = len(losses[kind])
-        mean = math.fsum(losses[kind]) / count if count else math.nan
-        scores.append(MaskedScore(hits[kind] / count if count else math.nan, mean, count, words[kind]))
-    return SwitchPoints(*scores)
-
-
-class _Row(NamedTuple):
-    """Ids of pieces, the places to mask, and for `switch_points` the kind of each such place and of each word."""
-
-    ids: list[int]
-    masked: list[int]
-    kinds: list[str] = []  # noqa: RUF012
-    words: list[str] = []  # noqa: RUF012
-
-
 def _fixed_mask(example: Example, mlm_probability: float, seed: int) -> list[int]:
     places = [i for i, special in enumerate(example.special) if not special]
     count = max(1, round(mlm_probability * len(places)))
     rng = random.Random(f"{seed} {example.ids}")  # hashed, not truncated, and the same in every process
     return sorted(rng.sample(places, count))
-
-
-def _kinds(sentence: Spoken, no_language: Collection[str], name: str) -> list[str]:
-    languages = getattr(sentence, "languages", None)
-    if not hasattr(sentence, "words"):
-        raise TypeError(must(name, "have words and languages", class_name(sentence)))
-    if languages is None:
-        raise ValueError(must(f"{name}.languages", "be one language a word", "none"))
-    count = len(sentence.words)
-    require(len(languages) == count, f"{name}.languages", f"be as many as the words, {count}", len(languages))
-    kinds: list[str] = []
-    last: str | None = None
-    for language in languages:
-        if language in no_language:
-            kinds.append("no_language")
-            continue
-        kinds.append("rest" if last is None or language == last else "switch")
-        last = language
-    return kinds
-
-
-def _word_rows(part: Example, kinds: Sequence[str], folds: int | None) -> Iterator[_Row]:
-    places: dict[int, list[int]] = {}
-    for i, word in enumerate(part.word_ids):
-        if word is not None:
-            places.setdefault(word, []).append(i)
-    words = list(places)
-    step = len(words) if folds is None else folds
-    for fold in range(min(step, len(words))):
-        chosen = words[fold::step]
-        masked = [(i, kinds[word]) for word in chosen for i in places[word]]
-        yield _Row(part.ids, [i for i, _ in masked], [kind for _, kind in masked], [kinds[word] for word in chosen])
-
-
-def _score(
-    model: nn.Module, tokenizer: Any, rows: Iterable[_Row], batch_size: int
-) -> Iterator[tuple[_Row, list[float], list[bool]]]:
-    """Give each row with the losses of its masked places and whether they were guessed."""
-    device = next(model.parameters()).device
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        for pool in chunked(rows, POOL * batch_size):
-            pool.sort(key=lambda row: len(row.ids))
-            for batch in chunked(pool, batch_size):
-                yield from zip(batch, *_score_batch(model, tokenizer, batch, device), strict=True)
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@torch.no_grad()
-def _score_batch(
-    model: nn.Module, tokenizer: Any, batch: list[_Row], device: torch.device
-) -> tuple[list[list[float]], list[list[bool]]]:
-    longest = max(len(row.ids) for row in batch)
-    ids = torch.full((len(batch), longest), tokenizer.pad_token_id)
-    mask = torch.zeros((len(batch), longest), dtype=torch.int64)
-    for i, row in enumerate(batch):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        mask[i, : len(row.ids)] = 1
-    where = torch.tensor([[i, place] for i, row in enumerate(batch) for place in row.masked]).T
-    gold = ids[where[0], where[1]]
-    ids[where[0], where[1]] = tokenizer.mask_token_id
-    logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
-    chosen = logits[where[0].to(device), where[1].to(device)].float().cpu()
-    losses = nn.functional.cross_entropy(chosen, gold, reduction="none").tolist()
-    hits = (chosen.argmax(-1) == gold).tolist()
-    counts = [len(row.masked) for row in batch]
-    return _split(losses, counts), _split(hits, counts)
-
-
-def _split(values: list[T], counts: list[int]) -> list[list[T]]:
-    rest = iter(values)
-    return [list(itertools.islice(rest, count)) for count in counts]

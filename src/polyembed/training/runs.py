@@ -25,11 +25,11 @@ class Run:
 
     ``folder/checkpoint.pt`` holds the last saved state, the fingerprint and whether the run is finished, followed by a
     SHA-256 digest of these bytes. It is replaced as a whole, so a kill leaves the state before or after. While the run
-    is open, an operating system lock keeps other processes out; a process that dies releases it.
+    is open, a lock of the operating system excludes other processes; it ends with the process.
 
     Args:
-        folder: Where the state is kept; None keeps nothing.
-        fingerprint: Whatever changes the numbers, by name. Strings and numbers are stored as they are, everything else
+        folder: Where the state is saved; None disables saving.
+        fingerprint: Whatever changes the numbers, by name. Strings and numbers are stored unchanged, all other values
             (data, models, optimisers, functions) as a `checksum`.
         writes: Whether this process locks the folder and saves. Of several processes with one run, one does.
 
@@ -139,7 +139,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint file: its fingerprint, whether it is finished, and its state.
 
     Raises:
-        ValueError: A file that is damaged or none of this format.
+        ValueError: A file that is damaged or of another format.
     """
     with path.open("rb") as file:
         size = path.stat().st_size - DIGEST_SIZE
@@ -177,7 +177,7 @@ def _digest(file: BinaryIO, size: int) -> bytes:
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Return whether this process now has the lock of a file; where there is no such lock, always."""
+    """Return whether this process now holds the lock of a file; True on systems without such locks."""
     try:
         import fcntl
     except ImportError:

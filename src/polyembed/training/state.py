@@ -109,7 +109,7 @@ class TrainingState:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` of an equal training returned."""
+        """Load the state of an equal training."""
         self.history = [Epoch(*epoch) for epoch in state["history"]]
         self.best_weights = state["best"]
         self.model.load_state_dict(state["model"], strict=False)

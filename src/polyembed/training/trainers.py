@@ -1,6 +1,6 @@
 """The library's models in the `Trainer` of transformers: arguments, batches, metrics and folders as it expects them.
 
-A loop of your own, Accelerate and Lightning Fabric need none of this: there a model is called as it is.
+A loop of your own, Accelerate and Lightning Fabric call a model directly and do not need this module.
 """
 
 import os
@@ -19,8 +19,7 @@ from polyembed.metrics import MetricName
 from polyembed.tagging.classifiers import PairClassifier, TextClassifier
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.tagging.text_model import TextModel
-from polyembed.text.pairs import PairedPieces
-from polyembed.text.pieces import Pieces
+from polyembed.training._packing import pack, unpack
 from polyembed.training.scoring import METRICS, measure
 
 PREFIX = "model."
@@ -60,7 +59,7 @@ class TrainerModel(nn.Module):
         """
         from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
-        inputs = _unpack(inputs)
+        inputs = unpack(inputs)
         output = TokenClassifierOutput if isinstance(self.model, Tagger) else SequenceClassifierOutput
         if self.training:
             return output(loss=None if labels is None else self._loss(inputs, mask, labels))
@@ -161,7 +160,7 @@ class DataCollatorForWords:
         self.tokenizer = _Folder(inside)  # what a trainer saves beside the weights
 
     def __call__(self, rows: Sequence[Any]) -> dict[str, Any]:
-        """Make a batch.
+        """Build a batch.
 
         Args:
             rows: Texts, labelled or not.
@@ -188,13 +187,13 @@ class DataCollatorForWords:
         else:
             inputs, mask = model.encode([model.text_of(item) for item in items])
             batch = {"inputs": inputs, "mask": mask}
-        return {name: _pack(value) for name, value in batch.items() if value is not None}
+        return {name: pack(value) for name, value in batch.items() if value is not None}
 
 
 def trainer_metrics(
     model: TextModel | TrainerModel, metrics: Sequence[MetricName] | None = None
 ) -> Callable[[Any], dict[str, float]]:
-    """Make the ``compute_metrics`` of a wrapped model: the figures that `fit` would give for the same predictions.
+    """Return the ``compute_metrics`` of a wrapped model: the scores that `fit` computes for the same predictions.
 
     Args:
         model: The tagger or classifier, wrapped or not.
@@ -262,25 +261,6 @@ class _Folder:
 def _check_model(model: object) -> None:
     if not isinstance(model, TextModel):
         raise TypeError(must("model", "be a tagger or a classifier of this library", class_name(model)))
-
-
-def _pack(value: Any) -> Any:
-    """Return nested inputs as nested dicts: trainers rebuild these, and fail at named tuples."""
-    if not isinstance(value, tuple):
-        return value
-    names = getattr(value, "_fields", tuple(map(str, range(len(value)))))
-    return {name: _pack(part) for name, part in zip(names, value, strict=True)}
-
-
-def _unpack(value: Any) -> Any:
-    """Return what `_pack` was given."""
-    if not isinstance(value, Mapping):
-        return value
-    parts = {name: _unpack(part) for name, part in value.items()}
-    for kind in (Pieces, PairedPieces):
-        if parts.keys() == set(kind._fields):
-            return kind(**parts)
-    return tuple(parts.values())
 
 
 def _give_state(module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: Any) -> None:

@@ -1,33 +1,26 @@
-"""Learning byte pairs, from characters or from the pieces of a model that is there already."""
+"""Learning byte pairs, from characters or from the pieces of an existing model."""
 
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
-LEAST = 2  # a pair that occurs once says nothing
-
-
-class Merge(NamedTuple):
-    """Two neighbouring pieces and what they become."""
-
-    left: str
-    right: str
-    piece: str
+LEAST = 2  # occurrences of a pair that is merged
 
 
-def learn_merges(words: Sequence[tuple[Sequence[str], int]], join: Callable[[str, str], str | None]) -> Iterator[Merge]:
+def learn_merges(
+    words: Sequence[tuple[Sequence[str], int]], join: Callable[[str, str], str | None]
+) -> Iterator[tuple[str, str, str]]:
     """Yield merges, the most frequent pair first, and apply each (Sennrich 2016, algorithm 1).
 
-    Of pairs as frequent the first in the order of their strings is merged. It ends where no pair occurs twice.
+    Pairs of the same frequency are merged in the order of their strings. It ends where no pair occurs twice.
 
     Args:
         words: Each word's pieces, and how often the word occurs.
-        join: What two pieces become; None if they must stay apart.
+        join: Returns the piece that two pieces become; None if they must not be merged.
 
     Yields:
-        The merges.
+        Left piece, right piece, and the piece that they become.
     """
     pieces = [list(word) for word, _ in words]
     counts = [count for _, count in words]
@@ -41,7 +34,7 @@ def learn_merges(words: Sequence[tuple[Sequence[str], int]], join: Callable[[str
     heapq.heapify(heap)
     while heap:
         count, pair = heapq.heappop(heap)
-        if -count != frequency[pair]:  # another merge took some of them; new entries stand for the rest
+        if -count != frequency[pair]:  # outdated: a newer entry has the present count
             continue
         if -count < LEAST:
             return
@@ -60,7 +53,7 @@ def learn_merges(words: Sequence[tuple[Sequence[str], int]], join: Callable[[str
             pieces[number] = after
         for other in changed:
             heapq.heappush(heap, (-frequency[other], other))
-        yield Merge(*pair, piece)
+        yield *pair, piece
 
 
 def _merge(word: list[str], pair: tuple[str, str], piece: str) -> list[str]:

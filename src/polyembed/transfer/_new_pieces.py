@@ -1,11 +1,10 @@
-"""What a tokenizer's model learns from new text, by the kind of the model: as edits of its JSON."""
+"""New pieces that a tokenizer's model learns from text, for each kind of model, as edits of its JSON."""
 
-import copy
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from typing import Any, NamedTuple
 
 from polyembed._checks import must, require
 from polyembed.text.piece_surfaces import NO_TEXT, SPACE
@@ -18,7 +17,7 @@ class Learned(NamedTuple):
     """New pieces in the order of their ids, and the model that has them.
 
     Attributes:
-        pieces: The new pieces, each with the ids of the old pieces that it replaces; unknown ones left out.
+        pieces: The new pieces, each with the ids of the known old pieces that it replaces.
         model: The JSON of the tokenizer's model.
     """
 
@@ -26,24 +25,9 @@ class Learned(NamedTuple):
     model: dict[str, Any]
 
 
-class Learn(Protocol):
-    """One kind of model."""
-
-    def __call__(
-        self, model: dict[str, Any], ids: Mapping[str, int], added: Set[str], words: Counter[str], size: int
-    ) -> Learned:
-        """Learn from words.
-
-        Args:
-            model: The JSON of the model, with a piece for each id.
-            ids: All pieces, added ones included, and their ids.
-            added: Those of them that are added to the model or special: words are not made of them.
-            words: What the pre-tokenizer makes of the text, and how often.
-            size: How many pieces to learn.
-
-        Returns:
-            What is new.
-        """
+# The arguments: the JSON of the tokenizer's model with a piece for each id; all pieces and their ids; those that are
+# added or special; the words of the text and their counts; the number of pieces to learn.
+Learn = Callable[[dict[str, Any], Mapping[str, int], Set[str], Counter[str], int], Learned]
 
 
 def learn_word_piece(
@@ -59,24 +43,20 @@ def learn_word_piece(
     ]
     found = dict.fromkeys(_by_frequency(cut))
     _check_room(size, len(found))
-    for merge in learn_merges(cut, lambda left, right: left + right.removeprefix(mark)):
+    for _, _, piece in learn_merges(cut, lambda left, right: left + right.removeprefix(mark)):
         if len(found) >= size:
             break
-        found[merge.piece] = None
+        found[piece] = None
     found |= dict.fromkeys(sorted(_followers([*(ids.keys() - added), *found], mark)))
     vocabulary: dict[str, int] = model["vocab"]
     fresh = {piece: _longest_first(piece, mark, vocabulary) for piece in found if piece not in ids}
-    first = _first_free(ids)
-    changed = {**vocabulary, **{piece: first + i for i, piece in enumerate(fresh)}}
-    return Learned(fresh, {**model, "vocab": changed})
+    return Learned(fresh, {**model, "vocab": vocabulary | _numbered(fresh, ids)})
 
 
 def learn_unigram(
     model: dict[str, Any], ids: Mapping[str, int], added: Set[str], words: Counter[str], size: int
 ) -> Learned:
     """Train a unigram model and add its new pieces with their log-probabilities; the old ones keep theirs."""
-    from tokenizers import Tokenizer
-
     characters = {character for word in words for character in word}
     _check_room(size, len(characters))
     least = min(score for _, score in model["vocab"])  # below it, unknown characters would cost more than before
@@ -86,11 +66,8 @@ def learn_unigram(
         for piece, score in trained
         if piece not in ids and SPACE not in piece[1:] and not NO_TEXT.fullmatch(piece)
     }
-    core = Tokenizer.from_str(json.dumps(_bare(model)))
-    unknown = model["unk_id"]
-    fresh = {
-        piece: tuple(token.id for token in core.model.tokenize(piece) if token.id != unknown) for piece in fresh_scores
-    }
+    cut = _cutter(model, model["unk_id"])
+    fresh = {piece: cut(piece) for piece in fresh_scores}
     vocabulary = [*model["vocab"], *([piece, score] for piece, score in fresh_scores.items())]
     return Learned(fresh, {**model, "vocab": vocabulary})
 
@@ -99,8 +76,6 @@ def learn_byte_pairs(
     model: dict[str, Any], ids: Mapping[str, int], added: Set[str], words: Counter[str], size: int
 ) -> Learned:
     """Go on merging from the pieces that the model cuts today; new merges come after all old ones."""
-    from tokenizers import Tokenizer
-
     mark, end = model.get("continuing_subword_prefix") or "", model.get("end_of_word_suffix") or ""
 
     def forms(word: str) -> Iterator[str]:
@@ -109,16 +84,10 @@ def learn_byte_pairs(
 
     symbols = [(list(forms(word)), count) for word, count in sorted(words.items())]
     missing = [form for form in _by_frequency(symbols) if form not in ids][:size]
-    old = Tokenizer.from_str(json.dumps(_bare(model)))
-    unknown = model["vocab"].get(model.get("unk_token"))
-    fresh: dict[str, Origin] = {
-        form: tuple(token.id for token in old.model.tokenize(_plain(form, mark, end)) if token.id != unknown)
-        for form in missing
-    }
-    first = _first_free(ids)
-    vocabulary = {**model["vocab"], **{form: first + i for i, form in enumerate(fresh)}}
-    core = Tokenizer.from_str(json.dumps(_bare({**model, "vocab": vocabulary})))
-    cut = [([token.value for token in core.model.tokenize(word)], count) for word, count in sorted(words.items())]
+    cut = _cutter(model, model["vocab"].get(model.get("unk_token")))
+    fresh = {form: cut(form.removeprefix(mark).removesuffix(end)) for form in missing}
+    core = _open({**model, "vocab": model["vocab"] | _numbered(fresh, ids)})
+    symbols = [([token.value for token in core.model.tokenize(word)], count) for word, count in sorted(words.items())]
     apart = {piece for piece in ids if NO_TEXT.fullmatch(piece)} | added | {model.get("unk_token")}
 
     def join(left: str, right: str) -> str | None:
@@ -127,20 +96,21 @@ def learn_byte_pairs(
 
     merges = list(model["merges"])
     as_pairs = not merges or not isinstance(merges[0], str)
-    steps = learn_merges(cut, join)
+    steps = learn_merges(symbols, join)
     while len(fresh) < size and (merge := next(steps, None)) is not None:
-        parts = (fresh.get(part, (ids[part],) if part in ids else ()) for part in (merge.left, merge.right))
-        fresh.setdefault(merge.piece, tuple(origin for part in parts for origin in part))
-        merges.append([merge.left, merge.right] if as_pairs else f"{merge.left} {merge.right}")
-    vocabulary |= {piece: first + i for i, piece in enumerate(fresh)}
-    return Learned(fresh, {**model, "vocab": vocabulary, "merges": merges})
+        left, right, piece = merge
+        parts = (fresh.get(part, (ids[part],) if part in ids else ()) for part in (left, right))
+        fresh.setdefault(piece, tuple(origin for part in parts for origin in part))
+        merges.append([left, right] if as_pairs else f"{left} {right}")
+    return Learned(fresh, {**model, "vocab": model["vocab"] | _numbered(fresh, ids), "merges": merges})
 
 
 KINDS: dict[str, Learn] = {"WordPiece": learn_word_piece, "Unigram": learn_unigram, "BPE": learn_byte_pairs}
 
 
-def _first_free(ids: Mapping[str, int]) -> int:
-    return max(ids.values(), default=-1) + 1
+def _numbered(pieces: Iterable[str], ids: Mapping[str, int]) -> dict[str, int]:
+    """Return new ids for pieces, after all old ids."""
+    return {piece: i for i, piece in enumerate(pieces, max(ids.values(), default=-1) + 1)}
 
 
 def _check_room(size: int, needed: int) -> None:
@@ -156,7 +126,7 @@ def _by_frequency(words: list[tuple[list[str], int]]) -> list[str]:
 
 
 def _followers(pieces: Iterable[str], mark: str) -> set[str]:
-    """Give the single characters that may have to follow a longer piece, so that no word becomes unknown by it."""
+    """Return the characters that may have to follow a piece, so that no word becomes unknown because of it."""
     found: set[str] = set()
     for piece in pieces:
         if not NO_TEXT.fullmatch(piece):
@@ -165,7 +135,7 @@ def _followers(pieces: Iterable[str], mark: str) -> set[str]:
 
 
 def _longest_first(piece: str, mark: str, vocabulary: Mapping[str, int]) -> Origin:
-    """Cut a piece as WordPiece cuts words; nothing where that fails."""
+    """Cut a piece as WordPiece cuts words; return no ids where that fails."""
     text, start = piece.removeprefix(mark), 0
     continues = text != piece
     found: list[int] = []
@@ -181,14 +151,20 @@ def _longest_first(piece: str, mark: str, vocabulary: Mapping[str, int]) -> Orig
     return tuple(found)
 
 
-def _plain(form: str, mark: str, end: str) -> str:
-    return form.removeprefix(mark).removesuffix(end)
+def _open(model: dict[str, Any]) -> Any:
+    """Open a tokenizer of the model alone."""
+    from tokenizers import Tokenizer
 
-
-def _bare(model: dict[str, Any]) -> dict[str, Any]:
-    """Make a tokenizer of the model alone."""
     parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
-    return {"version": "1.0", **dict.fromkeys(parts), "added_tokens": [], "model": copy.deepcopy(model)}
+    return Tokenizer.from_str(
+        json.dumps({"version": "1.0", **dict.fromkeys(parts), "added_tokens": [], "model": model})
+    )
+
+
+def _cutter(model: dict[str, Any], unknown: int | None) -> Callable[[str], Origin]:
+    """Return a function that cuts text into the ids of a model's pieces, without the unknown piece."""
+    core = _open(model)
+    return lambda text: tuple(token.id for token in core.model.tokenize(text) if token.id != unknown)
 
 
 def _train_unigram(words: Counter[str], size: int) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 
 from polyembed._checks import check_positive, must, require
-from polyembed.functional.alignment import Nearest, nearest_cosine, nearest_csls
+from polyembed.functional.neighbors import Nearest, nearest_cosine, nearest_csls
 from polyembed.tables import Table
 from polyembed.text.error_rate import edit_distance
 from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces

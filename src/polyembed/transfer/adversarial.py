@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, check_probability, must, require
-from polyembed.functional.alignment import length_normalize, mutual_csls, procrustes
+from polyembed.functional.alignment import length_normalize, procrustes
+from polyembed.functional.neighbors import mutual_csls
 
 CRITERION_WORDS = 10_000  # the most frequent words, by whose neighbours a mapping is judged
 SLOPE = 0.2  # of the discriminator's leaky rectifiers
@@ -121,8 +122,8 @@ def adversarial_mapping(
     dictionary: restart where it stays low.
 
     Args:
-        x: Source vectors, ``(n, dim)``, the most frequent word first, as they are in their file: the learning rate
-            suits numbers around 1.
+        x: Source vectors, ``(n, dim)``, the most frequent word first, not normalised: the learning rate suits
+            numbers around 1.
         y: Target vectors, ``(m, dim)``.
         options: The defaults if None.
 
@@ -140,7 +141,7 @@ def adversarial_mapping(
         >>> found.weight.shape, len(found.criteria[0])
         (torch.Size([3, 3]), 2)
 
-    Deviations: MUSE judges the mapping as it is, by the nearest neighbour of each source word; here the nearest
+    Deviations: MUSE judges the mapping itself, by the nearest neighbour of each source word; here the nearest
     orthogonal matrix is judged and returned, by mutual neighbours. An epoch has ``epoch_size // batch_size`` steps,
     where MUSE rounds up. Restarts are added.
     """
@@ -191,7 +192,7 @@ class _Game:
         self.layers = [self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)]
 
     def teach_discriminator(self) -> None:
-        """Take a step towards telling the languages apart."""
+        """Update the discriminator once, to separate the languages."""
         with torch.no_grad():
             vectors = self._draw()
         with torch.enable_grad():
@@ -199,7 +200,7 @@ class _Game:
         self._step(loss, self.layers, self.options.learning_rate)
 
     def teach_mapping(self, rate: float) -> None:
-        """Take a step towards the wrong answers, and one back to the orthogonal matrices."""
+        """Update the mapping once, towards the wrong answers and back to the orthogonal matrices."""
         with torch.enable_grad():
             loss = self._loss(self._draw(), fooled=True)
         self._step(loss, [self.weight], rate)

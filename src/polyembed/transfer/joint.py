@@ -30,7 +30,7 @@ from polyembed.transfer.steps import (
 
 
 class JointStep(NamedTuple):
-    """What one step of joint training saw.
+    """The figures of one step of joint training.
 
     Attributes:
         loss: ``L_s + L_t`` before the step.
@@ -62,8 +62,8 @@ def joint_step(
     """Descend ``L_s + L_t``, the mean losses of the source and of the target batches (Xia 2021, section 2.1).
 
     With `rtn`, source batches are transformed; with `meta_optimizer` the network descends the same loss (section 4.4).
-    The arguments are those of `metaxl_step`; without `rtn`, `layer` is not used. `source` may be empty: then this is a
-    step of ordinary training.
+    For the arguments see `metaxl_step`; without `rtn`, `layer` is not used. `source` may be empty: then this is a step
+    of ordinary training.
 
     Returns:
         The loss and the norms.

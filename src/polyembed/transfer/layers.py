@@ -1,4 +1,4 @@
-"""From the number of a layer, as `hidden_states` counts, to the module of a transformers encoder."""
+"""The modules of a transformers encoder by layer number, as `hidden_states` counts."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ LAST_NORMS = ("final_norm", "LayerNorm")
 
 
 def encoder_layer(model: nn.Module, number: int) -> nn.Module:
-    """Find the module whose output is ``hidden_states[number]`` of a transformers encoder.
+    """Return the module whose output is ``hidden_states[number]`` of a transformers encoder.
 
-    0 is the embeddings, 12 of twelve is the last layer; where a norm of its own follows the last layer (ModernBERT),
-    it is that norm. XLM, whose layers are no modules, gives the norm that ends a layer; its embeddings are then dropped
-    out, and padding is set to zero, outside the module.
+    0 is the embeddings, 12 of twelve is the last layer. Where a separate norm follows the last layer (ModernBERT), the
+    number of the last layer means that norm. The layers of XLM are not modules: the result is the norm that ends the
+    layer. Dropout of XLM's embeddings, and the zeros for padding, then come after the module.
 
     Args:
         model: A transformers model, or any module that has one inside.
@@ -26,9 +26,9 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         A module for `transformed_output` or `metaxl_step`.
 
     Raises:
-        ValueError: A number out of range, not exactly one encoder inside, or one whose layers are not modules of their
-            own (ALBERT's are one module that runs many times): give the modules themselves then.
-        TypeError: A number that is no int.
+        ValueError: A number out of range, not exactly one encoder inside, or an encoder whose layers are not separate
+            modules (ALBERT's are one module that runs many times). Pass the module instead of the number then.
+        TypeError: A number that is not an int.
 
     Example:
         >>> from transformers import BertConfig, BertForTokenClassification
@@ -40,7 +40,7 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     if not isinstance(number, int) or isinstance(number, bool):
         raise TypeError(must("layer", "be an int or a module", class_name(number)))
     encoder, count = _encoder(model)
-    require(0 <= number <= count, "layer", f"lie between 0 (embeddings) and {count}", number)
+    require(0 <= number <= count, "layer", f"be between 0 (embeddings) and {count}", number)
     if number == 0:
         names = [name for name in EMBEDDINGS if isinstance(getattr(encoder, name, None), nn.Module)]
         require(bool(names), "model", "have its embeddings in one module (else give the module)", class_name(encoder))
@@ -62,7 +62,7 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
 
 
 def _encoder(model: nn.Module) -> tuple[nn.Module, int]:
-    """Find the one transformers encoder inside, and the number of its layers."""
+    """Return the one transformers encoder inside, and the number of its layers."""
     found: list[Any] = []
     for module in model.modules():
         base = getattr(module, "base_model", None)

@@ -26,10 +26,10 @@ class RepresentationTransformationNetwork(PretrainedModule):
         hidden_size: The size of a hidden state, ``d``.
         bottleneck: The size of the hidden layer, ``r``; the paper uses 384 and 192 for 768.
         residual: Whether to add the input.
-        detach_input: Whether the gradient stops before ``g``; through a residual it goes on.
+        detach_input: Whether the gradient stops before ``g``. The residual still passes it on.
 
     Shape:
-        ``(*batch, hidden_size)`` to the same.
+        Input and output: ``(*batch, hidden_size)``.
 
     Raises:
         ValueError: Sizes that are not positive, or an input of another size.

@@ -1,4 +1,4 @@
-"""Align one space of word vectors with another: from a dictionary, from equal strings, or from nothing."""
+"""Align one space of word vectors with another: from a dictionary, from equal strings, or without any pairs."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -8,7 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyembed._checks import check_choice, check_dim, check_float, check_positive, is_count, must, require
-from polyembed.functional.alignment import length_normalize, mean_center, mutual_csls, procrustes
+from polyembed.functional.alignment import length_normalize, mean_center, procrustes
+from polyembed.functional.neighbors import mutual_csls
 from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
 from polyembed.transfer.adversarial import AdversarialOptions, adversarial_mapping, mapping_criterion
 from polyembed.vectors.mapped import OrthogonalMapping
@@ -35,7 +36,7 @@ def align_spaces(
     device: torch.device | str | None = None,
     adversarial: AdversarialOptions | None = None,
 ) -> OrthogonalMapping:
-    """Find the rotation from the source's space to the target's (Winata 2021, section 2.1.2; Lample 2018).
+    """Compute the rotation from the source's space to the target's (Winata 2021, section 2.1.2; Lample 2018).
 
     A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping give the next one
     by `procrustes`. The mapping with the best `mapping_criterion`, the first one included, is returned. The first one
@@ -54,7 +55,7 @@ def align_spaces(
             out; ``report`` of the mapping counts them.
         refine: The number of refinements.
         normalize: What is done to both spaces, in this order, before they are compared. The adversarial stage takes
-            the vectors as they are. The returned mapping applies to vectors as they are.
+            the vectors without it, and the returned mapping applies to vectors without it.
         neighborhood: The ``k`` of `csls`.
         source_words: The source's words, the most frequent first, repetitions ignored; ``source.words`` if None.
         target_words: The target's.
@@ -88,7 +89,7 @@ def align_spaces(
         (2, 1)
 
     Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual neighbours; MUSE
-    chooses by a validation metric of its own. MUSE compares spaces as they are unless told otherwise; here vectors
+    chooses by a validation metric of its own. MUSE does not normalise by default; here vectors
     have length 1 by default, which is better on the Spanish-English vectors of docs/results.md. ``"similarity"`` is
     vecmap's start with plain refinements, without its random omissions.
     """

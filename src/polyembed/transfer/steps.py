@@ -1,4 +1,4 @@
-"""What the steps of joint training and of MetaXL share: parameters, checks, gradients, averages over processes."""
+"""Parameters, checks, gradients and averages over processes, for the steps of joint training and of MetaXL."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +80,8 @@ def check_options(
 
 def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str | None]:
     """Return the language of each source batch."""
-    named = [languages] * count if languages is None or isinstance(languages, str) else list(languages)
+    one = languages is None or isinstance(languages, str)
+    named: list[str | None] = [languages] * count if one else list(languages)  # type: ignore[arg-type, list-item]
     require(len(named) == count, "languages", f"name one of each of {count} source batches", len(named))
     return named
 
@@ -88,7 +89,7 @@ def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str 
 def trained(
     name: str, module: nn.Module, optimizer: Optimizer | None, optimizer_name: str, besides: nn.Module | None = None
 ) -> dict[str, nn.Parameter]:
-    """Return the parameters to train as ``name.parameter``: those of `module`, but not of `besides`.
+    """Return the parameters of `module` to train, as ``name.parameter``, without the parameters of `besides`.
 
     They require a gradient, and the optimiser holds them if there is one.
     """
@@ -191,7 +192,7 @@ class Averager:
         return found
 
     def failed(self) -> None:
-        """Tell the other processes, if they wait for this one."""
+        """Report the failure to the other processes, if they wait for this one."""
         if self.left:
             self.left = 0
             self._sum(torch.ones_like(self.known[LOSS]))

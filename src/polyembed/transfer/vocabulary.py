@@ -18,13 +18,12 @@ WORD = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")
 
 
 class ExtendedVocabulary(NamedTuple):
-    """What `extend_vocabulary` came to.
+    """A tokenizer with new pieces, as `extend_vocabulary` returns it.
 
     Attributes:
         tokenizer: A new tokenizer, of the same class and settings.
         pieces: The new pieces, in the order of their ids, which follow the old ones.
-        origins: For each, the ids of the old pieces whose mean its row is; the mean of all pieces' rows if there are
-            none.
+        origins: For each new piece, the ids of the old pieces whose rows it averages; empty for all pieces.
     """
 
     tokenizer: Any
@@ -39,34 +38,34 @@ def extend_vocabulary(
 
     .. math:: E_{\text{new}} = \frac{1}{n} \sum_i E_{o_i}
 
-    where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into: what the model saw in its place
-    before. A piece that the old tokenizer does not know at all (a new script without byte pieces) gets the mean of the
-    rows of all pieces. Output rows and biases likewise.
+    where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into. A piece that the old tokenizer does
+    not know (a new script without byte pieces) gets the mean of the rows of all pieces. Output rows and biases
+    are set in the same way.
 
     The sub-word model is of the tokenizer's kind and sees text as the tokenizer normalises and splits it:
 
-    - WordPiece: byte pairs learned from characters. Single characters are added as far as needed so that no word that
-      was known becomes unknown, beyond `size` if it must be.
+    - WordPiece: byte pairs learned from characters. Single characters are added, beyond `size` if necessary, so that
+      no known word becomes unknown.
     - Unigram: trained by SentencePiece. New pieces have the log-probabilities of that training, old ones keep theirs.
-    - BPE, byte-level or not: learning goes on from the pieces that the tokenizer cuts today, and all new merges come
-      after the old ones, since a merge that starts from characters would never be reached. Characters that it does not
-      know come first.
+    - BPE, byte-level or not: training starts from the pieces that the tokenizer cuts today, and all new merges come
+      after the old ones, since a merge that starts from characters would never be reached. Unknown characters come
+      first.
 
     Old pieces keep their ids and their rows. A text that the new tokenizer cuts without new pieces is cut as before,
-    and the model gives the same for it, its logits of old pieces included. Other text of the old languages may get new
-    pieces, wherever a new piece fits: count how much of it that is.
+    and the model's outputs for it stay the same, the logits of old pieces included. Other text of the old languages may
+    get new pieces: count how often.
 
     Args:
-        tokenizer: A fast one of transformers, with a WordPiece, Unigram or BPE model. It stays as it is.
-        model: Its model, with or without a head. As transformers does, its tables are resized in place: build the
+        tokenizer: A fast one of transformers, with a WordPiece, Unigram or BPE model. It is not changed.
+        model: Its model, with or without a head. Its tables are resized in place, as transformers does: build the
             optimiser afterwards.
         texts: Text of the new language, any number of strings.
-        size: How many pieces the trained model has; those that the tokenizer has are not added again. For BPE, where
-            training goes on from the old pieces, how many are new. Fewer where no pair occurs twice.
+        size: The number of pieces of the trained model, of which only new ones are added. For BPE, where training
+            starts from the old pieces, the number of new ones. Fewer where no pair occurs twice.
         pad_to_multiple_of: Round the number of the tables' rows up.
 
     Returns:
-        The tokenizer with the new pieces, and what they are.
+        The tokenizer with the new pieces, the pieces, and their origins.
 
     Raises:
         TypeError: A slow tokenizer, a model that is not of transformers, texts that are not strings.
@@ -118,7 +117,7 @@ def extend_vocabulary(
 
 
 def _count_words(core: Any, texts: Iterable[str], *, split: bool) -> Counter[str]:
-    """Count what the tokenizer's model would be given; `split` at the marks of spaces, so that none is crossed."""
+    """Count the words that the tokenizer's model would see; with `split`, no word crosses a mark of a space."""
     if isinstance(texts, str):
         raise TypeError(must("texts", "be several strings", f"the string {texts[:20]!r}"))
     words: Counter[str] = Counter()
@@ -127,15 +126,15 @@ def _count_words(core: Any, texts: Iterable[str], *, split: bool) -> Counter[str
             raise TypeError(must(f"texts[{number}]", "be a string", class_name(text)))
         text = text.encode("utf-8", "ignore").decode()  # lone surrogates
         text = text if core.normalizer is None else core.normalizer.normalize_str(text)
-        parts = (
-            [text] if core.pre_tokenizer is None else [part for part, _ in core.pre_tokenizer.pre_tokenize_str(text)]
-        )
+        parts = [text]
+        if core.pre_tokenizer is not None:
+            parts = [part for part, _ in core.pre_tokenizer.pre_tokenize_str(text)]
         words.update(word for part in parts for word in (WORD.findall(part) if split else [part]) if word.strip(SPACE))
     return words
 
 
 def _with_all_ids(model: dict[str, Any], ids: dict[str, int], count: int) -> dict[str, Any]:
-    """Put added pieces into the model, at the ids that they have: else those would move behind the new pieces."""
+    """Put added pieces into the model at their ids, which would otherwise move behind the new pieces."""
     pieces = {i: piece for piece, i in ids.items()}
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
@@ -163,7 +162,7 @@ def _table(model: Any) -> Tensor:
 
 @torch.no_grad()
 def _grow(model: Any, count: int, origins: Sequence[Origin], rows: int, pad_to_multiple_of: int | None) -> None:
-    """Resize the model's tables and fill the rows from `count` on by the means of rows."""
+    """Resize the model's tables and fill the rows from `count` on with the means of their origins."""
     device = _table(model).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         model.resize_token_embeddings(rows, pad_to_multiple_of=pad_to_multiple_of, mean_resizing=False)
@@ -171,10 +170,7 @@ def _grow(model: Any, count: int, origins: Sequence[Origin], rows: int, pad_to_m
     tables = [_table(model)]
     if output is not None:
         tables += [part for part in (output.weight, getattr(output, "bias", None)) if part is not None]
-    whole: dict[Origin, Tensor] = {}
-    for table in {id(table): table for table in tables}.values():
-        whole.clear()
+    for table in {id(table): table for table in tables}.values():  # tied ones once
+        means = {origin: table[list(origin)].float().mean(0).to(table.dtype) for origin in dict.fromkeys(origins)}
         for i, origin in enumerate(origins):
-            if origin not in whole:
-                whole[origin] = table[torch.tensor(origin, device=table.device)].float().mean(0).to(table.dtype)
-            table[count + i] = whole[origin]
+            table[count + i] = means[origin]

@@ -1,4 +1,4 @@
-"""Files from the network, whole or not at all."""
+"""Downloads that leave a whole file or none."""
 
 import shutil
 import ssl
@@ -20,9 +20,9 @@ def download(url: str, path: Path, *, check: Callable[[Path], None] | None = Non
     """Download a file, or the only file of a .tar.gz, so that `path` is whole or absent.
 
     Args:
-        url: Where from.
-        path: Where to.
-        check: Called with the file before it counts; what it raises leaves `path` absent.
+        url: The address.
+        path: The file to write.
+        check: Called with the file before it is moved to `path`; if it raises, `path` stays absent.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:

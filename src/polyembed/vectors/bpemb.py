@@ -134,7 +134,7 @@ class BPEmbVectors(VectorFiles):
             The opened model.
 
         Raises:
-            ValueError: There is no word, or fewer pieces asked for than there are characters.
+            ValueError: The sentences have no word, or more characters than `vocab_size`.
         """
         from bpemb import BPEmb
 

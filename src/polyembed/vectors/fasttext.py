@@ -132,7 +132,7 @@ class FastTextVectors(VectorFiles):
     ) -> Self:
         """Train a model with the fasttext package, in its own process, save it, and open it.
 
-        The file at `path` is written when the training is over, or not at all.
+        The file at `path` appears only when the training has succeeded.
 
         Args:
             sentences: Lists of words; a word holds no ASCII white space.

@@ -93,7 +93,7 @@ def train_pieces(
     """Train a byte-pair SentencePiece model and skip-gram vectors of its pieces.
 
     Args:
-        corpus: Sentences, words separated by spaces, in the form that the pieces shall see.
+        corpus: Sentences, words separated by spaces, as the pieces see them.
         folder: Where the two files go.
         vocab_size: The most pieces.
         dim: The length of a vector.

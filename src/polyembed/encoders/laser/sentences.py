@@ -17,7 +17,8 @@ from polyembed._checks import check_device, check_positive, class_name, must, re
 from polyembed._pretrained import PretrainedModule
 from polyembed.encoders.laser.encoder import LaserEncoder
 from polyembed.encoders.laser.words import check_tokenizer
-from polyembed.functional.alignment import Nearest, length_normalize, nearest_cosine
+from polyembed.functional.alignment import length_normalize
+from polyembed.functional.neighbors import Nearest, nearest_cosine
 from polyembed.text.laser_tokenizers import LaserTokenizer, check_texts
 from polyembed.text.pieces import Pieces
 

@@ -1,0 +1,255 @@
+"""Nearest neighbours across two spaces of vectors.
+
+The similarities of all pairs do not fit into memory for vocabularies of 200,000 words, so the searches compute them
+in blocks.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, must
+from polyembed.functional.alignment import length_normalize
+
+CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
+DEVICE_BLOCK = 64 << 20  # the same on a GPU, where starting a kernel costs more
+GROUP = 16  # scores a group: larger groups leave more candidates, smaller ones more maxima to select from
+
+
+class Nearest(NamedTuple):
+    """The scores and rows of the best keys of each query, the best first."""
+
+    scores: Float[Tensor, "query k"]
+    ids: Int[Tensor, "query k"]
+
+
+def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> Float[Tensor, "n m"]:
+    """Score all pairs by cross-domain similarity local scaling (Lample 2018, equation 3).
+
+    ``csls(x_i, y_j) = 2 cos(x_i, y_j) - r(x_i) - r(y_j)``, where ``r(x_i)`` is the mean cosine of ``x_i`` with its `k`
+    nearest rows of `y`, and ``r(y_j)`` that of ``y_j`` with its `k` nearest of `x`. It lowers the scores of hubs,
+    vectors that are near to everything. All pairs are held in memory; `nearest_csls` searches large spaces.
+
+    Args:
+        x: Vectors of any length, ``(n, dim)``.
+        y: Vectors, ``(m, dim)``.
+        k: The size of a neighbourhood; all rows where there are fewer.
+
+    Returns:
+        Scores between -4 and 4, ``(n, m)``.
+
+    Raises:
+        ValueError: Other shapes, or `k` below 1.
+        TypeError: Integers, or two dtypes.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> csls(x, x, k=1)
+        tensor([[ 0., -2.],
+                [-2.,  0.]])
+    """
+    _check({"x": x, "y": y}, k=k)
+    with torch.autocast(x.device.type, enabled=False):
+        similarity = _unit(x) @ _unit(y).mT
+    near_x, near_y = _mean_of_top(similarity, k), _mean_of_top(similarity.mT, k)
+    return (2 * similarity - near_x[:, None] - near_y).to(x.dtype)
+
+
+def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> Float[Tensor, " n"]:
+    """Average each vector's cosine with its `k` nearest of the other space: ``r(x_i)`` of `csls`, in blocks.
+
+    Args:
+        x: Vectors of any length, ``(n, dim)``.
+        y: Vectors, ``(m, dim)``.
+        k: The size of a neighbourhood; all rows where there are fewer.
+
+    Returns:
+        ``(n)``; zeros where `y` is empty. No gradient.
+
+    Example:
+        >>> y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+        >>> neighborhood_similarity(torch.tensor([[2.0, 0.0]]), y, k=2)
+        tensor([0.5000])
+    """
+    _check({"x": x, "y": y}, k=k)
+    with torch.no_grad():
+        return _neighborhood(_unit(x), _unit(y), k).to(x.dtype)
+
+
+def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"], k: int = 1) -> Nearest:
+    """Return the `k` keys with the largest cosine to each query, in blocks.
+
+    The order of equal scores is not defined. NaN comes before all numbers, as in `torch.topk`.
+
+    Args:
+        queries: Vectors of any length, ``(n, dim)``.
+        keys: Vectors, ``(m, dim)``.
+        k: How many; all keys where there are fewer.
+
+    Returns:
+        Cosines and rows of the keys, the best first. No gradient.
+
+    Raises:
+        ValueError: Other shapes, or `k` below 1.
+        TypeError: Integers, or two dtypes.
+
+    Example:
+        >>> keys = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+        >>> nearest_cosine(torch.tensor([[2.0, 3.0]]), keys).ids
+        tensor([[1]])
+    """
+    _check({"queries": queries, "keys": keys}, k=k)
+    with torch.no_grad():
+        found = _search(_unit(queries), _unit(keys), k)
+        return Nearest(found.scores.to(queries.dtype), found.ids)
+
+
+def nearest_csls(
+    queries: Float[Tensor, "n dim"],
+    keys: Float[Tensor, "m dim"],
+    k: int = 1,
+    *,
+    neighborhood: int = 10,
+    space: Float[Tensor, "s dim"] | None = None,
+) -> Nearest:
+    """Return the `k` keys with the largest `csls` to each query, in blocks.
+
+    The order of equal scores is not defined. NaN in one key, or in one vector of the queries' space, makes all scores
+    NaN.
+
+    Args:
+        queries: Vectors of any length, ``(n, dim)``.
+        keys: Vectors, ``(m, dim)``.
+        k: How many; all keys where there are fewer.
+        neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
+        space: The space in which the keys have their neighbourhoods, of which the queries are a part, ``(s, dim)``;
+            the queries themselves if None.
+
+    Returns:
+        Scores of `csls` and rows of the keys, the best first. No gradient.
+
+    Raises:
+        ValueError: Other shapes, or a count below 1.
+        TypeError: Integers, or two dtypes.
+
+    Example:
+        >>> queries = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
+        >>> keys = torch.tensor([[0.9, 0.3], [0.5, 0.9]])  # the first is near to both
+        >>> nearest_cosine(queries, keys).ids.flatten(), nearest_csls(queries, keys, neighborhood=2).ids.flatten()
+        (tensor([0, 0]), tensor([0, 1]))
+    """
+    _check({"queries": queries, "keys": keys}, k=k, neighborhood=neighborhood)
+    if space is not None:
+        _check({"keys": keys, "space": space})
+    with torch.no_grad():
+        x, y = _unit(queries), _unit(keys)
+        hubness = _neighborhood(y, x if space is None else _unit(space), neighborhood)
+        found = _search(x, y, k, hubness=hubness)
+        scores = found.scores - _neighborhood(x, y, neighborhood)[:, None]
+        return Nearest(scores.to(queries.dtype), found.ids)
+
+
+def mutual_csls(
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, neighborhood: int = 10
+) -> Int[Tensor, "pair 2"]:
+    """Pair the rows that are each other's nearest by `csls` (Lample 2018, section 2.3), in blocks.
+
+    Args:
+        x: Vectors of any length, ``(n, dim)``.
+        y: Vectors, ``(m, dim)``.
+        neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
+
+    Returns:
+        Rows of `x` and of `y`, ``(pair, 2)``; each row at most once, in the order of `x`.
+
+    Raises:
+        ValueError: Other shapes, or `neighborhood` below 1.
+        TypeError: Integers, or two dtypes.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.1], [0.1, 1.0], [0.9, 0.0]])
+        >>> mutual_csls(x, torch.tensor([[0.0, 2.0], [2.0, 0.0]]), neighborhood=1)
+        tensor([[1, 0],
+                [2, 1]])
+    """
+    _check({"x": x, "y": y}, neighborhood=neighborhood)
+    if not len(x) or not len(y):
+        return torch.zeros((0, 2), dtype=torch.int64, device=x.device)
+    with torch.no_grad():
+        a, b = _unit(x), _unit(y)
+        forth = _search(a, b, 1, hubness=_neighborhood(b, a, neighborhood)).ids[:, 0]
+        back = _search(b, a, 1, hubness=_neighborhood(a, b, neighborhood)).ids[:, 0]
+        rows = torch.arange(len(x), device=x.device)
+        mutual = back[forth] == rows
+        return torch.stack([rows[mutual], forth[mutual]], 1)
+
+
+def _check(spaces: dict[str, Tensor], **counts: int) -> None:
+    """Check two spaces of vectors, named after the arguments, and counts."""
+    (first, x), (second, y) = spaces.items()
+    check_dim(first, x, 2, "n, dim")
+    check_dim(second, y, 2, "m, dim")
+    check_last_dim(second, y, x.shape[-1])
+    check_positive(**counts)
+    check_float(**spaces)
+    if x.dtype != y.dtype:
+        raise TypeError(must(second, f"be {x.dtype} as {first}", y.dtype))
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Scale to length 1 in at least float32."""
+    return length_normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
+
+
+def _mean_of_top(similarity: Tensor, k: int) -> Tensor:
+    """Average the `k` largest of each row, ``(n)``; 0 of an empty row."""
+    k = min(k, similarity.shape[1])
+    return similarity.topk(k, 1).values.sum(1) / max(1, k)
+
+
+def _neighborhood(x: Tensor, y: Tensor, k: int) -> Tensor:
+    """Average the `k` largest cosines of unit vectors, block by block."""
+    return _search(x, y, k).scores.sum(1) / max(1, min(k, len(y)))
+
+
+def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = None) -> Nearest:
+    """Return the `k` largest of ``q . key``, or of ``2 q . key - hubness[key]``, block by block."""
+    k = min(k, len(keys))
+    scores, ids = queries.new_empty(len(queries), k), queries.new_empty((len(queries), k), dtype=torch.int64)
+    if k == 0:
+        return Nearest(scores, ids)
+    if hubness is not None:  # as one more dimension, which saves another pass over each block
+        queries = torch.cat([queries, queries.new_ones(len(queries), 1)], 1)
+        keys = torch.cat([2 * keys, -hubness[:, None]], 1)
+    size = CPU_BLOCK if queries.device.type == "cpu" else DEVICE_BLOCK
+    length = max(1, min(len(queries), size // len(keys)))
+    memory = queries.new_empty(length, len(keys))  # one for all blocks
+    for start in range(0, len(queries), length):
+        block = memory[: len(queries) - start]
+        rows = slice(start, start + len(block))
+        torch.mm(queries[rows], keys.mT, out=block)
+        scores[rows], ids[rows] = _top(block, k)
+    return Nearest(scores, ids)
+
+
+def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the `k` largest of each row as `torch.topk` does, faster where rows are long.
+
+    The rows are cut into groups. The `k` largest are in the `k` groups with the largest maxima, and maxima cost a
+    fraction of a selection.
+    """
+    num_groups = scores.shape[1] // GROUP
+    if k > num_groups:
+        top = scores.topk(k, 1)
+        return top.values, top.indices
+    whole = GROUP * num_groups
+    # group g holds the places g, g + num_groups, ...
+    groups = torch.unflatten(scores[:, :whole], 1, (GROUP, num_groups))
+    best = groups.amax(1).topk(k, 1, sorted=False).indices
+    candidates = groups.gather(2, best[:, None].expand(-1, GROUP, -1)).flatten(1)
+    values, place = torch.cat([candidates, scores[:, whole:]], 1).topk(k, 1)
+    inside = place < GROUP * k
+    step, group = place // k, best.gather(1, place % k)
+    return values, torch.where(inside, step * num_groups + group, place - GROUP * k + whole)
