@@ -58,17 +58,19 @@ def save_folder(folder: Path, write: Callable[[Path], set[Path]]) -> None:
 
 def read_folder(folder: Path, read: Callable[[], Result]) -> Result:
     """Return what `read` makes of a folder; it is called again if a save has changed the folder meanwhile."""
-    for left in reversed(range(READS)):
-        with nullcontext() if left == READS - 1 else _locked(folder, shared=True):
+    for attempt in range(READS):
+        with _locked(folder, shared=True) if attempt else nullcontext():
             before = _state(folder)
             try:
-                result = read()
-            except (OSError, ValueError):
-                if left == 0 or _state(folder) == before:
-                    raise
-            else:
-                if _state(folder) == before:
-                    return result
+                result, failed = read(), None
+            except (OSError, ValueError) as error:
+                failed = error
+            # without a lock, files may be on their way out of ".polyembed-saved"
+            settled = _state(folder) == before and (attempt > 0 or before is None or before[0] != SAVED)
+        if settled and failed is None:
+            return result
+        if settled and failed is not None:
+            raise failed
         time.sleep(0.001)
     raise ValueError(must(str(folder), "stay the same while it is read", f"another save during each of {READS} reads"))
 
