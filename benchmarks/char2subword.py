@@ -25,6 +25,7 @@ from transformers.utils import logging
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conllu
+from polyembed.encoders import Char2Subword
 from polyembed.metrics import accuracy
 from polyembed.tables import Table
 from polyembed.text import misspell, piece_surfaces
@@ -52,7 +53,7 @@ def fitted(arguments: argparse.Namespace) -> Path:
     table = encoder.model.get_input_embeddings().weight
     vocabulary = piece_surfaces(encoder.tokenizer)
     torch.manual_seed(0)
-    module = pe.Char2Subword.for_vocabulary(vocabulary, table.shape[1])
+    module = Char2Subword.for_vocabulary(vocabulary, table.shape[1])
     start = time.perf_counter(), time.process_time()
     found = module.fit_to(
         table,
@@ -95,7 +96,7 @@ def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespa
     torch.manual_seed(seed)
     encoder: pe.PretrainedWordEncoder | pe.CharacterWordEncoder = build_encoder(arguments.encoder)
     if module is not None and SYSTEMS[system]:
-        characters = pe.Char2Subword.from_pretrained(module)
+        characters = Char2Subword.from_pretrained(module)
         encoder = pe.CharacterWordEncoder(encoder, characters, unit=SYSTEMS[system])
     decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
     tagger = pe.SequenceTagger(encoder, tags, decoder=decoder)

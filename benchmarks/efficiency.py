@@ -23,6 +23,7 @@ from _ratios import note
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
+from polyembed.encoders import LaserEncoder
 from polyembed.experiments import EfficiencyReport, MeasuredModel, efficiency_report, plot_efficiency, plot_scores
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
@@ -102,7 +103,7 @@ class Study:
 
     def laser(self) -> pe.SequenceTagger:
         """Build LASER 1's shape under the tagger of its paper."""
-        words = pe.LaserTop(pe.LaserEncoder(73_640))
+        words = pe.LaserTop(LaserEncoder(73_640))
         words.max_length = 512  # an LSTM of this size reads a long sentence for minutes
         encoder = pe.TransformerSequenceEncoder(
             words.embedding_dim, hidden_size=300, num_layers=2, num_heads=2, feed_forward_size=300, norm_first=False

@@ -22,9 +22,10 @@ import torch
 from _ratios import note
 from torch import nn
 
-from polyembed import BPEGRU, BPEBow, LaserElmo, LaserEncoder, LaserTop, Pieces, SentencePieceTokenizer
+from polyembed import BPEGRU, BPEBow, LaserElmo, LaserTop, Pieces
+from polyembed.encoders import LaserEncoder
 from polyembed.tables import Table
-from polyembed.text import LaserTokenizer
+from polyembed.text import LaserTokenizer, SentencePieceTokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")

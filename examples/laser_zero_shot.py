@@ -35,6 +35,7 @@ from _laser import RECIPES, build_tagger, build_transformer_tagger, training_opt
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll
+from polyembed.encoders import LaserEncoder, LaserSentences, load_laser
 from polyembed.experiments import (
     Build,
     Corpus,
@@ -84,11 +85,11 @@ def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
     return corpora
 
 
-def open_encoder(name: str) -> tuple[pe.LaserEncoder, Any]:
+def open_encoder(name: str) -> tuple[LaserEncoder, Any]:
     """Load a released encoder by name, or a folder."""
     if name in ("laser1", "laser2"):
-        return pe.load_laser(name)
-    sentences = pe.LaserSentences.from_pretrained(name)
+        return load_laser(name)
+    sentences = LaserSentences.from_pretrained(name)
     return sentences.encoder, sentences.tokenizer
 
 
@@ -130,9 +131,9 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
     static = aligned_vectors(corpora, arguments) if "MUSE" in arguments.systems else None
     freeze = arguments.freeze
 
-    def random_encoder() -> pe.LaserEncoder:
+    def random_encoder() -> LaserEncoder:
         sizes = (encoder.num_embeddings, encoder.embedding_dim, encoder.hidden_size)
-        return pe.LaserEncoder(*sizes, num_layers=2, dictionary=encoder.dictionary)
+        return LaserEncoder(*sizes, num_layers=2, dictionary=encoder.dictionary)
 
     def table() -> torch.nn.Embedding:
         return copy.deepcopy(encoder.embed_tokens)

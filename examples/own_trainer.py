@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample
 from polyembed.metrics import accuracy
+from polyembed.training import DataCollatorForWords, trainer_metrics
 
 Loop = Callable[[pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSentence], int, Path], list[float]]
 
@@ -121,10 +122,10 @@ def with_trainer(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, f
     trainer = Trainer(
         model=pe.wrap_for_trainer(tagger),
         args=options,
-        data_collator=pe.DataCollatorForWords(tagger),
+        data_collator=DataCollatorForWords(tagger),
         train_dataset=train,
         eval_dataset=dev,
-        compute_metrics=pe.trainer_metrics(tagger, ["accuracy"]),
+        compute_metrics=trainer_metrics(tagger, ["accuracy"]),
     )
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

@@ -41,8 +41,9 @@ from _cache import DATA, cached, read_report, write_report
 from torch import Tensor, nn
 from tqdm import tqdm
 
-import polyembed as pe
+from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.tables import Table
+from polyembed.text import SentencePieceTokenizer
 from polyembed.text.laser_tokenizers import MosesRules
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]
@@ -153,9 +154,7 @@ def train_tokenizer(texts: Sequence[str], path: Path, vocab_size: int) -> None:
 class Translator(nn.Module):
     """An encoder, and the decoder that teaches it."""
 
-    def __init__(
-        self, encoder: pe.LaserEncoder, languages: Sequence[str], sizes: dict[str, int], dropout: float
-    ) -> None:
+    def __init__(self, encoder: LaserEncoder, languages: Sequence[str], sizes: dict[str, int], dropout: float) -> None:
         super().__init__()
         count, sentence, hidden = encoder.embed_tokens.num_embeddings, 2 * encoder.hidden_size, sizes["hidden_size"]
         self.encoder = encoder
@@ -187,9 +186,7 @@ class Translator(nn.Module):
         return F.cross_entropy(logits.float(), after[real], reduction="sum"), real.sum()
 
 
-def lay_out(
-    pairs: Sequence[tuple[list[int], list[int]]], encoder: pe.LaserEncoder, device: torch.device
-) -> list[Tensor]:
+def lay_out(pairs: Sequence[tuple[list[int], list[int]]], encoder: LaserEncoder, device: torch.device) -> list[Tensor]:
     """Pad a batch; a target begins with the end of a sentence, too."""
     end, padding = encoder.dictionary.end_id, encoder.padding_idx
     sides = [[[*source, end] for source, _ in pairs], [[end, *target, end] for _, target in pairs]]
@@ -236,10 +233,12 @@ def held_out_losses(model: Translator, directions: Sequence[Direction]) -> dict[
 
 
 def search_errors(
-    encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, test: dict[str, tuple[list[str], list[str]]]
+    encoder: LaserEncoder,
+    tokenizer: SentencePieceTokenizer,
+    test: dict[str, tuple[list[str], list[str]]],
 ) -> dict[str, list[float]]:
     """Measure in percent how often the nearest sentence is not the translation: into English, and out of it."""
-    sentences = pe.LaserSentences(encoder, tokenizer).eval()
+    sentences = LaserSentences(encoder, tokenizer).eval()
     errors = {}
     for language, sides in test.items():
         theirs, english = (sentences.encode(side, batch_size=100) for side in sides)
@@ -322,9 +321,9 @@ def train(
     return Progress(last, tokens, losses)
 
 
-def save(encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, folder: Path) -> None:
+def save(encoder: LaserEncoder, tokenizer: SentencePieceTokenizer, folder: Path) -> None:
     """Write the encoder as the library opens it, and in the layout of the released files."""
-    pe.LaserSentences(encoder, tokenizer).save_pretrained(folder)
+    LaserSentences(encoder, tokenizer).save_pretrained(folder)
     params = {
         **{name: getattr(encoder, name) for name in ("num_embeddings", "hidden_size", "num_layers", "padding_idx")},
         "embed_dim": encoder.embedding_dim,
@@ -338,7 +337,7 @@ def save(encoder: pe.LaserEncoder, tokenizer: pe.SentencePieceTokenizer, folder:
 
 
 def in_ids(
-    pairs: dict[str, list[Pair]], tokenizer: pe.SentencePieceTokenizer, max_length: int
+    pairs: dict[str, list[Pair]], tokenizer: SentencePieceTokenizer, max_length: int
 ) -> tuple[list[Direction], int]:
     """Cut pairs into pieces and hold some out; pairs that are too long are left out, and counted."""
     known: dict[str, list[int]] = {}
@@ -432,13 +431,13 @@ def pretrain_laser(
     if not spm.exists():
         texts = dict.fromkeys(side for part in clean.values() for pair in part for side in pair[:2])
         train_tokenizer(list(texts), spm, recipe["tokenizer"]["vocab_size"])
-    tokenizer = pe.SentencePieceTokenizer(sentencepiece.SentencePieceProcessor(model_file=str(spm)))
+    tokenizer = SentencePieceTokenizer(sentencepiece.SentencePieceProcessor(model_file=str(spm)))
     training = dict(recipe["training"])
     dropout, max_length = training.pop("dropout"), training.pop("max_length")
     directions, long = in_ids(clean, tokenizer, max_length)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder = pe.LaserEncoder(len(tokenizer.dictionary), dictionary=tokenizer.dictionary, **recipe["encoder"])
+        encoder = LaserEncoder(len(tokenizer.dictionary), dictionary=tokenizer.dictionary, **recipe["encoder"])
         model = Translator(encoder, TARGETS, recipe["decoder"], dropout)
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     before = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)

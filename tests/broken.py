@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 import polyembed as pe
 from polyembed._checks import check_last_dim, check_mask
 from polyembed._pretrained import PretrainedModule, repr_call
+from polyembed.embeddings import AttentionCombiner
 from polyembed.functional.masking import masked_mean, select_valid
 
 
@@ -175,7 +176,7 @@ class ChecksNothing(Sound):
         check_mask(mask, x.shape[:2])
 
 
-class PrefersTheFirst(pe.AttentionCombiner):
+class PrefersTheFirst(AttentionCombiner):
     def _weights(self, projected: Tensor) -> Tensor:
         return super()._weights(projected) + (torch.arange(len(projected)) == 0)[:, None, None, None]
 

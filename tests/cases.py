@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexicon
 
 import polyembed as pe
-from polyembed.text import PairedPieces
+from polyembed.embeddings import PieceTransformer
+from polyembed.encoders import LaserEncoder, LaserSentences
+from polyembed.text import CharacterTransliterator, PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
 DIMS = (5, 3, 2)
@@ -113,7 +115,7 @@ def tagger(**parts: Any) -> Callable[[], pe.SequenceTagger]:
 
 def token_classifier() -> pe.TokenClassifier:
     lexicon = toy_lexicon()
-    return pe.TokenClassifier(meta(lexicon), TAGS, criterion=pe.CrossEntropyLoss(label_smoothing=0.1))
+    return pe.TokenClassifier(meta(lexicon), TAGS, criterion=pe.tagging.CrossEntropyLoss(label_smoothing=0.1))
 
 
 def reorder(modules: nn.ModuleList, order: Sequence[int]) -> nn.ModuleList:
@@ -137,13 +139,13 @@ def rtn(name: str, hidden: int, bottleneck: int, **options: Any) -> Case:
     )
 
 
-def permute_attention(combiner: pe.AttentionCombiner, batch: Batch, order: Sequence[int]) -> Batch:
+def permute_attention(combiner: pe.embeddings.AttentionCombiner, batch: Batch, order: Sequence[int]) -> Batch:
     combiner.projections = reorder(combiner.projections, order)
     combiner.in_dims = tuple(combiner.in_dims[j] for j in order)
     return {"xs": [batch["xs"][j] for j in order]} if "xs" in batch else batch
 
 
-def permute_linear(combiner: pe.LinearCombiner, batch: Batch, order: Sequence[int]) -> Batch:
+def permute_linear(combiner: pe.embeddings.LinearCombiner, batch: Batch, order: Sequence[int]) -> Batch:
     blocks = combiner.projection.weight.data.split(combiner.in_dims, dim=1)
     combiner.projection.weight.data = torch.cat([blocks[j] for j in order], dim=1)
     combiner.in_dims = tuple(combiner.in_dims[j] for j in order)
@@ -499,11 +501,11 @@ def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
 
 def character_encoder() -> pe.CharacterWordEncoder:
     encoder = pe.PretrainedWordEncoder(tiny_bert(), word_piece_tokenizer(), pooling="mean")
-    return pe.CharacterWordEncoder(encoder, pe.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word")
+    return pe.CharacterWordEncoder(encoder, pe.encoders.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word")
 
 
-def laser_encoder(num_layers: int = 2, **options: Any) -> pe.LaserEncoder:
-    return pe.LaserEncoder(23, 4, 3, num_layers=num_layers, **options)
+def laser_encoder(num_layers: int = 2, **options: Any) -> LaserEncoder:
+    return LaserEncoder(23, 4, 3, num_layers=num_layers, **options)
 
 
 def token_ids(rows: int, width: int) -> Batch:
@@ -558,14 +560,14 @@ TRANSFORMER_SOFTMAX = tagger(
 PIECES = {TRAINS: "the bias of attention's keys has no effect", BOOL: "its mask is called piece_mask"}
 
 CASES: list[Case] = [
-    criterion("CrossEntropyLoss", pe.CrossEntropyLoss),
-    criterion("CrossEntropyLoss.weights", lambda: pe.CrossEntropyLoss([1.0, 2, 0, 4, 3], label_smoothing=0.1)),
-    criterion("FocalLoss", lambda: pe.FocalLoss(0.5, weights=[1.0, 2, 0, 4, 3])),
+    criterion("CrossEntropyLoss", pe.tagging.CrossEntropyLoss),
+    criterion("CrossEntropyLoss.weights", lambda: pe.tagging.CrossEntropyLoss([1.0, 2, 0, 4, 3], label_smoothing=0.1)),
+    criterion("FocalLoss", lambda: pe.tagging.FocalLoss(0.5, weights=[1.0, 2, 0, 4, 3])),
     *classifier("SequenceClassifier", text_classifier),
     *classifier(
         "SequenceClassifier.encoder",
         lambda: text_classifier(
-            encoder=pe.TransformerSequenceEncoder(7, **SIZES), hidden_size=3, criterion=pe.FocalLoss()
+            encoder=pe.TransformerSequenceEncoder(7, **SIZES), hidden_size=3, criterion=pe.tagging.FocalLoss()
         ),
     ),
     Case(
@@ -615,7 +617,7 @@ CASES: list[Case] = [
             OPERATIONS: "torch.unique takes rows one by one",
         },
     ),
-    speller("Char2Subword", lambda: pe.Char2Subword("abcdefg", 5, **CHARACTERS)),
+    speller("Char2Subword", lambda: pe.encoders.Char2Subword("abcdefg", 5, **CHARACTERS)),
     laser_states("LaserEncoder", lambda module, batch: module(**batch)),
     laser_states(
         "LaserEncoder.states", lambda module, batch: torch.cat(module.hidden_states(**batch), -1), wordwise=True
@@ -632,7 +634,7 @@ CASES: list[Case] = [
     laser_words("LaserElmo", lambda: pe.LaserElmo(laser_encoder(3), freeze="embeddings"), **LSTM),
     Case(
         "LaserSentences",
-        lambda: pe.LaserSentences(laser_encoder(), toy_bpe_tokenizer()),
+        lambda: LaserSentences(laser_encoder(), toy_bpe_tokenizer()),
         words_of_pieces,
         lambda module, batch: module(pe.Pieces(batch["ids"], batch["mask"], torch.full_like(batch["ids"], -1))),
         padded=("ids",),
@@ -672,27 +674,27 @@ CASES: list[Case] = [
             ),
         ),
     ),
-    combiner("ConcatCombiner", lambda: pe.ConcatCombiner(DIMS)),
-    combiner("LinearCombiner", lambda: pe.LinearCombiner(DIMS, 7), permute=permute_linear),
-    combiner("LinearCombiner.bias", lambda: pe.LinearCombiner(DIMS, 7, bias=True), permute=permute_linear),
-    combiner("AttentionCombiner", lambda: pe.AttentionCombiner(DIMS, 7), permute=permute_attention),
+    combiner("ConcatCombiner", lambda: pe.embeddings.ConcatCombiner(DIMS)),
+    combiner("LinearCombiner", lambda: pe.embeddings.LinearCombiner(DIMS, 7), permute=permute_linear),
+    combiner("LinearCombiner.bias", lambda: pe.embeddings.LinearCombiner(DIMS, 7, bias=True), permute=permute_linear),
+    combiner("AttentionCombiner", lambda: pe.embeddings.AttentionCombiner(DIMS, 7), permute=permute_attention),
     combiner(
         "AttentionCombiner.source",
-        lambda: pe.AttentionCombiner(DIMS, 7, attention="source", bias=True),
+        lambda: pe.embeddings.AttentionCombiner(DIMS, 7, attention="source", bias=True),
         permute=permute_attention,
     ),
-    combiner("AttentionCombiner.one", lambda: pe.AttentionCombiner([1], 1), dims=(1,)),
+    combiner("AttentionCombiner.one", lambda: pe.embeddings.AttentionCombiner([1], 1), dims=(1,)),
     speller("CharCNN", lambda: pe.CharCNN(11, 5, character_dim=3, kernel_sizes=(1, 2, 6))),
     speller("CharCNN.one", lambda: pe.CharCNN(11, 1, character_dim=1, kernel_sizes=(3,))),
-    speller("PieceMean", lambda: pe.PieceMean(torch.randn(11, 4))),
-    speller("PieceMean.trained", lambda: pe.PieceMean(torch.randn(11, 1), freeze=False)),
+    speller("PieceMean", lambda: pe.embeddings.PieceMean(torch.randn(11, 4))),
+    speller("PieceMean.trained", lambda: pe.embeddings.PieceMean(torch.randn(11, 1), freeze=False)),
     speller(
         "PieceTransformer",
-        lambda: pe.PieceTransformer(torch.randn(11, 4), freeze=False, num_heads=2, num_layers=2),
+        lambda: PieceTransformer(torch.randn(11, 4), freeze=False, num_heads=2, num_layers=2),
     ),
     Case(
         "CharacterTransliterator",
-        lambda: pe.CharacterTransliterator("abc", "कखग", hidden_size=4, num_layers=2, num_heads=2),
+        lambda: CharacterTransliterator("abc", "कखग", hidden_size=4, num_layers=2, num_heads=2),
         spellings,
         padded=("ids", "targets"),
         wordwise=True,
@@ -737,7 +739,7 @@ CASES: list[Case] = [
     *decoder("SoftmaxDecoder", pe.SoftmaxDecoder),
     *decoder(
         "SoftmaxDecoder.focal",
-        lambda dim, tags: pe.SoftmaxDecoder(dim, tags, criterion=pe.FocalLoss(weights=[1, 2, 3])),
+        lambda dim, tags: pe.SoftmaxDecoder(dim, tags, criterion=pe.tagging.FocalLoss(weights=[1, 2, 3])),
     ),
     *whole_tagger("TokenClassifier", token_classifier),
     *whole_tagger("SequenceTagger", tagger()),

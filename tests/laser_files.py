@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from toys import toy_bpe_tokenizer
 
-import polyembed as pe
+from polyembed.encoders import LaserEncoder
 
 SIZES = {"num_embeddings": 23, "embed_dim": 5, "hidden_size": 3, "num_layers": 3, "padding_idx": 1}
 OPTIONS = {"bidirectional": True, "left_pad": True, "padding_value": -math.inf}
 
 
-def small_encoder(seed: int = 0) -> pe.LaserEncoder:
+def small_encoder(seed: int = 0) -> LaserEncoder:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return pe.LaserEncoder(23, 5, 3, num_layers=3, dictionary=toy_bpe_tokenizer().dictionary).eval()
+        return LaserEncoder(23, 5, 3, num_layers=3, dictionary=toy_bpe_tokenizer().dictionary).eval()
 
 
 def parts(**changes: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import torch
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample
+from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.experiments import Corpus, ProtocolResult, SystemRun
 from polyembed.tables import Table
 from polyembed.training import Epoch, FitResult
@@ -240,8 +241,8 @@ def small_laser(parallel_world: Path) -> Path:
 
 
 def test_pretrained_laser_opens(small_laser: Path) -> None:
-    sentences = pe.LaserSentences.from_pretrained(small_laser)
-    released = pe.LaserEncoder.from_checkpoint(small_laser / "laser.pt")
+    sentences = LaserSentences.from_pretrained(small_laser)
+    released = LaserEncoder.from_checkpoint(small_laser / "laser.pt")
     assert released.dictionary is not None
     assert released.dictionary.pieces() == sentences.tokenizer.dictionary.pieces()
     vectors = sentences.encode(["el sol", "the sun", ""])
@@ -280,7 +281,7 @@ def test_pretraining_goes_on(parallel_world: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(ValueError, match="cache must hold a training of these settings, got another"):
         example.pretrain_laser("tiny", cache=tmp_path / "cut", **(options | {"seed": 1}))
     cut = example.pretrain_laser("tiny", cache=tmp_path / "cut", **options)
-    first, second = (pe.LaserSentences.from_pretrained(folder).encoder.state_dict() for folder in (whole, cut))
+    first, second = (LaserSentences.from_pretrained(folder).encoder.state_dict() for folder in (whole, cut))
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
     reports = [json.loads((folder / "report.json").read_text("utf-8")) for folder in (whole, cut)]

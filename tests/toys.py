@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from polyembed import CharCNN, FastBPETokenizer, Lexicon, PieceDictionary, Pieces, SourceEmbedding
+from polyembed import CharCNN, Lexicon, Pieces, SourceEmbedding
 from polyembed._pretrained import Configurable
 from polyembed.data import TaggedSentence
 from polyembed.embeddings import WordEmbedder
+from polyembed.text import FastBPETokenizer, PieceDictionary
 
 WORDS = ["me", "gusta", "that", "song", "canción", "naïve", "y"]
 NEW_WORDS = ["songs", "cuando", "मुझे"]

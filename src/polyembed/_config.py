@@ -1,5 +1,6 @@
 """The constructor call as data: configurations to save, and `repr`."""
 
+import importlib
 import inspect
 import re
 import shutil
@@ -8,6 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from polyembed._checks import class_name, must, require
+
+ROOMS = ("crf", "embeddings", "encoders", "tagging", "text", "transfer", "vectors")
+"""The subpackages with classes that a saved folder can name; the library imports them only when they are needed."""
 
 
 class Configurable:
@@ -104,7 +108,9 @@ def is_plain(value: object) -> bool:
 
 
 def find_class(name: str) -> type[Configurable]:
-    """Return the configurable class of this name among those that the program has imported."""
+    """Return the configurable class of this name: of the library, or another that the program has imported."""
+    for room in ROOMS:
+        importlib.import_module(f"polyembed.{room}")
 
     def descendants(cls: type[Configurable]) -> Iterator[type[Configurable]]:
         for child in cls.__subclasses__():

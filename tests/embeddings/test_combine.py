@@ -4,7 +4,7 @@ import oracles
 import pytest
 import torch
 
-import polyembed as pe
+from polyembed.embeddings import AttentionCombiner, ConcatCombiner, LinearCombiner
 
 DIMS = (5, 3, 2)
 
@@ -24,18 +24,18 @@ def tensor(values: list) -> torch.Tensor:
 
 
 def test_concat_is_equation_1(xs) -> None:
-    torch.testing.assert_close(pe.ConcatCombiner(DIMS)(xs), tensor([oracles.concat(row) for row in rows(xs)]))
+    torch.testing.assert_close(ConcatCombiner(DIMS)(xs), tensor([oracles.concat(row) for row in rows(xs)]))
 
 
 def test_linear_is_a_sum_of_projections(xs) -> None:
-    combiner = pe.LinearCombiner(DIMS, 11, bias=True).double()
+    combiner = LinearCombiner(DIMS, 11, bias=True).double()
     weights = [block.tolist() for block in combiner.projection.weight.split(DIMS, dim=1)]
     expected = tensor([oracles.linear(row, weights) for row in rows(xs)]) + combiner.projection.bias
     torch.testing.assert_close(combiner(xs), expected)
 
 
 def test_attention_by_dimension_is_equations_2_to_4(xs) -> None:
-    combiner = pe.AttentionCombiner(DIMS, 11).double()
+    combiner = AttentionCombiner(DIMS, 11).double()
     weights = [projection.weight.tolist() for projection in combiner.projections]
     expected = [oracles.attention_by_dimension(row, weights) for row in rows(xs)]
     torch.testing.assert_close(combiner(xs), tensor([combined for combined, _ in expected]))
@@ -45,7 +45,7 @@ def test_attention_by_dimension_is_equations_2_to_4(xs) -> None:
 
 
 def test_attention_by_source_has_one_weight_a_source(xs) -> None:
-    combiner = pe.AttentionCombiner(DIMS, 11, attention="source").double()
+    combiner = AttentionCombiner(DIMS, 11, attention="source").double()
     weights = [projection.weight.tolist() for projection in combiner.projections]
     scorer = combiner.scorer.weight[0].tolist()
     expected = [oracles.attention_by_source(row, weights, scorer) for row in rows(xs)]
@@ -57,13 +57,13 @@ def test_attention_by_source_has_one_weight_a_source(xs) -> None:
 
 def test_projections_have_a_bias_only_if_asked(xs) -> None:
     zeros = [torch.zeros_like(x) for x in xs]
-    for kind in (pe.LinearCombiner, pe.AttentionCombiner):
+    for kind in (LinearCombiner, AttentionCombiner):
         assert kind(DIMS, 11).double()(zeros).eq(0).all()
         assert kind(DIMS, 11, bias=True).double()(zeros).ne(0).any()
 
 
 def test_softmax_over_sources_is_at_least_float32() -> None:
-    combiner = pe.AttentionCombiner(DIMS, 11).bfloat16()
+    combiner = AttentionCombiner(DIMS, 11).bfloat16()
     xs = [torch.randn(7, dim).bfloat16() for dim in DIMS]
     projected = combiner._project(xs)
     assert combiner._weights(projected).dtype == torch.float32
@@ -72,16 +72,20 @@ def test_softmax_over_sources_is_at_least_float32() -> None:
 
 @pytest.mark.parametrize("shape", [(), (2, 0, 3)])
 def test_any_batch_shape(shape: tuple[int, ...]) -> None:
-    for combiner in (pe.ConcatCombiner(DIMS), pe.LinearCombiner(DIMS, 11), pe.AttentionCombiner(DIMS, 11)):
+    for combiner in (
+        ConcatCombiner(DIMS),
+        LinearCombiner(DIMS, 11),
+        AttentionCombiner(DIMS, 11),
+    ):
         assert combiner([torch.randn(*shape, dim) for dim in DIMS]).shape == (*shape, combiner.out_dim)
 
 
 def test_wrong_constructions() -> None:
     with pytest.raises(ValueError, match=r"^in_dims must name at least one source, got none$"):
-        pe.ConcatCombiner([])
+        ConcatCombiner([])
     with pytest.raises(ValueError, match=r"^in_dims\[1\] must be a positive integer, got 0$"):
-        pe.LinearCombiner([3, 0], 2)
+        LinearCombiner([3, 0], 2)
     with pytest.raises(ValueError, match=r"^out_dim must be a positive integer, got -1$"):
-        pe.AttentionCombiner([3], -1)
+        AttentionCombiner([3], -1)
     with pytest.raises(ValueError, match=r"^attention must be one of 'dimension', 'source', got 'head'$"):
-        pe.AttentionCombiner([3], 2, attention="head")
+        AttentionCombiner([3], 2, attention="head")

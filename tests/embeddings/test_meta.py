@@ -5,6 +5,7 @@ import torch
 from toys import toy_table
 
 import polyembed as pe
+from polyembed.embeddings import ConcatCombiner
 
 IDS = torch.tensor([[2, 3, 0], [10, 1, 2]])
 
@@ -46,4 +47,4 @@ def test_embedders_must_belong_together(embedders) -> None:
     with pytest.raises(ValueError, match=r"^embedders must hold at least one embedder, got none$"):
         pe.MetaEmbedding.concat([])
     with pytest.raises(ValueError, match=r"^combiner must take vectors of sizes \[3, 5\], got \[5, 3\]$"):
-        pe.MetaEmbedding(embedders, pe.ConcatCombiner([5, 3]))
+        pe.MetaEmbedding(embedders, ConcatCombiner([5, 3]))

@@ -12,6 +12,7 @@ from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
+from polyembed.training import MetaXLOptions
 from polyembed.transfer.layers import encoder_layer
 
 peft = pytest.importorskip("peft")
@@ -197,7 +198,7 @@ def test_the_trainer_of_metaxl_over_adapters() -> None:
     rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3)
     parameters = [p for p in tagger.parameters() if p.requires_grad]
     trainer = pe.MetaXLTrainer(
-        tagger, rtn, 2, options=pe.MetaXLOptions(num_train_epochs=4, batch_size=6),
+        tagger, rtn, 2, options=MetaXLOptions(num_train_epochs=4, batch_size=6),
         loss=lambda model, batch: model(**batch), optimizer=torch.optim.Adam(parameters, 0.02),
     )  # fmt: skip
     frozen = {name: p.clone() for name, p in tagger.named_parameters() if not p.requires_grad}

@@ -10,7 +10,7 @@ from torch import nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.encoders import RowScore
+from polyembed.encoders import Char2Subword, RowScore
 from polyembed.encoders._fit_table import TableFitOptions, _Task
 from polyembed.text import PieceSurface
 
@@ -28,13 +28,13 @@ def table(seed: int = 0, dim: int = DIM) -> torch.Tensor:
     return 0.05 * torch.randn(len(VOCABULARY) + 5, dim, generator=generator) + 0.03
 
 
-def module(**options) -> pe.Char2Subword:
+def module(**options) -> Char2Subword:
     torch.manual_seed(0)
-    return pe.Char2Subword.for_vocabulary(VOCABULARY, DIM, **{**SMALL, **options})
+    return Char2Subword.for_vocabulary(VOCABULARY, DIM, **{**SMALL, **options})
 
 
 def test_spelling() -> None:
-    small = pe.Char2Subword("abc", 3, hidden_size=4, num_heads=1, max_length=4)
+    small = Char2Subword("abc", 3, hidden_size=4, num_heads=1, max_length=4)
     surfaces = [
         PieceSurface("cab", True),
         PieceSurface("cab", False),
@@ -50,8 +50,8 @@ def test_spelling() -> None:
 
 def test_inventory() -> None:
     surfaces = [None, PieceSurface("aab", True), PieceSurface("b", False)]
-    assert pe.Char2Subword.for_vocabulary(surfaces, 3, **SMALL).spelling.characters == "ab"
-    assert pe.Char2Subword.for_vocabulary(surfaces, 3, min_count=2, **SMALL).spelling.characters == "b"
+    assert Char2Subword.for_vocabulary(surfaces, 3, **SMALL).spelling.characters == "ab"
+    assert Char2Subword.for_vocabulary(surfaces, 3, min_count=2, **SMALL).spelling.characters == "b"
 
 
 def test_the_equation() -> None:
@@ -74,7 +74,7 @@ def test_the_equation() -> None:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> tuple[pe.Char2Subword, pe.encoders.TableFit]:
+def fitted() -> tuple[Char2Subword, pe.encoders.TableFit]:
     ours = module()
     return ours, ours.fit_to(table(), VOCABULARY, **QUICK)
 
@@ -167,7 +167,7 @@ def test_typos_help_misspelled_pieces(fitted) -> None:
     learned = module()
     learned.fit_to(rows, VOCABULARY, **{**QUICK, "num_train_epochs": 40}, typos=0.5, held_out=0.0)
 
-    def cosine(ours: pe.Char2Subword) -> float:
+    def cosine(ours: Char2Subword) -> float:
         with torch.no_grad():
             return float(
                 F.cosine_similarity(ours(ours.spell([s for _, s in wrong])), rows[[i for i, _ in wrong]]).mean()
@@ -223,11 +223,11 @@ def test_a_loss_that_is_not_finite() -> None:
 @own_words
 def test_bad_sizes() -> None:
     with pytest.raises(ValueError, match=r"^embedding_dim must be a positive integer, got 0$"):
-        pe.Char2Subword("abc", 0)
+        Char2Subword("abc", 0)
     with pytest.raises(ValueError, match=r"^hidden_size must be a multiple of num_heads=4, got 6$"):
-        pe.Char2Subword("abc", 3, hidden_size=6)
+        Char2Subword("abc", 3, hidden_size=6)
     with pytest.raises(ValueError, match=r"^min_count must be a positive integer, got 0$"):
-        pe.Char2Subword.for_vocabulary([], 3, min_count=0)
+        Char2Subword.for_vocabulary([], 3, min_count=0)
 
 
 def test_scores_print() -> None:

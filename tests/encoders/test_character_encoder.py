@@ -9,6 +9,7 @@ from toys import own_words
 from transformers import PreTrainedTokenizerFast
 
 import polyembed as pe
+from polyembed.encoders import Char2Subword
 from polyembed.text import Pieces, piece_surfaces
 
 TOKENIZER = word_piece_tokenizer()
@@ -16,9 +17,9 @@ SENTENCES = [["me", "gusta", "la", "cancion"], [], ["songs", "\u200b", "zzz", "g
 SMALL = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "readout_size": 16}
 
 
-def characters(tokenizer=TOKENIZER, seed: int = 0) -> pe.Char2Subword:
+def characters(tokenizer=TOKENIZER, seed: int = 0) -> Char2Subword:
     torch.manual_seed(seed)
-    return pe.Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, **SMALL).eval()
+    return Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, **SMALL).eval()
 
 
 def encoder(name: str = "bert", unit: str = "piece", module=None, **options) -> pe.CharacterWordEncoder:
@@ -107,8 +108,8 @@ def test_symbols_keep_to_the_contract_of_pieces() -> None:
 def test_each_spelling_once(monkeypatch) -> None:
     ours = encoder(unit="word")
     seen = []
-    forward = pe.Char2Subword.forward
-    monkeypatch.setattr(pe.Char2Subword, "forward", lambda self, ids: (seen.append(ids), forward(self, ids))[1])
+    forward = Char2Subword.forward
+    monkeypatch.setattr(Char2Subword, "forward", lambda self, ids: (seen.append(ids), forward(self, ids))[1])
     ours(ours.encode([["me", "gusta", "me"], ["gusta", "me", "me"]])[0])
     rows = [tuple(row) for ids in seen for row in ids.tolist() if any(row)]
     assert len(rows) == len(set(rows)) == 2
@@ -220,7 +221,7 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match=r"^unit must be one of 'piece', 'word', got 'letter'$"):
         pe.CharacterWordEncoder(inner, characters(), unit="letter")
     with pytest.raises(ValueError, match=r"^char2subword must give vectors of size 8, got 5$"):
-        pe.CharacterWordEncoder(inner, pe.Char2Subword("abc", 5, **SMALL))
+        pe.CharacterWordEncoder(inner, Char2Subword("abc", 5, **SMALL))
     with pytest.raises(TypeError, match=r"^encoder must have a tokenizer, got None$"):
         pe.CharacterWordEncoder(pe.PretrainedWordEncoder(tiny_model("bert")), characters())
     for unit in ("piece", "word"):

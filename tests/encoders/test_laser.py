@@ -10,7 +10,7 @@ import torch
 from laser_files import OPTIONS, SIZES, parts, small_encoder, write_checkpoint
 from toys import own_words, toy_bpe_tokenizer
 
-import polyembed as pe
+from polyembed.encoders import LaserEncoder
 
 SENTENCES = [["me", "gust@@", "a"], [], ["song"] * 11, ["gu@@", "none of these", "s@@", "c@@", "x"], ["me"]]
 
@@ -34,7 +34,7 @@ def checkpoint(tmp_path):
 @pytest.mark.parametrize("left", [False, True])
 def test_the_numbers_of_the_released_recipe(checkpoint, left: bool) -> None:
     expected, states = oracles.laser_sentences(checkpoint, SENTENCES)
-    encoder = pe.LaserEncoder.from_checkpoint(checkpoint)
+    encoder = LaserEncoder.from_checkpoint(checkpoint)
     assert not encoder.training
     ids = padded(ids_of(SENTENCES), left=left)
     torch.testing.assert_close(encoder(ids), expected, atol=1e-6, rtol=0)
@@ -79,12 +79,12 @@ def test_a_row_without_pieces_gives_zeros() -> None:
 def test_parameters_have_the_released_names() -> None:
     names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
     expected = [f"lstm.{name}_l{layer}{end}" for layer in range(5) for end in ("", "_reverse") for name in names]
-    assert list(pe.LaserEncoder(7, 2, 1).state_dict()) == ["embed_tokens.weight", *expected]
-    assert pe.LaserEncoder(7).lstm.weight_ih_l4_reverse.shape == (2048, 1024)
+    assert list(LaserEncoder(7, 2, 1).state_dict()) == ["embed_tokens.weight", *expected]
+    assert LaserEncoder(7).lstm.weight_ih_l4_reverse.shape == (2048, 1024)
 
 
 def test_a_checkpoint_brings_its_dictionary(checkpoint) -> None:
-    encoder = pe.LaserEncoder.from_checkpoint(checkpoint)
+    encoder = LaserEncoder.from_checkpoint(checkpoint)
     assert encoder.dictionary.pieces() == toy_bpe_tokenizer().dictionary.pieces()
     assert "num_embeddings=23, embedding_dim=5, hidden_size=3, num_layers=3, padding_idx=1" in repr(encoder)
     assert all(parameter.requires_grad for parameter in encoder.parameters())
@@ -92,25 +92,25 @@ def test_a_checkpoint_brings_its_dictionary(checkpoint) -> None:
 
 def test_special_pieces_may_be_missing_from_a_checkpoint(tmp_path) -> None:
     ids = {piece: i for piece, i in parts()["dictionary"].items() if i > 3}
-    encoder = pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", dictionary=ids))
+    encoder = LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", dictionary=ids))
     assert encoder.dictionary.pieces()[:4] == ["<s>", "<pad>", "</s>", "<unk>"]
 
 
 def test_half_precision_and_old_files_are_read(tmp_path, checkpoint) -> None:
     half = {name: value.half() for name, value in parts()["model"].items()}
-    found = pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "half.pt", model=half))
+    found = LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "half.pt", model=half))
     assert {value.dtype for value in found.state_dict().values()} == {torch.float32}
     torch.save(parts(), tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    old = pe.LaserEncoder.from_checkpoint(tmp_path / "old.pt")
+    old = LaserEncoder.from_checkpoint(tmp_path / "old.pt")
     ids = padded(ids_of(SENTENCES))
-    assert torch.equal(old(ids), pe.LaserEncoder.from_checkpoint(checkpoint)(ids))
+    assert torch.equal(old(ids), LaserEncoder.from_checkpoint(checkpoint)(ids))
 
 
 def test_weights_that_share_memory_are_parted(tmp_path) -> None:
     state = parts()["model"]
     bias = torch.ones(1).expand(12)
     shared = {**state, "lstm.bias_ih_l0": bias, "lstm.bias_hh_l0": bias}
-    encoder = pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", model=shared))
+    encoder = LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", model=shared))
     encoder.save_pretrained(tmp_path / "saved")
     with torch.no_grad():
         encoder.lstm.bias_ih_l0[0] = 7.0
@@ -129,10 +129,10 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path, new: bool, monkeypatch) -> 
     torch.save({**parts(), "extra": Attack()}, tmp_path / "x.pt", _use_new_zipfile_serialization=new)
     monkeypatch.setattr(os, "system", ran.append)
     with pytest.raises(ValueError, match=r"x\.pt must hold tensors and plain data only; nothing in it was run, got"):
-        pe.LaserEncoder.from_checkpoint(tmp_path / "x.pt")
+        LaserEncoder.from_checkpoint(tmp_path / "x.pt")
     (tmp_path / "bare.pt").write_bytes(pickle.dumps(Attack()))
     with pytest.raises(ValueError, match=r"bare\.pt must "):
-        pe.LaserEncoder.from_checkpoint(tmp_path / "bare.pt")
+        LaserEncoder.from_checkpoint(tmp_path / "bare.pt")
     assert ran == []
 
 
@@ -142,7 +142,7 @@ def test_laser_3_is_refused_by_name(tmp_path, config) -> None:
     torch.save({"cfg": config, "model": state}, tmp_path / "laser3.pt")
     text = r"must be a LASER 1 or 2 checkpoint \(a BiLSTM\), got LASER 3 \(a Transformer\)$"
     with pytest.raises(ValueError, match=text):
-        pe.LaserEncoder.from_checkpoint(tmp_path / "laser3.pt")
+        LaserEncoder.from_checkpoint(tmp_path / "laser3.pt")
 
 
 def without(key: str) -> dict:
@@ -234,7 +234,7 @@ BAD = {
 def test_bad_checkpoints_are_refused(tmp_path, fault: str) -> None:
     changes, text = BAD[fault]
     with pytest.raises(ValueError, match=text):
-        pe.LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", **changes))
+        LaserEncoder.from_checkpoint(write_checkpoint(tmp_path / "x.pt", **changes))
 
 
 def test_damaged_and_missing_files(tmp_path, checkpoint) -> None:
@@ -242,36 +242,36 @@ def test_damaged_and_missing_files(tmp_path, checkpoint) -> None:
     for name, data in {"cut": content[: len(content) // 2], "empty": b"", "text": b"no checkpoint"}.items():
         (tmp_path / name).write_bytes(data)
         with pytest.raises(ValueError, match=rf"{name} must "):
-            pe.LaserEncoder.from_checkpoint(tmp_path / name)
+            LaserEncoder.from_checkpoint(tmp_path / name)
     torch.save(torch.ones(2), tmp_path / "tensor")
     with pytest.raises(ValueError, match=r"with params, model, dictionary, got Tensor"):
-        pe.LaserEncoder.from_checkpoint(tmp_path / "tensor")
+        LaserEncoder.from_checkpoint(tmp_path / "tensor")
     with pytest.raises(FileNotFoundError, match=r"nothing at .*absent\.pt\. See polyembed\.vectors\.fetch_laser"):
-        pe.LaserEncoder.from_checkpoint(tmp_path / "absent.pt")
+        LaserEncoder.from_checkpoint(tmp_path / "absent.pt")
 
 
 @own_words
 def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^num_layers must be a positive integer, got 0$"):
-        pe.LaserEncoder(7, num_layers=0)
+        LaserEncoder(7, num_layers=0)
     with pytest.raises(ValueError, match=r"^padding_idx must be in \[0, 7\), got 7$"):
-        pe.LaserEncoder(7, padding_idx=7)
+        LaserEncoder(7, padding_idx=7)
     for wrong in (None, True, 1.0):
         with pytest.raises(ValueError, match=rf"^padding_idx must be in \[0, 7\), got {wrong}$"):
-            pe.LaserEncoder(7, padding_idx=wrong)
+            LaserEncoder(7, padding_idx=wrong)
     with pytest.raises(TypeError, match=r"^dictionary must be a PieceDictionary, got list$"):
-        pe.LaserEncoder(7, dictionary=list(range(7)))
+        LaserEncoder(7, dictionary=list(range(7)))
     dictionary = toy_bpe_tokenizer().dictionary
     with pytest.raises(ValueError, match=r"^dictionary must hold 7 pieces, got 23$"):
-        pe.LaserEncoder(7, dictionary=dictionary)
+        LaserEncoder(7, dictionary=dictionary)
     with pytest.raises(ValueError, match=r"^padding_idx must be the dictionary's 1, got 0$"):
-        pe.LaserEncoder(23, padding_idx=0, dictionary=dictionary)
+        LaserEncoder(23, padding_idx=0, dictionary=dictionary)
 
 
 def test_saved_and_loaded_with_its_dictionary(tmp_path) -> None:
     encoder = small_encoder()
     encoder.save_pretrained(tmp_path / "saved")
-    loaded = pe.LaserEncoder.from_pretrained(tmp_path / "saved")
+    loaded = LaserEncoder.from_pretrained(tmp_path / "saved")
     assert loaded.dictionary.pieces() == encoder.dictionary.pieces()
     ids = padded(ids_of(SENTENCES))
     assert torch.equal(loaded(ids), encoder(ids))

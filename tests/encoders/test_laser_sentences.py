@@ -7,18 +7,19 @@ from laser_files import small_encoder, write_checkpoint
 from toys import own_words, toy_bpe_tokenizer
 
 import polyembed as pe
+from polyembed.encoders import LaserEncoder, LaserSentences
 
 TEXTS = ["Me gusta that song", "", "song", "cañón x, x!", "me " * 17, "me"]
 
 
 @pytest.fixture
-def sentences() -> pe.LaserSentences:
-    return pe.LaserSentences(small_encoder(), toy_bpe_tokenizer())
+def sentences() -> LaserSentences:
+    return LaserSentences(small_encoder(), toy_bpe_tokenizer())
 
 
 def test_the_numbers_of_the_released_recipe(tmp_path) -> None:
     path = write_checkpoint(tmp_path / "laser.pt")
-    sentences = pe.LaserSentences(pe.LaserEncoder.from_checkpoint(path), toy_bpe_tokenizer())
+    sentences = LaserSentences(LaserEncoder.from_checkpoint(path), toy_bpe_tokenizer())
     names = sentences.tokenizer.dictionary.pieces()
     cut = [[names[i] for i in sentences.tokenizer.cut_text(text).ids] for text in TEXTS]
     assert cut[2:4] == [["song"], ["c@@", "a@@", *["<unk>"] * 3, "x", "<unk>", "x", "<unk>"]]
@@ -80,7 +81,7 @@ def test_half_precision_keeps_its_dtype(sentences) -> None:
 
 def test_saved_and_loaded(sentences, tmp_path) -> None:
     sentences.save_pretrained(tmp_path / "saved")
-    loaded = pe.LaserSentences.from_pretrained(tmp_path / "saved")
+    loaded = LaserSentences.from_pretrained(tmp_path / "saved")
     assert torch.equal(loaded.encode(TEXTS), sentences.encode(TEXTS))
 
 
@@ -128,8 +129,8 @@ def test_bad_arguments_are_refused(sentences) -> None:
     with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
         sentences.encode(["me"], batch_size=0)
     with pytest.raises(TypeError, match=r"^tokenizer must be a LaserTokenizer, got str$"):
-        pe.LaserSentences(encoder, "laser2")
+        LaserSentences(encoder, "laser2")
     with pytest.raises(TypeError, match=r"^encoder must be a LaserEncoder, got "):
-        pe.LaserSentences(encoder.lstm, tokenizer)
+        LaserSentences(encoder.lstm, tokenizer)
     with pytest.raises(ValueError, match=r"^tokenizer must have a dictionary of 9 pieces, got 23$"):
-        pe.LaserSentences(pe.LaserEncoder(9, 2, 2), tokenizer)
+        LaserSentences(LaserEncoder(9, 2, 2), tokenizer)

@@ -7,7 +7,8 @@ from laser_files import small_encoder
 from toys import own_words, toy_bpe_tokenizer
 
 import polyembed as pe
-from polyembed.text import PieceDictionary, SentencePieceTokenizer, open_sentencepiece
+from polyembed.encoders import LaserEncoder
+from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer, open_sentencepiece
 
 SENTENCES = [["Me", "gusta", "that", "song", "cañón"], [], ["x" * 50, "", "SONG"], ["me"]]
 TOKENIZER = toy_bpe_tokenizer()
@@ -120,7 +121,7 @@ def test_the_end_of_the_sentence_takes_part() -> None:
 
 def test_an_lstm_without_pretraining() -> None:
     dictionary = TOKENIZER.dictionary
-    module = pe.LaserElmo(pe.LaserEncoder(len(dictionary), num_layers=2, dictionary=dictionary), TOKENIZER)
+    module = pe.LaserElmo(LaserEncoder(len(dictionary), num_layers=2, dictionary=dictionary), TOKENIZER)
     assert (module.embedding_dim, module.mix.weights.tolist()) == (512, [0.5, 0.5])
     assert all(parameter.requires_grad for parameter in module.parameters())
     module(module.pieces([["me"]])).sum().backward()
@@ -173,7 +174,7 @@ def test_saved_with_the_tokenisation(tmp_path, name: str) -> None:
 
 def test_one_dictionary_is_saved_once(tmp_path) -> None:
     encoder = small_encoder()
-    tokenizer = pe.FastBPETokenizer(TOKENIZER.merges, encoder.dictionary)
+    tokenizer = FastBPETokenizer(TOKENIZER.merges, encoder.dictionary)
     pe.LaserTop(encoder, tokenizer).save_pretrained(tmp_path / "saved")
     assert len(list((tmp_path / "saved").glob("pieces-*.json"))) == 1
     loaded = pe.LaserTop.from_pretrained(tmp_path / "saved")
@@ -183,7 +184,7 @@ def test_one_dictionary_is_saved_once(tmp_path) -> None:
 def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
     model = open_sentencepiece(data_folder / "subwords/sentencepiece_wiki8k/nlwiki.8k.2023-11-17.model")
     tokenizer = SentencePieceTokenizer(model)
-    encoder = pe.LaserEncoder(len(tokenizer.dictionary), 4, 3, num_layers=2, dictionary=tokenizer.dictionary)
+    encoder = LaserEncoder(len(tokenizer.dictionary), 4, 3, num_layers=2, dictionary=tokenizer.dictionary)
     module = pe.LaserElmo(encoder, tokenizer).eval()
     module.save_pretrained(tmp_path / "saved")
     loaded = pe.LaserElmo.from_pretrained(tmp_path / "saved")
@@ -228,7 +229,7 @@ def test_bad_arguments_are_refused() -> None:
     for build in (lambda: pe.LaserTop(encoder, "laser2"), lambda: pe.BPEGRU(encoder.embed_tokens, "laser2")):
         with pytest.raises(TypeError, match=r"^tokenizer must be a LaserTokenizer, got str$"):
             build()
-    other = pe.FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"]))
+    other = FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"]))
     for build in (lambda: pe.LaserTop(encoder, other), lambda: pe.BPEBow(encoder.embed_tokens, other)):
         with pytest.raises(ValueError, match=r"^tokenizer must have a dictionary of 23 pieces, got 6$"):
             build()

@@ -7,7 +7,8 @@ from torch import nn
 from torch.nn.functional import cosine_similarity
 from toys import own_words
 
-from polyembed import DLFA, LaserElmo, LaserEncoder, LastLayer, LayerAverage, ScalarMix
+from polyembed import DLFA, LaserElmo, LastLayer, LayerAverage, ScalarMix
+from polyembed.encoders import LaserEncoder
 from polyembed.experiments import layer_weights, rank_layers
 
 

@@ -17,6 +17,7 @@ from toys import TAGS, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
+from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer
 from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors
 
 
@@ -140,9 +141,9 @@ HOSTILE = {
     FastTextVectors: {"path": "{file}"},
     BPEmbVectors: {"model_file": "{file}", "vectors_file": "{file}"},
     pe.Lexicon: {"path": "{file}"},
-    pe.PieceDictionary: {"pieces": "{file}"},
-    pe.FastBPETokenizer: {"merges": "{file}"},
-    pe.SentencePieceTokenizer: {"model": "{file}"},
+    PieceDictionary: {"pieces": "{file}"},
+    FastBPETokenizer: {"merges": "{file}"},
+    SentencePieceTokenizer: {"model": "{file}"},
 }
 
 

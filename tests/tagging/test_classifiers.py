@@ -16,6 +16,7 @@ import polyembed as pe
 from polyembed import metrics
 from polyembed.data import TaggedSentence
 from polyembed.functional import cross_entropy
+from polyembed.tagging import CrossEntropyLoss, FocalLoss
 from polyembed.tagging.text_model import to_device
 from polyembed.text import PairedPieces
 
@@ -121,7 +122,7 @@ def test_pools_the_words_of_other_encoders() -> None:
 
 
 def test_loss_decode_and_probabilities_follow_the_logits() -> None:
-    ours = over_words(criterion=pe.CrossEntropyLoss([1.0, 2.0, 3.0]))
+    ours = over_words(criterion=CrossEntropyLoss([1.0, 2.0, 3.0]))
     batch = ours.collate([Text(tuple(words), label) for words, label in zip(KNOWN, LABELS, strict=True)])
     assert batch["labels"].tolist() == [0, 1, 2]
     logits = ours.logits(batch["inputs"], batch["mask"])
@@ -465,7 +466,11 @@ def fit(items: list, dev: list | None = None, **options: Any) -> None:
         (lambda: over_words(hidden_size=0), ValueError, r"^hidden_size must be a positive integer, got 0$"),
         (lambda: over_words(dropout=1.5), ValueError, r"^dropout must lie in \[0, 1\), got 1.5$"),
         (lambda: over_words(criterion="focal"), TypeError, r"^criterion must be a module"),
-        (lambda: over_words(criterion=pe.FocalLoss(weights=[1.0])), ValueError, r"^criterion must have weights for 3"),
+        (
+            lambda: over_words(criterion=FocalLoss(weights=[1.0])),
+            ValueError,
+            r"^criterion must have weights for 3",
+        ),
         (lambda: over_words(encoder=pe.LSTMSequenceEncoder(4, hidden_size=3)), ValueError, r"^encoder must have the"),
         (
             lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"),

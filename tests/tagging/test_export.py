@@ -16,7 +16,7 @@ from toys import NEW_WORDS, TAGS, WORDS, ToyWordEncoder, compiles, toy_lexicon
 
 import polyembed as pe
 from polyembed.crf import numpy_viterbi, viterbi
-from polyembed.tagging import onnx_tagger
+from polyembed.tagging import OnnxTagger, onnx_tagger
 
 pytestmark = compiles
 
@@ -59,8 +59,8 @@ def options() -> object:
     return options
 
 
-def open_tagger(folder: Path) -> pe.OnnxTagger:
-    return pe.OnnxTagger(folder, session_options=options())
+def open_tagger(folder: Path) -> OnnxTagger:
+    return OnnxTagger(folder, session_options=options())
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def folder(model, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("onnx") / "crf"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        pe.export_onnx(model, folder)
+        pe.tagging.export_onnx(model, folder)
     return folder
 
 
@@ -209,7 +209,7 @@ def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:
     state, size = copy.deepcopy(model.state_dict()), len(model.lexicon)
     folder = tmp_path / "softmax"
     folder.mkdir()
-    pe.export_onnx(model, folder, words=[*NEW_WORDS, "me"])
+    pe.tagging.export_onnx(model, folder, words=[*NEW_WORDS, "me"])
     assert model.training
     assert len(model.lexicon) == size == model.embedder.num_embeddings
     torch.testing.assert_close(model.state_dict(), state, rtol=0, atol=0)
@@ -225,7 +225,7 @@ def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:
 
 
 def test_torch_export_with_free_sizes(model) -> None:
-    run = pe.export_program(model).module()
+    run = pe.tagging.export_program(model).module()
     for rows in (RAGGED, RAGGED[5:6], RAGGED[1:2], RAGGED[:1], RAGGED[3:5]):
         ids, mask = model.lexicon.encode(rows)
         with torch.no_grad():
@@ -240,7 +240,7 @@ def test_a_baked_table_that_grows_is_exported_whole() -> None:
     lexicon = toy_lexicon()
     model = pe.SequenceTagger(pe.bake(vector_source(lexicon)).covering(NEW_WORDS), TAGS).eval()
     lexicon = model.lexicon
-    emissions = pe.export_program(model).module()(*lexicon.encode([NEW_WORDS, ["me"]]))[0]
+    emissions = pe.tagging.export_program(model).module()(*lexicon.encode([NEW_WORDS, ["me"]]))[0]
     with torch.no_grad():
         torch.testing.assert_close(emissions, model.emissions(*lexicon.encode([NEW_WORDS, ["me"]])))
 
@@ -283,7 +283,7 @@ class OwnDecoder(pe.tagging.Decoder):
         ),
     ],
 )
-@pytest.mark.parametrize("export", [lambda model, _: pe.export_program(model), pe.export_onnx])
+@pytest.mark.parametrize("export", [lambda model, _: pe.tagging.export_program(model), pe.tagging.export_onnx])
 def test_what_cannot_be_exported(export, build, message: str, tmp_path) -> None:
     with pytest.raises(TypeError, match=message):
         export(build(), tmp_path / "folder")
@@ -295,10 +295,10 @@ def test_bad_arguments(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     message = r"^export_onnx must find the package 'onnx', got .* pip install \"polyembed\[onnx\]\"$"
     with pytest.raises(ImportError, match=message):
-        pe.export_onnx(model, tmp_path)
+        pe.tagging.export_onnx(model, tmp_path)
     monkeypatch.setattr("polyembed.tagging.export.import_optional", lambda *_, **__: None)
     with pytest.raises(TypeError, match=r"^words must be an iterable of words, got the string 'me'$"):
-        pe.export_onnx(model, tmp_path, words="me")
+        pe.tagging.export_onnx(model, tmp_path, words="me")
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"^folder must not be a file, got .*file$"):
-        pe.export_onnx(model, tmp_path / "file")
+        pe.tagging.export_onnx(model, tmp_path / "file")

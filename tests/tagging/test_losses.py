@@ -14,20 +14,20 @@ from toys import TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed import functional
-from polyembed.tagging import Criterion
+from polyembed.tagging import Criterion, class_weights, label_counts
 
 WEIGHTS = [0.5, 2.0, 0.25, 3.0, 1.0]
 LABELS = torch.tensor([[0, 1, -100], [3, 2, 2], [-100, -100, -100], [4, 0, 3]])
 PLAIN = [None if label < 0 else label for label in LABELS.flatten().tolist()]
 
 CRITERIA: dict[str, Callable[[], Criterion]] = {
-    "plain": pe.CrossEntropyLoss,
-    "weighted": lambda: pe.CrossEntropyLoss(WEIGHTS),
-    "smoothed": lambda: pe.CrossEntropyLoss(label_smoothing=0.3),
-    "both": lambda: pe.CrossEntropyLoss(WEIGHTS, label_smoothing=0.1),
-    "focal": pe.FocalLoss,
-    "focal weighted": lambda: pe.FocalLoss(0.5, weights=WEIGHTS),
-    "focal of 0": lambda: pe.FocalLoss(0.0),
+    "plain": pe.tagging.CrossEntropyLoss,
+    "weighted": lambda: pe.tagging.CrossEntropyLoss(WEIGHTS),
+    "smoothed": lambda: pe.tagging.CrossEntropyLoss(label_smoothing=0.3),
+    "both": lambda: pe.tagging.CrossEntropyLoss(WEIGHTS, label_smoothing=0.1),
+    "focal": pe.tagging.FocalLoss,
+    "focal weighted": lambda: pe.tagging.FocalLoss(0.5, weights=WEIGHTS),
+    "focal of 0": lambda: pe.tagging.FocalLoss(0.0),
 }
 
 
@@ -42,7 +42,7 @@ every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
 def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing: float) -> None:
-    found = pe.CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS)
+    found = pe.tagging.CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS)
     rows = logits.flatten(0, 1).tolist()
     expected = oracles.cross_entropy(rows, PLAIN, weights or [1.0] * 5, label_smoothing=label_smoothing)
     assert found.item() == pytest.approx(expected, rel=1e-12)
@@ -58,11 +58,11 @@ def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing:
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 2.0, 5.0])
 def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> None:
-    found = pe.FocalLoss(gamma, weights=weights)(logits, LABELS)
+    found = pe.tagging.FocalLoss(gamma, weights=weights)(logits, LABELS)
     expected = oracles.focal_loss(logits.flatten(0, 1).tolist(), PLAIN, weights or [1.0] * 5, gamma=gamma)
     assert found.item() == pytest.approx(expected, rel=1e-12)
     if gamma == 0.0:
-        torch.testing.assert_close(found, pe.CrossEntropyLoss(weights)(logits, LABELS))
+        torch.testing.assert_close(found, pe.tagging.CrossEntropyLoss(weights)(logits, LABELS))
 
 
 @every
@@ -170,58 +170,101 @@ def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
         optimizer.step(closure)
         return scores.softmax(-1)[1].item()
 
-    counts = pe.label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
-    plain, balanced = fitted(pe.CrossEntropyLoss()), fitted(pe.CrossEntropyLoss(pe.class_weights(counts)))
+    counts = label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
+    plain, balanced = (
+        fitted(pe.tagging.CrossEntropyLoss()),
+        fitted(pe.tagging.CrossEntropyLoss(class_weights(counts))),
+    )
     assert plain == pytest.approx(0.05, abs=1e-3)
     assert balanced == pytest.approx(0.5, abs=1e-3)
-    assert plain < fitted(pe.CrossEntropyLoss(pe.class_weights(counts, beta=0.9))) < balanced
-    assert plain < fitted(pe.FocalLoss(2.0)) < balanced
+    assert plain < fitted(pe.tagging.CrossEntropyLoss(class_weights(counts, beta=0.9))) < balanced
+    assert plain < fitted(pe.tagging.FocalLoss(2.0)) < balanced
 
 
 def test_class_weights() -> None:
     counts = [3, 0, 17, 80]
-    assert pe.class_weights(counts) == pytest.approx([100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)])
-    assert pe.class_weights(counts, beta=0.0) == pytest.approx([1.0, 0.0, 1.0, 1.0])
+    assert class_weights(counts) == pytest.approx([100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)])
+    assert class_weights(counts, beta=0.0) == pytest.approx([1.0, 0.0, 1.0, 1.0])
     for beta in (0.5, 0.9, 0.999):
         raw = [(1 - beta) / (1 - beta**n) if n else 0.0 for n in counts]
-        found = pe.class_weights(counts, beta=beta)
+        found = class_weights(counts, beta=beta)
         assert [w / found[0] for w in found] == pytest.approx([w / raw[0] for w in raw])
         assert sum(n * w for n, w in zip(counts, found, strict=True)) == pytest.approx(100)
     for counts in ([1, 3], [1, 10**6]):
-        nearly = pe.class_weights(counts, beta=1 - 1e-15)
-        assert nearly == pytest.approx(pe.class_weights(counts), rel=1e-6)
+        nearly = class_weights(counts, beta=1 - 1e-15)
+        assert nearly == pytest.approx(class_weights(counts), rel=1e-6)
 
 
 def test_label_counts() -> None:
-    assert pe.label_counts(iter(["b", "a", "b"]), ["a", "b", "c"]) == [1, 2, 0]
-    assert pe.label_counts([], ["a"]) == [0]
+    assert label_counts(iter(["b", "a", "b"]), ["a", "b", "c"]) == [1, 2, 0]
+    assert label_counts([], ["a"]) == [0]
     with pytest.raises(ValueError, match=r"^labels must be among a, b, got 'c'$"):
-        pe.label_counts(["a", "c"], ["a", "b"])
+        label_counts(["a", "c"], ["a", "b"])
     with pytest.raises(TypeError, match=r"^labels must be a sequence of label names, got the string 'abc'$"):
-        pe.label_counts("abc", ["a", "b", "c"])
+        label_counts("abc", ["a", "b", "c"])
 
 
 @own_words
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda x: pe.CrossEntropyLoss([]), ValueError, r"^weights must be finite numbers of 0 or more, at least one"),
-        (lambda x: pe.CrossEntropyLoss([1.0, -1.0]), ValueError, r"^weights must be finite .*, got \[1.0, -1.0\]$"),
-        (lambda x: pe.FocalLoss(weights=[math.nan]), ValueError, r"^weights must be finite numbers .*, got \[nan\]$"),
-        (lambda x: pe.CrossEntropyLoss(label_smoothing=1.0), ValueError, r"^label_smoothing must lie in \[0, 1\)"),
-        (lambda x: pe.FocalLoss(-0.5), ValueError, r"^gamma must be a finite number of 0 or more, got -0.5$"),
-        (lambda x: pe.FocalLoss(math.inf), ValueError, r"^gamma must be a finite number of 0 or more, got inf$"),
+        (
+            lambda x: pe.tagging.CrossEntropyLoss([]),
+            ValueError,
+            r"^weights must be finite numbers of 0 or more, at least one",
+        ),
+        (
+            lambda x: pe.tagging.CrossEntropyLoss([1.0, -1.0]),
+            ValueError,
+            r"^weights must be finite .*, got \[1.0, -1.0\]$",
+        ),
+        (
+            lambda x: pe.tagging.FocalLoss(weights=[math.nan]),
+            ValueError,
+            r"^weights must be finite numbers .*, got \[nan\]$",
+        ),
+        (
+            lambda x: pe.tagging.CrossEntropyLoss(label_smoothing=1.0),
+            ValueError,
+            r"^label_smoothing must lie in \[0, 1\)",
+        ),
+        (lambda x: pe.tagging.FocalLoss(-0.5), ValueError, r"^gamma must be a finite number of 0 or more, got -0.5$"),
+        (
+            lambda x: pe.tagging.FocalLoss(math.inf),
+            ValueError,
+            r"^gamma must be a finite number of 0 or more, got inf$",
+        ),
         (lambda x: functional.focal_loss(x, LABELS, gamma=math.nan), ValueError, r"^gamma must be a finite number"),
         (lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1), ValueError, r"^label_smoothing must lie"),
-        (lambda x: pe.CrossEntropyLoss([1.0])(x, LABELS), ValueError, r"^weights must be one a label, 5, got shape"),
-        (lambda x: pe.class_weights([]), ValueError, r"^counts must be integers of 0 or more, not all 0, got \[\]$"),
-        (lambda x: pe.class_weights([0, 0]), ValueError, r"^counts must be integers of 0 or more, not all 0, got"),
-        (lambda x: pe.class_weights([1, -1]), ValueError, r"^counts must be integers of 0 or more, not all 0, got"),
-        (lambda x: pe.class_weights([0.5]), ValueError, r"^counts must be integers of 0 or more, not all 0, got"),
-        (lambda x: pe.class_weights([1], beta=1.5), ValueError, r"^beta must lie in \[0, 1\], got 1.5$"),
+        (
+            lambda x: pe.tagging.CrossEntropyLoss([1.0])(x, LABELS),
+            ValueError,
+            r"^weights must be one a label, 5, got shape",
+        ),
+        (
+            lambda x: class_weights([]),
+            ValueError,
+            r"^counts must be integers of 0 or more, not all 0, got \[\]$",
+        ),
+        (
+            lambda x: class_weights([0, 0]),
+            ValueError,
+            r"^counts must be integers of 0 or more, not all 0, got",
+        ),
+        (
+            lambda x: class_weights([1, -1]),
+            ValueError,
+            r"^counts must be integers of 0 or more, not all 0, got",
+        ),
+        (
+            lambda x: class_weights([0.5]),
+            ValueError,
+            r"^counts must be integers of 0 or more, not all 0, got",
+        ),
+        (lambda x: class_weights([1], beta=1.5), ValueError, r"^beta must lie in \[0, 1\], got 1.5$"),
         (lambda x: pe.SoftmaxDecoder(5, 5, criterion=5), TypeError, r"^criterion must be a module \(logits, labels\)"),
         (
-            lambda x: pe.SoftmaxDecoder(5, 4, criterion=pe.CrossEntropyLoss(WEIGHTS)),
+            lambda x: pe.SoftmaxDecoder(5, 4, criterion=pe.tagging.CrossEntropyLoss(WEIGHTS)),
             ValueError,
             r"^criterion must have weights for 4 labels, got 5$",
         ),
@@ -306,12 +349,12 @@ def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
 
 
 def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
-    model = token_classifier(criterion=pe.FocalLoss(1.0), dropout=0.25).eval()
+    model = token_classifier(criterion=pe.tagging.FocalLoss(1.0), dropout=0.25).eval()
     tagger = pe.SequenceTagger(
         model.embedder,
         TAGS,
         encoder=model.encoder,
-        decoder=pe.SoftmaxDecoder(4, 5, criterion=pe.FocalLoss(1.0)),
+        decoder=pe.SoftmaxDecoder(4, 5, criterion=pe.tagging.FocalLoss(1.0)),
     ).eval()
     tagger.decoder.linear = model.decoder.linear
     batch = model.collate(toy_corpus(1))
@@ -360,7 +403,11 @@ def test_labels_of_special_pieces_and_padding_are_refused() -> None:
         (lambda: pe.TokenClassifier(ToyWordEncoder(5), "ab"), TypeError, r"^tags must be a sequence of tag names"),
         (lambda: pe.TokenClassifier(nn.Linear(2, 2), TAGS), TypeError, r"^embedder must be a word embedder "),
         (lambda: pe.TokenClassifier(nn.Embedding(3, 2), TAGS), TypeError, r"^embedder must know its words"),
-        (lambda: token_classifier(criterion=pe.FocalLoss(weights=[1.0])), ValueError, r"^criterion must have weights"),
+        (
+            lambda: token_classifier(criterion=pe.tagging.FocalLoss(weights=[1.0])),
+            ValueError,
+            r"^criterion must have weights",
+        ),
         (lambda: token_classifier().encode_tags([["X"]]), ValueError, r"^tags\[0\]\[0\] must be one of O, .*, got 'X'"),
     ],
 )

@@ -4,15 +4,15 @@ import sys
 
 import pytest
 
-import polyembed as pe
+from polyembed.tagging import OnnxTagger
 
 
 def test_a_folder_that_lacks_a_file(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match=r"^folder must hold tagger.json, got nothing at .*tagger\.json$"):
-        pe.OnnxTagger(tmp_path)
+        OnnxTagger(tmp_path)
     (tmp_path / "tagger.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match=r"^folder must hold tagger.onnx, got nothing at .*tagger\.onnx$"):
-        pe.OnnxTagger(tmp_path)
+        OnnxTagger(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_settings_that_cannot_be_read(tmp_path, content: str, rule: str) -> None
     (tmp_path / "tagger.onnx").touch()
     (tmp_path / "tagger.json").write_text(content)
     with pytest.raises(ValueError, match=rf"tagger\.json must .*{rule}"):
-        pe.OnnxTagger(tmp_path)
+        OnnxTagger(tmp_path)
 
 
 def test_a_package_that_is_missing(tmp_path, monkeypatch) -> None:
@@ -40,4 +40,4 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     message = r"^OnnxTagger must find the package 'onnxruntime', got .* pip install \"polyembed\[onnx\]\"$"
     with pytest.raises(ImportError, match=message):
-        pe.OnnxTagger(tmp_path)
+        OnnxTagger(tmp_path)

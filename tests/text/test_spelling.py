@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 from toys import ToyPieces
 
 import polyembed as pe
+from polyembed.text import CharacterSpelling
 from polyembed.text.spelling import Spelling, clip, spelling_table
 
 
 @given(st.lists(st.text(st.characters(), max_size=9)), st.text(st.characters(), max_size=9))
 def test_character_ids(words: list[str], characters: str) -> None:
-    spelling = pe.CharacterSpelling(characters)
+    spelling = CharacterSpelling(characters)
     inventory = list(dict.fromkeys(characters))
     assert spelling.num_units == 2 + len(inventory)
     expected = [[inventory.index(c) + 2 if c in inventory else 1 for c in word] for word in words]
@@ -20,15 +21,15 @@ def test_character_ids(words: list[str], characters: str) -> None:
 
 
 def test_long_words_keep_both_ends() -> None:
-    spelling = pe.CharacterSpelling("abcdefg", max_length=5)
+    spelling = CharacterSpelling("abcdefg", max_length=5)
     assert spelling.spell(["abcdefg", "abcde"]) == [[2, 3, 4, 7, 8], [2, 3, 4, 5, 6]]
-    assert pe.CharacterSpelling("abc", max_length=1).spell(["abc"]) == [[2]]
+    assert CharacterSpelling("abc", max_length=1).spell(["abc"]) == [[2]]
     assert clip([1, 2, 3, 4, 5, 6], 4) == [1, 2, 5, 6]
 
 
 def test_pieces_count_from_one() -> None:
     pieces = ToyPieces(3)
-    spelling = pe.PieceSpelling(pieces, max_length=2)
+    spelling = pe.text.PieceSpelling(pieces, max_length=2)
     assert spelling.num_units == 18
     assert spelling.unknown == [1]
     words = ["me", "gusta"]
@@ -38,11 +39,12 @@ def test_pieces_count_from_one() -> None:
 
 
 def test_both_are_spellings_and_print_their_call() -> None:
-    for spelling in (pe.CharacterSpelling("ab", max_length=3), pe.PieceSpelling(ToyPieces(3))):
+    for spelling in (CharacterSpelling("ab", max_length=3), pe.text.PieceSpelling(ToyPieces(3))):
         assert isinstance(spelling, Spelling)
-    assert repr(pe.CharacterSpelling("ab", max_length=3)) == "CharacterSpelling(characters='ab', max_length=3)"
+    assert repr(CharacterSpelling("ab", max_length=3)) == "CharacterSpelling(characters='ab', max_length=3)"
     assert (
-        repr(pe.PieceSpelling(ToyPieces(3))) == "PieceSpelling(pieces=ToyPieces(dim=3, num_pieces=17), max_length=64)"
+        repr(pe.text.PieceSpelling(ToyPieces(3)))
+        == "PieceSpelling(pieces=ToyPieces(dim=3, num_pieces=17), max_length=64)"
     )
 
 
@@ -55,6 +57,9 @@ def test_tables() -> None:
 
 
 def test_max_length_is_positive() -> None:
-    for build in (lambda: pe.CharacterSpelling("ab", max_length=0), lambda: pe.PieceSpelling(None, max_length=0)):
+    for build in (
+        lambda: CharacterSpelling("ab", max_length=0),
+        lambda: pe.text.PieceSpelling(None, max_length=0),
+    ):
         with pytest.raises(ValueError, match=r"^max_length must be a positive integer, got 0$"):
             build()

@@ -19,7 +19,6 @@ from torch.utils.checkpoint import checkpoint
 from toys import TAGS, toy_corpus, toy_lexicon
 
 from polyembed import (
-    MetaXLOptions,
     MetaXLTrainer,
     RepresentationTransformationNetwork,
     SequenceTagger,
@@ -29,7 +28,7 @@ from polyembed import (
     transformed_output,
 )
 from polyembed.metrics import accuracy
-from polyembed.training import TrainerStep
+from polyembed.training import MetaXLOptions, TrainerStep
 
 HIDDEN = 7
 Row = dict[str, Any]

@@ -20,6 +20,7 @@ import polyembed as pe
 from polyembed.data import load_sample
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.metrics import accuracy, entity_f1
+from polyembed.training import DataCollatorForWords, trainer_metrics
 from polyembed.vectors import FastTextVectors
 
 pytest.importorskip("accelerate")
@@ -105,7 +106,7 @@ def test_wrapped_is_the_model_itself(kind: str) -> None:
     build, rows = KINDS[kind]
     model = build()
     wrapped, rows = pe.wrap_for_trainer(model), rows[:5]
-    batch = pe.DataCollatorForWords(wrapped)(rows)
+    batch = DataCollatorForWords(wrapped)(rows)
     assert leaves(batch) <= {torch.Tensor, int, type(None)}
     arguments = model.collate(rows)
     torch.testing.assert_close(wrapped.train()(**batch).loss, model(**arguments))
@@ -118,7 +119,7 @@ def test_wrapped_is_the_model_itself(kind: str) -> None:
     assert found.logits.shape == labels.shape
     spread = pe.wrap_for_trainer(model, predictions="probabilities").eval()(**batch).logits
     torch.testing.assert_close(spread, model.probabilities(**arguments))
-    unlabelled = pe.DataCollatorForWords(model)(
+    unlabelled = DataCollatorForWords(model)(
         [{name: getattr(row, name) for name in ("words", "first", "second") if hasattr(row, name)} for row in rows]
     )
     assert "labels" not in unlabelled
@@ -128,14 +129,14 @@ def test_wrapped_is_the_model_itself(kind: str) -> None:
 
 def test_rows_may_be_mappings() -> None:
     tagger = tagger_of_words()
-    collate = pe.DataCollatorForWords(tagger)
+    collate = DataCollatorForWords(tagger)
     rows = [{"words": list(one.words), "tags": list(one.tags), "id": i} for i, one in enumerate(CORPUS[:3])]
     assert all(torch.equal(value, collate(CORPUS[:3])[name]) for name, value in collate(rows).items())
 
 
 def test_wrong_rows_and_models() -> None:
     tagger = tagger_of_words()
-    collate = pe.DataCollatorForWords(tagger)
+    collate = DataCollatorForWords(tagger)
     rule = r"^rows\[1\] must have words \(a Trainer drops columns unless remove_unused_columns=False\), got"
     with pytest.raises(TypeError, match=rf"{rule} the keys \['id'\]$"):
         collate([CORPUS[0], {"id": 3}])
@@ -145,7 +146,7 @@ def test_wrong_rows_and_models() -> None:
         collate([CORPUS[0], {"words": ["me"]}])
     with pytest.raises(ValueError, match=r"^tags\[0\]\[0\] must be one of"):
         collate([{"words": ["me"], "tags": ["B-XX"]}])
-    for take in (pe.wrap_for_trainer, pe.DataCollatorForWords, pe.trainer_metrics):
+    for take in (pe.wrap_for_trainer, DataCollatorForWords, trainer_metrics):
         with pytest.raises(TypeError, match=r"^model must be a tagger or a classifier of this library, got Linear$"):
             take(nn.Linear(3, 2))
     with pytest.raises(ValueError, match=r"^predictions must be one of 'decoded', 'probabilities', got 'logits'$"):
@@ -155,7 +156,7 @@ def test_wrong_rows_and_models() -> None:
 
 
 def test_metrics_count_words_alone() -> None:
-    score = pe.trainer_metrics(tagger_of_words(), ["f1", "accuracy", "macro_f1"])
+    score = trainer_metrics(tagger_of_words(), ["f1", "accuracy", "macro_f1"])
     gold = np.array([[1, 2, 0, -100], [3, -100, -100, -100]])
     said = np.array([[1, 2, 0, 3], [0, 1, 2, -100]])
     names = [["B-ES", "I-ES", "O"], ["B-EN"]], [["B-ES", "I-ES", "O"], ["O"]]
@@ -169,8 +170,8 @@ def test_metrics_count_words_alone() -> None:
     with pytest.raises(ValueError, match=r"^predictions must be a tag for each word .*, got -100$"):
         score(SimpleNamespace(predictions=np.full_like(gold, -100), label_ids=gold))
     with pytest.raises(ValueError, match=r"^metrics must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'$"):
-        pe.trainer_metrics(tagger_of_words(), ["recall"])
-    texts = pe.trainer_metrics(KINDS["texts"][0]())
+        trainer_metrics(tagger_of_words(), ["recall"])
+    texts = trainer_metrics(KINDS["texts"][0]())
     assert texts(SimpleNamespace(predictions=np.array([1, 0]), label_ids=np.array([1, 1]))) == {"accuracy": 0.5}
 
 
@@ -222,10 +223,10 @@ def make_trainer(model: object, folder: Path, rows: list, **options: object):
     return Trainer(
         model=pe.wrap_for_trainer(model),
         args=TrainingArguments(output_dir=str(folder), **{**settings, **options}),
-        data_collator=pe.DataCollatorForWords(model),
+        data_collator=DataCollatorForWords(model),
         train_dataset=rows,
         eval_dataset=rows[:5],
-        compute_metrics=pe.trainer_metrics(model),
+        compute_metrics=trainer_metrics(model),
     )
 
 
@@ -324,7 +325,7 @@ def test_files_of_vectors_are_not_in_checkpoints(tmp_path: Path) -> None:
     source = FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
     lexicon = pe.Lexicon(["me", "gusta"])
     tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), ["O", "B-X"])
-    pe.DataCollatorForWords(tagger).tokenizer.save_pretrained(tmp_path / "checkpoint")
+    DataCollatorForWords(tagger).tokenizer.save_pretrained(tmp_path / "checkpoint")
     names = {path.name for path in (tmp_path / "checkpoint").iterdir()}
     assert names == {"config.json", "lexicon.json", "model.safetensors"}
 
@@ -344,9 +345,9 @@ def test_unseen_words_need_the_lexicon_first() -> None:
     """A batch of ids knows the words of the model's lexicon alone."""
     rows = [{"words": ["cuando", "song", "me"], "tags": ["B-ES", "O", "B-ES"]}]
     tagger = tagger_of_words()
-    assert pe.DataCollatorForWords(tagger)(rows)["inputs"][0, 0] == 1
+    assert DataCollatorForWords(tagger)(rows)["inputs"][0, 0] == 1
     wider = tagger.covering(["cuando"])
-    batch = pe.DataCollatorForWords(wider)(rows)
+    batch = DataCollatorForWords(wider)(rows)
     assert batch["inputs"][0, 0] == len(WORDS) + 2
     found = pe.wrap_for_trainer(wider).eval()(**batch).logits[0]
     assert [TAGS[i] for i in found] == tagger.predict([rows[0]["words"]])[0]
@@ -402,7 +403,7 @@ def test_accelerate_keeps_tied_and_frozen_tables(wrap: bool, tmp_path: Path) -> 
         model = pe.wrap_for_trainer(tagger) if wrap else tagger
         return accelerator, *accelerator.prepare(model, adam(tagger))
 
-    collate = pe.DataCollatorForWords if wrap else lambda tagger: tagger.collate
+    collate = DataCollatorForWords if wrap else lambda tagger: tagger.collate
 
     def run(accelerator, model, optimizer, tagger) -> list[float]:
         batches = [collate(tagger)(CORPUS[i : i + 4]) for i in range(0, 12, 4)]

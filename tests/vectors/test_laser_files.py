@@ -10,6 +10,8 @@ from network import Server
 from toys import toy_bpe_tokenizer
 
 import polyembed as pe
+from polyembed.encoders import LaserEncoder, LaserSentences, load_laser
+from polyembed.text import PieceDictionary, SentencePieceTokenizer
 from polyembed.vectors import fetch_laser, read_merges, read_pieces
 
 LASER1 = "https://dl.fbaipublicfiles.com/laser/models/"
@@ -30,7 +32,7 @@ def laser1(tmp_path) -> dict[str, bytes]:
 
 def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
     server = Server(monkeypatch, laser1(tmp_path))
-    encoder, tokenizer = pe.load_laser("laser1", cache_dir=tmp_path / "cache")
+    encoder, tokenizer = load_laser("laser1", cache_dir=tmp_path / "cache")
     assert server.asked == list(server.answers)
     assert tokenizer.dictionary is encoder.dictionary
     expected = toy_bpe_tokenizer().pieces([["gusta", "song"]])
@@ -45,7 +47,7 @@ def test_the_vocabulary_file_says_what_may_come_out(tmp_path, monkeypatch) -> No
     answers = laser1(tmp_path)
     answers[LASER1 + "93langs.fvocab"] = answers[LASER1 + "93langs.fvocab"].replace(b"song 7\n", b"")
     Server(monkeypatch, answers)
-    tokenizer = pe.load_laser("laser1", cache_dir=tmp_path / "cache").tokenizer
+    tokenizer = load_laser("laser1", cache_dir=tmp_path / "cache").tokenizer
     names = tokenizer.dictionary.pieces()
     assert "song" in names
     assert tokenizer.vocabulary == sorted(set(names[4:]) - {"song"})
@@ -57,10 +59,10 @@ def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -
     if not model.exists():
         pytest.skip(f"no {model}")
     processor = pe.text.open_sentencepiece(model)
-    others = pe.SentencePieceTokenizer(processor).dictionary.pieces()[4:]
-    dictionary = pe.PieceDictionary.from_pieces(reversed(others))  # the model's order counts for nothing
-    tokenizer = pe.SentencePieceTokenizer(processor, dictionary)
-    encoder = pe.LaserEncoder(len(dictionary), 3, 2, num_layers=1)
+    others = SentencePieceTokenizer(processor).dictionary.pieces()[4:]
+    dictionary = PieceDictionary.from_pieces(reversed(others))  # the model's order counts for nothing
+    tokenizer = SentencePieceTokenizer(processor, dictionary)
+    encoder = LaserEncoder(len(dictionary), 3, 2, num_layers=1)
     params = {"num_embeddings": len(dictionary), "embed_dim": 3, "hidden_size": 2, "num_layers": 1, "padding_idx": 1}
     ids = {piece: i for i, piece in enumerate(dictionary.pieces())}
     data = {"params": {**params, "bidirectional": True}, "model": encoder.state_dict(), "dictionary": ids}
@@ -71,14 +73,13 @@ def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -
         LASER2 + "laser2.cvocab": "".join(f"{piece} 1\n" for piece in dictionary.pieces()[4:]).encode(),
     }
     Server(monkeypatch, answers)
-    sentences = pe.LaserSentences(*pe.load_laser(cache_dir=tmp_path / "cache", language="es"))
+    sentences = LaserSentences(*load_laser(cache_dir=tmp_path / "cache", language="es"))
     assert sentences.tokenizer.language == "es"
     assert sentences.tokenizer.dictionary is sentences.encoder.dictionary
     expected = encoder(tokenizer.text_pieces(["Me gusta."]).piece_ids).detach()
     torch.testing.assert_close(sentences.encode(["Me gusta."]), expected)
     assert (
-        pe.PieceDictionary.from_pieces(read_pieces(tmp_path / "cache" / "laser2.cvocab")).pieces()
-        == dictionary.pieces()
+        PieceDictionary.from_pieces(read_pieces(tmp_path / "cache" / "laser2.cvocab")).pieces() == dictionary.pieces()
     )
 
 

@@ -273,7 +273,8 @@ class TokenClassifier(SequenceTagger):
         TypeError: As in `SequenceTagger`.
 
     Example:
-        >>> from polyembed import FocalLoss, Lexicon, SourceEmbedding
+        >>> from polyembed import Lexicon, SourceEmbedding
+        >>> from polyembed.tagging import FocalLoss
         >>> lexicon = Lexicon(["me", "gusta", "that", "song"])
         >>> words = SourceEmbedding.from_embedding(nn.Embedding(6, 8), lexicon)
         >>> model = TokenClassifier(words, ["X", "VERB"], criterion=FocalLoss())

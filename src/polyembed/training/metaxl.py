@@ -167,7 +167,10 @@ class MetaXLTrainer:
                 for tensor in self.parts.state_dict().values():
                     torch.distributed.broadcast(tensor.detach(), 0)
             phases = [(options.objective, options.num_train_epochs), ("joint", options.backoff_epochs)]
-            sizes: dict[str, Any] = {"batch_size": options.batch_size, "accumulated": options.gradient_accumulation_steps}
+            sizes: dict[str, Any] = {
+                "batch_size": options.batch_size,
+                "accumulated": options.gradient_accumulation_steps,
+            }
             places: dict[str, Any] = {"seed": options.seed, "rank": ranks.rank, "size": ranks.size}
             plans = [Plan(kind, epochs, corpora, **sizes, **places) for kind, epochs in phases if epochs]
             optimizers = [one for one in (self.optimizer, self.meta_optimizer) if one is not None]
