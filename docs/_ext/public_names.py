@@ -99,7 +99,7 @@ def link_literals(app: Sphinx, doctree: nodes.document) -> None:
         head = name.partition(".")[0]
         home = known.get(head, "")
         # `entropy` may be a method and `merge` a word, but `Lexicon`, `bake` and `read_conll` are names
-        snake = "_" in head and not home.startswith("polyembed.functional")
+        snake = "_" in head and not home.startswith(("polyembed.crf", "polyembed.functional"))
         plain = head[0].isupper() or head in top or snake
         if (plain and home) or f"polyembed.{head}" in PACKAGES:
             link = addnodes.pending_xref(
@@ -111,7 +111,7 @@ def link_literals(app: Sphinx, doctree: nodes.document) -> None:
 
 def check_complete(app: Sphinx, env: BuildEnvironment) -> None:
     """Warn of every public name without a place in the reference."""
-    elsewhere = {name: f"polyembed.{name}" for name in polyembed.__all__ if name not in ("__version__", "functional")}
+    elsewhere = {name: f"polyembed.{name}" for name in polyembed.__all__ if name not in ("__version__", "crf", "functional")}
     for name in {**elsewhere, **homes()}.values():
         if place(env, name) is None:
             LOG.warning("%s is public, but the reference does not describe it", name)
