@@ -704,8 +704,6 @@ CASES: list[Case] = [
         exceptions={
             TRAINS: "the bias of attention's keys has no effect",
             "sizes_zero_and_one_are_sizes": "a spelling has at least its end mark",
-            "has_the_right_gradient": "the row of padding, also the start mark, has no gradient as an input",
-            "has_the_right_second_derivative": "the same",
         },
     ),
     embedder("SourceEmbedding", vector_source),

@@ -107,10 +107,10 @@ class CharacterTransliterator(PretrainedModule):
                 init_std=hidden_size**-0.5,
                 dropout=dropout,
                 pad_token_id=PAD,
-                bos_token_id=PAD,
+                bos_token_id=END,
                 eos_token_id=END,
                 forced_eos_token_id=END,
-                decoder_start_token_id=PAD,
+                decoder_start_token_id=END,
             )
         )
 
@@ -236,8 +236,8 @@ def _table(name: str, spellings: list[list[int]]) -> Int[Tensor, "word unit"]:
 
 
 def _shift(targets: Int[Tensor, "word symbol"]) -> Int[Tensor, "word symbol"]:
-    """Return what the decoder reads: each symbol one place later, after the start mark."""
-    return torch.nn.functional.pad(targets, (1, 0), value=PAD)[:, :-1]
+    """Return the decoder's inputs: each symbol one place later, after the end mark, which is the start mark too."""
+    return torch.nn.functional.pad(targets, (1, 0), value=END)[:, :-1]
 
 
 def _nfc(text: str) -> str:
