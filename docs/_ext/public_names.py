@@ -111,12 +111,7 @@ def link_literals(app: Sphinx, doctree: nodes.document) -> None:
 
 def check_complete(app: Sphinx, env: BuildEnvironment) -> None:
     """Warn of every public name without a place in the reference."""
-<<<<<<< HEAD
     elsewhere = {name: f"polyembed.{name}" for name in polyembed.__all__ if name != "__version__"}
-=======
-    packages = ("__version__", "crf", "functional")
-    elsewhere = {name: f"polyembed.{name}" for name in polyembed.__all__ if name not in packages}
->>>>>>> crf
     for name in {**elsewhere, **homes()}.values():
         if place(env, name) is None:
             LOG.warning("%s is public, but the reference does not describe it", name)
