@@ -1,5 +1,7 @@
 """The public surface: its names, that every module is under the laws, and what importing it costs."""
 
+import ast
+import importlib
 import inspect
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import public_names
+import pytest
 from cases import CASES
 from torch import nn
 
@@ -25,6 +28,18 @@ def test_names_are_sorted_and_there() -> None:
     assert len(set(polyembed.__all__)) == len(polyembed.__all__)
     for name in polyembed.__all__:
         assert getattr(polyembed, name) is not None
+
+
+def test_type_checkers_see_the_names_that_are_loaded() -> None:
+    tree = ast.parse(Path(str(polyembed.__file__)).read_text("utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.asname: node.module for node in block.body for alias in node.names}
+    assert {*seen, "__version__"} == set(polyembed.__all__)
+    for name, room in seen.items():
+        assert getattr(polyembed, name) is getattr(importlib.import_module(room), name)
+    assert set(polyembed.__all__) <= set(dir(polyembed))
+    with pytest.raises(AttributeError, match=r"^module 'polyembed' has no attribute 'nothing'$"):
+        _ = polyembed.nothing
 
 
 def test_names_and_signatures_are_those_written_down() -> None:
