@@ -98,4 +98,4 @@ def test_the_reference_has_every_public_name(name: str) -> None:
 def test_every_name_at_the_top_belongs_to_a_package() -> None:
     modules = [importlib.import_module(f"polyembed.{name}") for name in packages()]
     names = {public for module in modules for public in getattr(module, "__all__", [])}
-    assert set(polyembed.__all__) - names == {"__version__", "functional"}
+    assert set(polyembed.__all__) - names == {"__version__"}

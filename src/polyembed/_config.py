@@ -68,7 +68,11 @@ class VectorFiles(Configurable):
     def files(self) -> Mapping[str, Path]:
         """Return constructor argument -> file on disk."""
         arguments = self.arguments()
-        return {name: arguments[name] for name in sorted(self.file_arguments)}
+        files = {name: arguments[name] for name in sorted(self.file_arguments)}
+        for name, path in files.items():
+            if not isinstance(path, Path):
+                raise TypeError(must(class_name(self), f"keep its file argument {name} as a Path", class_name(path)))
+        return files
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments that are not files."""

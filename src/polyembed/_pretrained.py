@@ -5,6 +5,7 @@ Nothing is pickled, and nothing from a folder is run.
 
 import os
 import tempfile
+from abc import ABC
 from pathlib import Path
 from typing import Self
 
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-class PretrainedModule(Configurable, nn.Module):
+class PretrainedModule(Configurable, nn.Module, ABC):
     """A module that can be saved as a folder, opened again, and shared on a hub."""
 
     __repr__ = nn.Module.__repr__  # torch's tree, with the plain arguments by `extra_repr`

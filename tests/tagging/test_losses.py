@@ -360,7 +360,7 @@ def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
     batch = model.collate(toy_corpus(1))
     assert torch.equal(model(**batch), tagger(**batch))
     assert model.predict([["me", "neu"], []]) == tagger.predict([["me", "neu"], []])
-    assert model.decoder.dropout.p == 0.25
+    assert model.decoder.dropout == 0.25
 
 
 @pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
@@ -378,7 +378,8 @@ def test_labels_of_special_pieces_and_padding_are_refused() -> None:
     model = pe.TokenClassifier(ToyWordEncoder(5), TAGS)
     pieces, mask = model.encode([["me", "y"], ["song"]])
     ids = pieces.piece_ids
-    special = [torch.nn.functional.pad(part, (1, 1), value=v) for part, v in zip(pieces, (3, True, -1), strict=True)]
+    filled = zip(pieces[:3], (3, True, -1), strict=True)
+    special = [torch.nn.functional.pad(part, (1, 1), value=v) for part, v in filled]
     special[1][1, 3:] = False
     pieces = pe.Pieces(*special)
     tags = torch.tensor([[0, 1], [2, -100]])

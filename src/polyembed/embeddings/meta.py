@@ -26,6 +26,8 @@ class CombinedEmbedder(WordEmbedder):
 
     def __init__(self, embedders: Sequence[WordEmbedder], combiner: Combiner) -> None:
         dims = embedding_dims(embedders)
+        if not hasattr(combiner, "in_dims"):
+            raise TypeError(must("combiner", "be a combiner (with in_dims and out_dim)", class_name(combiner)))
         require(list(combiner.in_dims) == dims, "combiner", f"take vectors of sizes {dims}", list(combiner.in_dims))
         super().__init__()
         self.embedders = nn.ModuleList(embedders)
@@ -126,6 +128,7 @@ class MetaEmbedding(CombinedEmbedder):
         ValueError: Type embedders of different lexicons, or a combiner for other sizes.
 
     Example:
+        >>> from polyembed import SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta"])
         >>> es, en = (SourceEmbedding.from_embedding(nn.Embedding(4, dim), lexicon) for dim in (3, 5))
         >>> MetaEmbedding.self_attention([es, en], embedding_dim=7)(torch.tensor([[2, 3]])).shape

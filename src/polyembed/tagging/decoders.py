@@ -54,7 +54,19 @@ class Decoder(PretrainedModule):
         tags: Int[Tensor, "batch word"],
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Compute the mean loss of the given tags, in nats."""
+        """Compute a mean loss of the tags, in nats: over sentences or words, as the decoder states; 0 over none.
+
+        Args:
+            features: Words' features.
+            tags: Tag ids; anything where the mask is off.
+            mask: True = a word; None = all are.
+
+        Returns:
+            A scalar.
+
+        Raises:
+            ValueError: ``tags must lie in [0, num_tags) where the mask is on``.
+        """
 
     @abstractmethod
     def decode(
@@ -66,7 +78,7 @@ class Decoder(PretrainedModule):
     def probabilities(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the probability of each tag at each word; zeros at masked positions."""
+        """Compute the probability of each tag at each word, which sum to 1 over the tags; zeros at masked positions."""
 
     def forward(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None

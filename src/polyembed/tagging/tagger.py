@@ -145,13 +145,13 @@ class SequenceTagger(Tagger):
     ) -> None:
         tags = check_names("tags", tags, "tag")
         dim = feature_size(embedder, encoder)
-        check_part("decoder", decoder, "be a decoder or None", "loss", "decode", "num_tags")
+        check_part("decoder", decoder, "be a decoder or None", "loss", "decode", "in_features", "num_tags")
         super().__init__()
         self.embedder = embedder
         self.encoder = encoder
         self.tags = tags
         self.decoder = CRFDecoder(dim, len(tags)) if decoder is None else decoder
-        in_features, num_tags = self.decoder.linear.in_features, self.decoder.num_tags
+        in_features, num_tags = self.decoder.in_features, self.decoder.num_tags
         require(in_features == dim, "decoder", f"take features of size {dim}", in_features)
         require(num_tags == len(tags), "decoder", f"score {len(tags)} tags", num_tags)
         self._tag_ids = {tag: i for i, tag in enumerate(self.tags)}
@@ -159,7 +159,7 @@ class SequenceTagger(Tagger):
     @property
     def device(self) -> torch.device:
         """The device of the decoder, where inputs must be."""
-        return self.decoder.linear.weight.device
+        return next(self.decoder.parameters()).device
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
         """Turn words into the embedder's inputs.

@@ -14,6 +14,9 @@ def hinglish_words() -> MappingProxyType[str, str]:
     and nouns. Many spellings follow no rule (``h`` है, ``k`` के, ``q`` क्यों). A spelling of several words has the most
     common one.
 
+    Returns:
+        Spelling -> word.
+
     Example:
         >>> hinglish_words()["nhi"]
         'नहीं'

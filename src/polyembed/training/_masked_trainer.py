@@ -71,11 +71,7 @@ def train(
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """Return the last whole checkpoint in a folder, and remove the incomplete ones.
-
-    Raises:
-        ValueError: One of its files has changed.
-    """
+    """Return the last whole checkpoint in a folder, and remove the incomplete ones; refuse one with a changed file."""
     whole: list[tuple[int, Path]] = []
     for path in folder.glob("checkpoint-*"):
         if (path / COMPLETE_NAME).exists():

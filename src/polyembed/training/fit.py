@@ -123,11 +123,7 @@ class Training:
         self.state = TrainingState(model, [optimizer], [self.scheduler], scaler)
 
     def fingerprint(self, *, outcome: bool = False) -> dict[str, Any]:
-        """Return whatever changes the numbers of this training, before its first step.
-
-        Args:
-            outcome: Whether to add what only changes where the training ends.
-        """
+        """Return all that changes the numbers of this training; with `outcome`, where it ends too."""
         ends = ("num_train_epochs", "patience", "max_decreases") if outcome else ()
         return {
             "kind": "outcome" if outcome else "fit",

@@ -136,11 +136,7 @@ class Run:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint file: its fingerprint, whether it is finished, and its state.
-
-    Raises:
-        ValueError: A file that is damaged or of another format.
-    """
+    """Read a whole checkpoint file: its fingerprint, whether it is finished, and its state."""
     with path.open("rb") as file:
         size = path.stat().st_size - DIGEST_SIZE
         intact = size > 0 and _digest(file, size) == file.read()

@@ -62,8 +62,21 @@ def joint_step(
     """Descend ``L_s + L_t``, the mean losses of the source and of the target batches (Xia 2021, section 2.1).
 
     With `rtn`, source batches are transformed; with `meta_optimizer` the network descends the same loss (section 4.4).
-    For the arguments see `metaxl_step`; without `rtn`, `layer` is not used. `source` may be empty: then this is a step
-    of ordinary training.
+
+    Args:
+        model: As in `metaxl_step`, like the other arguments.
+        rtn: The network that transforms source batches; None for joint training alone.
+        layer: Not used without `rtn`.
+        source: Source batches; if empty, this is a step of ordinary training.
+        target: Target batches.
+        optimizer: Over the model.
+        meta_optimizer: Over the network; it does not train if None.
+        loss: Of a model and a batch.
+        languages: Of the source batches, for several networks.
+        weight: Of the source batches.
+        max_grad_norm: Clip the model's gradient to this norm.
+        meta_max_grad_norm: Clip the network's gradient to this norm.
+        amp_dtype: Autocast to this dtype.
 
     Returns:
         The loss and the norms.
