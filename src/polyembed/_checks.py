@@ -96,6 +96,8 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
     """Require a bool mask of the given shape, or None."""
     if mask is None:
         return
+    if not isinstance(mask, Tensor):
+        raise TypeError(must(name, "be a bool tensor (True = valid)", class_name(mask)))
     if mask.dtype != torch.bool:
         raise TypeError(must(name, "be bool (True = valid)", mask.dtype))
     require(tuple(mask.shape) == tuple(shape), name, f"have shape {tuple(shape)}", tuple(mask.shape))

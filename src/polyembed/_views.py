@@ -10,6 +10,8 @@ Module = TypeVar("Module", bound=nn.Module)
 def shallow_copy(module: Module, **changes: Any) -> Module:
     """Return a copy of a module that shares its parameters, buffers and children, but for the `changes`.
 
+    Hooks that are added to the copy, as transformers adds some at the first call, do not reach the module.
+
     Args:
         module: Any module; it is not changed.
         **changes: Attributes, children or parameters that the copy has instead.
@@ -19,8 +21,9 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
     """
     copy = module.__new__(type(module))
     copy.__dict__ = module.__dict__.copy()
-    for registry in ("_parameters", "_buffers", "_modules"):
-        copy.__dict__[registry] = module.__dict__[registry].copy()
+    for name, value in module.__dict__.items():  # its own registries, those of hooks among them
+        if name in ("_parameters", "_buffers", "_modules") or ("_hooks" in name and isinstance(value, dict)):
+            copy.__dict__[name] = value.copy()
     for name, value in changes.items():
         setattr(copy, name, value)
     return copy

@@ -59,6 +59,14 @@ def test_inputs_of_another_embedder_are_refused() -> None:
             words(wrong)
 
 
+def test_sentences_may_be_iterators() -> None:
+    embedder = mixed(toy_lexicon())
+    inputs, mask = embedder.encode(iter([iter(words) for words in SENTENCES]))
+    expected, same = embedder.encode(SENTENCES)
+    assert torch.equal(mask, same)
+    torch.testing.assert_close(embedder(inputs), embedder(expected))
+
+
 def test_members_have_the_same_words() -> None:
     one, other = toy_lexicon(), pe.Lexicon(["un", "deux"])
     rule = r"^embedders\[1\] must have the words of the type embedders before it \(Lexicon\(7 .*\)\), got Lexicon\(2"
@@ -66,7 +74,12 @@ def test_members_have_the_same_words() -> None:
         pe.MetaEmbedding.concat([vector_source(one), vector_source(other)])
     with pytest.raises(ValueError, match=rule.replace(r"\[1", r"\[2")):
         pe.MetaEmbedding.concat([vector_source(one), ToyWordEncoder(3), vector_source(other)])
+    with pytest.raises(ValueError, match=r"^embedders\[1\] must have the words"):
+        pe.MetaEmbedding.concat([mixed(one), vector_source(other)])
     assert pe.MetaEmbedding.concat([vector_source(one), vector_source(toy_lexicon())]).lexicon is one
+    for wrong, found in ((None, "NoneType"), (vector_source(one), "SourceEmbedding"), (iter([]), "list_iterator")):
+        with pytest.raises(TypeError, match=rf"^embedders must be a sequence of word embedders, got {found}$"):
+            pe.MetaEmbedding.concat(wrong)
 
 
 def test_only_an_extension_extends() -> None:
@@ -99,6 +112,15 @@ def test_what_is_not_a_word_embedder_is_refused(wrong) -> None:
 def test_an_embedding_needs_its_words() -> None:
     with pytest.raises(TypeError, match=r"^embedder must know its words: SourceEmbedding.from_embedding\("):
         pe.SequenceTagger(nn.Embedding(9, 5), TAGS)
+    for wrong in (["me"], None):
+        for build in (
+            lambda wrong=wrong: pe.SourceEmbedding.from_embedding(nn.Embedding(9, 5), wrong),
+            lambda wrong=wrong: vector_source(wrong),
+            lambda wrong=wrong: pe.SpelledEmbedding.from_characters(wrong, pe.CharCNN(9, 5)),
+            lambda wrong=wrong: vector_source(toy_lexicon()).extended(wrong),
+        ):
+            with pytest.raises(TypeError, match=r"^lexicon must be a Lexicon, got (list|NoneType)$"):
+                build()
     with pytest.raises(ValueError, match=r"^embedding must have a row for each of the lexicon's 9 ids, got 8$"):
         pe.SourceEmbedding.from_embedding(nn.Embedding(8, 5), toy_lexicon())
 

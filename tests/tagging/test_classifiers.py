@@ -527,7 +527,7 @@ def fit(items: list, dev: list | None = None, **options: Any) -> None:
         (
             lambda: over_words(pe.PairClassifier).logits(over_pieces(kind=pe.PairClassifier).encode(PAIRS)[0]),
             TypeError,
-            r"^inputs must be ids or Pieces of both texts, got PairedPieces$",
+            r"^inputs must be ids or Pieces of both texts, as encode makes them, got PairedPieces$",
         ),
         (
             lambda: over_words(pe.PairClassifier).logits(torch.zeros(2, 3, dtype=torch.int64)),

@@ -2,15 +2,24 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import pytest
 import torch
 from cases import SIZES, characters, hierarchical, vector_source
+from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
-from toys import SENTENCES, TAGS, ToyWordEncoder, toy_lexicon
+from toys import SENTENCES, TAGS, WORDS, ToyWordEncoder, toy_lexicon
 
 import polyembed as pe
 from polyembed.tagging import TextModel
+
+
+class Pair(NamedTuple):
+    first: list[str]
+    second: list[str]
+    label: str
+
 
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
 
@@ -29,6 +38,17 @@ def mixed(lexicon: pe.Lexicon) -> pe.SequenceTagger:
     return pe.SequenceTagger(embedder, TAGS)
 
 
+def fused(lexicon: pe.Lexicon) -> pe.SequenceTagger:
+    """Transformers adds hooks at the first call that returns all layers: they must not reach the model."""
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(), fusion=pe.ScalarMix(4))
+    return pe.SequenceTagger(pe.MetaEmbedding.concat([hierarchical(lexicon), encoder]), TAGS)
+
+
+def pairs(lexicon: pe.Lexicon) -> pe.PairClassifier:
+    embedder = pe.MetaEmbedding.concat([hierarchical(lexicon), ToyWordEncoder(5)])
+    return pe.PairClassifier(embedder, ["no", "yes"], pooling="mean")
+
+
 def ensemble(lexicon: pe.Lexicon) -> pe.VotingEnsemble:
     return pe.VotingEnsemble([pe.SequenceTagger(characters(lexicon), TAGS), tagger(lexicon)])
 
@@ -38,6 +58,7 @@ MODELS = {
     "unique": lambda lexicon: tagger(lexicon, pe.UniqueWords),
     "baked": lambda lexicon: tagger(lexicon, pe.bake),
     "mixed": mixed,
+    "fused": fused,
     "ensemble": ensemble,
     "classifier": lambda lexicon: pe.SequenceClassifier(vector_source(lexicon), ["bad", "good"], pooling="mean"),
 }
@@ -76,12 +97,42 @@ def test_predicting_changes_nothing(name: str, training: bool) -> None:
     assert torch.is_grad_enabled()
 
 
+def test_hooks_of_a_view_do_not_reach_the_model() -> None:
+    model = fused(toy_lexicon()).train()
+    hooks = [len(part._forward_hooks) for part in model.modules()]
+    found = [model.predict(UNSEEN) for _ in range(3)]
+    assert found == [model.eval().predict(UNSEEN)] * 3
+    assert [len(part._forward_hooks) for part in fused(toy_lexicon()).modules()] == hooks
+
+
+def test_pairs_over_a_mixed_embedder() -> None:
+    model, texts = pairs(toy_lexicon()), [(["me"], ["songs", "y"]), (["cuando"], [])]
+    model(**model.collate([Pair(*text, "yes") for text in texts])).backward()
+    assert model.predict(texts) == [model.predict([text])[0] for text in texts]
+
+
+def test_a_fallback_does_not_depend_on_other_members_or_words() -> None:
+    lenient, strict = pe.Lexicon(WORDS, lowercase_fallback=True), toy_lexicon()
+    one, other = tagger(lenient), tagger(strict)
+    texts = [["Song", "ME"], ["song", "me", "Gusta"]]
+    assert one.covering(["Song", "ME"]).lexicon is lenient
+    assert one.covering(["new", "NEW"]).predict(texts) == one.predict(texts)
+    both = pe.VotingEnsemble([one, other])
+    assert both.predict(texts) == one.predict(texts)  # of two that differ, the first decides
+
+
+def test_words_are_not_taken_apart() -> None:
+    for model in (tagger(toy_lexicon()), mixed(toy_lexicon()), ensemble(toy_lexicon())):
+        with pytest.raises(TypeError, match=r"^a sentence must be a list of words, got the string 'zqx'$"):
+            model.covering("zqx")
+
+
 def test_a_model_in_training_predicts_as_in_evaluation_mode() -> None:
     model = tagger(toy_lexicon()).train()
     assert model.predict([*SENTENCES, *UNSEEN]) == model.eval().predict([*SENTENCES, *UNSEEN])
 
 
-@pytest.mark.parametrize("name", ["plain", "baked", "mixed", "ensemble"])
+@pytest.mark.parametrize("name", ["plain", "baked", "mixed", "fused", "ensemble"])
 def test_eight_threads_predict_as_one(name: str) -> None:
     """One model in training mode, and two that share a lexicon, each with other unseen words."""
     lexicon = toy_lexicon()

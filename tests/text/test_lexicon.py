@@ -103,7 +103,9 @@ def test_lowercase_fallback() -> None:
     assert lenient.encode(words)[0].tolist() == [[2, 2, 2, 1, 3]]
     assert "SONG" in lenient
     assert "SONG" not in strict
-    assert lenient.extended(["SONG"]).id_of("SONG") == 4  # a word may still get an id of its own
+    assert lenient.extended(["SONG"]) is lenient
+    more = lenient.extended(["word", "WORD"])
+    assert more.encode([["word", "WORD", "Word"]])[0].tolist() == [[4, 5, 1]]  # the first lexicon's words alone
 
 
 def test_from_sentences_counts() -> None:
@@ -139,6 +141,14 @@ def test_a_string_is_no_list_of_words(call) -> None:
 def test_a_number_is_no_word() -> None:
     with pytest.raises(TypeError, match=r"^a word must be a string, got int 7$"):
         pe.Lexicon(["a", 7])
+
+
+def test_what_is_not_a_word_has_no_id() -> None:
+    for sentences in ([[None]], [[1]], [[b"a"]]):
+        with pytest.raises(TypeError, match=r"^a word must be a string, got (NoneType|int|bytes)"):
+            pe.Lexicon(["a"]).encode(sentences)
+    with pytest.raises(TypeError, match=r"^sentences must be lists of words, got NoneType$"):
+        pe.Lexicon(["a"]).encode(None)
 
 
 def test_decode() -> None:

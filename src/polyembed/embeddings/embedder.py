@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
 from polyembed._pretrained import PretrainedModule
-from polyembed.text.lexicon import Lexicon
+from polyembed.text.lexicon import Lexicon, check_sentence
 
 
 class WordEmbedder(PretrainedModule):
@@ -54,7 +54,7 @@ class WordEmbedder(PretrainedModule):
         return require_lexicon(self).encode(sentences)
 
     def extended(self, lexicon: Lexicon) -> Self:
-        """Return an embedder for more words that shares every parameter.
+        """Return an embedder for more words that shares every parameter: `.to` of one changes both, unless copied deep.
 
         A new word's vector is the one it would have if it had been in the lexicon from the start.
 
@@ -68,7 +68,7 @@ class WordEmbedder(PretrainedModule):
             TypeError: A contextual embedder, which needs no lexicon.
             ValueError: A lexicon that is not an extension of this embedder's.
         """
-        old = require_lexicon(self)
+        old, lexicon = require_lexicon(self), check_lexicon(lexicon)
         found = f"another one of {len(lexicon)} ids"
         require(lexicon.extends(old), "lexicon", f"extend the embedder's, of {len(old)} ids", found)
         return self if len(lexicon) == len(old) else self._extended(lexicon)
@@ -82,10 +82,18 @@ class WordEmbedder(PretrainedModule):
         Returns:
             An embedder that shares every parameter with this one.
         """
+        words = check_sentence(words)
         return self if self.lexicon is None else self.extended(self.lexicon.extended(words))
 
     def _extended(self, lexicon: Lexicon) -> Self:
         raise NotImplementedError
+
+
+def check_lexicon(lexicon: Lexicon) -> Lexicon:
+    """Return the lexicon; raise a `TypeError` for another object."""
+    if not isinstance(lexicon, Lexicon):
+        raise TypeError(must("lexicon", "be a Lexicon", class_name(lexicon)))
+    return lexicon
 
 
 def require_lexicon(embedder: object, name: str = "embedder") -> Lexicon:

@@ -10,7 +10,8 @@ from polyembed._checks import class_name, must, require
 from polyembed._views import shallow_copy
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
 from polyembed.embeddings.embedder import WordEmbedder, require_embedder
-from polyembed.text.lexicon import Lexicon
+from polyembed.text.lexicon import Lexicon, check_sentence
+from polyembed.text.pieces import check_words
 
 
 class CombinedEmbedder(WordEmbedder):
@@ -55,6 +56,7 @@ class CombinedEmbedder(WordEmbedder):
         """
         if self.lexicon is not None:
             return super().encode(sentences)
+        sentences = check_words(sentences)
         encoded = [embedder.encode(sentences) for embedder in self._members()]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 
@@ -94,7 +96,7 @@ class CombinedEmbedder(WordEmbedder):
         """
         if self.lexicon is not None:
             return super().covering(words)
-        words = list(words)
+        words = list(check_sentence(words))
         return self._with([embedder.covering(words) for embedder in self._members()])
 
     def _extended(self, lexicon: Lexicon) -> Self:
@@ -200,12 +202,15 @@ class MetaEmbedding(CombinedEmbedder):
 
 def embedding_dims(embedders: Sequence[WordEmbedder]) -> list[int]:
     """Return the sizes of the members' vectors, after checking that the members have the same words."""
+    if not isinstance(embedders, Sequence):
+        raise TypeError(must("embedders", "be a sequence of word embedders", class_name(embedders)))
     require(len(embedders) > 0, "embedders", "hold at least one embedder", "none")
     first: Lexicon | None = None
     for j, embedder in enumerate(embedders):
-        lexicon = getattr(require_embedder(embedder, f"embedders[{j}]"), "lexicon", None)
-        first = lexicon if first is None else first
-        if lexicon is not None and lexicon != first:
-            rule = f"have the words of the type embedders before it ({first})"
-            raise ValueError(must(f"embedders[{j}]", rule, lexicon))
+        for part in require_embedder(embedder, f"embedders[{j}]").modules():
+            lexicon = getattr(part, "lexicon", None)
+            first = lexicon if first is None else first
+            if lexicon is not None and lexicon != first:
+                rule = f"have the words of the type embedders before it ({first})"
+                raise ValueError(must(f"embedders[{j}]", rule, lexicon))
     return [int(embedder.embedding_dim) for embedder in embedders]

@@ -13,7 +13,7 @@ from polyembed._checks import check_ids, class_name, must, require
 from polyembed._pretrained import Detachable
 from polyembed._views import shallow_copy
 from polyembed.embeddings._table import RowTable
-from polyembed.embeddings.embedder import WordEmbedder
+from polyembed.embeddings.embedder import WordEmbedder, check_lexicon
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import WordVectors
@@ -56,7 +56,7 @@ class SourceEmbedding(WordEmbedder):
     def __init__(self, source: WordVectors, lexicon: Lexicon, *, freeze: bool = True) -> None:
         super().__init__()
         source = as_source(source)
-        self._lexicon = lexicon
+        self._lexicon = check_lexicon(lexicon)
         self.source: WordVectors | None = source
         self.missing_source: str | None = None
         self.table = RowTable(_rows(source, lexicon), freeze=freeze)
@@ -75,7 +75,9 @@ class SourceEmbedding(WordEmbedder):
         Raises:
             ValueError: Another number of rows than ids, or an option of `nn.Embedding` beyond `padding_idx`.
         """
-        count = embedding.num_embeddings
+        if not isinstance(embedding, nn.Embedding):
+            raise TypeError(must("embedding", "be an nn.Embedding", class_name(embedding)))
+        count, lexicon = embedding.num_embeddings, check_lexicon(lexicon)
         require(count == len(lexicon), "embedding", f"have a row for each of the lexicon's {len(lexicon)} ids", count)
         require(embedding.max_norm is None, "embedding", "have no max_norm", embedding.max_norm)
         plain = not (embedding.sparse or embedding.scale_grad_by_freq)

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_ids, require
+from polyembed._checks import check_choice, check_ids, class_name, must, require
 from polyembed._views import shallow_copy
 from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.char_cnn import CharCNN
-from polyembed.embeddings.embedder import WordEmbedder
+from polyembed.embeddings.embedder import WordEmbedder, check_lexicon
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.spelling import PieceSpelling, Spelling
@@ -44,7 +44,7 @@ class SpelledEmbedding(WordEmbedder):
 
     def __init__(self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon) -> None:
         super().__init__()
-        self._set(spelling, encoder, lexicon, RowTable(lexicon.spell(spelling)))
+        self._set(spelling, encoder, lexicon, RowTable(check_lexicon(lexicon).spell(spelling)))
 
     def _set(self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon, table: RowTable) -> None:
         units = getattr(encoder, "num_embeddings", None)
@@ -65,7 +65,7 @@ class SpelledEmbedding(WordEmbedder):
         Returns:
             The embedder.
         """
-        return cls(lexicon.spelling, encoder, lexicon)
+        return cls(check_lexicon(lexicon).spelling, encoder, lexicon)
 
     @classmethod
     def from_pieces(
@@ -94,6 +94,8 @@ class SpelledEmbedding(WordEmbedder):
             The embedder.
         """
         check_choice("pooling", pooling, ("mean", "transformer"))
+        if not hasattr(vectors, "table"):
+            raise TypeError(must("vectors", "have pieces, as BPEmbVectors", class_name(vectors)))
         rows = torch.from_numpy(vectors.table)
         table = torch.cat([rows.new_zeros(1, rows.shape[1]), rows])
         encoder = (

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_dim, check_mask, class_name, must, require
+from polyembed._checks import check_choice, class_name, must, require
 from polyembed.encoders.char2subword import EDGE, INSIDE, Char2Subword
-from polyembed.encoders.contextual import ContextualEmbedder
+from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.pretrained import PretrainedWordEncoder
 from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces, word_text
 from polyembed.text.pieces import Pieces, check_words, pad_pieces
@@ -95,8 +95,7 @@ class CharacterWordEncoder(ContextualEmbedder):
 
     def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their sentences; see `ContextualEmbedder.forward`."""
-        check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
-        check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
+        check_pieces(pieces)
         units, spellings = self._units(pieces)
         words: Tensor = self.encoder(units, table=self._vectors(spellings))
         return words

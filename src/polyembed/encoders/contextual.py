@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_mask
+from polyembed._checks import check_dim, check_mask, class_name, must
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.text.pieces import Pieces, check_words
 
@@ -64,6 +64,8 @@ class ContextualEmbedder(WordEmbedder):
 
 def check_pieces(pieces: Pieces) -> None:
     """Require a batch of pieces; on the CPU also that words are in the order of their pieces."""
+    if not isinstance(pieces, Pieces):
+        raise TypeError(must("pieces", "be Pieces, as encode makes them", class_name(pieces)))
     check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
     check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
     if pieces.word_index.device.type == "cpu" and not torch.compiler.is_compiling():

@@ -1,7 +1,7 @@
 """Labels for whole texts and for pairs of texts."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
@@ -352,13 +352,11 @@ class PairClassifier(TextClassifier):
             if not isinstance(inputs, PairedPieces):
                 raise TypeError(must("inputs", "be PairedPieces (what encode gives)", class_name(inputs)))
             return self._pool_pieces(*inputs)
-        ids = inputs.piece_ids if isinstance(inputs, Pieces) else inputs
-        if not isinstance(ids, Tensor):
-            raise TypeError(must("inputs", "be ids or Pieces of both texts", class_name(inputs)))
-        check_dim("inputs", ids, 3, "batch, 2, word")
-        require(ids.shape[1] == 2, "inputs", "have the axes (batch, 2, word)", f"shape {tuple(ids.shape)}")
-        if mask is not None:
-            check_mask(mask, ids.shape if isinstance(inputs, Tensor) else (*ids.shape[:2], *mask.shape[2:]))
+        for ids in _ids_of(inputs):
+            check_dim("inputs", ids, 3, "batch, 2, word")
+            require(ids.shape[1] == 2, "inputs", "have the axes (batch, 2, word)", f"shape {tuple(ids.shape)}")
+            if mask is not None:
+                check_mask(mask, ids.shape if isinstance(inputs, Tensor) else (*ids.shape[:2], *mask.shape[2:]))
         flat = _reshaped(inputs, lambda part: part.flatten(0, 1))
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)
@@ -396,6 +394,19 @@ class PairClassifier(TextClassifier):
     def sentences_of(self, text: tuple[Sequence[str], Sequence[str]]) -> Sequence[Sequence[str]]:
         """Return both lists of words."""
         return text
+
+
+def _ids_of(inputs: Any) -> Iterator[Tensor]:
+    """Iterate over the ids of both texts in an embedder's inputs, of words or of pieces."""
+    if isinstance(inputs, Tensor):
+        yield inputs
+    elif isinstance(inputs, Pieces):
+        yield inputs.piece_ids
+    elif type(inputs) in (tuple, list):
+        for part in inputs:
+            yield from _ids_of(part)
+    else:
+        raise TypeError(must("inputs", "be ids or Pieces of both texts, as encode makes them", class_name(inputs)))
 
 
 def _reshaped(inputs: Any, reshape: Callable[[Tensor], Tensor]) -> Any:

@@ -13,7 +13,8 @@ from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.tagging._sharing import share_frozen_parts
 from polyembed.tagging.tagger import SequenceTagger, Tagger
-from polyembed.text.lexicon import Lexicon
+from polyembed.text.lexicon import Lexicon, check_sentence
+from polyembed.text.pieces import check_words
 
 
 class VotingEnsemble(Tagger):
@@ -168,6 +169,7 @@ class VotingEnsemble(Tagger):
         """
         if self.lexicon is not None:
             return self._members[0].encode(texts)
+        texts = check_words(texts)
         encoded = [member.encode(texts) for member in self._members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 
@@ -180,7 +182,7 @@ class VotingEnsemble(Tagger):
         Returns:
             The new ensemble; it shares every parameter with this one.
         """
-        words = list(words)
+        words = list(check_sentence(words))
         lexicon = None if self.lexicon is None else self.lexicon.extended(words)
         members = []
         for member in self._members:

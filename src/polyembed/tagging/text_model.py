@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, class_name, must, require
+from polyembed._checks import check_positive, class_name, is_count, must, require
 from polyembed._pretrained import PretrainedModule
 from polyembed._views import evaluation_view, shallow_copy
 from polyembed.embeddings.embedder import require_embedder
@@ -116,7 +116,7 @@ class TextModel(PretrainedModule):
             TypeError: As in `predict`.
         """
         check_positive(batch_size=batch_size)
-        require(cache_size >= 0, "cache_size", "not be negative", cache_size)
+        require(is_count(cache_size) and cache_size >= 0, "cache_size", "be an integer of 0 or more", repr(cache_size))
         readable = isinstance(texts, Iterable) or hasattr(texts, "__getitem__")  # a Dataset of torch has items alone
         if isinstance(texts, str | Mapping) or not readable:
             raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))

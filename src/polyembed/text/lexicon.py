@@ -10,7 +10,7 @@ from copy import copy
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -27,6 +27,7 @@ FORMAT_VERSION = 1
 FILE_NAME = "lexicon.json"
 
 NormalForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
+Words = TypeVar("Words")
 
 
 class Lexicon(Configurable):
@@ -42,7 +43,8 @@ class Lexicon(Configurable):
     Args:
         words: The types, in the order of their ids; repetitions count once.
         characters: The inventory of characters; the characters of `words` if None.
-        lowercase_fallback: Whether a word that is not a type is looked up in lower case too.
+        lowercase_fallback: Whether a word that is not a type is looked up in lower case too, among the
+            words of the first lexicon: words that were added later do not matter.
         normalization: The Unicode normal form of types and look-ups, or None.
 
     Raises:
@@ -71,10 +73,9 @@ class Lexicon(Configurable):
             check_choice("normalization", normalization, ("NFC", "NFD", "NFKC", "NFKD"))
         self.lowercase_fallback = lowercase_fallback
         self.normalization: NormalForm | None = normalization
-        self._words: list[str] = []
-        self._ids: dict[str, int] = {}
-        self._later_ids: dict[str, int] = {}  # added by `extended`, which shares the large dictionary
-        self._words = list(self._new_words(words))
+        self._ids: dict[str, int] = {}  # of the first lexicon, shared by all its extensions
+        self._later_ids: dict[str, int] = {}  # added by `extended`
+        self._words = self._new_words(words)  # those of `_ids`
         self._ids = {word: i for i, word in enumerate(self._words, start=NUM_SPECIAL)}
         inventory = sorted(set(chain.from_iterable(self._words))) if characters is None else characters
         self.spelling = CharacterSpelling(inventory)
@@ -108,7 +109,7 @@ class Lexicon(Configurable):
         check_positive(min_count=min_count, **({} if max_size is None else {"max_size": max_size}))
         counts: Counter[str] = Counter()
         for sentence in sentences:
-            counts.update(_normalize(word, normalization) for word in _check_words(sentence))
+            counts.update(_normalize(word, normalization) for word in check_sentence(sentence))
         del counts[""]
         require(bool(counts), "sentences", "hold at least one word", "none")
         words = [word for word, count in counts.most_common(max_size) if count >= min_count]
@@ -131,13 +132,16 @@ class Lexicon(Configurable):
             return self
         lexicon = copy(self)
         lexicon.__dict__.pop("checksum", None)
-        lexicon._words = [*self._words, *new]
         lexicon._later_ids = {**self._later_ids, **{word: len(self) + i for i, word in enumerate(new)}}
         return lexicon
 
     def extends(self, other: "Lexicon") -> bool:
         """Return whether every id of `other` has the same word here, looked up and spelled in the same way."""
-        return self._words[: len(other._words)] == other._words and self._options() == other._options()
+        if self._ids is other._ids:  # extensions of one lexicon
+            later = list(other._later_ids)
+            return list(self._later_ids)[: len(later)] == later
+        words, others = self.words(), other.words()
+        return words[: len(others)] == others and self._options() == other._options()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Lexicon):
@@ -145,11 +149,11 @@ class Lexicon(Configurable):
         return self is other or (len(self) == len(other) and self.extends(other))
 
     def __hash__(self) -> int:
-        return hash((len(self), *self._words[-1:]))
+        return hash((len(self), *self._words[:1]))
 
     def __len__(self) -> int:
         """Return the number of ids, the two special ones included."""
-        return NUM_SPECIAL + len(self._words)
+        return NUM_SPECIAL + len(self._ids) + len(self._later_ids)
 
     def __contains__(self, word: str) -> bool:
         """Return whether the word has an id, or its lower case where `lowercase_fallback` is on."""
@@ -157,28 +161,34 @@ class Lexicon(Configurable):
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the types in the order of their ids, from id 2 on."""
-        return iter(self._words)
+        return chain(self._words, self._later_ids)
 
     def __repr__(self) -> str:
-        return f"Lexicon({len(self._words)} words, {self.num_characters} characters)"
+        return f"Lexicon({len(self) - NUM_SPECIAL} words, {self.num_characters} characters)"
 
     def words(self, start: int = NUM_SPECIAL) -> list[str]:
         """Return the types whose ids are `start` and above, in the order of their ids."""
         require(start >= NUM_SPECIAL, "start", f"be at least {NUM_SPECIAL}: special ids have no spelling", start)
-        return self._words[start - NUM_SPECIAL :]
+        first = start - NUM_SPECIAL
+        later = list(self._later_ids)
+        return [*self._words[first:], *later] if first < len(self._words) else later[first - len(self._words) :]
 
     def id_of(self, word: str) -> int:
         """Return the id of a word, or 1."""
-        if self.normalization:
+        if self.normalization and isinstance(word, str):
             word = unicodedata.normalize(self.normalization, word)
         found = self._find(word)
-        if found is None and self.lowercase_fallback:
-            found = self._find(_normalize(word.lower(), self.normalization))
         return UNKNOWN_ID if found is None else found
 
     def _find(self, word: str) -> int | None:
         found = self._ids.get(word)
-        return self._later_ids.get(word) if found is None else found
+        if found is None:
+            found = self._later_ids.get(word)
+        if found is None and not isinstance(word, str):
+            raise TypeError(must("a word", "be a string", f"{type(word).__name__} {word!r}"))
+        if found is None and self.lowercase_fallback:
+            found = self._ids.get(_normalize(word.lower(), self.normalization))
+        return found
 
     def encode(
         self, sentences: Sequence[Sequence[str]]
@@ -194,7 +204,9 @@ class Lexicon(Configurable):
         Raises:
             TypeError: A sentence is a string instead of a list of words.
         """
-        rows = [[self.id_of(word) for word in _check_words(sentence)] for sentence in sentences]
+        if not isinstance(sentences, Iterable):
+            raise TypeError(must("sentences", "be lists of words", type(sentences).__name__))
+        rows = [[self.id_of(word) for word in check_sentence(words)] for words in check_sentence(sentences)]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         width = max(map(len, rows), default=0)
         mask = torch.arange(width) < lengths[:, None]
@@ -217,7 +229,7 @@ class Lexicon(Configurable):
         """
         check_ids("ids", ids)
         check_mask(mask, ids.shape)
-        names = ["<pad>", "<unk>", *self._words]
+        names = ["<pad>", "<unk>", *self]
         keep = (ids != PAD_ID) if mask is None else mask
         outside = ids[((ids < 0) | (ids >= len(self))) & keep]
         require(not len(outside), "ids", f"lie in [0, {len(self)})", outside.tolist())
@@ -229,7 +241,7 @@ class Lexicon(Configurable):
     @cached_property
     def checksum(self) -> int:
         """A number that differs, almost surely, for other words, another order or other options."""
-        text = "\0".join([*map(str, self._options()), *self._words])
+        text = "\0".join([*map(str, self._options()), *self])
         return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
     @property
@@ -275,7 +287,7 @@ class Lexicon(Configurable):
             "lowercase_fallback": self.lowercase_fallback,
             "normalization": self.normalization,
             "characters": self.spelling.characters,
-            "words": self._words,
+            "words": self.words(),
         }
         path = Path(path)
         draft = path.with_name(path.name + ".draft")
@@ -317,11 +329,9 @@ class Lexicon(Configurable):
     def _new_words(self, words: Iterable[str]) -> list[str]:
         """Return the words without an id, normalized, once each."""
         new: dict[str, None] = {}
-        for word in _check_words(words):
-            if not isinstance(word, str):
-                raise TypeError(must("a word", "be a string", f"{type(word).__name__} {word!r}"))
-            word = _normalize(word, self.normalization)
-            if word and self._find(word) is None:
+        for word in check_sentence(words):
+            word = _normalize(word, self.normalization) if isinstance(word, str) else word
+            if self._find(word) is None and word:
                 new[word] = None
         return list(new)
 
@@ -330,7 +340,8 @@ def _normalize(word: str, form: NormalForm | None) -> str:
     return unicodedata.normalize(form, word) if form else word
 
 
-def _check_words(words: Iterable[str]) -> Iterable[str]:
+def check_sentence(words: Iterable[Words]) -> Iterable[Words]:
+    """Return the words after checking that they are not a string."""
     if isinstance(words, str):
         raise TypeError(must("a sentence", "be a list of words", f"the string {words!r}"))
     if not isinstance(words, Iterable):

@@ -225,4 +225,8 @@ class Training:
             yield [self.train[k] for k in batches[i]]
 
     def _length(self, item: Item) -> int:
-        return count_words_of(self.model.sentences_of(self.model.text_of(item)))
+        try:
+            return count_words_of(self.model.sentences_of(self.model.text_of(item)))
+        except AttributeError as error:
+            rule = "have words and tags, words and a label, or first, second and a label"
+            raise TypeError(must("a labelled text", rule, f"{class_name(item)} ({error})")) from error

@@ -61,10 +61,20 @@ class FitOptions:
         check_choice("scheduler_interval", self.scheduler_interval, ("epoch", "step"))
         if isinstance(self.metric, str):
             check_choice("metric", self.metric, METRICS)
+        elif not (self.metric is None or callable(self.metric)):
+            raise TypeError(
+                must("metric", "be a name or a function of gold and predicted labels", class_name(self.metric))
+            )
+        norm = self.max_grad_norm
+        number = isinstance(norm, int | float) and not isinstance(norm, bool)
+        require(norm is None or (number and norm > 0), "max_grad_norm", "be a positive number or None", repr(norm))
+        kinds = (None, torch.float16, torch.bfloat16)
+        require(self.amp_dtype in kinds, "amp_dtype", "be torch.float16, torch.bfloat16 or None", repr(self.amp_dtype))
         for name, subject in (("optimizer", "the model"), ("scheduler", "the optimizer")):
             make = getattr(self, name)
-            if not (make is None or callable(make)):
-                raise TypeError(must(name, f"be a function of {subject} that returns one", class_name(make)))
+            if not (make is None or callable(make)) or isinstance(make, type):
+                found = f"the class {make.__name__}" if isinstance(make, type) else class_name(make)
+                raise TypeError(must(name, f"be a function of {subject} that returns one", found))
 
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """Return a new optimiser over the model's parameters."""
