@@ -93,6 +93,6 @@ def test_small_encoder_leaves_chinese_wikipedia_out(data_folder: Path, monkeypat
     monkeypatch.setenv("POLYEMBED_DATA", str(data_folder))
     import small_encoder as example
 
-    folder = example.text_folder()
+    folder = data_folder / "text" / "mono"
     assert len(example.read_lines(folder, "zh", None, "no-wikipedia")) == 19082
     assert len(example.read_lines(folder, "zh", None, "all")) == 63845

@@ -102,9 +102,9 @@ args = TrainingArguments(
     ddp_backend="gloo",
 )
 trainer = Trainer(
-    model=pe.wrap_for_trainer(tagger), args=args, data_collator=DataCollatorForWords(tagger),
+    model=pe.wrap_for_trainer(tagger), args=args, data_collator=pe.training.DataCollatorForWords(tagger),
     train_dataset=CORPUS[: 2 * STEPS * HALF], eval_dataset=CORPUS[:7],
-    compute_metrics=trainer_metrics(tagger, ["f1", "accuracy"]),
+    compute_metrics=pe.training.trainer_metrics(tagger, ["f1", "accuracy"]),
 )
 trainer.train()
 open(f"{{folder}}/metrics-{{rank}}.json", "w").write(json.dumps(trainer.evaluate()))

@@ -54,7 +54,9 @@ class WordEmbedder(PretrainedModule):
         return require_lexicon(self).encode(sentences)
 
     def extended(self, lexicon: Lexicon) -> Self:
-        """Return an embedder for more words that shares every parameter: `.to` of one changes both, unless copied deep.
+        """Return an embedder for more words that shares every parameter.
+
+        Moving one of them to another device or dtype changes both, unless it was copied by `copy.deepcopy` first.
 
         A new word's vector is the one it would have if it had been in the lexicon from the start.
 

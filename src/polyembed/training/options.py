@@ -72,8 +72,9 @@ class FitOptions:
         require(self.amp_dtype in kinds, "amp_dtype", "be torch.float16, torch.bfloat16 or None", repr(self.amp_dtype))
         for name, subject in (("optimizer", "the model"), ("scheduler", "the optimizer")):
             make = getattr(self, name)
-            if not (make is None or callable(make)) or isinstance(make, type):
-                found = f"the class {make.__name__}" if isinstance(make, type) else class_name(make)
+            is_class = isinstance(make, type) and issubclass(make, Optimizer)  # it takes parameters, not the model
+            if not (make is None or callable(make)) or is_class:
+                found = f"the class {make.__name__}" if is_class else class_name(make)
                 raise TypeError(must(name, f"be a function of {subject} that returns one", found))
 
     def make_optimizer(self, model: nn.Module) -> Optimizer:
