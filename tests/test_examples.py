@@ -313,17 +313,18 @@ def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path
 
 def test_pretraining_in_half_precision(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacremoses")
-    try:
-        torch.nn.LSTM(8, 8).bfloat16()(torch.zeros(1, 1, 8, dtype=torch.bfloat16))
-    except RuntimeError as error:
-        pytest.skip(f"this processor runs no LSTM in bfloat16: {error}")
     monkeypatch.syspath_prepend(ROOT / "examples")
     example = importlib.import_module("pretrain_laser")
     options = {"text": parallel_world, "tatoeba": tmp_path, "max_steps": 6, "progress": False, "device": "cpu"}
     reports = {}
     for bf16, stop_at in ((False, None), (True, None), (False, 3)):
         folder = tmp_path / f"{bf16} {stop_at}"
-        example.pretrain_laser("tiny", cache=folder, bf16=bf16, stop_at=stop_at, **options)
+        try:
+            example.pretrain_laser("tiny", cache=folder, bf16=bf16, stop_at=stop_at, **options)
+        except RuntimeError as error:
+            if not (bf16 and "primitive descriptor" in str(error)):
+                raise
+            pytest.skip("this processor runs no LSTM in bfloat16")
         reports[bf16, stop_at] = json.loads((folder / "report.json").read_text("utf-8"))
     assert reports[True, None]["losses"] == pytest.approx(reports[False, None]["losses"], rel=1e-2)
     assert reports[True, None]["losses"] != reports[False, None]["losses"]

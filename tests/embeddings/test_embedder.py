@@ -4,7 +4,7 @@ import pytest
 import torch
 from cases import characters, hierarchical, vector_source
 from torch import nn
-from toys import SENTENCES, TAGS, ToyWordEncoder, toy_corpus, toy_lexicon
+from toys import SENTENCES, TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
 
 import polyembed as pe
 
@@ -46,6 +46,7 @@ def test_a_tagger_over_a_mixed_embedder_trains_predicts_and_is_saved(depth: int,
     assert [len(tags) for tags in covered.predict(unseen)] == [2, 2]
 
 
+@own_words
 def test_inputs_of_another_embedder_are_refused() -> None:
     lexicon = toy_lexicon()
     embedder, words = mixed(lexicon), hierarchical(lexicon)

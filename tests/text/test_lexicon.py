@@ -143,6 +143,7 @@ def test_a_number_is_no_word() -> None:
         pe.Lexicon(["a", 7])
 
 
+@own_words
 def test_what_is_not_a_word_has_no_id() -> None:
     for sentences in ([[None]], [[1]], [[b"a"]]):
         with pytest.raises(TypeError, match=r"^a word must be a string, got (NoneType|int|bytes)"):
