@@ -88,7 +88,8 @@ class WordEmbedder(PretrainedModule):
         return self if self.lexicon is None else self.extended(self.lexicon.extended(words))
 
     def _extended(self, lexicon: Lexicon) -> Self:
-        raise NotImplementedError
+        rule = "define _extended, which returns a type embedder for more words"
+        raise NotImplementedError(must(class_name(self), rule, "none"))
 
 
 def check_lexicon(lexicon: Lexicon) -> Lexicon:

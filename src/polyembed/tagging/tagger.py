@@ -1,5 +1,6 @@
 """Words in, tags out: an embedder, a sequence encoder and a decoder in one model."""
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -50,13 +51,13 @@ class Tagger(TextModel):
 
     tags: tuple[str, ...]
 
+    @abstractmethod
     def decode(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
         """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Turn tag names into ids, padded with -100."""
-        raise NotImplementedError
 
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
         """Build a training batch.
