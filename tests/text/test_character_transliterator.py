@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from toys import own_words
 
 from polyembed.text import CharacterTransliterator, character_error_rate, train_transliterator
 
@@ -187,6 +188,11 @@ def test_call_errors() -> None:
         model.transliterate("ka")
     with pytest.raises(ValueError, match=r"^words must have fewer than 128 characters, got 128$"):
         model.encode(["ka" * 64])
+
+
+@own_words
+def test_ids_must_be_integers() -> None:
+    model = small()
     with pytest.raises(TypeError, match=r"^ids must be int64 or int32, got torch.float32$"):
         model(model.encode(["ka"]).float(), model.encode_targets(["का"]))
 

@@ -260,12 +260,12 @@ class SequenceClassifier(TextClassifier):
     """
 
     def features(
-        self, inputs: Int[Tensor, "batch word"] | Pieces, mask: Bool[Tensor, "batch word"] | None = None
+        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
     ) -> Float[Tensor, "batch dim"]:
         """Compute the texts' vectors.
 
         Args:
-            inputs: A lexicon's ids, or `Pieces`.
+            inputs: As `encode` makes them.
             mask: True = a word; None = all are.
 
         Returns:
@@ -336,13 +336,13 @@ class PairClassifier(TextClassifier):
 
     def features(
         self,
-        inputs: Int[Tensor, "batch 2 word"] | Pieces | PairedPieces,
+        inputs: Any,
         mask: Bool[Tensor, "batch 2 word"] | None = None,
     ) -> Float[Tensor, "batch dim"]:
         """Compute the pairs' vectors.
 
         Args:
-            inputs: `PairedPieces`; a lexicon's ids, or `Pieces`, of both texts, ``(batch, 2, ...)``.
+            inputs: As `encode` makes them: `PairedPieces`, or the inputs of both texts, ``(batch, 2, ...)``.
             mask: True = a word; None = all are; not read with `PairedPieces`.
 
         Returns:
