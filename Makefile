@@ -14,8 +14,9 @@ demo: .venv/ready
 test: .venv/ready
 	$(PYTEST)
 
-test-types: .venv/ready  ## the same tests, shape annotations checked at run time
-	$(PYTEST) --jaxtyping-packages=polyembed,runtime_types.checked -m "not slow"
+TYPED := test_contracts.py crf embeddings encoders functional tagging transfer
+test-types: .venv/ready  ## the tests of the modules, shape annotations checked at run time
+	$(PYTEST) --jaxtyping-packages=polyembed,runtime_types.checked -m "not slow" $(TYPED:%=tests/%)
 
 notebooks: .venv/ready  ## run every cell of every notebook, without a network
 	$(PYTEST) --nbmake --nbmake-timeout=120 --durations=0 examples/notebooks

@@ -90,7 +90,9 @@ def split_label(label: str) -> tuple[str, str]:
     return prefix, type_ or UNTYPED
 
 
-def check_labels(gold: Sequence[Sequence[str]], *, empty: bool = True, **predicted: Sequence[Sequence[str]]) -> None:
+def check_labels(
+    gold: Sequence[Sequence[str | None]], *, empty: bool = True, **predicted: Sequence[Sequence[str]]
+) -> None:
     """Require one label of each system for each label of `gold`; without `empty`, at least one label."""
     require(empty or any(len(right) for right in gold), "gold", "hold at least one sentence with a label", "none")
     for name, sentences in {"gold": gold, **predicted}.items():

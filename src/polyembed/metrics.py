@@ -1,10 +1,11 @@
 """Scores of predicted tags against gold tags: entity F1, accuracy, and both per class.
 
-All take one list of labels for each sentence. A ratio whose denominator is 0 is 0.0.
+All take one list of labels for each sentence. A word whose gold label is None does not count: it is left out of the
+gold and of the predicted labels. A ratio whose denominator is 0 is 0.0.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +29,9 @@ __all__ = [
 
 Labels = Sequence[Sequence[str]]
 """The labels of the words of each sentence; a list of one label for a text that has one."""
+
+GoldLabels = Sequence[Sequence[str | None]]
+"""The right labels; None where one is not known."""
 
 MetricName = Literal["f1", "accuracy", "macro_f1"]
 """Entity micro-F1, accuracy, or the mean F1 of the labels."""
@@ -75,7 +79,7 @@ class Scores:
         return _ratio(2 * self.correct, self.predicted + self.support)
 
 
-def entity_f1(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") -> Scores:
+def entity_f1(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll") -> Scores:
     """Score entities over all sentences (micro average): one is right if its type and both its ends are.
 
     ``"conll"`` gives what seqeval gives by default and conlleval, ``"strict"`` what seqeval gives with
@@ -107,7 +111,7 @@ def entity_f1(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") ->
     )
 
 
-def per_class(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") -> dict[str, Scores]:
+def per_class(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll") -> dict[str, Scores]:
     """Score entities for each entity type; see `entity_f1`.
 
     Args:
@@ -127,9 +131,8 @@ def per_class(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") ->
         Scores(correct=1, predicted=2, support=1)
     """
     check_choice("mode", mode, ("conll", "strict"))
-    check_labels(gold, predicted=predicted)
     correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
-    for right, guess in zip(gold, predicted, strict=True):
+    for right, guess in _known(gold, predicted):
         there, thought = entities(right, mode=mode), entities(guess, mode=mode)
         support.update(entity.type for entity in there)
         guessed.update(entity.type for entity in thought)
@@ -137,7 +140,7 @@ def per_class(gold: Labels, predicted: Labels, *, mode: EntityMode = "conll") ->
     return _by_name(correct, guessed, support)
 
 
-def accuracy(gold: Labels, predicted: Labels) -> float:
+def accuracy(gold: GoldLabels, predicted: Labels) -> float:
     """Return the share of words whose label is right; 0.0 if there are no words.
 
     Args:
@@ -159,7 +162,7 @@ def accuracy(gold: Labels, predicted: Labels) -> float:
     return _ratio(sum(score.correct for score in scores), sum(score.support for score in scores))
 
 
-def macro_f1(gold: Labels, predicted: Labels) -> float:
+def macro_f1(gold: GoldLabels, predicted: Labels) -> float:
     """Return the unweighted mean of the labels' F1; 0.0 if there are no labels.
 
     ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in either, as scikit-learn's macro average.
@@ -183,7 +186,7 @@ def macro_f1(gold: Labels, predicted: Labels) -> float:
     return sum(score.f1 for score in scores) / len(scores) if scores else 0.0
 
 
-def per_tag(gold: Labels, predicted: Labels) -> dict[str, Scores]:
+def per_tag(gold: GoldLabels, predicted: Labels) -> dict[str, Scores]:
     """Score each label by itself, word by word.
 
     Args:
@@ -201,13 +204,20 @@ def per_tag(gold: Labels, predicted: Labels) -> dict[str, Scores]:
         >>> per_tag([["DET", "NOUN"]], [["DET", "DET"]])
         {'DET': Scores(correct=1, predicted=2, support=1), 'NOUN': Scores(correct=0, predicted=0, support=1)}
     """
-    check_labels(gold, predicted=predicted)
     correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
-    for right, guess in zip(gold, predicted, strict=True):
+    for right, guess in _known(gold, predicted):
         support.update(right)
         guessed.update(guess)
         correct.update(label for label, other in zip(right, guess, strict=True) if label == other)
     return _by_name(correct, guessed, support)
+
+
+def _known(gold: GoldLabels, predicted: Labels) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the gold and predicted labels of each sentence, without the words of unknown gold label."""
+    check_labels(gold, predicted=predicted)
+    for right, guess in zip(gold, predicted, strict=True):
+        kept = [(one, other) for one, other in zip(right, guess, strict=True) if one is not None]
+        yield [one for one, _ in kept], [other for _, other in kept]
 
 
 def _by_name(correct: Counter[str], predicted: Counter[str], support: Counter[str]) -> dict[str, Scores]:

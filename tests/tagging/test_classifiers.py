@@ -554,7 +554,11 @@ def fit(items: list, dev: list | None = None, **options: Any) -> None:
             r"^train must hold at least one sentence with a word, got none$",
         ),
         (lambda: fit([Text(("me",), "bad")], []), ValueError, r"^dev must hold at least one sentence, got none$"),
-        (lambda: fit([Text(("me",), "bad")], metric="f1"), ValueError, r"^labels must be O, B-<type> or I"),
+        (
+            lambda: fit([Text(("me",), "bad")], metric="f1"),
+            ValueError,
+            r"^metric must be one for these labels, .* labels must be O, B-<type> or I",
+        ),
     ],
 )
 def test_nonsense_is_refused(call, error, text) -> None:

@@ -93,8 +93,3 @@ def test_wrong_arguments(kind, features: Tensor) -> None:
         kind(5, 0)
     with pytest.raises(ValueError, match=r"^in_features must be a positive integer, got -1$"):
         kind(-1, 4)
-
-
-def test_a_crf_has_no_tag_that_does_not_count(features: Tensor) -> None:
-    with pytest.raises(ValueError, match=r"^tags must lie in \[0, 4\) where the mask is on, got"):
-        pe.CRFDecoder(5, 4).double().loss(features, TAGS)

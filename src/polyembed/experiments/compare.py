@@ -167,7 +167,7 @@ def _build(name: str, build: Build, train: Sequence[Tagged], seed: int, fresh: _
 
 def gold_tags(sentences: Sequence[Tagged]) -> list[list[str]]:
     """Return the tags of each sentence."""
-    return [list(sentence.tags) for sentence in sentences]
+    return [[str(tag) for tag in sentence.tags] for sentence in sentences]
 
 
 def _check_all(
@@ -242,6 +242,6 @@ def _check_tags(name: str, tagger: SequenceTagger, trial: Trial) -> None:
     parts = [("training", trial.train), ("development", trial.dev)]
     parts += [(f"{corpus.language!r} test", corpus.test) for corpus in trial.tests]
     for part, sentences in parts:
-        unknown = sorted({tag for sentence in sentences for tag in sentence.tags} - known)
+        unknown = sorted({str(tag) for sentence in sentences for tag in sentence.tags} - known)
         found = f"none for {', '.join(map(repr, unknown))} of the {part} sentences"
         require(not unknown, f"systems[{name!r}].tags", "hold every tag of the data", found)

@@ -201,6 +201,10 @@ class TextClassifier(TextModel):
             require(sound, f"texts[{i}]", "have a finite score for a label", "none")
         return [self.labels[label] for label in logits.argmax(-1).tolist()]
 
+    def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
+        inputs, mask = self.encode(list(texts.values()))
+        return list(self.probabilities(to_device(inputs, self.device), to_device(mask, self.device)).cpu())
+
     def labels_of(self, item: Any) -> list[str]:
         """Return a list of the text's label; raise a `TypeError` for a label that is not a string."""
         if not isinstance(item.label, str):
@@ -259,9 +263,7 @@ class SequenceClassifier(TextClassifier):
     vector of zeros.
     """
 
-    def features(
-        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Float[Tensor, "batch dim"]:
+    def features(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch dim"]:
         """Compute the texts' vectors.
 
         Args:

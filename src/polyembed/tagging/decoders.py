@@ -127,14 +127,19 @@ class CRFDecoder(Decoder):
 
         Args:
             features: Words' features.
-            tags: Tag ids; anything where the mask is off.
+            tags: Tag ids; anything where the mask is off, and -100 where the tag is not known: then the probability
+                is that of all sequences that agree with the known tags (`CRF.partial_log_prob`).
             mask: True = a word; None = all are.
 
         Returns:
             A scalar in nats a sentence; an empty sentence counts as 0.
         """
-        log_likelihood: Tensor = self.crf(self.emissions(features, mask), tags, mask, reduction="mean")
-        return -log_likelihood
+        emissions = self.emissions(features, mask)
+        unknown = tags == IGNORE_INDEX if mask is None else (tags == IGNORE_INDEX) & mask
+        if torch.compiler.is_compiling() or not unknown.any():
+            log_likelihood: Tensor = self.crf(emissions, tags, mask, reduction="mean")
+            return -log_likelihood
+        return -self.crf.partial_log_prob(emissions, tags, mask).sum() / max(1, len(tags))
 
     def decode(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None

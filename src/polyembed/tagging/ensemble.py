@@ -192,11 +192,11 @@ class VotingEnsemble(Tagger):
         copy.members.training = self.training
         return copy
 
-    def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Int[Tensor, "batch word"]:
+    def encode_tags(self, sentences: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch word"]:
         """Turn tag names into ids, padded with -100.
 
         Args:
-            sentences: One list of tag names a sentence.
+            sentences: As in `SequenceTagger.encode_tags`.
 
         Returns:
             ``(batch, word)`` int64.

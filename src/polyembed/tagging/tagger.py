@@ -1,14 +1,17 @@
 """Words in, tags out: an embedder, a sequence encoder and a decoder in one model."""
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, check_mask, must, require
+from polyembed._checks import check_ids, check_mask, check_positive, class_name, must, require
+from polyembed.data.sentence import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
@@ -35,8 +38,8 @@ class Tagged(Protocol):
         ...
 
     @property
-    def tags(self) -> Sequence[str]:
-        """One tag a word."""
+    def tags(self) -> Sequence[str | None]:
+        """One tag a word; None, or `MISSING_TAG`, where it is not known."""
         ...
 
 
@@ -56,7 +59,11 @@ class Tagger(TextModel):
         """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
 
     @abstractmethod
-    def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+    def probabilities(self, inputs: Any, mask: Tensor | None = None) -> Tensor:
+        """Compute the probability of each tag at each word ``(batch, word, tag)``; zeros at masked positions."""
+
+    @abstractmethod
+    def encode_tags(self, sentences: Sequence[Sequence[str | None]]) -> Tensor:
         """Turn tag names into ids, padded with -100."""
 
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
@@ -70,8 +77,11 @@ class Tagger(TextModel):
 
         Raises:
             ValueError: Another number of tags than of words, or a tag outside the tag set.
+            TypeError: An item without words and tags.
         """
         for row, item in enumerate(items):
+            if not isinstance(item, Tagged):
+                raise TypeError(must(f"items[{row}]", "have words and tags", class_name(item)))
             count, found = len(item.words), len(item.tags)
             require(count == found, f"sentences[{row}].tags", f"be as many as the words, {count}", found)
         inputs, mask = self.encode([item.words for item in items])
@@ -81,9 +91,11 @@ class Tagger(TextModel):
         """Return a sentence's words."""
         return item.words
 
-    def labels_of(self, item: Tagged) -> list[str]:
-        """Return a sentence's tags."""
-        return list(item.tags)
+    def labels_of(self, item: Tagged) -> list[str | None]:
+        """Return a sentence's tags, with None for those that are missing."""
+        if isinstance(item.tags, str):
+            raise TypeError(must("tags", "be a list of tag names", f"the string {item.tags!r}"))
+        return [None if tag == MISSING_TAG and tag not in self.tags else tag for tag in item.tags]
 
     def check_items(self, items: Sequence[Tagged]) -> None:
         """Raise a `ValueError` for a tag outside the tag set, or a sequence that the decoder's constraints forbid."""
@@ -92,19 +104,30 @@ class Tagger(TextModel):
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
         return [*check_words(texts, name="sentences", start=start)]
 
-    def _label_of_nothing(self) -> list[str]:
-        return []
-
     def _label_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[str]]:
-        inputs, mask = self.encode(list(texts.values()))
-        tags = self.decode(to_device(inputs, self.device), to_device(mask, self.device)).tolist()
         predictions = []
-        for (i, words), row in zip(texts.items(), tags, strict=True):
-            found = row[: len(words)]
+        found = self._of_words(texts, self.decode, torch.zeros(0, dtype=torch.int64))
+        for (i, words), row in zip(texts.items(), found, strict=True):
+            tags = row.tolist()
             rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
-            require(IGNORE_INDEX not in found, f"sentences[{i}]", rule, list(words))
-            predictions.append([self.tags[tag] for tag in found])
+            require(IGNORE_INDEX not in tags, f"sentences[{i}]", rule, list(words))
+            predictions.append([self.tags[tag] for tag in tags])
         return predictions
+
+    def _probabilities_of_batch(self, texts: Mapping[int, Sequence[str]]) -> list[Tensor]:
+        return self._of_words(texts, self.probabilities, torch.zeros(0, len(self.tags)))
+
+    def _of_words(
+        self, texts: Mapping[int, Sequence[str]], compute: Callable[[Any, Tensor], Tensor], nothing: Tensor
+    ) -> list[Tensor]:
+        """Return a row for each word of each text, on the CPU; a text without words is not encoded."""
+        full = {i: words for i, words in texts.items() if words}
+        if not full:
+            return [nothing] * len(texts)
+        inputs, mask = self.encode(list(full.values()))
+        rows = compute(to_device(inputs, self.device), to_device(mask, self.device)).cpu()
+        found = {i: row[: len(words)] for (i, words), row in zip(full.items(), rows, strict=True)}
+        return [found.get(i, nothing) for i in texts]
 
 
 class SequenceTagger(Tagger):
@@ -196,7 +219,7 @@ class SequenceTagger(Tagger):
 
         Args:
             inputs: As `encode` makes them.
-            tags: Tag ids (`encode_tags`); anything where the mask is off.
+            tags: Tag ids (`encode_tags`), -100 where a tag is not known; anything where the mask is off.
             mask: True = a word; None = all are.
 
         Returns:
@@ -221,33 +244,81 @@ class SequenceTagger(Tagger):
         """Compute the probability of each tag at each word; zeros at masked positions."""
         return self.decoder.probabilities(self.features(inputs, mask), mask)
 
-    def encode_tags(self, sentences: Sequence[Sequence[str]]) -> Int[Tensor, "batch word"]:
+    def encode_tags(self, sentences: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch word"]:
         """Turn tag names into ids, padded with -100.
 
         Args:
-            sentences: One list of tag names a sentence.
+            sentences: One list of tag names a sentence. A missing tag, which is None or a `MISSING_TAG` that the tag
+                set lacks, becomes -100: its word does not count in the loss; of a CRF, all its tags are summed over.
 
         Returns:
             ``(batch, word)`` int64.
 
         Raises:
             ValueError: A name outside the tag set, or a sequence that the decoder's constraints forbid.
+            TypeError: A string in the place of a list of names.
         """
         width = max(map(len, sentences), default=0)
+        known: dict[str | None, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}
+        known.update(self._tag_ids)
         rows = []
         for row, names in enumerate(sentences):
+            if isinstance(names, str):
+                raise TypeError(must(f"tags[{row}]", "be a list of tag names", f"the string {names!r}"))
             for column, name in enumerate(names):
-                if name not in self._tag_ids:
+                if name not in known:
                     rule = f"be one of {', '.join(self.tags)}"
                     raise ValueError(must(f"tags[{row}][{column}]", rule, repr(name)))
-            ids = [self._tag_ids[name] for name in names]
+            ids = [known[name] for name in names]
             self._check_constraints(row, ids)
             rows.append([*ids, *[IGNORE_INDEX] * (width - len(names))])
         return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), width)
 
+    def predict_n_best(
+        self,
+        texts: Iterable[Sequence[str]],
+        k: int,
+        *,
+        batch_size: int = 64,
+        cache_size: int = 50_000,
+        progress: bool | None = False,
+    ) -> list[list[tuple[list[str], float]]]:
+        """Find the `k` most likely sequences of tags from raw words, with unseen words as in `predict`.
+
+        Args:
+            texts: Lists of words.
+            k: How many sequences; a short sentence may have fewer.
+            batch_size: As in `predict`.
+            cache_size: As in `predict`.
+            progress: As in `predict`.
+
+        Returns:
+            For each sentence the tags of each sequence and their log-probability in nats, the best first.
+
+        Raises:
+            TypeError: As in `predict`, or a decoder other than a `CRFDecoder`.
+        """
+        check_positive(k=k)
+        if not isinstance(self.decoder, CRFDecoder):
+            raise TypeError(must("decoder", "be a CRFDecoder", class_name(self.decoder)))
+        predict = partial(type(self)._n_best_of_batch, k=k)
+        return list(self._stream(texts, batch_size, cache_size, progress, predict))
+
+    def _n_best_of_batch(self, texts: Mapping[int, Sequence[str]], k: int) -> list[list[tuple[list[str], float]]]:
+        inputs, mask = (to_device(part, self.device) for part in self.encode(list(texts.values())))
+        assert isinstance(self.decoder, CRFDecoder)
+        paths = self.decoder.crf.n_best(self.emissions(inputs, mask), k, mask)
+        found = []
+        for words, tags, scores in zip(texts.values(), paths.tags.tolist(), paths.log_probs.tolist(), strict=True):
+            pairs = [(row[: len(words)], score) for row, score in zip(tags, scores, strict=True) if score > -math.inf]
+            found.append([([self.tags[tag] for tag in row], score) for row, score in pairs])
+        return found
+
     def _check_constraints(self, row: int, ids: Sequence[int]) -> None:
         constraints = getattr(self.decoder, "constraints", None)
-        place = None if constraints is None else constraints.first_violation(ids)
+        if constraints is None or IGNORE_INDEX in ids:
+            return
+        place = constraints.first_violation(ids)
         if place is not None:
             found = [self.tags[tag] for tag in ids[max(0, place - 1) : place + 1]]
             rule = "be a sequence that the decoder's constraints allow"

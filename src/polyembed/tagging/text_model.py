@@ -1,7 +1,7 @@
 """What every model of texts has in common: batches to train on, predictions for raw words."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from typing import Any, ClassVar, Self
 
@@ -55,8 +55,8 @@ class TextModel(PretrainedModule):
         """Return the text of a labelled text, as `predict` takes it."""
 
     @abstractmethod
-    def labels_of(self, item: Any) -> list[str]:
-        """Return the gold labels of a labelled text: one a word, or one for all."""
+    def labels_of(self, item: Any) -> Sequence[str | None]:
+        """Return the gold labels of a labelled text: one a word, None where it is not known, or one for all."""
 
     @abstractmethod
     def check_items(self, items: Sequence[Any]) -> None:
@@ -98,6 +98,26 @@ class TextModel(PretrainedModule):
         """
         return list(self.predict_stream(texts, batch_size=batch_size, cache_size=cache_size, progress=progress))
 
+    def predict_probabilities(
+        self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
+    ) -> list[Tensor]:
+        """Compute the probability of each label from raw words, with unseen words as in `predict`.
+
+        Args:
+            texts: As in `predict`.
+            batch_size: As in `predict`.
+            cache_size: As in `predict`.
+            progress: As in `predict`.
+
+        Returns:
+            One tensor a text, on the CPU: of a tagger ``(word, tag)``, of a classifier ``(label,)``, in the order of
+            the model's tags or labels.
+
+        Raises:
+            TypeError: As in `predict`.
+        """
+        return list(self._stream(texts, batch_size, cache_size, progress, type(self)._probabilities_of_batch))
+
     def predict_stream(
         self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
     ) -> Iterator[Any]:
@@ -115,14 +135,32 @@ class TextModel(PretrainedModule):
         Raises:
             TypeError: As in `predict`.
         """
+        return self._stream(texts, batch_size, cache_size, progress, type(self)._label_batch)
+
+    def _stream(
+        self,
+        texts: Iterable[Any],
+        batch_size: int,
+        cache_size: int,
+        progress: bool | None,
+        predict: Callable[[Any, Mapping[int, Any]], list[Any]],
+    ) -> Iterator[Any]:
+        """Check the arguments, then yield what `predict` makes of a model and the texts of a batch, by their places."""
         check_positive(batch_size=batch_size)
         require(is_count(cache_size) and cache_size >= 0, "cache_size", "be an integer of 0 or more", repr(cache_size))
         readable = isinstance(texts, Iterable) or hasattr(texts, "__getitem__")  # a Dataset of torch has items alone
         if isinstance(texts, str | Mapping) or not readable:
             raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))
-        return self._stream(texts, batch_size, cache_size, progress)
+        return self._predicted(texts, batch_size, cache_size, progress, predict)
 
-    def _stream(self, texts: Iterable[Any], batch_size: int, cache_size: int, progress: bool | None) -> Iterator[Any]:
+    def _predicted(
+        self,
+        texts: Iterable[Any],
+        batch_size: int,
+        cache_size: int,
+        progress: bool | None,
+        predict: Callable[[Any, Mapping[int, Any]], list[Any]],
+    ) -> Iterator[Any]:
         start, base = 0, evaluation_view(self)
         model, cached = base, set[str]()
         lexicons = _lexicons_of(base)
@@ -136,33 +174,39 @@ class TextModel(PretrainedModule):
             if unseen:
                 model = model.covering(sorted(unseen))
                 cached |= unseen
-            yield from model._label_bucket(bucket, start, batch_size)
+            yield from _predicted_bucket(model, bucket, start, batch_size, predict)
             start += len(bucket)
-
-    @torch.no_grad()
-    def _label_bucket(self, texts: list[Any], start: int, batch_size: int) -> list[Any]:
-        """Label texts in batches of similar length; `start` is the first text's number in errors."""
-        lengths = [count_words_of(self.sentences_of(text)) for text in texts]
-        found = [None if length else self._label_of_nothing() for length in lengths]
-        order = sorted((i for i, label in enumerate(found) if label is None), key=lengths.__getitem__)
-        for first in range(0, len(order), batch_size):
-            batch = order[first : first + batch_size]
-            labels = self._label_batch({start + i: texts[i] for i in batch})
-            for i, label in zip(batch, labels, strict=True):
-                found[i] = label
-        return found
 
     @abstractmethod
     def _label_batch(self, texts: Mapping[int, Any]) -> list[Any]:
         """Label the texts of one batch, given with their places."""
 
     @abstractmethod
+    def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
+        """Compute the label probabilities of the texts of one batch."""
+
+    @abstractmethod
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
         """Return texts of the form that `predict` takes; errors count from `start`."""
 
-    def _label_of_nothing(self) -> Any:
-        """Return the label of a text without words; None if it is labelled like others."""
-        return None
+
+@torch.no_grad()
+def _predicted_bucket(
+    model: TextModel,
+    texts: list[Any],
+    start: int,
+    batch_size: int,
+    predict: Callable[[Any, Mapping[int, Any]], list[Any]],
+) -> list[Any]:
+    """Predict in batches of similar length; `start` is the first text's number in errors."""
+    lengths = [count_words_of(model.sentences_of(text)) for text in texts]
+    order = sorted(range(len(texts)), key=lengths.__getitem__)
+    found: list[Any] = [None] * len(texts)
+    for first in range(0, len(order), batch_size):
+        batch = order[first : first + batch_size]
+        for i, one in zip(batch, predict(model, {start + i: texts[i] for i in batch}), strict=True):
+            found[i] = one
+    return found
 
 
 def word_features(embedder: nn.Module, encoder: nn.Module | None, inputs: Any, mask: Tensor | None) -> Tensor:

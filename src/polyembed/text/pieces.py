@@ -1,6 +1,6 @@
 """Sentences cut into the pieces of a sub-word model, and the word that each piece belongs to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -205,7 +205,7 @@ def check_words(
     for row, words in enumerate(sentences, start):
         if isinstance(words, str):
             raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", f"the string {words!r}"))
-        if not isinstance(words, Iterable):
+        if isinstance(words, Mapping) or not isinstance(words, Iterable):
             raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", class_name(words)))
         rows.append(list(words))
         for number, word in enumerate(rows[-1]):

@@ -114,9 +114,18 @@ class Training:
         require(bool(self.dev), "dev", "hold at least one sentence", "none")
         optimizer = options.make_optimizer(model)
         model.check_items(self.train)
-        self.gold = [model.labels_of(item) for item in self.dev]
+        self.gold = [model.labels_of(item) for item in self.dev if self._length(item) >= 0]
+        self.labels: Sequence[str] = getattr(model, "tags", None) or model.labels  # type: ignore[assignment]
+        names = set(self.labels)
+        for i, row in enumerate(self.gold):
+            strange = next((label for label in row if label is not None and label not in names), None)
+            require(strange is None, f"dev[{i}]", f"have labels among {', '.join(sorted(names))}", repr(strange))
         if isinstance(self.metric, str):
-            measure(self.metric, self.gold, self.gold)  # raises for labels that it cannot read
+            try:
+                measure(self.metric, self.gold, self.gold)  # type: ignore[arg-type]
+            except ValueError as error:
+                rule = "be one for these labels, as FitOptions(metric='accuracy')"
+                raise ValueError(must("metric", rule, f"{self.metric!r}, for which {error}")) from error
         self.device = next(value.device for value in model.parameters() if value.requires_grad)
         scaler = torch.amp.GradScaler(self.device.type, enabled=options.amp_dtype == torch.float16)
         self.optimizer, self.scheduler = optimizer, options.make_scheduler(optimizer)
@@ -132,7 +141,7 @@ class Training:
             "train": self.content(self.train),
             "dev": self.content(self.dev),
             **describe_model(self.model),
-            "labels": getattr(self.model, "tags", getattr(self.model, "labels", None)),
+            "labels": list(self.labels),
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
             "metric": self.metric,

@@ -1,0 +1,88 @@
+"""Sentences in which some words have no tag: the loss, the metric, and training."""
+
+import itertools
+from dataclasses import dataclass
+
+import pytest
+import torch
+from cases import tagger, vector_source
+from toys import SENTENCES, TAGS, toy_corpus, toy_lexicon
+
+import polyembed as pe
+from polyembed.metrics import accuracy, entity_f1, macro_f1
+from polyembed.training import FitOptions, fit
+
+ACCURACY = FitOptions(num_train_epochs=1, metric="accuracy")
+
+
+@dataclass
+class Sentence:
+    words: list[str]
+    tags: list[str | None]
+
+
+def test_a_crf_sums_over_the_tags_that_are_not_known() -> None:
+    model = tagger()().eval()
+    words = SENTENCES[0]
+    partial = [TAGS[1], None, "_", *[TAGS[0]] * (len(words) - 3)]
+    batch = model.collate([Sentence(words, partial), Sentence(words[:2], TAGS[:2])])
+    assert batch["tags"][0].eq(-100).tolist() == [tag in (None, "_") for tag in partial]
+    total = torch.zeros(())
+    for guess in itertools.product(TAGS, repeat=2):
+        full = model.collate([Sentence(words, [partial[0], *guess, *partial[3:]])])
+        total = total + (-model(**full)).exp()
+    alone = model(**model.collate([Sentence(words[:2], TAGS[:2])]))
+    torch.testing.assert_close(model(**batch), (alone - total.log()) / 2)
+
+
+def test_a_softmax_leaves_them_out() -> None:
+    model = pe.TokenClassifier(vector_source(toy_lexicon()), TAGS, dropout=0.0)
+    known = model(**model.collate([Sentence(["me"], [TAGS[1]])]))
+    torch.testing.assert_close(model(**model.collate([Sentence(["me", "gusta"], [TAGS[1], None])])), known)
+
+
+def test_metrics_leave_them_out() -> None:
+    gold, predicted = [["B-PER", None, "O"], [None]], [["B-PER", "I-PER", "B-PER"], ["B-LOC"]]
+    assert accuracy(gold, predicted) == 0.5
+    assert entity_f1(gold, predicted).f1 == pytest.approx(2 / 3)
+    assert macro_f1(gold, predicted) == pytest.approx((2 / 3) / 2)
+
+
+def test_fit_learns_from_and_scores_the_known_ones() -> None:
+    model = tagger()()
+    data = [Sentence(list(s.words), [None, *s.tags[1:]]) for s in toy_corpus(2)]
+    options = FitOptions(
+        num_train_epochs=12, metric="accuracy", optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=0.05)
+    )
+    result = fit(model, data, data, options)
+    right = model.predict([s.words for s in data])
+    pairs = [(g, p) for s, row in zip(data, right, strict=True) for g, p in zip(s.tags, row, strict=True) if g]
+    assert result.best.score == pytest.approx(sum(g == p for g, p in pairs) / len(pairs))
+    assert len(pairs) < sum(len(s.tags) for s in data)
+
+
+def test_a_tag_set_with_the_sign_of_missing_tags_keeps_it() -> None:
+    model = pe.SequenceTagger(vector_source(toy_lexicon()), ["_", "X"])
+    assert model.encode_tags([["_", "X", None]]).tolist() == [[0, 1, -100]]
+    assert model.labels_of(Sentence(["me"], ["_"])) == ["_"]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "error", "message"),
+    [
+        ([{"words": ["me"], "tags": ["X"]}], None, TypeError, "a labelled text must have words and tags"),
+        (None, [(["me"], ["X"])], TypeError, "a labelled text must have words and tags"),
+        (None, [Sentence(["me"], ["Y"])], ValueError, r"dev\[0\] must have labels among .*, got 'Y'"),
+        (None, [Sentence(["me"], "X")], TypeError, r"^tags must be a list of tag names, got the string 'X'"),
+    ],
+)
+def test_what_is_no_tagged_sentence(train, dev, error, message) -> None:
+    data = toy_corpus(1)
+    with pytest.raises(error, match=message):
+        fit(tagger()(), train or data, dev or data, ACCURACY)
+
+
+def test_the_metric_for_entities_asks_for_another_one() -> None:
+    model, data = pe.SequenceTagger(vector_source(toy_lexicon()), ["NOUN", "VERB"]), [Sentence(["me"], ["NOUN"])]
+    with pytest.raises(ValueError, match=r"^metric must be one for these labels, as FitOptions\(metric='accuracy'\)"):
+        fit(model, data, data)
