@@ -7,7 +7,8 @@ with the task's own training words added. Systems, on equal terms (one optimiser
 
 - ``fasttext-<language>``: one source; ``control``: one source over all the texts together, as wide as all sources;
 - ``mme``: self-attention over the languages' sources (Winata 2021, equations 2 to 4);
-- ``hme``: MME over words, MME over sub-words, and a character CNN; ``hme-vote``: the majority of 5 seeds;
+- ``hme``: MME over words, MME over sub-words, and a character CNN; ``hme-surface``: the surface features of a
+  hand-featured tagger beside them; of both, the vote of 5 seeds; ``surface``: these features alone;
 - ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features.
 
 Finished runs are kept in ``--cache`` and not made again, so a run that was stopped goes on.
@@ -132,6 +133,8 @@ def build_embedder(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
     languages = TASKS[task].languages
     if system.startswith("fasttext-"):
         return pe.SourceEmbedding(vectors.words((system.removeprefix("fasttext-"),), vectors.dim), lexicon)
+    if system == "surface":
+        return pe.SpelledEmbedding.from_surface(lexicon)
     if system == "control":
         return pe.SourceEmbedding(vectors.words(languages, vectors.dim * len(languages)), lexicon)
     sources = [pe.SourceEmbedding(vectors.words((language,), vectors.dim), lexicon) for language in languages]
@@ -142,16 +145,17 @@ def build_embedder(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
     subwords = pe.MetaEmbedding.self_attention(pieces, embedding_dim=50)
     cnn = pe.CharCNN(lexicon.num_characters, embedding_dim=100, dropout=0.25)
     characters = pe.SpelledEmbedding.from_characters(lexicon, cnn)
-    return pe.HierarchicalMetaEmbedding(words=words, subwords=subwords, characters=characters)
+    parts = {"surface": pe.SpelledEmbedding.from_surface(lexicon)} if system == "hme-surface" else {}
+    return pe.HierarchicalMetaEmbedding(words=words, subwords=subwords, characters=characters, **parts)
 
 
 def build_tagger(system: str, task: str, cache: Path, dim: int, encoder: str, seed: int) -> pe.SequenceTagger:
     """Build a system, untrained: its embedder, the encoder that all have, and a CRF."""
     torch.manual_seed(seed)
-    train = TASKS[task].load()[0]
+    train, dev, _ = TASKS[task].load()
     lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
     embedder = build_embedder(system, task, Vectors(task, cache, dim), lexicon)
-    tags = sorted({tag for sentence in train for tag in sentence.tags})
+    tags = sorted({tag for sentence in (*train, *dev) for tag in sentence.tags})
     size = embedder.embedding_dim
     context = (
         pe.LSTMSequenceEncoder(size, hidden_size=128, dropout=0.4)
@@ -277,18 +281,18 @@ def main() -> None:
     for task in arguments.task:
         languages = TASKS[task].languages
         singles = [f"fasttext-{language}" for language in languages[:2]]
-        systems = arguments.systems or ["crf", "hme", "mme", *singles, "control"]
+        systems = arguments.systems or ["crf", "hme", "hme-surface", "mme", *singles, "control"]
         vectors = Vectors(task, arguments.cache, arguments.dim)
         if set(systems) - {"crf"}:
             for language in languages:
                 vectors.words((language,), arguments.dim)
-        if "hme" in systems:
+        if {"hme", "hme-surface"} & set(systems):
             for language in languages:
                 vectors.pieces(language)
         if "control" in systems:
             vectors.words(languages, arguments.dim * len(languages))
         for system in systems:
-            count = {"crf": 1, "hme": 5}.get(system, arguments.seeds)
+            count = {"crf": 1, "hme": 5, "hme-surface": 5}.get(system, arguments.seeds)
             jobs += [(task, system, seed, arguments.cache, arguments.dim, arguments.encoder) for seed in range(count)]
     jobs.sort(key=lambda job: job[2])  # every system's first seed before the second
     results: dict[tuple[str, str], list[dict[str, object]]] = {}
@@ -306,9 +310,9 @@ def main() -> None:
         seconds = statistics.median(float(str(one["seconds"])) for one in runs)
         line = f"{runs[0]['parameters']:,} | {statistics.mean(scores):.4f} | {spread:.4f} | {seconds:.0f}"
         print(f"| {task} | {system} | {line} |")
-        if system == "hme":
+        if system.startswith("hme"):
             voted = pe.functional.majority_vote([one["predicted"] for one in runs])
-            print(f"| {task} | hme-vote of {len(runs)} | | {score(task, TASKS[task].load()[2], voted):.4f} | | |")
+            print(f"| {task} | {system}, vote of {len(runs)} | | {score(task, TASKS[task].load()[2], voted):.4f} | | |")
 
 
 if __name__ == "__main__":

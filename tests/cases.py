@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexicon
 
 import polyembed as pe
-from polyembed.embeddings import PieceTransformer
+from polyembed.embeddings import FeatureEncoder, PieceTransformer, WordDropout
 from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.text import CharacterTransliterator, PairedPieces
 from polyembed.vectors import OrthogonalMapping
@@ -91,6 +91,12 @@ def vector_source(lexicon: pe.Lexicon, dim: int = 5, seed: int = 0, **options: A
 def characters(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
     cnn = pe.CharCNN(lexicon.num_characters, 5, character_dim=3, kernel_sizes=(2, 3))
     return pe.SpelledEmbedding.from_characters(lexicon, cnn)
+
+
+def surface(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
+    return pe.SpelledEmbedding.from_surface(
+        lexicon, embedding_dim=5, features=["lower", "shape", "suffix2"], num_buckets=40, feature_dim=3, dropout=0.0
+    )
 
 
 def pieces(lexicon: pe.Lexicon, **options: Any) -> pe.SpelledEmbedding:
@@ -685,6 +691,7 @@ CASES: list[Case] = [
     ),
     combiner("AttentionCombiner.one", lambda: pe.embeddings.AttentionCombiner([1], 1), dims=(1,)),
     speller("CharCNN", lambda: pe.CharCNN(11, 5, character_dim=3, kernel_sizes=(1, 2, 6))),
+    speller("FeatureEncoder", lambda: FeatureEncoder(11, 11, 5, feature_dim=3, dropout=0.0)),
     speller("CharCNN.one", lambda: pe.CharCNN(11, 1, character_dim=1, kernel_sizes=(3,))),
     speller("PieceMean", lambda: pe.embeddings.PieceMean(torch.randn(11, 4))),
     speller("PieceMean.trained", lambda: pe.embeddings.PieceMean(torch.randn(11, 1), freeze=False)),
@@ -709,6 +716,8 @@ CASES: list[Case] = [
     embedder("SourceEmbedding", vector_source),
     embedder("SourceEmbedding.trained", lambda lexicon: vector_source(lexicon, freeze=False)),
     embedder("SpelledEmbedding", characters),
+    embedder("SpelledEmbedding.surface", surface),
+    embedder("WordDropout", lambda lexicon: WordDropout(vector_source(lexicon), 0.0)),
     embedder("SpelledEmbedding.pieces", pieces),
     embedder("SpelledEmbedding.transformer", lambda lexicon: pieces(lexicon, pooling="transformer", num_heads=2)),
     embedder("MetaEmbedding", meta, permute=permute_meta),

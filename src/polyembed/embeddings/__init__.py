@@ -9,7 +9,9 @@ from polyembed.embeddings.meta import MetaEmbedding
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
 from polyembed.embeddings.source import SourceEmbedding
 from polyembed.embeddings.spelled import SpelledEmbedding
+from polyembed.embeddings.surface import FeatureEncoder
 from polyembed.embeddings.unique import UniqueWords
+from polyembed.embeddings.word_dropout import WordDropout
 
 __all__ = [
     "AttentionCombiner",
@@ -17,6 +19,7 @@ __all__ = [
     "CharCNN",
     "Combiner",
     "ConcatCombiner",
+    "FeatureEncoder",
     "HierarchicalMetaEmbedding",
     "LinearCombiner",
     "MetaEmbedding",
@@ -25,6 +28,7 @@ __all__ = [
     "SourceEmbedding",
     "SpelledEmbedding",
     "UniqueWords",
+    "WordDropout",
     "WordEmbedder",
     "bake",
 ]

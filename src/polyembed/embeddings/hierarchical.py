@@ -1,4 +1,4 @@
-"""Hierarchical meta-embeddings: words, sub-words and characters side by side."""
+"""Hierarchical meta-embeddings: words, sub-words, characters and surface features side by side."""
 
 from typing import Any
 
@@ -17,6 +17,7 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         words: Vectors of whole words, such as ``MetaEmbedding.self_attention`` over `SourceEmbedding`.
         subwords: Vectors from sub-word pieces, such as the same over ``SpelledEmbedding.from_pieces``.
         characters: Vectors from characters, ``SpelledEmbedding.from_characters``.
+        surface: Vectors from affixes and shape, ``SpelledEmbedding.from_surface``.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, sum of the parts' sizes)``; with a contextual part, a tuple of the parts'
@@ -36,7 +37,8 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         >>> hme(torch.tensor([[2, 3]])).shape
         torch.Size([1, 2, 8])
 
-    Deviations: characters go through a `CharCNN` where the authors' code has a Transformer.
+    Deviations: characters go through a `CharCNN` where the authors' code has a Transformer. The papers have no
+    `surface`.
     """
 
     def __init__(
@@ -45,8 +47,9 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         words: WordEmbedder | None = None,
         subwords: WordEmbedder | None = None,
         characters: WordEmbedder | None = None,
+        surface: WordEmbedder | None = None,
     ) -> None:
-        parts = {"words": words, "subwords": subwords, "characters": characters}
+        parts = {"words": words, "subwords": subwords, "characters": characters, "surface": surface}
         embedders = [part for part in parts.values() if part is not None]
         super().__init__(embedders, ConcatCombiner(embedding_dims(embedders)))
         self.parts = tuple(name for name, part in parts.items() if part is not None)
@@ -65,6 +68,11 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
     def characters(self) -> WordEmbedder | None:
         """The character embedder."""
         return self.get_config().get("characters")
+
+    @property
+    def surface(self) -> WordEmbedder | None:
+        """The embedder of affixes and shape."""
+        return self.get_config().get("surface")
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments that are not None."""

@@ -1,5 +1,6 @@
 """A word's vector from its spelling."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import torch
@@ -12,8 +13,10 @@ from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.char_cnn import CharCNN
 from polyembed.embeddings.embedder import WordEmbedder, check_lexicon
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
+from polyembed.embeddings.surface import FeatureEncoder
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.spelling import PieceSpelling, Spelling
+from polyembed.text.surface import FEATURES, SurfaceSpelling
 
 
 class SpelledEmbedding(WordEmbedder):
@@ -21,12 +24,13 @@ class SpelledEmbedding(WordEmbedder):
 
     The spelling of each type is looked up, the vector computed at every call, so that the encoder trains.
     `from_characters` and `from_pieces` build the two members of hierarchical meta-embeddings (Winata 2021,
-    section 2.4). Words of over 64 units are cut in the middle (`CharacterSpelling`).
+    section 2.4), `from_surface` the features of a hand-featured tagger. Words of over 64 characters or pieces are cut
+    in the middle (`CharacterSpelling`).
 
     Args:
         spelling: Words to unit ids: `PieceSpelling`, or a lexicon's ``spelling`` by characters.
         encoder: Unit ids ``(n, unit)``, 0 = padding, to vectors ``(n, embedding_dim)``; has ``num_embeddings`` and
-            ``embedding_dim``. `CharCNN`, `PieceMean`, `PieceTransformer`.
+            ``embedding_dim``. `CharCNN`, `PieceMean`, `PieceTransformer`, `FeatureEncoder`.
         lexicon: The words.
 
     Shape:
@@ -104,6 +108,39 @@ class SpelledEmbedding(WordEmbedder):
             else PieceTransformer(table, freeze=freeze, num_heads=num_heads, num_layers=num_layers, dropout=dropout)
         )
         return cls(PieceSpelling(vectors), encoder, lexicon)
+
+    @classmethod
+    def from_surface(
+        cls,
+        lexicon: Lexicon,
+        *,
+        embedding_dim: int = 100,
+        features: Sequence[str] = FEATURES,
+        num_buckets: int = 2**16,
+        feature_dim: int = 32,
+        dropout: float = 0.5,
+    ) -> Self:
+        """Build an embedder of words by the features of their surface, which train: affixes, shape, lower form.
+
+        They are what a hand-featured CRF knows of a word. Frozen vectors and characters do not learn them from little
+        text.
+
+        Args:
+            lexicon: The words.
+            embedding_dim: The size of a word's vector.
+            features: See `SurfaceSpelling`.
+            num_buckets: See `SurfaceSpelling`.
+            feature_dim: See `FeatureEncoder`.
+            dropout: See `FeatureEncoder`.
+
+        Returns:
+            The embedder.
+        """
+        spelling = SurfaceSpelling(features, num_buckets=num_buckets)
+        encoder = FeatureEncoder(
+            spelling.num_units, len(spelling.features), embedding_dim, feature_dim=feature_dim, dropout=dropout
+        )
+        return cls(spelling, encoder, lexicon)
 
     @property
     def lexicon(self) -> Lexicon:

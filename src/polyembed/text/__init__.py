@@ -12,6 +12,7 @@ from polyembed.text.piece_dictionary import PieceDictionary
 from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces
 from polyembed.text.pieces import Pieces, align_words
 from polyembed.text.spelling import CharacterSpelling, PieceSpelling, Spelling
+from polyembed.text.surface import SurfaceSpelling
 from polyembed.text.tagsets import tags_of, to_universal
 from polyembed.text.train_transliterator import train_transliterator
 from polyembed.text.transliterate import (
@@ -38,6 +39,7 @@ __all__ = [
     "SchemeTransliterator",
     "SentencePieceTokenizer",
     "Spelling",
+    "SurfaceSpelling",
     "Transliterator",
     "align_pairs",
     "align_words",

@@ -41,7 +41,7 @@ def fit(
     on_epoch: Callable[[Epoch], object] | None = None,
     progress: bool | None = None,
 ) -> FitResult:
-    """Train a tagger or a classifier, keep the epoch that is best on the development set.
+    """Train a tagger or a classifier, keep the epoch that is best on the development set, or the mean of several.
 
     Batches hold texts of like length in random order. Every epoch draws its order and its dropout from `seed`
     and its own number, inside a fork of the global random state. So a run that was killed continues after its last
@@ -129,7 +129,7 @@ class Training:
         self.device = next(value.device for value in model.parameters() if value.requires_grad)
         scaler = torch.amp.GradScaler(self.device.type, enabled=options.amp_dtype == torch.float16)
         self.optimizer, self.scheduler = optimizer, options.make_scheduler(optimizer)
-        self.state = TrainingState(model, [optimizer], [self.scheduler], scaler)
+        self.state = TrainingState(model, [optimizer], [self.scheduler], scaler, average=options.average)
 
     def fingerprint(self, *, outcome: bool = False) -> dict[str, Any]:
         """Return all that changes the numbers of this training; with `outcome`, where it ends too."""
@@ -145,7 +145,10 @@ class Training:
             "optimizer": self.optimizer,
             "scheduler": self.scheduler,
             "metric": self.metric,
-            **{name: getattr(self.options, name) for name in ("batch_size", "scheduler_interval", "max_grad_norm")},
+            **{
+                name: getattr(self.options, name)
+                for name in ("batch_size", "scheduler_interval", "max_grad_norm", "average")
+            },
             "amp_dtype": str(self.options.amp_dtype),
         }
 

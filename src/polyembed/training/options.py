@@ -33,6 +33,7 @@ class FitOptions:
         max_decreases: Stop when the score has fallen so many times in a row, each time below the epoch before (Prechelt
             1998, UP); None = never.
         max_grad_norm: Clip the gradient's norm to this; None = never.
+        average: The weights of so many epochs, those of the best scores, are averaged at the end; 1 = the best epoch's.
         amp_dtype: Autocast forward passes to this dtype; float16 with loss scaling.
 
     Raises:
@@ -52,10 +53,11 @@ class FitOptions:
     patience: int | None = None
     max_decreases: int | None = None
     max_grad_norm: float | None = 1.0
+    average: int = 1
     amp_dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        counts = {name: getattr(self, name) for name in ("num_train_epochs", "batch_size")}
+        counts = {name: getattr(self, name) for name in ("num_train_epochs", "batch_size", "average")}
         stops = {name: getattr(self, name) for name in ("patience", "max_decreases")}
         check_positive(**counts, **{name: value for name, value in stops.items() if value is not None})
         check_choice("scheduler_interval", self.scheduler_interval, ("epoch", "step"))

@@ -1,5 +1,6 @@
 """What changes while a model trains: weights, optimisers, schedules, and the epochs so far."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,18 +40,15 @@ class FitResult(NamedTuple):
     history: tuple[Epoch, ...]
 
 
-def best_epoch(history: Sequence[Epoch]) -> Epoch:
-    """Return the first epoch of the highest score; the last epoch where there are no scores."""
-    best = history[0]
-    for epoch in history:
-        best = best if epoch.score <= best.score else epoch
-    return best
+def best_epochs(history: Sequence[Epoch], count: int) -> list[Epoch]:
+    """Return the epochs of the highest scores, of equal ones the first; the last epochs where there are no scores."""
+    return sorted(history, key=lambda epoch: -epoch.number if math.isnan(epoch.score) else -epoch.score)[:count]
 
 
 def read_result(history: Sequence[Sequence[Any]]) -> FitResult:
     """Return the result whose epochs a checkpoint holds as tuples."""
     epochs = tuple(Epoch(*epoch) for epoch in history)
-    return FitResult(best_epoch(epochs), epochs)
+    return FitResult(best_epochs(epochs, 1)[0], epochs)
 
 
 class TrainingState:
@@ -61,6 +59,7 @@ class TrainingState:
         optimizers: Over their parameters.
         schedulers: Of these optimisers; None for an optimiser without one.
         scaler: Of float16 losses.
+        average: How many of the best epochs' weights are averaged at the end.
     """
 
     def __init__(
@@ -69,18 +68,21 @@ class TrainingState:
         optimizers: Sequence[Optimizer],
         schedulers: Sequence[LRScheduler | None] = (),
         scaler: torch.amp.GradScaler | None = None,
+        *,
+        average: int = 1,
     ) -> None:
         self.model = model
         self.optimizers = list(optimizers)
         self.schedulers = [scheduler for scheduler in schedulers if scheduler is not None]
         self.scaler = scaler
         self.history: list[Epoch] = []
-        self.best_weights: dict[str, Tensor] = {}
+        self.average = average
+        self.best_weights: list[tuple[int, dict[str, Tensor]]] = []  # of the best epochs, by number, the best first
 
     @property
     def best(self) -> Epoch:
-        """See `best_epoch`."""
-        return best_epoch(self.history)
+        """The first epoch of the highest score; the last epoch where there are no scores."""
+        return best_epochs(self.history, 1)[0]
 
     @property
     def result(self) -> FitResult:
@@ -88,14 +90,24 @@ class TrainingState:
         return FitResult(self.best, tuple(self.history))
 
     def add(self, epoch: Epoch) -> None:
-        """Append an epoch; keep a copy of its weights if it is the best."""
+        """Append an epoch; keep a copy of its weights if it is among the best."""
         self.history.append(epoch)
-        if self.best is epoch:
-            self.best_weights = {name: value.clone() for name, value in trained_state(self.model).items()}
+        numbers = [best.number for best in best_epochs(self.history, self.average)]
+        weights = dict(self.best_weights)
+        if epoch.number in numbers:
+            weights[epoch.number] = {name: value.clone() for name, value in trained_state(self.model).items()}
+        self.best_weights = [(number, weights[number]) for number in numbers]
 
     def restore_best(self) -> None:
-        """Copy the best epoch's weights into the model, if there is one."""
-        self.model.load_state_dict(self.best_weights, strict=False)
+        """Copy the best epoch's weights, or the mean of the best epochs', into the model, if there is one."""
+        kept = [weights for _, weights in self.best_weights]
+        if len(kept) == 1:
+            self.model.load_state_dict(kept[0], strict=False)
+        elif kept:
+            means = {
+                name: torch.stack([weights[name] for weights in kept]).to(torch.float64).mean(0) for name in kept[0]
+            }
+            self.model.load_state_dict(means, strict=False)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as tensors and plain values."""
@@ -111,7 +123,7 @@ class TrainingState:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the state of an equal training."""
         self.history = [Epoch(*epoch) for epoch in state["history"]]
-        self.best_weights = state["best"]
+        self.best_weights = list(state["best"])
         self.model.load_state_dict(state["model"], strict=False)
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

@@ -1,0 +1,60 @@
+"""A word's vector from the features of its surface."""
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from polyembed._checks import check_ids, check_positive, check_probability, require
+from polyembed._pretrained import PretrainedModule
+
+
+class FeatureEncoder(PretrainedModule):
+    """A vector for each of a word's features, side by side, and a linear map: ``y = W dropout([E[f_1]; ...; E[f_n]])``.
+
+    Args:
+        num_embeddings: How many feature ids there are, the padding's 0 among them.
+        num_features: How many features each word has.
+        embedding_dim: The size of a word's vector.
+        feature_dim: The size of a feature's vector.
+        dropout: Of the features' vectors, in training.
+
+    Shape:
+        ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``; a word of padding alone gives zeros.
+
+    Raises:
+        ValueError: Sizes that are not positive, or more ids than features.
+        TypeError: Ids that are not integers.
+
+    Example:
+        >>> import torch
+        >>> FeatureEncoder(50, 3, embedding_dim=8)(torch.tensor([[3, 4, 5], [6, 4, 7]])).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        num_features: int,
+        embedding_dim: int = 100,
+        *,
+        feature_dim: int = 32,
+        dropout: float = 0.5,
+    ) -> None:
+        check_positive(num_embeddings=num_embeddings, num_features=num_features)
+        check_positive(embedding_dim=embedding_dim, feature_dim=feature_dim)
+        check_probability(dropout=dropout)
+        super().__init__()
+        self.num_embeddings, self.num_features, self.embedding_dim = num_embeddings, num_features, embedding_dim
+        self.feature_dim, self.dropout = feature_dim, dropout
+        self.embedding = nn.Embedding(num_embeddings, feature_dim, padding_idx=0)
+        self.linear = nn.Linear(num_features * feature_dim, embedding_dim, bias=False)
+
+    def forward(self, ids: Int[Tensor, "*batch feature"]) -> Float[Tensor, "*batch embedding_dim"]:
+        """Compute words' vectors from the ids of their features."""
+        check_ids("ids", ids)
+        missing = self.num_features - ids.shape[-1]
+        require(missing >= 0, "ids", f"be those of {self.num_features} features", ids.shape[-1])
+        ids = F.pad(ids, (0, missing))
+        x = self.embedding(ids).where(ids.ne(0)[..., None], 0.0).flatten(-2)
+        y: Tensor = self.linear(F.dropout(x, self.dropout, self.training))
+        return y

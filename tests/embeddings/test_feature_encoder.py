@@ -1,0 +1,57 @@
+"""Words by the features of their surface: the formula, words met later, baking, saving."""
+
+import pytest
+import torch
+from toys import WORDS, toy_lexicon
+
+import polyembed as pe
+from polyembed.embeddings import FeatureEncoder
+
+
+def test_is_a_linear_map_of_the_features_side_by_side() -> None:
+    encoder = FeatureEncoder(9, 3, 4, feature_dim=2).double().eval().requires_grad_(False)
+    ids = torch.tensor([[3, 8, 1], [5, 5, 2]])
+    for row, vector in zip(ids.tolist(), encoder(ids), strict=True):
+        values = [float(x) for i in row for x in encoder.embedding.weight[i]]
+        expected = [sum(w * x for w, x in zip(line, values, strict=True)) for line in encoder.linear.weight.tolist()]
+        assert vector.tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_dropout_is_of_the_features() -> None:
+    encoder = FeatureEncoder(9, 1, 1, feature_dim=4000)
+    torch.nn.init.ones_(encoder.embedding.weight)
+    torch.nn.init.ones_(encoder.linear.weight)
+    dropped = encoder(torch.tensor([[3]])).item() / 2  # what is left counts twice
+    assert 1800 < dropped < 2200
+    assert encoder.eval()(torch.tensor([[3]])).item() == 4000
+
+
+def test_more_ids_than_features() -> None:
+    with pytest.raises(ValueError, match=r"^ids must be those of 2 features, got 3$"):
+        FeatureEncoder(9, 2, 4)(torch.tensor([[3, 8, 1]]))
+
+
+def test_words_met_later_share_affixes_and_are_saved_without_a_list(tmp_path) -> None:
+    lexicon = toy_lexicon()
+    words = pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=6).eval()
+    later = words.covering(["Gustaron"])
+    again = pe.SpelledEmbedding.from_surface(pe.Lexicon([*WORDS, "Gustaron"]), embedding_dim=6).eval()
+    again.encoder.load_state_dict(words.encoder.state_dict())
+    vector = later(later.lexicon.encode([["Gustaron"]])[0])
+    torch.testing.assert_close(vector, again(again.lexicon.encode([["Gustaron"]])[0]))
+    torch.testing.assert_close(vector, pe.bake(words).covering(["Gustaron"])(later.lexicon.encode([["Gustaron"]])[0]))
+    later.save_pretrained(tmp_path)
+    opened = pe.SpelledEmbedding.from_pretrained(tmp_path)
+    torch.testing.assert_close(opened.covering(["Gusto"])(torch.tensor([len(opened.lexicon)])),
+                               later.covering(["Gusto"])(torch.tensor([len(later.lexicon)])))  # fmt: skip
+
+
+def test_a_fourth_place_in_hme() -> None:
+    lexicon = toy_lexicon()
+    characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
+    surface = pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=6)
+    hme = pe.HierarchicalMetaEmbedding(characters=characters, surface=surface)
+    assert hme.surface is surface
+    assert hme.embedding_dim == 11
+    ids = torch.tensor([[2, 3]])
+    torch.testing.assert_close(hme.eval()(ids), torch.cat([characters(ids), surface(ids)], -1))

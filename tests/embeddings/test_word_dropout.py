@@ -1,0 +1,25 @@
+"""Words are forgotten in training alone, at the rate asked for."""
+
+import pytest
+import torch
+from cases import vector_source
+from toys import ToyWordEncoder, toy_lexicon
+
+from polyembed.embeddings import WordDropout
+
+
+def test_words_become_unknown_in_training_alone() -> None:
+    source = vector_source(toy_lexicon())
+    words = WordDropout(source, 0.3)
+    ids = torch.arange(2, 6).repeat(2500)
+    unknown, found = source(torch.tensor([1])), words(ids)
+    dropped = (found == unknown).all(-1)
+    assert 0.27 < dropped.float().mean() < 0.33
+    torch.testing.assert_close(found[~dropped], source(ids)[~dropped])
+    assert torch.equal(words(torch.zeros(500, dtype=torch.int64)), source(torch.zeros(500, dtype=torch.int64)))
+    assert torch.equal(words.eval()(ids), source(ids))
+
+
+def test_needs_a_type_embedder() -> None:
+    with pytest.raises(TypeError, match=r"^embedder must be a type embedder"):
+        WordDropout(ToyWordEncoder(5))

@@ -1,0 +1,61 @@
+"""Surface features: their values, stable hashes, strange words."""
+
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+from polyembed.text import SurfaceSpelling
+
+
+def test_the_values_of_a_word() -> None:
+    spelling = SurfaceSpelling()
+    expected = ["gustaron", "Xxx", "g", "gu", "gus", "gust", "n", "on", "ron", "aron"]
+    assert spelling.values("Gustaron") == [*expected[:1], "Xxx", *expected[2:]]
+    assert spelling.values("ab")[2:] == ["a", "ab", "ab", "ab", "b", "ab", "ab", "ab"]
+    assert SurfaceSpelling(["shape"]).values("iPhone12!!!") == ["xXxx00!!"]
+
+
+def test_an_affix_is_of_grapheme_clusters() -> None:
+    spelling = SurfaceSpelling(["prefix1", "suffix1", "suffix2"])
+    assert spelling.values("किताबें") == ["कि", "बें", "ताबें"[0:2] + "बें"]
+    assert spelling.values("ok👩‍👩‍👧") == ["o", "👩‍👩‍👧", "k👩‍👩‍👧"]
+    assert spelling.values("é") == ["é"] * 3
+
+
+def test_an_id_is_a_checksum_that_no_process_changes() -> None:
+    [ids] = SurfaceSpelling(["lower", "suffix2"], num_buckets=999).spell(["Gusta"])
+    assert ids == [1 + zlib.crc32(text) % 999 for text in (b"lower=gusta", b"suffix2=ta")]
+    program = (
+        "from polyembed.text import SurfaceSpelling as S; "
+        "print(S(['lower', 'suffix2'], num_buckets=999).spell(['Gusta'])[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(ids)
+
+
+@pytest.mark.parametrize("word", ["", "a" * 10_000, "\ud800", "👩‍👩‍👧‍👦" * 500, "\u200b", "\x00", "ﷺ"])
+def test_every_string_has_all_features(word: str) -> None:
+    spelling = SurfaceSpelling(num_buckets=7)
+    [ids] = spelling.spell([word])
+    assert len(ids) == 10 == len(spelling.unknown)
+    assert all(1 <= i <= 7 for i in ids)
+    assert spelling.num_units == 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"features": "lower"}, TypeError, "features must be a sequence of names, got the string 'lower'"),
+        ({"features": ["stem"]}, ValueError, r"features\[0\] must be lower, shape, prefixN or suffixN, got stem"),
+        ({"features": ["prefix0"]}, ValueError, r"features\[0\] must be lower, shape, prefixN or suffixN, got prefix0"),
+        ({"features": [3]}, TypeError, r"features\[0\] must be a name, got int"),
+        ({"features": []}, ValueError, "features must be different names, at least one, got"),
+        ({"features": ["lower", "lower"]}, ValueError, "features must be different names, at least one, got"),
+        ({"num_buckets": 0}, ValueError, "num_buckets must be a positive integer, got 0"),
+    ],
+)
+def test_bad_arguments(arguments, error, message) -> None:
+    with pytest.raises(error, match=message):
+        SurfaceSpelling(**arguments)
