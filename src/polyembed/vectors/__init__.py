@@ -1,4 +1,4 @@
-"""Pretrained static word vectors, on disk or on a hub: fastText, text files, BPEmb; mapped and joined."""
+"""Pretrained static word vectors, on disk or on a hub: fastText, word2vec, text files, BPEmb; mapped and joined."""
 
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.bpemb import BPEmbVectors
@@ -8,6 +8,7 @@ from polyembed.vectors.laser import LaserFiles, fetch_laser, read_merges, read_p
 from polyembed.vectors.mapped import MappedVectors, OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
 from polyembed.vectors.textfile import TextVectors
+from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
 
 __all__ = [
     "BPEmbVectors",
@@ -17,6 +18,7 @@ __all__ = [
     "MappedVectors",
     "OrthogonalMapping",
     "TextVectors",
+    "Word2VecBinaryVectors",
     "WordVectors",
     "as_source",
     "fetch_laser",

@@ -111,11 +111,11 @@ class _Cursor:
 
 
 class Words:
-    """The words of the file, found by their hashes: about 20 bytes a word, where a dict takes 130."""
+    """The words of a mapped file, each followed by `end`, found by hash: about 20 bytes a word; a dict takes 130."""
 
-    def __init__(self, data: mmap.mmap, starts: Ids, hashes: Ids) -> None:
+    def __init__(self, data: mmap.mmap, starts: Ids, hashes: Ids, *, end: bytes = b"\0") -> None:
         order = np.argsort(hashes, kind="stable")
-        self._data, self._starts = data, starts
+        self._data, self._starts, self._end = data, starts, end
         self._ids, self._hashes = order.astype(np.int32), hashes[order]
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class Words:
 
     def __iter__(self) -> Iterator[bytes]:
         for start in self._starts.tolist():
-            yield self._data[start : self._data.find(b"\0", start)]
+            yield self._data[start : self._data.find(self._end, start)]
 
     def find(self, words: Sequence[bytes | None]) -> Ids:
         """Return each word's id, or -1."""
@@ -132,7 +132,7 @@ class Words:
         found = np.full(len(words), -1)
         for i in np.flatnonzero(begins < ends).tolist():
             for place in self._ids[begins[i] : ends[i]].tolist():
-                start, entry = self._starts[place], (words[i] or b"") + b"\0"
+                start, entry = self._starts[place], (words[i] or b"") + self._end
                 if words[i] is not None and self._data[start : start + len(entry)] == entry:
                     found[i] = place
         return found

@@ -71,13 +71,13 @@ class FastTextVectors(VectorFiles):
         return len(self._file.words)
 
     def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and bool(self._file.words.find([_encode(word)])[0] >= 0)
+        return isinstance(word, str) and bool(self._file.words.find([encode_word(word)])[0] >= 0)
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Look up the words and their n-grams; return float32 rows in their order, ``(len(words), dim)``."""
         check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
-        encoded = [_encode(word) for word in words]
+        encoded = [encode_word(word) for word in words]
         chunks = list(_chunks(encoded))
         for chunk in chunks:
             self._average(encoded[chunk], out[chunk])
@@ -200,7 +200,7 @@ class FastTextVectors(VectorFiles):
         return cls(found)
 
 
-def _encode(word: str) -> bytes | None:
+def encode_word(word: str) -> bytes | None:
     """Encode a word; None where UTF-8 cannot, for a lone surrogate that does not come from a byte."""
     try:
         return word.encode("utf-8", "surrogateescape")
