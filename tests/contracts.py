@@ -122,7 +122,7 @@ def padding_content_is_irrelevant(case: Case) -> None:
     value, gradients = _gradients(case, module, spoilt)
     _assert_same(value, expected)
     for name, gradient in expected_gradients.items():
-        _assert_same(gradients[name], gradient)
+        _assert_same(gradients[name], gradient, f"the gradient of {name}")
 
 
 @law(lambda case: bool(case.padded))
@@ -135,7 +135,7 @@ def more_padding_changes_nothing(case: Case) -> None:
     value, gradients = _gradients(case, module, padded, width=4)
     _assert_same(value, expected)
     for name in dict(module.named_parameters()):
-        _assert_same(gradients[name], expected_gradients[name])
+        _assert_same(gradients[name], expected_gradients[name], f"the gradient of {name}")
 
 
 @law(lambda case: not case.reduced)
@@ -206,7 +206,7 @@ def compiles_as_one_graph(case: Case, backend: str = "aot_eager") -> None:
         value, gradients = _gradients(case, module, batch, call=lambda _, batch: compiled(batch))
         _assert_same(value, expected)
         for name, gradient in expected_gradients.items():
-            _assert_same(gradients[name], gradient)
+            _assert_same(gradients[name], gradient, f"the gradient of {name}")
 
 
 @law(lambda case: not RUNTIME_TYPES)
@@ -407,11 +407,11 @@ def _stays_behind(value: Any) -> bool:
     return isinstance(value, Tensor) and not value.is_meta
 
 
-def _assert_same(value: Tensor | None, expected: Tensor | None) -> None:
+def _assert_same(value: Tensor | None, expected: Tensor | None, name: str = "the result") -> None:
     if expected is None:
-        assert value is None
+        assert value is None, f"{name} should be none"
         return
-    torch.testing.assert_close(value, expected, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(value, expected, rtol=1e-7, atol=1e-9, msg=lambda text: f"{name} differs: {text}")
 
 
 def _assert_equal_modules(case: Case, module: nn.Module, expected: nn.Module, dtype: torch.dtype) -> None:

@@ -6,6 +6,7 @@ from cases import CASES
 from contracts import APPLIES, LAWS, Case, Law, compiles_as_one_graph
 from toys import RUNTIME_TYPES
 
+# compiled in every run; the others in the slow ones: a member or two of each family, as compiling takes seconds
 COMPILED_OFTEN = {
     "AttentionCombiner",
     "CRFDecoder.loss",

@@ -279,3 +279,10 @@ def test_a_damaged_file_in_a_saved_model_is_noticed(write, tmp_path):
     (tmp_path / "saved" / "vectors-0-file.bin").write_bytes(b"7 5\n")
     with pytest.raises(ValueError, match=r"vectors-0-file\.bin"):
         pe.SourceEmbedding.from_pretrained(tmp_path / "saved")
+
+
+def test_the_fasttext_reader_names_the_right_class(tmp_path) -> None:
+    path = tmp_path / "two.bin"
+    path.write_bytes(b"2 3\nhola " + bytes(12) + b"\nhello " + bytes(12) + b"\n" + bytes(40))
+    with pytest.raises(ValueError, match=r"word2vec's binary format, which Word2VecBinaryVectors reads"):
+        FastTextVectors(path)

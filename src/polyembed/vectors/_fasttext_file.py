@@ -62,6 +62,9 @@ def read_fasttext(path: Path) -> FastTextFile:
             cursor.fail(f"version {version}; this library reads up to {NEWEST_VERSION}")
     *_, loss, model, bucket, min_n, max_n, _, _ = cursor.unpack("<11id")
     if dim <= 0 or bucket < 0 or not 1 <= loss <= 4 or not 1 <= model <= 3:
+        with path.open("rb") as file:
+            if re.match(rb"\d+ \d+\n", file.read(64)):
+                cursor.fail("word2vec's binary format, which Word2VecBinaryVectors reads")
         cursor.fail(f"no fastText header: dim {dim}, loss {loss}, model {model}, bucket {bucket}")
     # Supervised models before version 12 store n-gram lengths that they did not train with.
     max_n = 0 if bucket == 0 or (model == SUPERVISED and version < 12) else max_n
