@@ -124,13 +124,22 @@ def build_embedders(
     size: int,
     characters: int,
 ) -> dict[str, torch.nn.Module]:
-    """Compose the systems of Winata 2021's table 4 that rest on word vectors."""
+    """Compose the systems of Winata 2021's table 4 that rest on word vectors, and HME with surface features."""
 
     def sources() -> list[pe.SourceEmbedding]:
         return [pe.SourceEmbedding(source, lexicon) for source in words]
 
     subwords = [pe.SpelledEmbedding.from_pieces(source, lexicon) for source in pieces]
-    cnn = pe.CharCNN(lexicon.num_characters, embedding_dim=characters, dropout=0.2)
+
+    def hierarchical(**surface: pe.SpelledEmbedding) -> pe.HierarchicalMetaEmbedding:
+        cnn = pe.CharCNN(lexicon.num_characters, embedding_dim=characters, dropout=0.2)
+        return pe.HierarchicalMetaEmbedding(
+            words=pe.MetaEmbedding.self_attention(sources(), embedding_dim=size),
+            subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=size),
+            characters=pe.SpelledEmbedding.from_characters(lexicon, cnn),
+            **surface,
+        )
+
     return {
         "FastText (ML)": sources()[0],
         "FastText (EL)": sources()[1],
@@ -138,11 +147,8 @@ def build_embedders(
         "Concat": pe.MetaEmbedding.concat(sources()),
         "Linear": pe.MetaEmbedding.linear(sources(), embedding_dim=size),
         "Attention (MME)": pe.MetaEmbedding.self_attention(sources(), embedding_dim=size),
-        "HME": pe.HierarchicalMetaEmbedding(
-            words=pe.MetaEmbedding.self_attention(sources(), embedding_dim=size),
-            subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=size),
-            characters=pe.SpelledEmbedding.from_characters(lexicon, cnn),
-        ),
+        "HME": hierarchical(),
+        "HME + surface": hierarchical(surface=pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=characters)),
     }
 
 
@@ -269,10 +275,10 @@ def main() -> None:
             tagged = zip(sentence.words, tagger.predict([sentence.words])[0], strict=True)
             print(" ".join(f"{word}/{tag}" for word, tag in tagged))
         sentence = list(max(test[:20], key=len).words[:20])
-        for name, short in (("Attention (MME)", "mme"), ("HME", "hme")):
+        for name, short in (("Attention (MME)", "mme"), ("HME", "hme"), ("HME + surface", "hme-surface")):
             if name in taggers:
                 embedder = taggers[name][1].embedder.embedder
-                meta = embedder.words if name == "HME" else embedder
+                meta = embedder if name == "Attention (MME)" else embedder.words
                 meta = meta.covering(sentence)  # rows for the words that training had not
                 ids, _ = meta.encode([sentence])
                 draw_attention(meta, names, sentence, ids, arguments.out / f"attention-{short}.png")
