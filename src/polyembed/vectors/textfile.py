@@ -25,8 +25,9 @@ MAX_DIGITS = 18  # of a number in a header
 class TextVectors(VectorFiles):
     r"""Word vectors of a text file: one line a word, the word and its numbers separated by single spaces.
 
-    ``vector(w) = the numbers of the first line whose word is w``, zeros where there is none. Everything
-    before the last `dim` numbers of a line is its word, which may hold spaces, as some of GloVe's do.
+    ``vector(w) = the numbers of the first line whose word is w``. Where there is none and no word of the file has an
+    upper-case letter (GloVe's small tables, MUSE's), it is the vector of ``w.lower()``; else zeros. Everything before
+    the last `dim` numbers of a line is its word, which may hold spaces, as some of GloVe's do.
 
     The file may be compressed by gzip or xz. It is streamed once per call of `vectors`, however many words
     are asked for. Only the rows asked for are kept, and a word asked for again is not searched again.
@@ -65,11 +66,13 @@ class TextVectors(VectorFiles):
         if next(self._lines(), None) is None:  # the first row shows that the file holds vectors of this length
             self._fail(2, "hold a word and its numbers", "the end of the file")
         self._found: dict[str, Rows | None] = {}
-        self._checked = False
+        self._has_case: bool | None = None  # not known before all lines were read
 
     @cached_property
     def _vocabulary(self) -> dict[str, None]:
-        return dict.fromkeys(line.word for line in self._lines())
+        words = dict.fromkeys(line.word for line in self._lines())
+        self._has_case = any(word != word.lower() for word in words)
+        return words
 
     @property
     def words(self) -> list[str]:
@@ -77,7 +80,9 @@ class TextVectors(VectorFiles):
         return list(self._vocabulary)
 
     def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and word in self._vocabulary
+        if not isinstance(word, str):
+            return False
+        return word in self._vocabulary or (not self._has_case and word.lower() in self._vocabulary)
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Look up the words; return float32 rows in their order, ``(len(words), dim)``."""
@@ -94,14 +99,17 @@ class TextVectors(VectorFiles):
 
     def _find(self, words: set[str]) -> None:
         found: dict[str, Rows | None] = {}
+        wanted, has_case = words | {word.lower() for word in words}, bool(self._has_case)
         for line in self._lines():
-            if line.word in words and line.word not in found:
+            has_case = has_case or line.word != line.word.lower()
+            if line.word in wanted and line.word not in found:
                 found[line.word] = self._numbers(line)
                 # The first call reads to the end, so that a broken file never goes unnoticed.
-                if self._checked and len(found) == len(words):
+                if self._has_case is not None and len(found) == len(wanted):
                     break
-        self._checked = True
-        self._found |= dict.fromkeys(words) | found
+        else:
+            self._has_case = has_case
+        self._found |= {word: found.get(word, None if has_case else found.get(word.lower())) for word in words}
 
     def _lines(self) -> Iterator["_Line"]:
         """Split every line into word and numbers, and count the rows."""
