@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
 from polyembed._pretrained import PretrainedModule
+from polyembed._views import shallow_copy
 from polyembed.text.lexicon import Lexicon, check_sentence
 
 
@@ -90,6 +91,32 @@ class WordEmbedder(PretrainedModule):
     def _extended(self, lexicon: Lexicon) -> Self:
         rule = "define _extended, which returns a type embedder for more words"
         raise NotImplementedError(must(class_name(self), rule, "none"))
+
+
+class WrappedEmbedder(WordEmbedder):
+    """A type embedder around another one of the same words and size.
+
+    Args:
+        embedder: The other type embedder.
+    """
+
+    def __init__(self, embedder: WordEmbedder) -> None:
+        require_lexicon(embedder)
+        super().__init__()
+        self.embedder = embedder
+
+    @property
+    def lexicon(self) -> Lexicon:
+        """The words."""
+        return require_lexicon(self.embedder)
+
+    @property
+    def embedding_dim(self) -> int:
+        """The size of a word's vector."""
+        return self.embedder.embedding_dim
+
+    def _extended(self, lexicon: Lexicon) -> Self:
+        return shallow_copy(self, embedder=self.embedder.extended(lexicon))
 
 
 def check_lexicon(lexicon: Lexicon) -> Lexicon:

@@ -1,19 +1,15 @@
 """Each word type once a batch."""
 
-from typing import Self
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyembed._checks import check_ids
-from polyembed._views import shallow_copy
-from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
-from polyembed.text.lexicon import Lexicon
+from polyembed.embeddings.embedder import WrappedEmbedder
 
 
-class UniqueWords(WordEmbedder):
+class UniqueWords(WrappedEmbedder):
     """Compute an embedder once for each word type of a batch: ``E(ids) = E(unique(ids))[inverse]``.
 
     The vectors and gradients are the same, for less: in natural text, half the words of a batch are repetitions. In
@@ -37,26 +33,8 @@ class UniqueWords(WordEmbedder):
         torch.Size([1, 3, 8])
     """
 
-    def __init__(self, embedder: WordEmbedder) -> None:
-        require_lexicon(embedder)
-        super().__init__()
-        self.embedder = embedder
-
-    @property
-    def lexicon(self) -> Lexicon:
-        """The words."""
-        return require_lexicon(self.embedder)
-
-    @property
-    def embedding_dim(self) -> int:
-        """The size of a word's vector."""
-        return self.embedder.embedding_dim
-
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Embed the types and copy their vectors to the occurrences."""
         check_ids("ids", ids)
         types, occurrences = torch.unique(ids, return_inverse=True)
         return F.embedding(occurrences, self.embedder(types))
-
-    def _extended(self, lexicon: Lexicon) -> Self:
-        return shallow_copy(self, embedder=self.embedder.extended(lexicon))

@@ -151,31 +151,25 @@ class TextModel(PretrainedModule):
         readable = isinstance(texts, Iterable) or hasattr(texts, "__getitem__")  # a Dataset of torch has items alone
         if isinstance(texts, str | Mapping) or not readable:
             raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))
-        return self._predicted(texts, batch_size, cache_size, progress, predict)
 
-    def _predicted(
-        self,
-        texts: Iterable[Any],
-        batch_size: int,
-        cache_size: int,
-        progress: bool | None,
-        predict: Callable[[Any, Mapping[int, Any]], list[Any]],
-    ) -> Iterator[Any]:
-        start, base = 0, evaluation_view(self)
-        model, cached = base, set[str]()
-        lexicons = _lexicons_of(base)
-        for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
-            bucket = self._check_texts(bucket, start)
-            words = {word for text in bucket for sentence in self.sentences_of(text) for word in sentence}
-            unseen = {word for word in words if any(word not in lexicon for lexicon in lexicons)} - cached
-            if len(cached) + len(unseen) > cache_size:
-                unseen |= words & cached
-                model, cached = base, set[str]()
-            if unseen:
-                model = model.covering(sorted(unseen))
-                cached |= unseen
-            yield from _predicted_bucket(model, bucket, start, batch_size, predict)
-            start += len(bucket)
+        def generate() -> Iterator[Any]:
+            start, base = 0, evaluation_view(self)
+            model, cached = base, set[str]()
+            lexicons = _lexicons_of(base)
+            for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
+                bucket = self._check_texts(bucket, start)
+                words = {word for text in bucket for sentence in self.sentences_of(text) for word in sentence}
+                unseen = {word for word in words if any(word not in lexicon for lexicon in lexicons)} - cached
+                if len(cached) + len(unseen) > cache_size:
+                    unseen |= words & cached
+                    model, cached = base, set[str]()
+                if unseen:
+                    model = model.covering(sorted(unseen))
+                    cached |= unseen
+                yield from _predicted_bucket(model, bucket, start, batch_size, predict)
+                start += len(bucket)
+
+        return generate()
 
     @abstractmethod
     def _label_batch(self, texts: Mapping[int, Any]) -> list[Any]:
