@@ -61,7 +61,7 @@ def test_no_break_space_is_a_word(tmp_path: Path) -> None:
 
 
 def test_one_column_has_no_tags(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"the columns must differ in a file of 1 columns, got"):
+    with pytest.raises(ValueError, match=r"the columns must differ, of the 1 of .*, got"):
         read_conll(write(tmp_path, "a\nb\n"))
 
 
@@ -76,11 +76,11 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
 
 def test_columns_must_be_there(tmp_path: Path) -> None:
     path = write(tmp_path, "a X\n")
-    with pytest.raises(ValueError, match="tag_column must be one of the file's 2 columns, got 2"):
+    with pytest.raises(ValueError, match=r"tag_column must be one of the 2 columns of .*, got 2"):
         read_conll(path, tag_column=2)
-    with pytest.raises(ValueError, match="word_column must be one of the file's 2 columns, got -3"):
+    with pytest.raises(ValueError, match=r"word_column must be one of the 2 columns of .*, got -3"):
         read_conll(path, word_column=-3)
-    with pytest.raises(ValueError, match="language_column must be one of the file's 2 columns, got 5"):
+    with pytest.raises(ValueError, match=r"language_column must be one of the 2 columns of .*, got 5"):
         read_conll(path, language_column=5)
 
 

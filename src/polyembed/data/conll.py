@@ -70,7 +70,7 @@ def read_conll(
                 row = _SPACES.split(line.text.strip(" ")) if separator == " " else line.text.split(separator)
                 if count is None:
                     count = len(row)
-                    _check_columns(count, wanted)
+                    _check_columns(path, count, wanted)
                 if len(row) != count:
                     found = f"{len(row)} in {line.text!r}"
                     raise malformed(path, line.number, f"have {count} columns as the lines before", found)
@@ -88,8 +88,8 @@ def parse_comment(text: str) -> dict[str, str]:
     return {key: value} if key and equals else {}
 
 
-def _check_columns(count: int, wanted: Mapping[str, int]) -> None:
+def _check_columns(path: str | os.PathLike[str], count: int, wanted: Mapping[str, int]) -> None:
     for name, column in wanted.items():
-        require(-count <= column < count, f"{name}_column", f"be one of the file's {count} columns", column)
+        require(-count <= column < count, f"{name}_column", f"be one of the {count} columns of {path}", column)
     different = len({column % count for column in wanted.values()}) == len(wanted)
-    require(different, "the columns", f"differ in a file of {count} columns", wanted)
+    require(different, "the columns", f"differ, of the {count} of {path}", wanted)

@@ -317,7 +317,9 @@ class Lexicon(Configurable):
                 raise ValueError(must(str(path), f"have a format_version of at most {FORMAT_VERSION}", repr(version)))
             options = {key: data[key] for key in ("characters", "lowercase_fallback", "normalization")}
             lexicon = cls(data["words"], **options)
-        except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if isinstance(error, ValueError) and str(path) in str(error):
+                raise
             raise ValueError(must(str(path), "hold a saved lexicon", f"{type(error).__name__}: {error}")) from error
         # without an id for each word, the rows of every table would shift
         require(lexicon.words() == data["words"], str(path), "hold a saved lexicon", "words that are not types")

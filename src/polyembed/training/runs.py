@@ -16,6 +16,7 @@ from polyembed.training.fingerprint import MARK, checksum
 CHECKPOINT_NAME = "checkpoint.pt"
 LOCK_NAME = "lock"
 FORMAT_VERSION = 2
+CONTENTS = {"fingerprint", "finished", "state"}
 DIGEST_SIZE = hashlib.sha256().digest_size
 ANEW = "remove the file to start anew"
 
@@ -143,7 +144,13 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         if not intact:
             rule = "must be a whole checkpoint, got a damaged file or one of another version"
             raise ValueError(f"{path} {rule} ({ANEW}, or restore it from a copy)")
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            if not set(content) >= CONTENTS:
+                raise KeyError(*(CONTENTS - set(content)))
+        except Exception as error:  # torch raises many kinds; the digest of such a file is right by intent
+            rule = "must hold tensors and plain values of a run"
+            raise ValueError(f"{path} {rule}, got {class_name(error)}: {error} ({ANEW})") from error
         return content
 
 

@@ -35,7 +35,8 @@ class FastTextVectors(VectorFiles):
 
     Raises:
         FileNotFoundError: There is no file at `path`.
-        ValueError: The file is not a whole fastText model, or is newer than version 12.
+        ValueError: The file is not a whole fastText model, or is newer than version 12; or, of `vectors`, a word has
+            NaN or an infinity.
 
     Example:
         >>> import tempfile
@@ -80,9 +81,12 @@ class FastTextVectors(VectorFiles):
         encoded = [encode_word(word) for word in words]
         chunks = list(_chunks(encoded))
         for chunk in chunks:
-            self._average(encoded[chunk], out[chunk])
+            with np.errstate(over="ignore", invalid="ignore"):  # checked below
+                self._average(encoded[chunk], out[chunk])
         if len(chunks) > 1:
             self._file.matrix.release()
+        for row in np.flatnonzero(~np.isfinite(out).all(1))[:1]:
+            raise ValueError(must(str(self.path), "hold finite numbers", f"NaN or an infinity for {words[row]!r}"))
         return out
 
     def _average(self, words: Sequence[bytes | None], out: Rows) -> None:

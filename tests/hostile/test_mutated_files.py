@@ -1,0 +1,344 @@
+"""Every reader, given a thousand damaged files: a value or an error that names the file, soon and in bounded memory."""
+
+import gzip
+import hashlib
+import lzma
+import resource
+import signal
+import struct
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import torch
+from hostile.mutations import mutations, reseal
+from laser_files import write_checkpoint
+from tiny_models import tiny_model, word_piece_tokenizer
+from toys import TAGS, toy_bpe_tokenizer, toy_lexicon
+
+import polyembed as pe
+from polyembed._pretrained import PretrainedModule
+from polyembed.data import (
+    read_conll,
+    read_conllu,
+    read_csv,
+    read_dictionary,
+    read_inline,
+    read_lince,
+    read_sentimix,
+    read_wikiann,
+)
+from polyembed.encoders import LaserEncoder
+from polyembed.tagging import OnnxTagger, export_onnx
+from polyembed.tagging.onnx_tagger import MARK, mark_of
+from polyembed.text.laser_tokenizers import open_sentencepiece
+from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
+from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors, read_merges, read_pieces
+
+COUNT = 1000  # of damaged files of each kind
+MEMORY = 1 << 30  # bytes beyond what the process has
+SECONDS = 3  # for one file
+DOCUMENTED = (ValueError, TypeError, OSError)
+WORDS = ["me", "gusta", "that", "song", "", "Ñu 🙂"]
+SENTENCES = [["me", "gusta", "that", "song"], ["that", "song", "me", "gusta"]] * 9
+
+Read = Callable[[Path], object]
+KINDS: dict[str, Callable[[Path], tuple[Path, Read]]] = {}
+"""What writes a good file of each kind into a folder, and returns its path and its reader."""
+
+
+def kind(write: Callable[[Path], tuple[Path, Read]]) -> Callable[[Path], tuple[Path, Read]]:
+    KINDS[write.__name__.replace("_", " ")] = write
+    return write
+
+
+class TooLong(BaseException):
+    """A reader that takes longer than it may."""
+
+
+def stop(number: int, frame: FrameType | None) -> None:
+    raise TooLong
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Limit the memory of this process; an allocation beyond it is an error that no reader may raise."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else None
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    handler = signal.signal(signal.SIGALRM, stop)
+    try:
+        if pages is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def read_all(path: Path, read: Read, count: int, *, name: str, seed: int = 0) -> int:
+    """Hold a reader to the law for damaged copies of a file; return how many it has read without an error."""
+    good, opened = path.read_bytes(), 0
+    read(path)
+    with bounded(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for mutated in mutations(good, count, seed):
+            path.write_bytes(mutated)
+            signal.setitimer(signal.ITIMER_REAL, 20 * SECONDS)
+            started = time.process_time()
+            error: Exception | None = None
+            try:
+                read(path)
+            except Exception as raised:  # of any kind, to be judged below
+                error = raised
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            assert time.process_time() - started < SECONDS, mutated
+            if error is None:
+                opened += 1
+            elif not isinstance(error, DOCUMENTED) or isinstance(error, UnicodeError) or name not in str(error):
+                raise AssertionError(f"{type(error).__name__} ({error}) for {mutated!r}") from error
+    path.write_bytes(good)
+    return opened
+
+
+@kind
+def fasttext_bin(folder: Path) -> tuple[Path, Read]:
+    path = folder / "model.bin"
+    FastTextVectors.train(SENTENCES, path, dim=3, min_count=1, bucket=10)
+    return path, lambda path: FastTextVectors(path).vectors(WORDS)
+
+
+@kind
+def fasttext_ftz(folder: Path) -> tuple[Path, Read]:
+    import fasttext
+
+    words = [f"w{i}" for i in range(300)]  # a quantiser wants 256 rows
+    (folder / "labelled.txt").write_text("\n".join(f"__label__a {word}\n__label__b x{word}" for word in words))
+    options = {
+        "dim": 4,
+        "epoch": 1,
+        "minCount": 1,
+        "bucket": 20,
+        "minn": 2,
+        "maxn": 3,
+        "thread": 12,
+        "verbose": 0,
+        "lr": 0.01,
+    }
+    model = fasttext.train_supervised(str(folder / "labelled.txt"), **options)
+    model.quantize(qnorm=True, cutoff=300, dsub=2)
+    model.save_model(str(folder / "model.ftz"))
+    return folder / "model.ftz", lambda path: FastTextVectors(path).vectors(["w1", "w299", "new"])
+
+
+@kind
+def text_vectors(folder: Path) -> tuple[Path, Read]:
+    path = folder / "words.vec"
+    path.write_text("4 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\nNew York 1 0 0\n")
+    return path, read_text
+
+
+@kind
+def text_vectors_without_header(folder: Path) -> tuple[Path, Read]:
+    path = folder / "words.txt"
+    path.write_text("me 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n")
+    return path, read_text
+
+
+@kind
+def compressed_text_vectors(folder: Path) -> tuple[Path, Read]:
+    path = folder / "words.vec.gz"
+    path.write_bytes(gzip.compress("3 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n".encode(), mtime=0))
+    return path, read_text
+
+
+@kind
+def xz_text_vectors(folder: Path) -> tuple[Path, Read]:
+    path = folder / "words.vec.xz"
+    path.write_bytes(lzma.compress("3 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n".encode()))
+    return path, read_text
+
+
+def read_text(path: Path) -> object:
+    vectors = TextVectors(path)
+    return vectors.vectors(WORDS), vectors.words
+
+
+def bpemb_files(folder: Path) -> tuple[Path, Path]:
+    trained = BPEmbVectors.train(SENTENCES, folder, vocab_size=25, dim=3, epochs=1)
+    return trained.model_file, trained.vectors_file
+
+
+@kind
+def bpemb_text(folder: Path) -> tuple[Path, Read]:
+    model, vectors = bpemb_files(folder)
+    return vectors, lambda path: BPEmbVectors(model_file=model, vectors_file=path).vectors(WORDS)
+
+
+@kind
+def bpemb_bin(folder: Path) -> tuple[Path, Read]:
+    model, vectors = bpemb_files(folder)
+    header, *rows = vectors.read_text().splitlines()
+    path, content = folder / "pieces.bin", (header + "\n").encode()
+    for row in rows:
+        piece, *numbers = row.split(" ")
+        content += piece.encode() + b" " + struct.pack("<3f", *map(float, numbers)) + b"\n"
+    path.write_bytes(content)
+    return path, lambda path: BPEmbVectors(model_file=model, vectors_file=path).vectors(WORDS)
+
+
+@kind
+def bpemb_model(folder: Path) -> tuple[Path, Read]:
+    model, vectors = bpemb_files(folder)
+    return model, lambda path: BPEmbVectors(model_file=path, vectors_file=vectors).vectors(WORDS)
+
+
+@kind
+def sentencepiece_model(folder: Path) -> tuple[Path, Read]:
+    model, _ = bpemb_files(folder)
+    return model, lambda path: open_sentencepiece(path).encode("me gusta")
+
+
+@kind
+def laser_checkpoint(folder: Path) -> tuple[Path, Read]:
+    return write_checkpoint(folder / "laser.pt"), LaserEncoder.from_checkpoint
+
+
+@kind
+def laser_merges(folder: Path) -> tuple[Path, Read]:
+    path = folder / "93langs.fcodes"
+    path.write_text("".join(f"{a} {b} 7\n" for a, b in toy_bpe_tokenizer().merges))
+    return path, read_merges
+
+
+@kind
+def laser_pieces(folder: Path) -> tuple[Path, Read]:
+    path = folder / "93langs.fvocab"
+    path.write_text("".join(f"{piece} 7\n" for piece in toy_bpe_tokenizer().dictionary.pieces()[4:]))
+    return path, read_pieces
+
+
+@kind
+def lexicon(folder: Path) -> tuple[Path, Read]:
+    pe.Lexicon(WORDS, normalization="NFC").extended(["new"]).save(folder / "lexicon.json")
+    return folder / "lexicon.json", pe.Lexicon.load
+
+
+@kind
+def training_checkpoint(folder: Path) -> tuple[Path, Read]:
+    state = {"epoch": 1, "model": {"weight": torch.arange(6.0)}, "name": "song"}
+
+    def read(path: Path) -> object:
+        with Run(path.parent, {"seed": 0}) as run:
+            return run.load()
+
+    with Run(folder, {"seed": 0}) as run:
+        run.save(state)
+    return folder / CHECKPOINT_NAME, read
+
+
+@kind
+def sealed_checkpoint(folder: Path) -> tuple[Path, Read]:
+    """With the right digest, as whoever changed it on purpose would write."""
+    path, read = training_checkpoint(folder)
+    path.write_bytes(path.read_bytes()[:-DIGEST_SIZE])
+
+    def seal(path: Path) -> object:
+        content = path.read_bytes()
+        path.write_bytes(content + hashlib.sha256(content).digest())
+        return read(path)
+
+    return path, seal
+
+
+def reader(name: str, content: str, read: Read) -> None:
+    """Add a reader of text."""
+
+    def write(folder: Path) -> tuple[Path, Read]:
+        (folder / "corpus.txt").write_text(content)
+        return folder / "corpus.txt", read
+
+    KINDS[name] = write
+
+
+UD = "1-2\tdel\t_\t_\t_\t_\t_\t_\t_\t_\n" + "".join(
+    f"{i}\t{word}\t_\tX\t_\tCase=Nom\t0\troot\t_\tCSID=es\n" for i, word in enumerate(("de", "el", "niño"), 1)
+)
+reader(
+    "conll", "# id = 1\nSao B-LOC es\nPaulo I-LOC pt\n\n-DOCSTART- O x\n\n#a O es\n", partial(read_conll, comment="#")
+)
+reader("conllu", f"# sent_id = a\n{UD}\n{UD}", partial(read_conllu, tag="feats:Case", language="misc:CSID"))
+reader("csv", 'Sent,Word,Tag\ns0,"tha,",Other\ns0,Irán,B-Loc\n""\ns1,"a""b",Other\n', read_csv)
+reader("inline", "Yo///lang2 know///lang1\n:)///other ñ///x\n", read_inline)
+reader("lince", "# sent_enum = 1\nLouis\tne\tB-ORG\n#ñ\tother\tO\n\n", partial(read_lince, task="ner_spaeng"))
+reader("wikiann", "en:to\tO\nen:India\tB-LOC\n\nen:é\tO\n", read_wikiann)
+reader("wikiann with indices", "0\tto\tO\n1\tIndia\tB-LOC\n\n0\té\tO\n", read_wikiann)
+reader("sentimix", "meta\t7\tpositive\nbadhai\tHin\nñ\tEng\n\n", read_sentimix)
+reader("dictionary", "perro dog\nniño\tsmall child\n", read_dictionary)
+
+
+def read_folder(path: Path) -> object:
+    """Open a saved folder in which a file was changed on purpose, with the right checksum."""
+    if path.name != "config.json":
+        reseal(path.parent)
+    return PretrainedModule.from_pretrained(path.parent)
+
+
+@pytest.fixture(scope="module")
+def tagger() -> pe.SequenceTagger:
+    torch.manual_seed(0)
+    lexicon = toy_lexicon()
+    embedder = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
+    encoder = pe.TransformerSequenceEncoder(5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8)
+    return pe.SequenceTagger(embedder, TAGS, encoder=encoder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "lexicon.json"])
+def test_a_saved_tagger(file: str, tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    """With the mutations of `test_strange_folders`, a thousand in all."""
+    tagger.save_pretrained(tmp_path)
+    assert read_all(tmp_path / file, read_folder, 200, name=str(tmp_path), seed=1) < 150
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer-0-tokenizer.json", "tokenizer-0-tokenizer_config.json"])
+def test_a_saved_encoder(file: str, tmp_path: Path) -> None:
+    pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(tmp_path)
+    read_all(tmp_path / file, read_folder, 200, name=str(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["tagger.json", "tagger.onnx", "tagger.onnx.data"])
+def test_an_exported_tagger(file: str, tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    """The mark that joins two files is put right, as whoever changed one on purpose would."""
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    export_onnx(tagger, tmp_path)
+    whole = onnx.load(tmp_path / "tagger.onnx", load_external_data=False)
+
+    def read(path: Path) -> object:
+        if path.name == "tagger.json":
+            del whole.metadata_props[:]
+            whole.metadata_props.add(key=MARK, value=mark_of(path.read_bytes()))
+            (tmp_path / "tagger.onnx").write_bytes(whole.SerializeToString())
+        found = OnnxTagger(path.parent, session_options=quiet())
+        return found.decode(*found.encode([["me", "gusta"], ["x"]]))
+
+    read_all(tmp_path / file, read, 350, name=str(tmp_path))
+
+
+def quiet() -> object:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    return options
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_mutated_files(name: str, tmp_path: Path) -> None:
+    path, read = KINDS[name](tmp_path)
+    assert read_all(path, read, COUNT, name=str(path)) < COUNT
