@@ -3,9 +3,11 @@
 A save fills the subfolder ``.polyembed-draft`` and renames it to ``.polyembed-saved``: from that moment the new save
 counts. Its files then replace the folder's, the configuration last. Readers look for each file in
 ``.polyembed-saved`` first, so they find the old save or the new one wherever a process was killed; the next save
-removes a draft that was left, and finishes an exchange that was interrupted.
+removes a draft that was left, and finishes an exchange that was interrupted. Files reach the disk before they are
+renamed, and the folder after, so that a power cut leaves the old save or the new one where the disk keeps its promises.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -46,6 +48,8 @@ def save_folder(folder: Path, write: Callable[[Path], set[Path]]) -> None:
             _remove(draft)
             draft.mkdir()
             keep = write(draft)
+            for path in (*draft.iterdir(), draft):
+                sync(path)
             draft.rename(folder / SAVED)
         except BaseException:
             _remove(draft)
@@ -53,6 +57,9 @@ def save_folder(folder: Path, write: Callable[[Path], set[Path]]) -> None:
                 with suppress(OSError):
                     folder.rmdir()
             raise
+        sync(folder)  # from here on, the new save survives a power cut
+        if made:
+            sync(folder.parent)
         _exchange(folder, keep=keep)
 
 
@@ -110,6 +117,20 @@ def verify(folder: Path, checksums: Mapping[str, Any]) -> None:
         require(found == saved, str(path), f"have the SHA-256 {saved!r} of {CONFIG_NAME}", f"{found!r}. {advice}")
 
 
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk, where the system can."""
+    if path.is_symlink() or not (path.is_file() or (path.is_dir() and os.name != "nt")):  # Windows opens no folder
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if path.is_file() or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # folders of some file systems
+            raise
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def usual_mode(path: Path) -> Iterator[Path]:
     """Set the permissions of a file to those of other new files; safetensors lets only the owner read its files."""
@@ -134,7 +155,9 @@ def _exchange(folder: Path, *, keep: set[Path]) -> None:
         for name, digest in _checksums(folder).items():
             if name not in stays and _is_file_name(name) and (folder / name).resolve() not in keep:
                 _remove_saved(folder / name, digest)
+        sync(folder)  # the files are in place before the configuration that counts
         config.replace(folder / CONFIG_NAME)
+        sync(folder)
     _remove(saved)
 
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Self
 import torch
 
 from polyembed._checks import class_name
+from polyembed._folder import sync
 from polyembed.training.fingerprint import MARK, checksum
 
 CHECKPOINT_NAME = "checkpoint.pt"
@@ -25,8 +26,8 @@ class Run:
     """The state of a training on disk, so that it can be killed anywhere and go on to the same numbers.
 
     ``folder/checkpoint.pt`` holds the last saved state, the fingerprint and whether the run is finished, followed by a
-    SHA-256 digest of these bytes. It is replaced as a whole, so a kill leaves the state before or after. While the run
-    is open, a lock of the operating system excludes other processes; it ends with the process.
+    SHA-256 digest of these bytes. It is replaced as a whole, so a kill or a power cut leaves the state before or after.
+    While the run is open, a lock of the operating system excludes other processes; it ends with the process.
 
     Args:
         folder: Where the state is saved; None disables saving.
@@ -134,6 +135,7 @@ class Run:
             draft.unlink()
             raise TypeError(f"the state of a run must hold tensors and plain values, got objects of {unknown}")
         draft.replace(self.path)
+        sync(self.path.parent)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
