@@ -25,8 +25,8 @@ class BPEmbVectors(VectorFiles):
     """Vectors of SentencePiece pieces, and words as the mean of theirs.
 
     ``vector(w) = mean(table[i] for i in piece_ids(w))``; a word without pieces gets zeros. Words are prepared
-    as the BPEmb models expect: lower-cased, each digit replaced by 0. Switch that off where digits are letters, as in
-    romanised Arabic.
+    as the BPEmb models expect: lower-cased, each digit replaced by 0. Where digits are letters, as in romanised Arabic
+    ("3arabi", "7abibi"), that changes the word: set ``preprocess=False``.
 
     A language's files are looked for in `cache_dir` and fetched if missing. Alternatively, name two files of your
     own, or take those of a `bpemb.BPEmb` by `from_bpemb`. The bpemb package opens the files.
