@@ -5,7 +5,7 @@ import operator
 import os
 import threading
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,29 @@ MOST_DIGITS = 18  # of an integer in it
 MOST_DEPTH = 100  # of objects, lists and dicts inside one another
 MOST_OBJECTS = 10_000
 MOST_PLACES = 20_000  # of modules, a shared one counted in each place
+LIFT = "bounded=False lifts this limit, for a folder that you trust"
 CONVERSION = (
     "Build the module in code, then safetensors.torch.load_model(module, folder + '/model.safetensors') and "
     "module.save_pretrained"
 )
 
 
-def load_module(folder: Path) -> nn.Module:
-    """Build the module of a saved folder, in evaluation mode; its tensors are mapped from the file."""
+def load_module(folder: Path, *, bounded: bool = True) -> nn.Module:
+    """Build the module of a saved folder, in evaluation mode; its tensors are mapped from the file.
+
+    Unless `bounded`, its configuration may be of any size, and ask for more than the saved tensors can fill.
+    """
 
     def read() -> nn.Module:
-        config = _read_config(folder)
+        config = _read_config(folder, bounded=bounded)
         verify(folder, config["checksums"])
         weights = _read_weights(own_file(folder, WEIGHTS_NAME, name="folder"))
-        with torch.device("meta"), _bounded(weights):  # no memory, no random numbers: tensors come from the file
+        with (
+            torch.device("meta"),
+            _bounded(weights) if bounded else nullcontext(),
+        ):  # no memory, no random numbers: tensors come from the file
             tree = {key: config.get(key) for key in ("class", "config", "files")}
-            module = ConfigReader(folder, config["checksums"]).read(tree)
+            module = ConfigReader(folder, config["checksums"], bounded=bounded).read(tree)
         require(isinstance(module, nn.Module), str(folder / CONFIG_NAME), "describe a module", class_name(module))
         _fill(module, weights, config, folder)
         filled: nn.Module = module.eval()
@@ -75,8 +82,9 @@ def find_folder(
 class ConfigReader:
     """Builds the objects that a `ConfigWriter` described."""
 
-    def __init__(self, folder: Path, files: Collection[str] | None = None) -> None:
+    def __init__(self, folder: Path, files: Collection[str] | None = None, *, bounded: bool = True) -> None:
         self.folder = folder
+        self.bounded = bounded
         self.files = files  # those with a checksum
         self.built: list[Any] = []
         self.places: dict[nn.Module, int] = {}
@@ -109,7 +117,8 @@ class ConfigReader:
         if "class" not in node:
             return {key: self.decode(item, depth + 1) for key, item in node.items()}
         place = len(self.built)
-        require(place < MOST_OBJECTS, "config", f"have at most {MOST_OBJECTS} objects", "more")
+        few = not self.bounded or place < MOST_OBJECTS
+        require(few, "config", f"have at most {MOST_OBJECTS} objects", f"more ({LIFT})")
         self.built.append(None)  # numbered before its parts, as in the writer
         config = self.decode(node.get("config") or {}, depth + 1)
         found = find_class(node["class"])
@@ -127,7 +136,8 @@ class ConfigReader:
         self.built[place] = built = found.from_config(config)
         if isinstance(built, nn.Module):
             places = self._count(built)
-            require(places <= MOST_PLACES, "config", f"have at most {MOST_PLACES} modules", f"{places} places")
+            few = not self.bounded or places <= MOST_PLACES
+            require(few, "config", f"have at most {MOST_PLACES} modules", f"{places} places ({LIFT})")
         return built
 
     def _count(self, module: nn.Module) -> int:
@@ -137,10 +147,10 @@ class ConfigReader:
         return self.places[module]
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path, *, bounded: bool) -> dict[str, Any]:
     path = own_file(folder, CONFIG_NAME, name="folder")
     size = path.stat().st_size
-    require(size <= MOST_BYTES, str(path), f"have at most {MOST_BYTES} bytes", size)
+    require(not bounded or size <= MOST_BYTES, str(path), f"have at most {MOST_BYTES} bytes", f"{size} ({LIFT})")
     try:
         config: dict[str, Any] = json.loads(path.read_text("utf-8", "surrogatepass"), parse_int=_parse_int)
     except (ValueError, RecursionError) as error:
@@ -195,11 +205,11 @@ def _bounded(weights: dict[str, Tensor]) -> Iterator[None]:
             return
         parts += 1
         rule = f"have parts that {len(sizes)} saved tensors can fill"
-        require(parts <= most_parts, "config", rule, f"more than {most_parts} modules and tensors")
+        require(parts <= most_parts, "config", rule, f"more than {most_parts} modules and tensors ({LIFT})")
         if isinstance(part, nn.Parameter) and not part.is_meta:
             elements += part.numel()
             fits = part.numel() <= largest and elements <= most_elements
-            got = f"{name} of shape {tuple(part.shape)}"
+            got = f"{name} of shape {tuple(part.shape)} ({LIFT})"
             require(fits, "config", f"have tensors that {WEIGHTS_NAME} can fill ({largest} numbers at most)", got)
 
     handles = [

@@ -83,6 +83,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         revision: str | None = None,
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
+        bounded: bool = True,
     ) -> Self:
         """Load a saved module from a folder or from the hub, in evaluation mode.
 
@@ -93,6 +94,8 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             revision: A hub revision (branch, tag or commit).
             cache_dir: The folder of downloaded files; huggingface_hub's default if None.
             local_files_only: Whether to use downloaded files only, as with ``HF_HUB_OFFLINE=1``.
+            bounded: Whether to refuse configurations of more than the usual sizes. Switch it off for a very large
+                model that you trust; the limits are on the page on security.
 
         Returns:
             The module, with the dtypes it was saved in.
@@ -103,7 +106,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             ValueError: A damaged file, another format version, another class, or sizes that the weights do not fill.
         """
         folder = find_folder(name_or_folder, revision, cache_dir, local_files_only)
-        module = load_module(folder)
+        module = load_module(folder, bounded=bounded)
         if not isinstance(module, cls):
             raise ValueError(must(str(folder), f"hold a {cls.__name__}", f"a {class_name(module)}"))
         return module
