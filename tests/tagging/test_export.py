@@ -224,6 +224,27 @@ def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:
     assert fast.decode(*fast.encode([["me"], ["me", "y"]]))[0].tolist()[1] == -100
 
 
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_an_lstm(num_layers: int, tmp_path) -> None:
+    """Padded batches of several lengths, rows without words and masks with holes, in both kinds of export."""
+    pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
+    model = tagger(encoder=lambda: pe.LSTMSequenceEncoder(7, hidden_size=5, num_layers=num_layers))().eval()
+    run = pe.tagging.export_program(model).module()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pe.tagging.export_onnx(model, tmp_path)
+    fast = open_tagger(tmp_path)
+    for rows in (RAGGED, RAGGED[5:6], RAGGED[1:2], RAGGED[:3]):
+        ids, whole = model.lexicon.encode(rows)
+        for mask in (whole, whole & (torch.rand(whole.shape) < 0.6)):
+            with torch.no_grad():
+                expected, (program, *_) = model.emissions(ids, mask), run(ids, mask)
+            torch.testing.assert_close(program, expected, rtol=0, atol=1e-5)
+            found = torch.from_numpy(fast.emissions(ids.numpy(), mask.numpy()))
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert fast.predict(RAGGED) == known_only(model, RAGGED)
+
+
 def test_torch_export_with_free_sizes(model) -> None:
     run = pe.tagging.export_program(model).module()
     for rows in (RAGGED, RAGGED[5:6], RAGGED[1:2], RAGGED[:1], RAGGED[3:5]):
@@ -268,14 +289,28 @@ class OwnDecoder(pe.tagging.Decoder):
         return features
 
 
+class OwnEncoder(pe.LSTMSequenceEncoder.__base__):
+    def __init__(self, input_size: int) -> None:
+        super().__init__()
+        self.input_size = input_size
+        self.gru = torch.nn.GRU(input_size, input_size, batch_first=True)
+
+    @property
+    def embedding_dim(self):
+        return self.input_size
+
+    def forward(self, x, mask=None):
+        return self.gru(x)[0]
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: pe.VotingEnsemble([tagger()()] * 2), r"^tagger must be a SequenceTagger \(.*\), got VotingEnsemble$"),
         (word_encoder_tagger, r"^tagger\.embedder must be a type embedder, .*, got the contextual ToyWordEncoder$"),
         (
-            tagger(encoder=lambda: pe.LSTMSequenceEncoder(7, hidden_size=3)),
-            r"^tagger\.encoder must be None or without recurrence, .*, got LSTMSequenceEncoder$",
+            tagger(encoder=lambda: OwnEncoder(7)),
+            r"^tagger\.encoder must be None, an LSTMSequenceEncoder or without recurrence, .*, got OwnEncoder$",
         ),
         (
             tagger(decoder=lambda: OwnDecoder(7, len(TAGS))),

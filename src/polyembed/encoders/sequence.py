@@ -134,7 +134,8 @@ class LSTMSequenceEncoder(SequenceEncoder):
 
     Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the reversed sentence: on a
     CPU that trains more than twice as fast as packing, and on a GPU the host never waits for the lengths. Neither
-    ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The kernels of cuDNN, and
+    ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM (`export_onnx` and
+    `export_program` take a tagger with one). The kernels of cuDNN, and
     of oneDNN in float32, have no second derivatives: where those are needed, call under
     ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
 

@@ -18,6 +18,8 @@ from polyembed._checks import class_name, import_optional, must, require
 from polyembed._version import __version__
 from polyembed.embeddings.baked import BakedEmbedding, bake
 from polyembed.embeddings.embedder import require_lexicon
+from polyembed.encoders import LSTMSequenceEncoder
+from polyembed.tagging._recurrent import RecurrentGraph, translations
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MARK, MODEL_NAME, SETTINGS_NAME, mark_of
 from polyembed.tagging.tagger import SequenceTagger
@@ -43,7 +45,8 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
         A program of ``ids (batch, word)`` int64 and ``mask (batch, word)`` bool.
 
     Raises:
-        TypeError: Another model, a contextual embedder, another decoder, or an LSTM as the encoder.
+        TypeError: Another model, a contextual embedder, another decoder, or an encoder with recurrence that is not
+            `LSTMSequenceEncoder`.
 
     Example:
         >>> from polyembed import SourceEmbedding
@@ -74,7 +77,8 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
         words: Words beyond the lexicon's to be baked too, with the vectors that they would have in `predict`.
 
     Raises:
-        TypeError: Another model, a contextual embedder, another decoder, or an LSTM as the encoder.
+        TypeError: Another model, a contextual embedder, another decoder, or an encoder with recurrence that is not
+            `LSTMSequenceEncoder`.
         ImportError: onnx or onnxscript is not installed.
 
     Example:
@@ -100,6 +104,7 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
             input_names=["ids", "mask"],
             output_names=OUTPUTS if isinstance(tagger.decoder, CRFDecoder) else OUTPUTS[:1],
             dynamic_shapes=(AXES, AXES),
+            custom_translation_table=translations(),
             verbose=False,
         )
     assert program is not None
@@ -125,6 +130,8 @@ class _Graph(nn.Module):
         table: Tensor = embedder.weight if whole else bake(embedder).weight  # type: ignore[assignment]
         self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
         self.encoder = None if tagger.encoder is None else _copy(tagger.encoder)
+        if isinstance(self.encoder, LSTMSequenceEncoder):
+            self.encoder = RecurrentGraph(self.encoder)
         self.decoder: Decoder = _copy(tagger.decoder)
         self.eval()
 
@@ -152,8 +159,11 @@ def _check_tagger(tagger: SequenceTagger) -> SequenceTagger:
         raise TypeError(must("tagger.embedder", rule, f"the contextual {class_name(tagger.embedder)}"))
     if not isinstance(tagger.decoder, CRFDecoder | SoftmaxDecoder):
         raise TypeError(must("tagger.decoder", "be a CRFDecoder or a SoftmaxDecoder", class_name(tagger.decoder)))
-    if tagger.encoder is not None and any(isinstance(part, nn.RNNBase) for part in tagger.encoder.modules()):
-        rule = "be None or without recurrence, which torch.export takes with a fixed length only"
+    recurrent = tagger.encoder is not None and any(isinstance(part, nn.RNNBase) for part in tagger.encoder.modules())
+    if recurrent and not isinstance(tagger.encoder, LSTMSequenceEncoder):
+        rule = (
+            "be None, an LSTMSequenceEncoder or without recurrence, which torch.export takes with a fixed length only"
+        )
         raise TypeError(must("tagger.encoder", rule, class_name(tagger.encoder)))
     return tagger
 
