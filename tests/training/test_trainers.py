@@ -230,6 +230,26 @@ def make_trainer(model: object, folder: Path, rows: list, **options: object):
     )
 
 
+def test_texts_of_like_length_share_a_batch(tmp_path: Path) -> None:
+    """The Trainer takes lengths from ``input_ids`` of rows that are mappings; the words serve."""
+    model = pe.SequenceTagger(toy_table(5), TAGS)
+    lengths = [1 + i % 7 for i in range(160)]
+    rows = [{"words": ["me"] * n, "tags": [TAGS[0]] * n, "input_ids": ["me"] * n} for n in lengths]
+    sizes: list[set[int]] = []
+    collate = DataCollatorForWords(model)
+
+    def follow(items: list) -> dict:
+        sizes.append({len(item["words"]) for item in items})
+        return collate(items)
+
+    options = {"train_sampling_strategy": "group_by_length", "num_train_epochs": 1, "eval_strategy": "no"}
+    trainer = make_trainer(model, tmp_path, rows, save_strategy="no", **options)
+    trainer.data_collator = follow
+    trainer.train()
+    assert len(sizes) == 40
+    assert sum(map(len, sizes)) < 80  # one or two lengths a batch; about 130 in a random order
+
+
 @pytest.mark.parametrize("kind", ["tagger", "pieces", "texts", "pairs of pieces"])
 def test_trainer_learns_evaluates_and_saves(kind: str, tmp_path: Path) -> None:
     build, rows = KINDS[kind]

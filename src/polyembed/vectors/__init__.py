@@ -2,6 +2,7 @@
 
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.bpemb import BPEmbVectors
+from polyembed.vectors.coverage import coverage
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.joined import JoinedVectors
 from polyembed.vectors.laser import LaserFiles, fetch_laser, read_merges, read_pieces
@@ -21,6 +22,7 @@ __all__ = [
     "Word2VecBinaryVectors",
     "WordVectors",
     "as_source",
+    "coverage",
     "fetch_laser",
     "read_merges",
     "read_pieces",

@@ -1,0 +1,68 @@
+"""How much of a text a source of vectors knows."""
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+from itertools import zip_longest
+
+from polyembed._checks import class_name, must, require
+from polyembed.tables import Table
+from polyembed.vectors.protocol import check_words
+
+ALL = "all"
+COLUMNS = ("language", "types", "known", "known %", "tokens", "known tokens", "known tokens %")
+
+
+def coverage(
+    source: Container[str], sentences: Iterable[Sequence[str]], languages: Iterable[Sequence[str]] | None = None
+) -> Table:
+    """Count the types and tokens of a text that a source knows, in all and by language.
+
+    A word is known if ``word in source``: it has a row of its own. fastText models give other words a vector of their
+    n-grams; those count as unknown here.
+
+    Args:
+        source: Anything with ``in``: vectors, a lexicon, a set of words. Not `BPEmbVectors`, which has pieces only.
+        sentences: Lists of words.
+        languages: The language tag of each word, a list for each sentence. A type with several tags counts under each.
+
+    Returns:
+        A row for all words, then one for each tag, the one with most tokens first; shares are in percent.
+
+    Raises:
+        TypeError: A source without ``in``, or a string in the place of words or tags.
+        ValueError: Not as many lists of tags as sentences, or not as many tags as words; no words.
+
+    Example:
+        >>> table = coverage({"me", "that"}, [["me", "gusta", "that"], ["me"]], [["es", "es", "en"], ["es"]])
+        >>> print(table.to_markdown())
+        | language | types | known | known % | tokens | known tokens | known tokens % |
+        | -------- | ----- | ----- | ------- | ------ | ------------ | -------------- |
+        | all      | 3     | 2     | 66.7    | 4      | 3            | 75.0           |
+        | es       | 2     | 1     | 50.0    | 3      | 2            | 66.7           |
+        | en       | 1     | 1     | 100.0   | 1      | 1            | 100.0          |
+    """
+    if not hasattr(source, "__contains__"):
+        raise TypeError(must("source", "have words (word in source)", class_name(source)))
+    counts: dict[str, Counter[str]] = {ALL: Counter()}
+    pairs: Iterable[tuple[Sequence[str] | None, Sequence[str] | None]]
+    pairs = ((words, ()) for words in sentences) if languages is None else zip_longest(sentences, languages)
+    for i, (words, tags) in enumerate(pairs):
+        if words is None or tags is None:
+            raise ValueError(must("languages", "have a list of tags for each sentence", f"one of the two ends at {i}"))
+        check_words(words)
+        check_words(tags)
+        counts[ALL].update(words)
+        if languages is not None:
+            require(len(tags) == len(words), f"languages[{i}]", f"be as many as the words, {len(words)}", len(tags))
+            for word, tag in zip(words, tags, strict=True):
+                counts.setdefault(f"{tag}\0", Counter())[word] += 1  # a tag may be called "all"
+    require(bool(counts[ALL]), "sentences", "hold at least one word", "none")
+    known = {word for word in counts[ALL] if word in source}
+    total, *others = counts
+    names = [total, *sorted(others, key=lambda name: (-counts[name].total(), name))]
+    return Table(COLUMNS, [_row(name.removesuffix("\0"), counts[name], known) for name in names], digits=1)
+
+
+def _row(name: str, words: Counter[str], known: set[str]) -> tuple[str | int | float, ...]:
+    types, tokens = len(words.keys() & known), sum(count for word, count in words.items() if word in known)
+    return name, len(words), types, 100 * types / len(words), words.total(), tokens, 100 * tokens / words.total()
