@@ -45,6 +45,7 @@ from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.tables import Table
 from polyembed.text import SentencePieceTokenizer
 from polyembed.text.laser_tokenizers import MosesRules
+from polyembed.training.runs import Run
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]
 TARGETS = ("en", "es")
@@ -269,10 +270,10 @@ def train(
     stop_at: int | None,
     seed: int,
     bf16: bool,
-    checkpoint: Path,
+    run: Run,
     progress: bool | None,
 ) -> Progress:
-    """Train by teacher forcing; a training that was killed continues from its last checkpoint to the same numbers."""
+    """Train by teacher forcing; a training that was killed continues from the run's last state to the same numbers."""
     device = model.output.weight.device
     plan = [batch for epoch in range(num_train_epochs) for batch in plan_epoch(directions, batch_tokens, seed, epoch)]
     total = min(len(plan), max_steps or len(plan))
@@ -282,8 +283,8 @@ def train(
         lambda step: min((step + 1) / max(1, warmup_steps), 1.0, (total - step) / max(1, total - warmup_steps)),
     )
     done, tokens, losses = 0, 0, []
-    if checkpoint.exists():
-        state = torch.load(checkpoint, map_location=device, weights_only=True)
+    state = run.load()
+    if state is not None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
@@ -314,9 +315,7 @@ def train(
             sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
             parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
             state = {name: part.state_dict() for name, part in parts.items()}
-            draft = checkpoint.with_suffix(".draft")
-            torch.save({**state, "done": step + 1, "tokens": tokens, "losses": losses}, draft)
-            draft.replace(checkpoint)
+            run.save({**state, "done": step + 1, "tokens": tokens, "losses": losses})
             tqdm.write(f"step {step + 1} of {total}: {losses[-1]:.3f} nats a piece", file=sys.stderr)
     return Progress(last, tokens, losses)
 
@@ -441,7 +440,7 @@ def pretrain_laser(
         model = Translator(encoder, TARGETS, recipe["decoder"], dropout)
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     before = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), Run(folder / "training", {"settings": plan}) as run:
         result = train(
             model,
             directions,
@@ -450,7 +449,7 @@ def pretrain_laser(
             stop_at=stop_at,
             seed=seed,
             bf16=bf16,
-            checkpoint=folder / "training" / "checkpoint.pt",
+            run=run,
             progress=progress,
         )
     after = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)

@@ -280,6 +280,12 @@ def test_pretraining_goes_on(parallel_world: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(torch, "save", save)
     with pytest.raises(ValueError, match="cache must hold a training of these settings, got another"):
         example.pretrain_laser("tiny", cache=tmp_path / "cut", **(options | {"seed": 1}))
+    checkpoint = tmp_path / "cut" / "training" / "checkpoint.pt"
+    good = checkpoint.read_bytes()
+    checkpoint.write_bytes(good[:-100] + bytes([good[-100] ^ 1]) + good[-99:])
+    with pytest.raises(ValueError, match=r"checkpoint\.pt must be a whole checkpoint, got a damaged file"):
+        example.pretrain_laser("tiny", cache=tmp_path / "cut", **options)
+    checkpoint.write_bytes(good)
     cut = example.pretrain_laser("tiny", cache=tmp_path / "cut", **options)
     first, second = (LaserSentences.from_pretrained(folder).encoder.state_dict() for folder in (whole, cut))
     for name, value in first.items():
