@@ -101,6 +101,14 @@ def test_char2subword(data_folder: Path, tmp_path: Path) -> None:
     assert "fitted before" in run("char2subword.py", *arguments, "--systems", "characters, words")
 
 
+def test_serving() -> None:
+    printed = run("serving.py", "--sentences", 8, "--runs", 1)
+    assert (
+        len(re.findall(r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) \| [\d,]+ \|", printed, re.MULTILINE))
+        == 5
+    )
+
+
 def test_startup() -> None:
     printed = run("startup.py", "--size", "small")
     assert "| median " in printed

@@ -9,10 +9,10 @@ import torch
 from cases import SIZES, characters, hierarchical, vector_source
 from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
-from toys import SENTENCES, TAGS, WORDS, ToyWordEncoder, toy_lexicon
+from toys import SENTENCES, TAGS, WORDS, ToyWordEncoder, toy_corpus, toy_lexicon
 
 import polyembed as pe
-from polyembed.tagging import TextModel
+from polyembed.tagging import TextModel, to_device
 
 
 class Pair(NamedTuple):
@@ -154,3 +154,19 @@ def test_predicting_while_training_in_another_thread() -> None:
             model.train()
             assert all(part.training for part in model.modules())
     assert job.result() == [frozen.eval().predict(UNSEEN)] * 20
+
+
+def test_a_batch_moves_to_a_device() -> None:
+    """Ids, pieces, tuples of both, and whole batches."""
+    lexicon = toy_lexicon()
+    both = pe.MetaEmbedding.concat([characters(lexicon), ToyWordEncoder(5)])
+    tagger = pe.SequenceTagger(both, TAGS)
+    batch = tagger.collate(toy_corpus(1)[:3])
+    there = to_device(batch, "meta")
+    assert there.keys() == batch.keys()
+    ids, pieces = there["inputs"]
+    assert type(pieces) is type(batch["inputs"][1])
+    assert pieces.num_words == batch["inputs"][1].num_words
+    tensors = [ids, *(part for part in pieces if isinstance(part, torch.Tensor)), there["tags"], there["mask"]]
+    assert all(tensor.is_meta for tensor in tensors)
+    assert to_device(batch, "cpu")["tags"] is batch["tags"]

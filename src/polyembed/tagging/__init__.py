@@ -7,7 +7,7 @@ from polyembed.tagging.export import export_onnx, export_program
 from polyembed.tagging.losses import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
 from polyembed.tagging.onnx_tagger import OnnxTagger
 from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
-from polyembed.tagging.text_model import TextModel
+from polyembed.tagging.text_model import TextModel, to_device
 
 __all__ = [
     "CRFDecoder",
@@ -30,4 +30,5 @@ __all__ = [
     "export_onnx",
     "export_program",
     "label_counts",
+    "to_device",
 ]

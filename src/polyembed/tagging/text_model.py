@@ -269,10 +269,26 @@ def count_words_of(sentences: Sequence[Sequence[str]]) -> int:
     return sum(map(len, sentences))
 
 
-def to_device(inputs: Any, device: torch.device) -> Any:
-    """Return a model's inputs with every tensor moved to a device: tensors, `Pieces`, tuples and lists of them."""
+def to_device(inputs: Any, device: torch.device | str) -> Any:
+    """Move inputs, or a whole batch, to a device.
+
+    Args:
+        inputs: What ``encode`` or ``collate`` returns: tensors, `Pieces`, tuples, lists and dicts of them. The rest
+            stays.
+        device: Where to.
+
+    Returns:
+        The same structure; tensors that are there already are not copied.
+
+    Example:
+        >>> batch = {"inputs": (torch.zeros(2, 3), torch.ones(2, 3)), "mask": None}
+        >>> to_device(batch, "meta")["inputs"][0].device
+        device(type='meta')
+    """
     if isinstance(inputs, Tensor):
         return inputs.to(device)
+    if isinstance(inputs, dict):
+        return {name: to_device(part, device) for name, part in inputs.items()}
     if not isinstance(inputs, tuple | list):
         return inputs
     parts = [to_device(part, device) for part in inputs]

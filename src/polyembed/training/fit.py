@@ -197,7 +197,7 @@ class Training:
         return Epoch(number, loss, score, time.perf_counter() - start)
 
     def _step(self, batch: list[Item]) -> Tensor:
-        arguments = {name: to_device(value, self.device) for name, value in self.model.collate(batch).items()}
+        arguments = to_device(self.model.collate(batch), self.device)
         with self._autocast():
             loss: Tensor = self.model(**arguments)
         optimizer, scaler = self.optimizer, self.state.scaler
