@@ -45,6 +45,7 @@ def build(folder: Path) -> pe.SequenceTagger:
         words=words,
         subwords=pe.SpelledEmbedding.from_pieces(pieces, lexicon),
         characters=pe.SpelledEmbedding.from_characters(lexicon, characters),
+        surface=pe.SpelledEmbedding.from_surface(lexicon),
     )
     encoder = pe.TransformerSequenceEncoder(hme.embedding_dim, hidden_size=100, num_layers=2)
     tags = sorted({tag for sentence in train for tag in sentence.tags})

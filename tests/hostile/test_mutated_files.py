@@ -38,7 +38,14 @@ from polyembed.tagging import OnnxTagger, export_onnx
 from polyembed.tagging.onnx_tagger import MARK, mark_of
 from polyembed.text.laser_tokenizers import open_sentencepiece
 from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
-from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors, read_merges, read_pieces
+from polyembed.vectors import (
+    BPEmbVectors,
+    FastTextVectors,
+    TextVectors,
+    Word2VecBinaryVectors,
+    read_merges,
+    read_pieces,
+)
 
 COUNT = 1000  # of damaged files of each kind
 MEMORY = 1 << 30  # bytes beyond what the process has
@@ -162,6 +169,21 @@ def xz_text_vectors(folder: Path) -> tuple[Path, Read]:
     path = folder / "words.vec.xz"
     path.write_bytes(lzma.compress("3 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n".encode()))
     return path, read_text
+
+
+@kind
+def word2vec_binary(folder: Path) -> tuple[Path, Read]:
+    path = folder / "words.bin"
+    rows = {"me": (1.5, 2.0, -3e-2), "gusta": (4.0, 5.0, 6.0), "Ñu": (7.0, 8.0, 9.0)}
+    path.write_bytes(
+        b"3 3\n" + b"".join(f"{w} ".encode() + struct.pack("<3f", *row) + b"\n" for w, row in rows.items())
+    )
+
+    def read(path: Path) -> object:
+        vectors = Word2VecBinaryVectors(path)
+        return vectors.vectors(WORDS), vectors.words
+
+    return path, read
 
 
 def read_text(path: Path) -> object:
