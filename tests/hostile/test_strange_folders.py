@@ -18,7 +18,7 @@ from toys import TAGS, ToyVectors, toy_lexicon
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
 from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer
-from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors, Word2VecBinaryVectors
+from polyembed.vectors import BPEmbVectors, ClusterFeatures, FastTextVectors, TextVectors, Word2VecBinaryVectors
 
 
 @pytest.fixture
@@ -139,6 +139,7 @@ def test_links_inside_a_snapshot_of_the_hub_are_followed(tagger_folder: Path, tm
 HOSTILE = {
     TextVectors: {"path": "{file}"},
     FastTextVectors: {"path": "{file}"},
+    ClusterFeatures: {"path": "{file}"},
     Word2VecBinaryVectors: {"path": "{file}"},
     BPEmbVectors: {"model_file": "{file}", "vectors_file": "{file}"},
     pe.Lexicon: {"path": "{file}"},
