@@ -48,10 +48,10 @@ def inside_another() -> nn.Module:
 def test_the_number_is_that_of_hidden_states(name: str) -> None:
     """`hidden_states` tells what goes in, and the rest of the model is given what comes out."""
     model = (inside_another() if name == "inside another" else make(name)).eval()
-    own_hooks = [len(module._forward_hooks) for module in model.modules()]  # transformers has some for itself
     ids = torch.randint(5, 31, (2, 7))
     with torch.no_grad():
         plain = model(input_ids=ids, output_hidden_states=True)
+        own_hooks = [len(module._forward_hooks) for module in model.modules()]  # transformers has some for itself
         assert len(plain.hidden_states) == 4
         for number, expected in enumerate(plain.hidden_states):
             seen: list[Tensor] = []
