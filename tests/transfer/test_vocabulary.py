@@ -43,11 +43,11 @@ NEW = [
     "ni mwiza cyane umwana wawe", "abarimu bari mu ishuri cyane", "umwana yiga mu ishuri",
 ] * 3  # fmt: skip
 SCRIPT = ["ልጅ ወደ ትምህርት ቤት", "ልጆች ወደ ቤት", "ትምህርት ቤት ውስጥ ልጆች"] * 3
-ODD = ["", " ", "\u200b", "a\u0301 e", "\ud800", "😀😀 😀", "<0xE1>", "\u2581\u2581x", "[MASK]", "x" * 300, "a\tb\nc\0d"]
+ODD = [
     "",
     " ",
     "\u200b",
-    "a\u0301 e\u0301",
+    "a\u0301 e",
     "\ud800",
     "😀😀 😀",
     "<0xE1>",
