@@ -50,10 +50,5 @@ def test_scores(mode: EntityMode) -> None:
 
 
 def as_report(scores: Scores) -> dict[str, float]:
-    return dict(
-        zip(
-            ("precision", "recall", "f1-score", "support"),
-            (scores.precision, scores.recall, scores.f1, scores.support),
-            strict=True,
-        )
-    )
+    values = scores.precision, scores.recall, scores.f1, scores.support
+    return dict(zip(("precision", "recall", "f1-score", "support"), values, strict=True))
