@@ -217,29 +217,12 @@ def test_words_are_the_sources_or_those_given() -> None:
     given = pairs_of(*range(0, 60, 3))
     expected = pe.align_spaces(source, target, dictionary=given, max_words=50)
     assert expected.report["num_pairs"] == 17
-    words = {"source_words": source.words[:50], "target_words": target.words[:50]}
-    assert torch.equal(pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight)
-    repeated = {
-        "source_words": iter([word for word in source.words[:50] for _ in range(2)]),
-        "target_words": np.array(target.words),
-    }
-    assert torch.equal(
-        pe.align_spaces(source, target, dictionary=given, max_words=50, **repeated).weight, expected.weight
-    )
     del source.words, target.words
+    twice, once = iter([f"s{i // 2}" for i in range(100)]), np.array([f"t{i}" for i in range(50)])
+    words = {"source_words": twice, "target_words": once}
     assert torch.equal(pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight)
     with pytest.raises(ValueError, match=r"^source_words must be given where source lists no words, got Source$"):
         pe.align_spaces(source, target, dictionary=given)
-
-
-def test_spaces_of_different_sizes() -> None:
-    source, target = planted()
-    small = Source({word: target.rows[word] for word in target.words[:60]})
-    for one, other in ((source, small), (small, source)):
-        given = pairs_of(*range(30))
-        given = given if one is source else [pair[::-1] for pair in given]
-        weight = pe.align_spaces(one, other, dictionary=given).weight.numpy()
-        np.testing.assert_allclose(weight, rotation() if one is source else rotation().T, atol=1e-5)
 
 
 def test_pairs_left_out_and_zero_rows_are_counted_once() -> None:

@@ -117,9 +117,9 @@ def test_vectors_follow_the_definition(tmp_path, min_n, max_n, pruned):
     num_ngrams = 13 if pruned is None else len(pruned)
     rows = np.random.default_rng(1).standard_normal((len(WORDS) + num_ngrams, 5)).astype(np.float32)
     vectors = FastTextVectors(write_model(tmp_path / "a.bin", WORDS, rows, **sizes))
-    asked = [*WORDS, *unseen_words(60)]
-    expected = np.stack([expected_vector(word, WORDS, rows, **sizes) for word in asked])
-    np.testing.assert_allclose(vectors.vectors(asked), expected, atol=1e-6)
+    for asked in (["a"], [*WORDS, *unseen_words(60)]):
+        expected = np.stack([expected_vector(word, WORDS, rows, **sizes) for word in asked])
+        np.testing.assert_allclose(vectors.vectors(asked), expected, atol=1e-6)
 
 
 def test_the_sentence_end_is_spelled_only_in_files_without_version(tmp_path):
