@@ -3,6 +3,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from toys import compiles, own_words
 
 from polyembed import RepresentationTransformationNetwork, transformed_output
@@ -203,3 +204,15 @@ def test_wrong_types(layer: Any, transform: Any, options: dict, message: str) ->
         RepresentationTransformationNetwork(12, 0)
     with pytest.raises(ValueError, match=r"^h must have a last axis of size 12, got shape \(2, 11\)$"):
         rtn()(torch.zeros(2, 11))
+
+
+def test_survives_functional_call() -> None:
+    stack, network, x = Stack(), rtn(), torch.randn(3, HIDDEN)
+    theta = {name: 1.5 * p.detach() for name, p in stack.named_parameters()}
+    phi = {name: 0.5 * p.detach() for name, p in network.named_parameters()}
+    with transformed_output(stack.first, lambda h: functional_call(network, phi, (h,))):
+        found = functional_call(stack, theta, (x,))
+    stack.load_state_dict(theta)
+    network.load_state_dict(phi)
+    with transformed_output(stack.first, network):
+        torch.testing.assert_close(stack(x), found)
