@@ -378,10 +378,7 @@ def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     result = ProtocolResult(Table((), ()), tuple(runs), {"nl": [gold]}, "f1")
     sentence = TaggedSentence(("Ann", "in", "New", "Rome", "Senate", "Bo"), tuple(gold))
     rows = example.wins(result, Corpus("nl", test=[sentence]), "MUSE", "LaserElmo")
-    assert rows == [
-        ("PER", "[ Ann ] in New Rome Senate", "O"),
-        ("LOC", "Ann in [ New Rome ] Senate Bo", "B-LOC O"),
-    ]
+    assert rows == [("PER", "[ Ann ] in New Rome Senate", "O"), ("LOC", "Ann in [ New Rome ] Senate Bo", "B-LOC O")]
 
 
 def test_laser_examples_on_the_data_folder(data_folder: Path, tmp_path: Path) -> None:

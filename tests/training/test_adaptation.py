@@ -124,12 +124,7 @@ def test_masking_shares() -> None:
     model = build()
     spy = Spy(model)
     adapt_masked_lm(
-        model,
-        TOKENIZER,
-        build_texts(300),
-        num_train_epochs=2,
-        mlm_probability=0.3,
-        **OPTIONS | {"batch_size": 50},
+        model, TOKENIZER, build_texts(300), num_train_epochs=2, mlm_probability=0.3, **OPTIONS | {"batch_size": 50}
     )
     ids = torch.cat([batch["input_ids"].flatten() for batch in spy.batches])
     labels = torch.cat([batch["labels"].flatten() for batch in spy.batches])
