@@ -367,10 +367,7 @@ IDS = torch.tensor([[2]])
         (lambda: over_words(labels=[]), r"labels must be different names, at least one, got \[\]$"),
         (lambda: over_words(labels=["a", "a"]), r"labels must be different names, at least one, got \['a', 'a'\]$"),
         (lambda: over_words(pooling="cls"), r"pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$"),
-        (
-            lambda: over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES)),
-            r"pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$",
-        ),
+        (lambda: over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES)), r"pooling must be .*, got 'cls'$"),
         (lambda: over_words(pooling="sum"), r"pooling must be one of 'cls', 'mean', 'max', got 'sum'$"),
         (lambda: over_words(hidden_size=0), r"hidden_size must be a positive integer, got 0$"),
         (lambda: over_words(dropout=1.5), r"dropout must lie in \[0, 1\), got 1.5$"),
@@ -379,20 +376,11 @@ IDS = torch.tensor([[2]])
         (lambda: over_words().encode_labels(["bad", "great"]), r"labels\[1\] must be one of .* 'great'"),
         (lambda: over_words().encode_labels([["bad"]]), r"labels\[0\] must be one of .*, got \['bad'\]$"),
         (lambda: over_words().predict([["me"]], batch_size=0), r"batch_size must be a positive integer"),
-        (
-            lambda: pairs_over(over_words).encode([(["me"], ["a"], ["b"])]),
-            r"texts\[0\] must be two lists of words, got 3 things$",
-        ),
+        (lambda: pairs_over(over_words).encode([(["me"], ["a"], ["b"])]), r"texts\[0\] must be two .*, got 3 things$"),
         (lambda: over_words()(IDS, labels=torch.tensor([3])), r"labels must lie in \[0, 3\) or be -100, got"),
         (lambda: over_words()(IDS, labels=IDS), r"labels must have shape \(1,\), got \(1, 1\)$"),
-        (
-            lambda: pairs_over(over_words).logits(IDS),
-            r"inputs must have the axes \(batch, 2, word\), got shape \(1, 1\)$",
-        ),
-        (
-            lambda: pairs_over(over_words).logits(IDS.expand(2, 3, 1)),
-            r"inputs must have the axes \(batch, 2, word\), got shape \(2, 3, 1\)$",
-        ),
+        (lambda: pairs_over(over_words).logits(IDS), r"inputs must have the axes \(batch, 2, .*, got shape \(1, 1\)$"),
+        (lambda: pairs_over(over_words).logits(IDS.expand(2, 3, 1)), r"inputs must have .*, got shape \(2, 3, 1\)$"),
         (lambda: fit([Text(("me",), "great")]), r"labels\[0\] must be one of 'bad', .*, got 'great'$"),
         (lambda: fit([Text((), "bad")]), r"train must hold at least one sentence with a word, got none$"),
         (lambda: fit([Pair((), (), "bad")]), r"train must hold at least one sentence with a word, got none$"),
@@ -421,15 +409,9 @@ def test_wrong_values(call, text) -> None:
             lambda: pairs_over(over_words).predict([PAIRS[0], ["me", "la"]]),
             r"texts\[1\]\[0\] must be a list of words, got the string 'me'$",
         ),
-        (
-            lambda: pairs_over(over_pieces).predict([PAIRS[0], "me"]),
-            r"texts\[1\] must be two lists of words, got str 'me'$",
-        ),
+        (lambda: pairs_over(over_pieces).predict([PAIRS[0], "me"]), r"texts\[1\] must be two lists .*, got str 'me'$"),
         (lambda: over_words()(IDS, labels=torch.tensor([0.0])), r"labels must be int64 or"),
-        (
-            lambda: pairs_over(over_pieces).logits(over_pieces().encode(TEXTS)[0]),
-            r"inputs must be PairedPieces \(what encode gives\), got Pieces$",
-        ),
+        (lambda: pairs_over(over_pieces).logits(over_pieces().encode(TEXTS)[0]), r"inputs must be .*, got Pieces$"),
         (
             lambda: pairs_over(over_words).logits(pairs_over(over_pieces).encode(PAIRS)[0]),
             r"inputs must be ids or Pieces of both texts, as encode makes them, got PairedPieces$",

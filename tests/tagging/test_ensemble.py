@@ -190,12 +190,7 @@ ONE = tagger_with(["O", "B-ES"])
     [
         ([], "hard", ValueError, r"^members must hold at least one tagger, got none$"),
         ([ONE, nn.Linear(3, 2)], "hard", TypeError, r"^members\[1\] must be a SequenceTagger, got Linear$"),
-        (
-            [ONE, tagger_with(["B-ES", "O"])],
-            "hard",
-            ValueError,
-            r"^members\[1\] must have members\[0\]'s tags \['O', 'B-ES'\], got \['B-ES', 'O'\]$",
-        ),
+        ([ONE, tagger_with(["B-ES", "O"])], "hard", ValueError, r"^members\[1\] must have .*, got \['B-ES', 'O'\]$"),
         ([ONE], "loud", ValueError, r"^vote must be one of 'hard', 'soft', 'entity', got 'loud'$"),
         ([tagger_with(["VERB"])], "entity", ValueError, r"^tags must be BIO for an entity vote, got \['VERB'\]$"),
         ([tagger_with(["O", "I-ES"])], "entity", ValueError, r"^tags must hold B-ES for an entity vote, got"),

@@ -200,10 +200,7 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
         (lambda x: class_weights([1, -1]), COUNTS),
         (lambda x: class_weights([0.5]), COUNTS),
         (lambda x: class_weights([1], beta=1.5), r"^beta must lie in \[0, 1\], got 1.5$"),
-        (
-            lambda x: pe.SoftmaxDecoder(5, 4, criterion=CrossEntropyLoss(WEIGHTS)),
-            r"^criterion must have weights for 4 labels, got 5$",
-        ),
+        (lambda x: pe.SoftmaxDecoder(5, 4, criterion=CrossEntropyLoss(WEIGHTS)), r"^criterion must have .*, got 5$"),
         (lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0), r"^dropout must lie in \[0, 1\), got 1.0$"),
     ],
 )
