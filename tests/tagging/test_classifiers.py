@@ -291,17 +291,6 @@ def test_learns(build, metric) -> None:
     assert model.predict([text.words for text in texts]) == [text.label for text in texts]
 
 
-def test_learns_pairs() -> None:
-    model = over_pieces(kind=pe.PairClassifier, dropout=0.0, hidden_size=8, pooling="mean")
-    pairs = [
-        Pair(("me",), ("me",), "good"),
-        Pair(("me",), ("gusta",), "bad"),
-        Pair(("gusta", "me"), ("gusta",), "so so"),
-    ]
-    result = pe.fit(model, pairs * 4, pairs, pe.FitOptions(num_train_epochs=25, batch_size=3, optimizer=adam))
-    assert result.best.score == 1.0
-
-
 def test_metrics_by_name() -> None:
     found = {}
     for name, metric in (("accuracy", metrics.accuracy), ("macro_f1", metrics.macro_f1)):

@@ -132,31 +132,6 @@ def test_a_single_label_is_certain(build, logits: Tensor) -> None:
     assert not gradient.any()
 
 
-def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
-    """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""
-    labels = torch.tensor([0] * 95 + [1] * 5)
-
-    def fitted(criterion: nn.Module) -> float:
-        scores = torch.zeros(2, requires_grad=True)
-        optimizer = torch.optim.LBFGS([scores], max_iter=200, line_search_fn="strong_wolfe")
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = criterion(scores.expand(100, 2), labels)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-        return scores.softmax(-1)[1].item()
-
-    counts = label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
-    plain, balanced = (fitted(CrossEntropyLoss()), fitted(CrossEntropyLoss(class_weights(counts))))
-    assert plain == pytest.approx(0.05, abs=1e-3)
-    assert balanced == pytest.approx(0.5, abs=1e-3)
-    assert plain < fitted(CrossEntropyLoss(class_weights(counts, beta=0.9))) < balanced
-    assert plain < fitted(FocalLoss(2.0)) < balanced
-
-
 def test_class_weights() -> None:
     counts = [3, 0, 17, 80]
     assert class_weights(counts) == pytest.approx([100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)])

@@ -80,7 +80,7 @@ def test_predicting_changes_nothing(name: str) -> None:
     model = MODELS[name](lexicon).train()
     list(model.children())[-1].eval()
     parts, parameters, words = list(model.modules()), dict(model.named_parameters()), list(lexicon)
-    before = everything(model)
+    before, state = everything(model), torch.get_rng_state()
     model.predict(UNSEEN)
     next(model.predict_stream(UNSEEN))
     with pytest.raises(TypeError, match=r"\[1\] must be a list of words, got the string 'abc'$"):
@@ -94,6 +94,7 @@ def test_predicting_changes_nothing(name: str) -> None:
     assert all(parameter is parameters[key] for key, parameter in model.named_parameters())
     assert list(lexicon) == words
     assert torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_hooks_of_a_view_do_not_reach_the_model() -> None:

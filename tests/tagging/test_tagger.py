@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from cases import SIZES, characters, tagger, vector_source
+from cases import SIZES, tagger, vector_source
 from torch import nn
-from toys import NEW_WORDS, SENTENCES, TAGS, ToyWordEncoder, toy_corpus, toy_lexicon, toy_table
+from toys import NEW_WORDS, TAGS, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
 from polyembed.tagging import text_model
@@ -15,11 +15,6 @@ UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
 @pytest.fixture
 def model() -> pe.SequenceTagger:
     return tagger(encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES))()
-
-
-@pytest.fixture
-def pieces_model() -> pe.SequenceTagger:
-    return pe.SequenceTagger(ToyWordEncoder(5), TAGS, encoder=pe.LSTMSequenceEncoder(5, hidden_size=3))
 
 
 def test_is_its_parts_in_a_row(model) -> None:
@@ -36,24 +31,6 @@ def test_collate_pads_tags_with_minus_100(model) -> None:
     assert batch["tags"].tolist() == [[1, 2, 3, 0], [1, 2, 0, -100], [3, -100, -100, -100]]
     assert batch["mask"].sum(1).tolist() == [4, 3, 1]
     assert batch["inputs"].eq(0).equal(~batch["mask"])
-
-
-@pytest.mark.parametrize("fixture", ["model", "pieces_model"])
-def test_predicts_in_the_order_given(fixture, request) -> None:
-    model = request.getfixturevalue(fixture)
-    alone = [model.predict([words])[0] for words in UNSEEN]
-    assert [len(tags) for tags in alone] == [3, 1, 0, 2]
-    for batch_size in (1, 2, 64):
-        assert model.predict(UNSEEN, batch_size=batch_size) == alone
-    assert model.predict([]) == []
-    assert model.predict([[]]) == [[]]
-
-
-def test_trains_over_pieces(pieces_model) -> None:
-    batch = pieces_model.collate(toy_corpus(1))
-    assert isinstance(batch["inputs"], pe.Pieces)
-    pieces_model(**batch).backward()
-    assert pieces_model.embedder.embedding.weight.grad.any()
 
 
 def test_unseen_words_are_tagged_as_if_in_the_lexicon() -> None:
@@ -95,28 +72,6 @@ def test_a_word_is_tagged_alike_in_any_company() -> None:
         company = [[lower]] * text_model.BATCHES_TOGETHER + [[upper] * 2]  # so in the next bucket
         assert model.predict(company, batch_size=1)[-1] == alone * 2
     assert model.predict([["Song"]]) == model.predict([["song"]])
-
-
-def test_predicting_in_the_middle_of_training_changes_nothing() -> None:
-    def train(predict: bool) -> dict[str, torch.Tensor]:
-        torch.manual_seed(0)
-        lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])  # a training word is unknown
-        embedder = pe.MetaEmbedding.concat(
-            [pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon), characters(lexicon)]
-        )
-        model = pe.SequenceTagger(embedder, TAGS)
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        for _ in range(3):
-            optimizer.zero_grad()
-            model(**model.collate(toy_corpus(1))).backward()
-            optimizer.step()
-            if predict:
-                model.predict([*UNSEEN, *SENTENCES])
-        return model.state_dict()
-
-    expected = train(predict=False)
-    for name, value in train(predict=True).items():
-        assert torch.equal(value, expected[name]), name
 
 
 def test_tag_names(model) -> None:

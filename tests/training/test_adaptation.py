@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from killing import run_killed
 from tiny_masked_lm import NAMES, PIECES, SIZES, SPECIAL, TEXTS, TOKENIZER, Spy, build, build_texts, pieces_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
@@ -24,7 +23,6 @@ from transformers.utils import logging as verbosity
 from polyembed.data import TaggedSentence
 from polyembed.training import AdaptationResult, perplexity, switch_points
 from polyembed.training import adapt_masked_lm as adapt_with
-from polyembed.training._masked_text import TextCorpus
 
 pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
 OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
@@ -89,8 +87,7 @@ def test_is_the_plain_loop() -> None:
 
 
 def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, [*TEXTS, " ", ""], num_train_epochs=2, mlm_probability=0.5, **OPTIONS)
     first, second = spy.originals(0, 8), spy.originals(8)
     expected = Counter(tuple(pieces_of(text)) for text in TEXTS)
@@ -109,8 +106,7 @@ def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() 
 
 
 def test_masking_shares() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     adapt_masked_lm(
         model, TOKENIZER, build_texts(300), num_train_epochs=2, mlm_probability=0.3, **OPTIONS | {"batch_size": 50}
     )
@@ -124,8 +120,7 @@ def test_masking_shares() -> None:
 
 
 def test_whole_words() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, build_texts(90), num_train_epochs=2, whole_word_mask=True, **OPTIONS)
     starts = {i for i, piece in enumerate(SPECIAL + PIECES) if piece.startswith("▁")}
     words = masked = split = partly = 0
@@ -151,8 +146,7 @@ def test_whole_words() -> None:
 
 
 def test_a_batch_without_a_mask_gets_one() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     options = OPTIONS | {"batch_size": 1, "mlm_probability": 1e-6}
     result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, **options)
     assert all((batch["labels"] != -100).sum() == 1 for batch in spy.batches)
@@ -175,8 +169,7 @@ def test_long_texts_are_cut_up_or_cut_off() -> None:
 
 
 def test_lengths_are_alike_in_a_batch() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, build_texts(200), num_train_epochs=2, **OPTIONS | {"batch_size": 7})
     masks = [batch["attention_mask"] for batch in spy.batches]
     assert sum(float(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks) > 0.93
@@ -186,42 +179,26 @@ def test_lengths_are_alike_in_a_batch() -> None:
     assert len(first & second) < 15  # other texts together
 
 
-def test_a_stream_is_shuffled_through_its_buffer() -> None:
-    corpus = TextCorpus(lambda: map(str, range(100)))
-    order = [int(text) for text in corpus.shuffled(random.Random(0), 10)]
-    assert sorted(order) == list(range(100))
-    assert all(number <= place + 10 for place, number in enumerate(order))
-    assert sum(after == before + 1 for before, after in itertools.pairwise(order)) < 20
-
-
-def sources(folder: Path) -> dict[str, object]:
+def sources(folder: Path) -> list[object]:
     half = len(TEXTS) // 2
     (folder / "a.txt").write_text("\n".join(TEXTS), "utf-8")
     with lzma.open(folder / "b.txt.xz", "wt", encoding="utf-8") as file:
         file.write("\r\n".join([*TEXTS[:half], ""]))
     with gzip.open(folder / "c.txt.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join([*TEXTS[half:], ""]))
-    return {
-        "path": str(folder / "a.txt"),
-        "paths": [folder / "b.txt.xz", folder / "c.txt.gz"],
-        "function": lambda: iter(TEXTS),
-        "iterable": dict.fromkeys([*TEXTS, "gato"]).keys(),
-    }
+    return [str(folder / "a.txt"), [folder / "b.txt.xz", folder / "c.txt.gz"], lambda: iter(TEXTS)]
 
 
 def test_sources_of_texts(tmp_path: Path) -> None:
-    for name, texts in sources(tmp_path).items():
-        model = build()
-        spy = Spy(model)
+    for texts in sources(tmp_path):
+        spy = Spy(model := build())
         adapt_masked_lm(model, TOKENIZER, texts, num_train_epochs=2, shuffle_buffer=4, **OPTIONS)
-        expected = list(dict.fromkeys([*TEXTS, "gato"])) if name == "iterable" else TEXTS
         rows = spy.originals()
         half = len(rows) // 2
-        assert Counter(rows[:half]) == Counter(rows[half:]) == Counter(tuple(pieces_of(text)) for text in expected)
+        assert Counter(rows[:half]) == Counter(rows[half:]) == Counter(tuple(pieces_of(text)) for text in TEXTS)
         assert rows[:half] != rows[half:]
-    model = build()
-    result = adapt_masked_lm(model, TOKENIZER, iter(TEXTS), max_steps=7, **OPTIONS)
-    assert result.steps == 7
+    for texts in (iter(TEXTS), dict.fromkeys(TEXTS).keys()):
+        assert adapt_masked_lm(build(), TOKENIZER, texts, max_steps=7, **OPTIONS).steps == 7
 
 
 def test_a_stream_is_not_held() -> None:
@@ -243,32 +220,31 @@ def test_a_stream_is_not_held() -> None:
 
 def run(model: nn.Module, folder: Path | None, texts: object = TEXTS, **options: object) -> AdaptationResult:
     return adapt_masked_lm(
-        model, TOKENIZER, texts, **OPTIONS | {"num_train_epochs": 3, "folder": folder, "save_steps": 4, **options}
+        model, TOKENIZER, texts, **OPTIONS | {"num_train_epochs": 2, "folder": folder, "save_steps": 4, **options}
     )
 
 
 @pytest.mark.parametrize("kind", ["sequence", "stream", "steps"])
 def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
     texts = TEXTS if kind == "sequence" else lambda: iter(TEXTS)
-    options = {"max_steps": 21} if kind == "steps" else {}
-    model = build()
-    spy = Spy(model)
+    options = {"max_steps": 14} if kind == "steps" else {}
+    spy = Spy(model := build())
     expected = run(model, None, texts, **options)
     assert len(spy.batches) == expected.steps
-    for stop in (3, 19):  # before the first checkpoint, and after some
+    for stop in (3, 11):  # before the first checkpoint, and after some
         again = build()
         part = Spy(again, stop=stop)
         with pytest.raises(KeyboardInterrupt):
             run(again, tmp_path / str(stop), texts, **options)
         part.handle.remove()
-        cut = tmp_path / str(stop) / "checkpoints" / "checkpoint-16"
-        if stop == 19:  # cut short while it was written
+        cut = tmp_path / str(stop) / "checkpoints" / "checkpoint-8"
+        if stop == 11:  # cut short while it was written
             (cut / "complete").unlink()
             (cut / "model.safetensors").write_bytes(b"")
         fresh = build()
         rest = Spy(fresh)
         result = run(fresh, tmp_path / str(stop), texts, **options)
-        assert len(rest.batches) == expected.steps - {3: 0, 19: 12}[stop]
+        assert len(rest.batches) == expected.steps - {3: 0, 11: 4}[stop]
         rest.handle.remove()
         assert result == expected
         assert_equal(state(fresh), state(model))
@@ -278,24 +254,6 @@ def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
         assert count.batches == []
         assert_equal(state(done), state(fresh))
         assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == ["checkpoint.pt", "lock"]
-
-
-KILLED = """
-import killing
-from test_adaptation import build, run
-model = build()
-model.register_forward_pre_hook(killing.killer(11))
-run(model, folder)
-"""
-
-
-def test_resumes_after_a_kill(tmp_path: Path) -> None:
-    run_killed(__file__, KILLED, tmp_path)
-    model, expected = build(), build()
-    spy = Spy(model)
-    assert run(model, tmp_path) == run(expected, None)
-    assert len(spy.batches) == 24 - 8
-    assert_equal(state(model), state(expected))
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -314,10 +272,8 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "differs"),
     [
-        ({"seed": 1}, "seed 0 in place of 1"),
         ({"texts": TEXTS[1:]}, "other texts"),
         ({"model": build(seed=1)}, "other initial weights"),
-        ({"model": build(dropout=0.2)}, "other modules"),
         ({"warmup_steps": 2}, "warmup_steps 0 in place of 2"),
     ],
 )
@@ -332,10 +288,7 @@ def numpy_state() -> list[int]:
     return np.random.get_state()[1].tolist()  # noqa: NPY002
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], bf16: bool
-) -> None:
+def test_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     from accelerate.state import AcceleratorState, PartialState
 
     monkeypatch.chdir(tmp_path)
@@ -347,7 +300,7 @@ def test_leaves_no_trace(
     PartialState(cpu=True)
     shared = dict(PartialState._shared_state), dict(AcceleratorState._shared_state)
     expected = random.getstate(), numpy_state(), torch.get_rng_state()
-    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, bf16=bf16, **OPTIONS)
+    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, bf16=True, **OPTIONS)
     assert random.getstate() == expected[0]
     assert numpy_state() == expected[1]
     assert torch.equal(torch.get_rng_state(), expected[2])
@@ -364,9 +317,11 @@ def test_leaves_no_trace(
     assert list(tmp_path.iterdir()) == []
     run(build(), tmp_path / "here")
     assert {path.name for path in tmp_path.iterdir()} == {"here"}
+    assert capfd.readouterr() == ("", "")
+    adapt_masked_lm(build(), TOKENIZER, TEXTS, num_train_epochs=1, progress=True, **OPTIONS)
     captured = capfd.readouterr()
     assert captured.out == ""
-    assert captured.err == ""
+    assert "steps" in captured.err
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
@@ -392,13 +347,6 @@ def test_bf16_computes_otherwise_each_time() -> None:
     assert losses[1] == losses[2]
     assert losses[1] != losses[0]
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
-
-
-def test_progress_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    adapt_masked_lm(build(), TOKENIZER, TEXTS, num_train_epochs=1, progress=True, **OPTIONS)
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert "steps" in captured.err
 
 
 def test_bert_too() -> None:

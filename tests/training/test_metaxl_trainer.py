@@ -1,6 +1,5 @@
 import copy
 import math
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,22 +10,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from killing import run_killed
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
-from toys import TAGS, toy_corpus, toy_lexicon
 
-from polyembed import (
-    MetaXLTrainer,
-    RepresentationTransformationNetwork,
-    SequenceTagger,
-    SourceEmbedding,
-    TransformerSequenceEncoder,
-    metaxl_step,
-    transformed_output,
-)
-from polyembed.metrics import accuracy
+from polyembed import MetaXLTrainer, RepresentationTransformationNetwork, metaxl_step, transformed_output
 from polyembed.training import MetaXLOptions, TrainerStep
 
 HIDDEN = 7
@@ -319,15 +309,10 @@ def test_autocast() -> None:
 
 
 KILLED = """
-import os, signal, sys
-sys.path[:0] = {paths!r}
+import killing
 from test_metaxl_trainer import resumable
-
-def on_step(step):
-    if step.number == 10:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-resumable(sys.argv[1], on_step)
+kill = killing.killer(10)
+resumable(folder, lambda step: kill())
 """
 
 
@@ -350,11 +335,7 @@ def resumable(folder: Any, on_step: Any = None) -> Any:
 
 
 def test_a_killed_run_reaches_the_same_numbers(tmp_path: Path) -> None:
-    here = Path(__file__).resolve().parent
-    paths = [str(here), str(here.parent), str(here.parents[1] / "src")]
-    program = KILLED.format(paths=paths)
-    process = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
-    assert process.returncode == -signal.SIGKILL, process.stderr
+    run_killed(__file__, KILLED, tmp_path)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -474,25 +455,27 @@ def test_wrong_kinds() -> None:
         Setting(rtn=lambda: None)
 
 
-def test_labels_that_differ() -> None:
-    def rows(*labels: Any, key: str = "labels") -> list[Row]:
-        return [{"x": torch.zeros(5, dtype=torch.float64), key: label} for label in labels]
+def labelled(*labels: Any, key: str = "labels") -> list[Row]:
+    return [{"x": torch.zeros(5, dtype=torch.float64), key: label} for label in labels]
 
-    rule = r"^the labels of target must be the sources', or the other way round, got only the target has {}, not {}$"
-    with pytest.raises(ValueError, match=rule.format("'PER'", "'B-PER'")):
-        Setting().train(rows(["B-PER", "O"], ["O"], key="tags"), rows(["PER", "O"], key="tags"))
-    with pytest.raises(ValueError, match=rule.format("2", "0")):
-        Setting().train(rows(torch.tensor([0, 1, -100])), rows(torch.tensor([1, 2])))
 
-    class Sentence:
-        def __init__(self, *tags: str) -> None:
-            self.tags = tags
+@pytest.mark.parametrize(
+    ("source", "target", "extra", "missing"),
+    [
+        (labelled(["B-PER", "O"], ["O"], key="tags"), labelled(["PER", "O"], key="tags"), "'PER'", "'B-PER'"),
+        (labelled(torch.tensor([0, 1, -100])), labelled(torch.tensor([1, 2])), "2", "0"),
+        ([SimpleNamespace(tags=("NOUN", "VERB"))], [SimpleNamespace(tags=("X", "VERB"))], "'X'", "'NOUN'"),
+        (labelled(np.array([[0], [1]])), labelled([np.int64(1), np.int64(2)], key="label_ids"), "2", "0"),
+    ],
+)
+def test_labels_that_differ(source: list, target: list, extra: str, missing: str) -> None:
+    rule = "the labels of target must be the sources', or the other way round, got only the target has"
+    with pytest.raises(ValueError, match=rf"^{rule} {extra}, not {missing}$"):
+        Setting().train(source, target)
 
-    with pytest.raises(ValueError, match=rule.format("'X'", "'NOUN'")):
-        Setting().train([Sentence("NOUN", "VERB")], [Sentence("X", "VERB")])
-    with pytest.raises(ValueError, match=rule.format("2", "0")):
-        Setting().train(rows(np.array([[0], [1]])), rows([np.int64(1), np.int64(2)], key="label_ids"))
-    Setting().train(SOURCE, [row for row in TARGET if row["label"] != 2])  # a small target set may lack some
+
+def test_a_small_set_may_lack_labels() -> None:
+    Setting().train(SOURCE, [row for row in TARGET if row["label"] != 2])
     Setting().train([row for row in SOURCE if row["label"] != 2], TARGET)
 
 
@@ -552,26 +535,6 @@ def test_layers_by_number() -> None:
     trainer.train(rows, rows[:3])
     after = [p for network in rtn for p in network.parameters()]
     assert all(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
-
-
-def test_a_tagger_of_this_library() -> None:
-    """Its own collate, its own loss with a CRF, the network after its encoder."""
-    lexicon = toy_lexicon()
-    encoder = TransformerSequenceEncoder(8, hidden_size=8, num_layers=1, num_heads=2, feed_forward_size=8)
-    words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
-    tagger = SequenceTagger(words, TAGS, encoder=encoder)
-    rtn = RepresentationTransformationNetwork(8, bottleneck=3)
-    trainer = MetaXLTrainer(
-        tagger, rtn, encoder, options=MetaXLOptions(num_train_epochs=4, batch_size=6),
-        loss=lambda tagger, batch: tagger(**batch), optimizer=torch.optim.Adam(tagger.parameters(), 0.02),
-    )  # fmt: skip
-    corpus = toy_corpus()
-    words, gold = [one.words for one in corpus[:3]], [list(one.tags) for one in corpus[:3]]
-    result = trainer.train(
-        corpus, corpus[:4], collate=tagger.collate, evaluate=lambda tagger: accuracy(gold, tagger.predict(words))
-    )
-    assert result.history[-1].loss < result.history[0].loss
-    assert result.best.score > 0.5
 
 
 DISTRIBUTED = """

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from killing import run_killed
 from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR, StepLR
@@ -79,19 +78,6 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             assert reader.load() is None
     with Run(tmp_path, {}):  # released
         pass
-
-
-def test_a_killed_process_releases_its_folder(tmp_path: Path) -> None:
-    program = """
-import killing
-from polyembed.training.runs import Run
-with Run(folder, {}) as run:
-    run.save({"epoch": 3})
-    killing.killer(1)()
-"""
-    run_killed(__file__, program, tmp_path)
-    with Run(tmp_path, {}) as run:
-        assert run.load() == {"epoch": 3}
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
