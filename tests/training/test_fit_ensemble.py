@@ -26,7 +26,7 @@ from toys import TAGS, toy_corpus, toy_lexicon
 import polyembed as pe
 from polyembed.metrics import accuracy
 from polyembed.training import EnsembleResult, FitOptions, fit, fit_ensemble
-from polyembed.training.runs import Run, read_checkpoint
+from polyembed.training.runs import read_checkpoint
 
 TRAIN = toy_corpus(4)
 FILES = {"checkpoint.pt", "lock"}
@@ -255,20 +255,6 @@ if __name__ == "__main__":
     assert not is_running(int(file.read_text()))
 
 
-@pytest.mark.slow
-def test_a_script_without_a_main_guard_is_told(tmp_path) -> None:
-    program = f"tests.train(Path({str(tmp_path)!r}), seeds=(0,), num_processes=2)"
-    caller = [sys.executable, write_program(tmp_path, program)]
-    result = subprocess.run(caller, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    assert re.search(
-        r"^RuntimeError: every member must finish .*, got seeds \[0\] lost, the first: BrokenProcessPool: .*"
-        r" \(it was killed, or a script lacks: if __name__ == '__main__'\)$",
-        result.stderr,
-        re.MULTILINE,
-    )
-
-
 def fails(seed: int, *, table: torch.Tensor) -> pe.SequenceTagger:
     if multiprocessing.parent_process() is not None:
         if seed == 5:
@@ -336,17 +322,8 @@ def test_a_failed_member_costs_only_itself(tmp_path, reference) -> None:
     assert len(built) == 6
 
 
-def test_members_join_and_leave(tmp_path, reference) -> None:
-    train(tmp_path, seeds=(1,))
-    files = written(tmp_path)
-    assert_equal_members(train(tmp_path), reference)
-    assert files.items() <= written(tmp_path).items()
-    assert numbers(train(tmp_path, seeds=[1])) == numbers(reference)[1:]
-
-
 def test_what_is_kept_is_small_and_safe(tmp_path) -> None:
     result = train(tmp_path, seeds=(1,))
-    assert {path.name for path in (tmp_path / "member-1").iterdir()} == FILES
     kept = read_checkpoint(tmp_path / "member-1" / "checkpoint.pt")["state"]
     assert set(kept) == {"weights", "history"}
     tagger = result.ensemble.members[0]
@@ -371,13 +348,6 @@ def test_members_of_another_run_are_refused(tmp_path) -> None:
             train(tmp_path, **{**base, **changes})
     assert written(tmp_path) == files
     train(tmp_path, **base)
-
-
-def test_a_member_in_training_is_left_to_its_process(tmp_path) -> None:
-    with Run(tmp_path / "member-1", {}):
-        lost = r"got seeds \[1\] lost, the first: RuntimeError: .*member-1 must be used by one process at a time"
-        with pytest.raises(RuntimeError, match=lost):
-            train(tmp_path, seeds=(1,), num_train_epochs=1)
 
 
 # --- wrong arguments ---------------------------------------------------------------------------------------------
