@@ -7,8 +7,8 @@ from collections import Counter
 import oracles
 import pytest
 import torch
+from refusals import refused
 from torch import Tensor
-from toys import compiles
 
 from polyembed.crf import log_partition, n_best, sample, viterbi
 from polyembed.crf.best import in_chunks
@@ -47,11 +47,10 @@ def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[ora
     return rows
 
 
-@pytest.mark.parametrize("way", ["numpy", "one chunk", "chunks", pytest.param("compiled", marks=compiles)])
+@pytest.mark.parametrize("way", ["numpy", "one chunk", "chunks"])
 def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str, monkeypatch) -> None:
     take(way, monkeypatch, 2)
-    run = torch.compile(viterbi, fullgraph=True, backend="aot_eager", dynamic=True) if way == "compiled" else viterbi
-    found = run(emissions, MASKS, *scores, ignore_index=-7)
+    found = viterbi(emissions, MASKS, *scores, ignore_index=-7)
     assert found[~MASKS].eq(-7).all()
     for row, mask, paths in zip(found.tolist(), MASKS.tolist(), ranked(emissions, scores), strict=True):
         assert tuple(oracles.valid(row, mask)) == paths[0][0]
@@ -75,12 +74,6 @@ def test_viterbi_on_long_chains_of_many_tags(way: str, monkeypatch) -> None:
     torch.testing.assert_close(own + ends[0][path[0]] + ends[1][path[-1]], (score.squeeze(1) + ends[1]).max())
 
 
-def test_viterbi_prefers_the_lower_tag_at_the_last_difference() -> None:
-    flat = torch.zeros(1, 4, NUM_TAGS)
-    path = viterbi(flat, torch.ones(1, 4, dtype=torch.bool), *map(torch.zeros, [(3, 3), (3,), (3,)]))
-    assert path.tolist() == [[0, 0, 0, 0]]
-
-
 def test_best_paths_are_the_best_of_all(emissions, scores) -> None:
     found = n_best(emissions, MASKS, *scores, k=5, ignore_index=-7)
     assert found.tags.shape == (16, 5, 4)
@@ -93,12 +86,6 @@ def test_best_paths_are_the_best_of_all(emissions, scores) -> None:
             else:
                 assert tags[place].eq(-7).all()
                 assert log_probs[place].item() == -math.inf
-
-
-def test_all_paths_are_the_k_best(emissions, scores) -> None:
-    found = n_best(emissions, MASKS, *scores, k=3**4)
-    torch.testing.assert_close(found.log_probs.exp().sum(1), torch.ones(16, dtype=torch.float64))
-    assert torch.equal(found.tags[:, 0], viterbi(emissions, MASKS, *scores))
 
 
 def test_samples_follow_the_distribution(emissions, scores) -> None:
@@ -171,13 +158,6 @@ def test_viterbi_of_scores_that_spoil_longer_chains(way: str, score: float, monk
             assert found[1:].eq(-100).all()
 
 
-@pytest.mark.parametrize("score", [math.inf, 3e38])
-def test_viterbi_of_scores_beyond_all_numbers_warns_nobody(score: float) -> None:
-    emissions, mask = torch.full((2, 3, 3), score), torch.ones(2, 3, dtype=torch.bool)
-    found = viterbi(emissions, mask, torch.full((3, 3), score), *torch.zeros(2, 3))
-    assert found.eq(-100 if math.isinf(score) else 0).all()  # paths of infinite scores have no order
-
-
 def test_no_positions_and_no_rows(scores) -> None:
     nothing = torch.zeros(2, 0, dtype=torch.bool)
     none = torch.zeros(2, 0, NUM_TAGS, dtype=torch.float64)
@@ -200,10 +180,8 @@ def test_one_tag() -> None:
 
 
 def test_counts_must_be_positive(emissions, scores) -> None:
-    with pytest.raises(ValueError, match=r"^k must be a positive integer, got 0$"):
-        n_best(emissions, MASKS, *scores, k=0)
-    with pytest.raises(ValueError, match=r"^num_samples must be a positive integer, got 0$"):
-        sample(emissions, MASKS, *scores, 0)
+    refused(ValueError, r"^k must be a positive integer, got 0$", n_best, emissions, MASKS, *scores, k=0)
+    refused(ValueError, r"^num_samples must be a positive integer, got 0$", sample, emissions, MASKS, *scores, 0)
 
 
 def test_long_chains_keep_their_precision() -> None:
