@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from refusals import refused
+from checks import refused
 from toys import own_words
 
 import polyembed as pe

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from refusals import refused
+from checks import refused
 from torch import Tensor
 from toys import own_words
 

@@ -1,6 +1,5 @@
 """NumPy's Viterbi against all paths, and against torch's recursion where there are many."""
 
-import itertools
 import math
 
 import numpy as np
@@ -9,8 +8,6 @@ import torch
 
 from polyembed.crf.best import in_chunks
 from polyembed.crf.numpy_viterbi import viterbi
-
-MASKS = np.array(list(itertools.product([False, True], repeat=4)))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import itertools
 import oracles
 import pytest
 import torch
-from refusals import refused
+from checks import refused
 from torch import Tensor
 from toys import own_words
 

@@ -7,7 +7,7 @@ from collections import Counter
 import oracles
 import pytest
 import torch
-from refusals import refused
+from checks import refused
 from torch import Tensor
 
 from polyembed.crf import log_partition, n_best, sample, viterbi
