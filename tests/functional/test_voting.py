@@ -8,7 +8,7 @@ import pytest
 import torch
 from checks import refused
 from torch import Tensor
-from toys import compiles, own_words
+from toys import own_words
 
 from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
 from polyembed.metrics import entities
@@ -77,18 +77,6 @@ def test_narrow_scores_are_added_in_wide_numbers() -> None:
     assert majority_vote(labels, scores=scores).item() == 1
 
 
-@compiles
-def test_compiles_as_one_graph() -> None:
-    def both(labels: Tensor, scores: Tensor) -> tuple[Tensor, ...]:
-        return majority_vote(labels, scores=scores), vote_entropy(labels), agreement(labels)
-
-    compiled = torch.compile(both, fullgraph=True, backend="aot_eager", dynamic=True)
-    for columns in (13, 7):
-        labels, scores = (x[..., :columns] for x in ballots())
-        for found, expected in zip(compiled(labels, scores), both(labels, scores), strict=True):
-            torch.testing.assert_close(found, expected)
-
-
 def sentences(num_voters: int, labels: list[str], lengths: tuple[int, ...] = (5, 0, 3, 1, 7)) -> list[list[list[str]]]:
     return [
         [[labels[i] for i in torch.randint(len(labels), (length,)).tolist()] for length in lengths]
@@ -139,7 +127,7 @@ def test_whole_entities_where_words_would_make_none() -> None:
 
 
 def test_every_pair_of_short_sequences_gives_valid_labels() -> None:
-    every = [list(labels) for labels in product(LABELS, repeat=3)]
+    every = [list(labels) for labels in product(LABELS, repeat=2)]
     for one in every:
         for labels in entity_vote([[one] * len(every), every, every[::-1]]):
             assert entities(labels) == entities(labels, mode="strict")
