@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from checks import refused
 from toys import toy_table
 
 import polyembed as pe
@@ -44,7 +45,6 @@ def test_an_embedder_in_two_places_is_one(embedders, tmp_path) -> None:
 
 
 def test_embedders_must_belong_together(embedders) -> None:
-    with pytest.raises(ValueError, match=r"^embedders must hold at least one embedder, got none$"):
-        pe.MetaEmbedding.concat([])
+    refused(ValueError, r"^embedders must hold at least one embedder, got none$", pe.MetaEmbedding.concat, [])
     with pytest.raises(ValueError, match=r"^combiner must take vectors of sizes \[3, 5\], got \[5, 3\]$"):
         pe.MetaEmbedding(embedders, ConcatCombiner([5, 3]))
