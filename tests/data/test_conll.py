@@ -75,11 +75,7 @@ def test_columns_must_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "sentences", "tokens"),
-    [
-        ("esp.testa", 1915, 52_923),
-        ("esp.testb", 1517, 51_533),
-        ("ned.testa", 2895, 37_687),
-    ],
+    [("esp.testa", 1915, 52_923), ("esp.testb", 1517, 51_533), ("ned.testa", 2895, 37_687)],
 )
 def test_conll_2002(data_folder: Path, name: str, sentences: int, tokens: int) -> None:
     path = data_folder / "conll2002" / name

@@ -53,15 +53,7 @@ def test_hinglish_tweets(data_folder: Path) -> None:
     assert (len(read), sum(map(len, read))) == (3085, 68_506)
     assert len({sentence.metadata["sent_id"] for sentence in read}) == 3085
     tags = Counter(tag for sentence in read for tag in sentence.tags)
-    assert tags == {
-        "O": 63_499,
-        "B-Per": 2138,
-        "B-Org": 1432,
-        "B-Loc": 762,
-        "I-Per": 554,
-        "I-Org": 90,
-        "I-Loc": 31,
-    }
+    assert tags == {"O": 63_499, "B-Per": 2138, "B-Org": 1432, "B-Loc": 762, "I-Per": 554, "I-Org": 90, "I-Loc": 31}
     words = [word for sentence in read for word in sentence.words]
     assert sum(word != word.strip() for word in words) == words.count("\xa0") == 13
     assert words.count(",") > 0

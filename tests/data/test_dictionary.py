@@ -7,10 +7,7 @@ from checks import refused
 
 from polyembed.data import read_dictionary
 
-FILES = {
-    "es-en.0-5000.txt": 8667,
-    "de-en.5000-6500.txt": 2827,
-}
+FILES = {"es-en.0-5000.txt": 8667, "de-en.5000-6500.txt": 2827}
 
 
 @pytest.mark.parametrize("name", FILES)

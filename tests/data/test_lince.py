@@ -33,11 +33,7 @@ def test_language_identification(tmp_path: Path) -> None:
     (sentence,) = read_lince(write(tmp_path, "# sent_enum = 1\nyo\tlang2\n"), task="lid_spaeng")
     assert sentence.tags == sentence.languages == ("lang2",)
     (sentence,) = read_lince(write(tmp_path, "# sent_enum\nyo\n"), task="lid_spaeng")
-    assert (sentence.words, sentence.tags, sentence.languages) == (
-        ("# sent_enum", "yo"),
-        (MISSING_TAG,) * 2,
-        None,
-    )
+    assert (sentence.words, sentence.tags, sentence.languages) == (("# sent_enum", "yo"), (MISSING_TAG,) * 2, None)
 
 
 def test_sentiment(tmp_path: Path) -> None:

@@ -5,15 +5,7 @@ from pathlib import Path
 import pytest
 from checks import refused
 
-from polyembed.data import (
-    read_conll,
-    read_conllu,
-    read_csv,
-    read_inline,
-    read_lince,
-    read_sentimix,
-    read_wikiann,
-)
+from polyembed.data import read_conll, read_conllu, read_csv, read_inline, read_lince, read_sentimix, read_wikiann
 from polyembed.data.lines import read_blocks, read_lines
 
 

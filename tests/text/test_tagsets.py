@@ -47,10 +47,7 @@ def test_back_to_ud() -> None:
         assert tags_of(universal, tagset="ud") == set(several.get(universal, one).split())
 
 
-@pytest.mark.parametrize(
-    ("tag", "tagset"),
-    [("VMIP3S0", "conll2002-es"), ("-DOCSTART-", "conll2002-nl"), ("", "ud")],
-)
+@pytest.mark.parametrize(("tag", "tagset"), [("VMIP3S0", "conll2002-es"), ("-DOCSTART-", "conll2002-nl"), ("", "ud")])
 def test_unknown_tags_are_refused(tag: str, tagset: str) -> None:
     refused(ValueError, rf"^tag must be one of {tagset}: [\w, ]+, got '{tag}'$", to_universal, tag, tagset=tagset)
 

@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 
 from polyembed._loading import ConfigReader
 from polyembed._saving import ConfigWriter
-from polyembed.text import (
-    DictionaryTransliterator,
-    SchemeTransliterator,
-    hinglish_words,
-    transliterate_sentences,
-)
+from polyembed.text import DictionaryTransliterator, SchemeTransliterator, hinglish_words, transliterate_sentences
 
 
 class Upper:
