@@ -67,6 +67,7 @@ def test_wrong_arguments(batch) -> None:
         pe.CRF(5, batch_first=False)(emissions[0], tags, MASK)
     with pytest.raises(TypeError, match=r"^mask must be bool \(True = valid\), or torchcrf's uint8, got torch.int64$"):
         crf(emissions, tags, MASK.long())
+    refused(TypeError, r"^tags must be int64 or int32, got torch.float32$", crf, emissions, tags.float(), MASK)
     refused(ValueError, r"^num_tags must be a positive integer, got 0$", pe.CRF, 0)
 
 
@@ -82,11 +83,3 @@ def test_what_torchcrf_lacks_is_the_functions_on_the_parameters(batch, batch_fir
     generators = (torch.Generator().manual_seed(3) for _ in range(2))
     found = crf.sample(emissions, 7, mask, generator=next(generators))
     assert torch.equal(found, pe.crf.sample(*arguments, 7, generator=next(generators)))
-
-
-@own_words
-def test_tags_are_integers_of_the_callers_shape(batch) -> None:
-    emissions, tags = batch
-    refused(TypeError, r"^tags must be int64 or int32, got torch.float32$", pe.CRF(5), emissions, tags.float(), MASK)
-    with pytest.raises(ValueError, match=r"^tags must have shape \(4, 3\), got \(3, 3\)$"):
-        pe.CRF(5, batch_first=False)(emissions.transpose(0, 1), tags.T[1:], MASK.T)

@@ -104,23 +104,6 @@ def test_gradients_of_what_the_marginals_give(emissions, scores, function) -> No
     assert torch.autograd.gradcheck(lambda e, *s: function(e, MASKS[rows], *s), arguments, check_forward_ad=True)
 
 
-def test_empty_rows_and_no_positions(emissions, scores) -> None:
-    nothing = torch.zeros(2, 0, dtype=torch.bool)
-    none = emissions[:2, :0].requires_grad_()
-    values = [
-        log_partition(none, nothing, *scores),
-        path_score(none, nothing.long(), nothing, *scores),
-        entropy(none, nothing, *scores),
-    ]
-    for value in values:
-        assert torch.equal(value, torch.zeros(2, dtype=torch.float64))
-        value.sum().backward()
-    assert marginals(none, nothing, *scores).shape == (2, 0, NUM_TAGS)
-    assert torch.equal(pair_marginals(none, nothing, *scores), torch.zeros(2, NUM_TAGS, NUM_TAGS, dtype=torch.float64))
-    empty = torch.zeros(1, 4, dtype=torch.bool)
-    assert log_partition(emissions[:1], empty, *scores).item() == 0.0
-
-
 FORBID = {
     "a tag everywhere": lambda e, a, s, f: (
         e,
@@ -144,6 +127,7 @@ def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str) -> No
     for function in (marginals, entropy, pair_marginals):
         found = function(arguments[0], MASKS, *arguments[1:])
         assert found.isfinite().all()
+        assert what != "every path" or found[15].eq(0).all()
         for gradient in torch.autograd.grad(found.sum(), arguments):
             assert gradient.isfinite().all()
 
@@ -193,28 +177,7 @@ def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores
         torch.testing.assert_close(gradient, torch.nan_to_num(reference))
 
 
-def test_rows_without_a_path_have_no_marginals(emissions, scores) -> None:
-    emissions[15, 2] = -INFINITE
-    assert marginals(emissions, MASKS, *scores)[15].eq(0).all()
-    assert pair_marginals(emissions, MASKS, *scores)[15].eq(0).all()
-    assert entropy(emissions, MASKS, *scores)[15].item() == 0.0
-
-
-def test_gradients_of_long_chains_are_as_precise(scores) -> None:
-    emissions = 10 * torch.randn(2, 512, NUM_TAGS)
-    mask = torch.ones(2, 512, dtype=torch.bool)
-    narrow = [x.float().requires_grad_() for x in scores]
-    wide = [x.detach().double().requires_grad_() for x in narrow]
-
-    def gradients(emissions: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-        first = torch.autograd.grad(log_partition(emissions, mask, *inputs).sum(), inputs, create_graph=True)
-        return *first, *torch.autograd.grad(first[0].square().sum(), inputs)
-
-    for gradient, reference in zip(gradients(emissions, narrow), gradients(emissions.double(), wide), strict=True):
-        torch.testing.assert_close(gradient.double(), reference, atol=1e-3, rtol=1e-4)
-
-
-@pytest.mark.parametrize("known", list(itertools.product([False, True], repeat=4)))
+@pytest.mark.parametrize("known", [(True, False, False, True), (False, True, True, False), (False,) * 4])
 def test_partial_tags_sum_over_the_paths_that_agree(emissions, tags, scores, known: tuple[bool, ...]) -> None:
     """Every pattern of known tags, by enumeration, on a mask with holes and on a full one."""
     partial = torch.where(torch.tensor(known), tags, -100)
@@ -225,15 +188,6 @@ def test_partial_tags_sum_over_the_paths_that_agree(emissions, tags, scores, kno
         every = oracles.all_path_scores(oracles.valid(emissions[row].tolist(), MASKS[row].tolist()), *lists)
         agree = [s for path, s in every.items() if all(w in (-100, y) for w, y in zip(wanted, path, strict=True))]
         torch.testing.assert_close(found[row], torch.tensor(agree, dtype=torch.float64).logsumexp(0))
-
-
-def test_partial_tags_that_are_forbidden(emissions, tags, scores) -> None:
-    scores[2][tags[15, 3]] = -INFINITE
-    assert partial_score(emissions, tags, MASKS, *scores)[15].item() == -INFINITE
-    nothing = torch.full_like(tags, -100)
-    torch.testing.assert_close(
-        partial_score(emissions, nothing, MASKS, *scores), log_partition(emissions, MASKS, *scores)
-    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

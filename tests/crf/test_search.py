@@ -101,29 +101,6 @@ def test_samples_follow_the_distribution(emissions, scores) -> None:
             assert abs(drawn[path] - count * probability) <= 5 * deviation + 1
 
 
-def test_samples_come_from_the_generator(emissions, scores) -> None:
-    def draw(seed: int) -> Tensor:
-        return sample(emissions, MASKS, *scores, 3, generator=torch.Generator().manual_seed(seed))
-
-    state = torch.get_rng_state()
-    assert torch.equal(draw(1), draw(1))
-    assert not torch.equal(draw(1), draw(2))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_forbidden_paths_are_never_found(emissions, scores) -> None:
-    transitions, start, end = scores
-    start[0] = transitions[1, 1] = transitions[0, 1] = end[2] = -math.inf
-    candidates = [viterbi(emissions, MASKS, *scores)[None], sample(emissions, MASKS, *scores, 50)]
-    candidates.append(n_best(emissions, MASKS, *scores, k=81).tags.transpose(0, 1))
-    for row, mask in enumerate(MASKS):
-        for tags in torch.cat(candidates)[:, row][:, mask].tolist():
-            if tags and tags[0] != -100:
-                assert tags[0] != 0
-                assert tags[-1] != 2
-                assert not {(1, 1), (0, 1)} & set(itertools.pairwise(tags))
-
-
 def test_where_every_path_is_forbidden(emissions, scores) -> None:
     emissions[15, 2] = -math.inf
     assert viterbi(emissions, MASKS, *scores)[15].eq(-100).all()
@@ -170,13 +147,6 @@ def test_no_positions_and_no_rows(scores) -> None:
     assert viterbi(no_rows, mask, *scores).shape == (0, 4)
     assert n_best(no_rows, mask, *scores, k=2).tags.shape == (0, 2, 4)
     assert sample(no_rows, mask, *scores, 3).shape == (3, 0, 4)
-
-
-def test_one_tag() -> None:
-    scores = torch.zeros(1, 1), torch.zeros(1), torch.zeros(1)
-    mask = torch.tensor([[True, False, True]])
-    found = n_best(torch.zeros(1, 3, 1), mask, *scores, k=2)
-    assert found.tags.tolist() == [[[0, -100, 0], [-100, -100, -100]]]
 
 
 def test_counts_must_be_positive(emissions, scores) -> None:

@@ -59,14 +59,6 @@ def test_inputs_of_another_embedder_are_refused() -> None:
         refused(TypeError, r"^ids must be a tensor of ids, got", words, wrong)
 
 
-def test_sentences_may_be_iterators() -> None:
-    embedder = mixed(toy_lexicon())
-    inputs, mask = embedder.encode(iter([iter(words) for words in SENTENCES]))
-    expected, same = embedder.encode(SENTENCES)
-    assert torch.equal(mask, same)
-    torch.testing.assert_close(embedder(inputs), embedder(expected))
-
-
 def test_members_have_the_same_words() -> None:
     one, other = toy_lexicon(), pe.Lexicon(["un", "deux"])
     rule = r"^embedders\[1\] must have the words of the type embedders before it \(Lexicon\(7 .*\)\), got Lexicon\(2"

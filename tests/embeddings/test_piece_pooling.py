@@ -22,16 +22,6 @@ def test_transformer_looks_at_the_order_of_pieces() -> None:
     assert not torch.allclose(transformer(IDS[:1]), transformer(IDS[:1].flip(1)))
 
 
-def test_freezing() -> None:
-    table = torch.randn(11, 4)
-    for kind in (
-        pe.embeddings.PieceMean,
-        lambda table, freeze: pe.embeddings.PieceTransformer(table, freeze=freeze, num_heads=2),
-    ):
-        assert not kind(table, freeze=True).weight.requires_grad
-        assert kind(table, freeze=False).weight.requires_grad
-
-
 def test_wrong_heads() -> None:
     with pytest.raises(ValueError, match=r"^num_heads must divide the vectors' size 4, got 3$"):
         pe.embeddings.PieceTransformer(torch.randn(11, 4), num_heads=3)

@@ -84,18 +84,6 @@ def test_words_are_one_unit_each() -> None:
     assert mask.tolist() == [[True] * 4, [False] * 4, [True] * 4]
 
 
-def test_symbols_keep_to_the_contract_of_pieces() -> None:
-    for unit in ("piece", "word"):
-        pieces, mask = encoder(unit=unit).encode([*SENTENCES, ["", "\ud800", "[MASK]", "a" * 99]])
-        pieces.check()
-        assert pieces.piece_ids.dtype == pieces.word_index.dtype == torch.int64
-        assert mask.sum(1).tolist() == [4, 0, 4, 4]
-        for row in range(4):
-            owners = pieces.word_index[row][pieces.word_index[row] >= 0]
-            assert owners.unique().tolist() == list(range(int(mask[row].sum())))
-        assert encoder(unit=unit)(pieces).isfinite().all()
-
-
 def test_each_spelling_once(monkeypatch) -> None:
     ours = encoder(unit="word")
     seen = []
@@ -170,17 +158,6 @@ def test_in_a_tagger_saved_and_loaded(tmp_path) -> None:
     assert repr(loaded.embedder) == repr(ours)
     pieces, _ = ours.encode(SENTENCES)
     assert torch.equal(loaded.embedder(pieces), ours(pieces))
-
-
-def test_a_table_of_its_own_in_the_encoder() -> None:
-    """`PretrainedWordEncoder` over vectors that it is given: with its own table as it was."""
-    inner = pe.PretrainedWordEncoder(tiny_model("bert"), TOKENIZER).eval()
-    pieces, _ = inner.encode(SENTENCES)
-    table = inner.model.get_input_embeddings().weight
-    torch.testing.assert_close(inner(pieces, table=table), inner(pieces))
-    torch.testing.assert_close(
-        inner(pieces._replace(piece_ids=22 - pieces.piece_ids), table=table.flip(0)), inner(pieces)
-    )
 
 
 @own_words

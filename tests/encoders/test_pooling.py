@@ -7,7 +7,6 @@ from checks import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
 from toys import own_words
 
 from polyembed.encoders import pool_sequence, pool_words
@@ -49,19 +48,6 @@ def test_pieces_of_no_word_do_not_matter(pooling: str) -> None:
     assert torch.equal(
         pool_words(hidden, beyond, 3, pooling=pooling), pool_words(hidden, INDEX, 4, pooling=pooling)[:, :3]
     )
-
-
-@pytest.mark.parametrize("pooling", WORD_POOLINGS)
-def test_derivatives(pooling: str) -> None:
-    hidden = torch.randn(3, 7, 2, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda x: pool_words(x, INDEX, 4, pooling=pooling).sin(), (hidden,), check_forward_ad=True)
-    assert gradgradcheck(lambda x: pool_words(x, INDEX, 4, pooling=pooling).sin(), (hidden,))
-
-
-def test_equal_pieces_share_the_gradient_of_their_maximum() -> None:
-    hidden = torch.tensor([[[2.0], [1.0], [2.0]]], requires_grad=True)
-    pool_words(hidden, torch.tensor([[0, 0, 0]]), 1, pooling="max").sum().backward()
-    assert hidden.grad.flatten().tolist() == [0.5, 0.0, 0.5]
 
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)

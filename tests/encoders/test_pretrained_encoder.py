@@ -3,7 +3,7 @@
 import pytest
 import torch
 from checks import refused
-from tiny_models import MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
+from tiny_models import MODELS, tiny_model, word_piece_tokenizer
 from torch import nn
 from toys import own_words
 
@@ -60,15 +60,6 @@ def test_saved_and_loaded(tmp_path, name: str) -> None:
     assert torch.equal(loaded(pieces), ours(pieces))
     flags = {name: parameter.requires_grad for name, parameter in ours.named_parameters()}
     assert {name: parameter.requires_grad for name, parameter in loaded.named_parameters()} == flags
-
-
-def test_a_slow_tokenizer_is_saved_too(tmp_path) -> None:
-    (tmp_path / "files").mkdir()
-    tokenizer = slow_tokenizer(tmp_path / "files")
-    ours = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=60), tokenizer).eval()
-    ours.save_pretrained(tmp_path / "saved")
-    loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
-    assert loaded.encode([["me", "bc"]])[0].piece_ids.tolist() == ours.encode([["me", "bc"]])[0].piece_ids.tolist()
 
 
 @pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])

@@ -22,7 +22,7 @@ def small(pairs=PAIRS, **options) -> CharacterTransliterator:
     return CharacterTransliterator.for_pairs(pairs, **{**sizes, **options}).eval()
 
 
-@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_learns_what_it_has_not_seen(back: bool) -> None:
     pairs = [(b, a) for a, b in PAIRS] if back else PAIRS
     train, test = pairs[::2] + pairs[-len(SYLLABLES) :], pairs[1 : -len(SYLLABLES) : 2]
@@ -106,6 +106,8 @@ def test_words_that_cannot_be_spelt_stay() -> None:
     model = small()
     long = "ka" * 70
     assert model.transliterate(["xyz", "", "ß", long]) == ["xyz", "", "ß", long]
+    other = ["@कापो", "कापो1", "kapo"]  # to Latin, where Latin is no letter
+    assert small([(b, a) for a, b in PAIRS]).transliterate(other) == other
     assert model.transliterate([]) == []
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from polyembed.text import DictionaryTransliterator, fold_devanagari, hinglish_words
+from polyembed.text import DictionaryTransliterator, hinglish_words
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVANAGARI = "[\u0900-\u0963\u0970-\u097f]+"
@@ -42,19 +42,6 @@ def test_a_spelling_is_listed_once() -> None:
     text = (ROOT / "src" / "polyembed" / "text" / "data" / "hinglish.tsv").read_text("utf-8")
     spellings = [spelling for line in text.splitlines() for spelling in line.split("\t")[1].split(" ")]
     assert len(spellings) == len(set(spellings)) == len(hinglish_words())
-
-
-def test_answers_are_sound(benchmark: ModuleType) -> None:
-    answers = benchmark.read_answers()
-    assert len(answers) == len({answer.word for answer in answers}) == 300
-    for answer in answers:
-        assert re.fullmatch("[a-z]+", answer.word)
-        assert answer.draws > 0
-        assert answer.language in ("hi", "en", "name", "-")
-        assert bool(answer.spellings) == (answer.language != "-")
-        assert all(re.fullmatch(DEVANAGARI, spelling) for spelling in answer.spellings), answer
-        assert len(set(map(fold_devanagari, answer.spellings))) == len(answer.spellings)
-    assert sum(answer.language == "hi" for answer in answers) > 200
 
 
 def test_answers_are_those_of_the_draw(benchmark: ModuleType, data_folder: Path) -> None:

@@ -1,7 +1,5 @@
 """LASER's tokenisations: fastBPE's merges against a loop, SentencePiece against itself, words that are none."""
 
-import copy
-import pickle
 import random
 
 import oracles
@@ -247,12 +245,6 @@ def test_real_models_take_any_word(data_folder) -> None:
     tokenizer.text_pieces(words)
 
 
-def test_punctuation_is_normalised_before_sentencepiece(data_folder) -> None:
-    tokenizer = real(data_folder, "eswiki")
-    assert tokenizer.cut_word("“hola”") == tokenizer.cut_word('"hola"')
-    assert tokenizer.cut_text("la “hola” …") == tokenizer.cut_text('la "hola" ...')
-
-
 PREPARED = {
     "l’été, don’t, ‘hola’ y ‚adiós‘": 'l"été, don\'t, "hola" y "adiós"',
     "a\u00a0«\u00a0b\u00a0»\u00a0c, «d»": 'a "b" c, "d"',
@@ -274,21 +266,6 @@ def test_case_may_be_kept(data_folder) -> None:
     kept, lowered = (SentencePieceTokenizer(model, lowercase=lowercase) for lowercase in (False, True))
     assert kept.cut_word("hello") == lowered.cut_word("hello") == lowered.cut_word("HELLO")
     assert kept.dictionary.unknown_id in kept.cut_word("HELLO"), "this model has no capitals"
-
-
-def test_real_models_are_saved_and_copied(data_folder, tmp_path) -> None:
-    tokenizer = real(data_folder, "dewiki")
-    files = tokenizer.write_files(tmp_path)
-    config = {**tokenizer.get_config(), "model": tmp_path / files["model"]}
-    for twin in (
-        SentencePieceTokenizer.from_config(config),
-        copy.deepcopy(tokenizer),
-        pickle.loads(pickle.dumps(tokenizer)),
-    ):
-        assert twin.cut_word("Straße") == tokenizer.cut_word("Straße")
-    assert repr(tokenizer) == (
-        "SentencePieceTokenizer(dictionary=PieceDictionary(8001 pieces), language='en', lowercase=True)"
-    )
 
 
 def test_a_dictionary_of_another_model_is_refused(data_folder) -> None:
