@@ -31,7 +31,7 @@ def test_one_graph_for_all_lengths(backend: str) -> None:
             return *found, *gradients, decode(emissions, mask)
 
     counts = []
-    for rows, width in ((5, 7), (4, 11), (13, 3), (3, 2)):
+    for rows, width in ((5, 7), (13, 3), (3, 11)):
         inputs = batch(rows, width)
         torch.testing.assert_close(values(*compiled, *inputs), values(*plain, *inputs))
         counts.append(counter.frame_count)

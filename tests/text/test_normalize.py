@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyembed.text.normalize import EMOJI, URL, USER, Normalizer
@@ -82,6 +82,7 @@ pieces = st.sampled_from([*"@#＠＃_a1İſKé5*:/.'’“…", "http://", "ｗw
 words = st.lists(st.one_of(st.text(max_size=5), st.lists(pieces, max_size=5).map("".join)))
 
 
+@settings(max_examples=40)
 @given(words, st.tuples(*[st.booleans()] * 6))
 def test_keeps_count_and_is_idempotent(given_words: list[str], switches: tuple[bool, ...]) -> None:
     names = ("mentions", "hashtags", "urls", "emoji", "punctuation", "lowercase")
