@@ -192,6 +192,11 @@ def test_partial_tags_sum_over_the_paths_that_agree(emissions, tags, scores, kno
         torch.testing.assert_close(found[row], torch.tensor(agree, dtype=torch.float64).logsumexp(0))
 
 
+def test_partial_tags_that_are_forbidden(emissions, tags, scores) -> None:
+    scores[2][tags[15, 3]] = -INFINITE
+    assert partial_score(emissions, tags, MASKS, *scores)[15].item() == -INFINITE
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_finite_scores_do_not_forbid(dtype: torch.dtype) -> None:
     """-1e20 is a score; only -inf forbids."""

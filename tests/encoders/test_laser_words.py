@@ -135,19 +135,6 @@ def test_a_frozen_encoder_keeps_no_graph() -> None:
     assert all(6 not in shape for shape in kept), "states of both directions are kept"
 
 
-@pytest.mark.parametrize("name", ["BPEGRU", "LaserElmo"])
-def test_saved_with_the_tokenisation(tmp_path, name: str) -> None:
-    module = words(name).eval()
-    module.save_pretrained(tmp_path / "saved")
-    loaded = type(module).from_pretrained(tmp_path / "saved")
-    assert repr(loaded) == repr(module)
-    pieces, _ = module.encode(SENTENCES)
-    assert all(torch.equal(one, two) for one, two in zip(pieces[:3], loaded.encode(SENTENCES)[0][:3], strict=True))
-    assert torch.equal(loaded(pieces), module(pieces))
-    if name.startswith("Laser"):
-        assert loaded.encoder.dictionary is not None
-
-
 def test_one_dictionary_is_saved_once(tmp_path) -> None:
     encoder = small_encoder()
     tokenizer = FastBPETokenizer(TOKENIZER.merges, encoder.dictionary)
