@@ -83,3 +83,12 @@ def test_what_torchcrf_lacks_is_the_functions_on_the_parameters(batch, batch_fir
     generators = (torch.Generator().manual_seed(3) for _ in range(2))
     found = crf.sample(emissions, 7, mask, generator=next(generators))
     assert torch.equal(found, pe.crf.sample(*arguments, 7, generator=next(generators)))
+
+
+def test_sums_are_in_float32_under_autocast(batch) -> None:
+    crf, (emissions, tags) = pe.CRF(5), batch
+    narrow = emissions.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = crf(narrow, tags, MASK, reduction="none"), crf.marginals(narrow, MASK)
+    expected = crf(narrow.float(), tags, MASK, reduction="none"), crf.marginals(narrow.float(), MASK)
+    torch.testing.assert_close(found, expected)

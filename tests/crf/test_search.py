@@ -10,7 +10,7 @@ import torch
 from checks import refused
 from torch import Tensor
 
-from polyembed.crf import log_partition, n_best, sample, viterbi
+from polyembed.crf import entropy, log_partition, marginals, n_best, pair_marginals, sample, viterbi
 from polyembed.crf.best import in_chunks
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
@@ -140,6 +140,9 @@ def test_no_positions_and_no_rows(scores) -> None:
     none = torch.zeros(2, 0, NUM_TAGS, dtype=torch.float64)
     assert viterbi(none, nothing, *scores).shape == (2, 0)
     assert sample(none, nothing, *scores, 5).shape == (5, 2, 0)
+    assert marginals(none, nothing, *scores).shape == (2, 0, NUM_TAGS)
+    assert pair_marginals(none, nothing, *scores).eq(0).all()
+    assert entropy(none, nothing, *scores).tolist() == [0.0, 0.0]
     found = n_best(none, nothing, *scores, k=2)
     assert found.tags.shape == (2, 2, 0)
     assert found.log_probs.tolist() == [[0.0, -math.inf]] * 2

@@ -33,6 +33,7 @@ def test_comments_stand_before_the_first_word(tmp_path: Path) -> None:
     first, second = read_conll(path, comment="# ")
     assert (first.words, dict(first.metadata)) == (("no", "#"), {"sent_id": "7"})
     assert (second.words, dict(second.metadata)) == (("si",), {"a": "b = c"})
+    assert [s.words for s in read_conll(write(tmp_path, "# x\n\na O\n"), comment="#")] == [("a",)]
 
 
 def test_document_starts_are_left_out(tmp_path: Path) -> None:

@@ -62,3 +62,9 @@ def test_wrong_constructions() -> None:
     refused(ValueError, r"^out_dim must be a positive integer, got -1$", AttentionCombiner, [3], -1)
     with pytest.raises(ValueError, match=r"^attention must be one of 'dimension', 'source', got 'head'$"):
         AttentionCombiner([3], 2, attention="head")
+
+
+def test_softmax_over_sources_is_at_least_float32() -> None:
+    combiner = AttentionCombiner(DIMS, 11).bfloat16()
+    xs = [torch.randn(7, dim).bfloat16() for dim in DIMS]
+    assert combiner._weights(combiner._project(xs)).dtype == torch.float32

@@ -56,6 +56,7 @@ def test_normalized_vectors_have_length_1(sentences) -> None:
     plain, unit = sentences.encode(TEXTS), sentences.encode(TEXTS, normalize=True)
     torch.testing.assert_close(unit.norm(dim=1), torch.ones(len(TEXTS)))
     torch.testing.assert_close(unit * plain.norm(dim=1, keepdim=True), plain)
+    assert sentences.bfloat16().encode(TEXTS).dtype == torch.bfloat16
 
 
 def test_nearest_sentences(sentences) -> None:

@@ -82,6 +82,12 @@ def test_holes_are_skipped(x: Tensor) -> None:
             torch.testing.assert_close(row[mask], encoder(words[mask][None])[0])
 
 
+@pytest.mark.parametrize("build", [transformer, lstm])
+def test_no_mask_is_a_full_mask(build, x: Tensor) -> None:
+    encoder = build()
+    torch.testing.assert_close(encoder(x), encoder(x, torch.ones_like(MASK)))
+
+
 def test_looks_at_context_on_both_sides(x: Tensor) -> None:
     encoder = lstm()
     x.requires_grad_()

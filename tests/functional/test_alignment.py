@@ -216,6 +216,8 @@ def test_a_search_finds_what_all_pairs_hold(n: int, m: int, cut: tuple[int, int]
     cosines = (length_normalize(x) @ length_normalize(y).mT).detach()
     pairs = mutual_csls(x, y, neighborhood=3)
     assert pairs.dtype == torch.int64
+    assert not nearest_cosine(x, y).scores.requires_grad
+    assert not nearest_csls(x, y).scores.requires_grad
     assert list(map(tuple, pairs.tolist())) == oracles.mutual_pairs(csls(x, y, 3).tolist())
     for k in sorted({1, 7, m, m + 3}):
         check_nearest(nearest_cosine(x, y, k), cosines, k)

@@ -32,6 +32,7 @@ def test_encoding_never_shifts(known: list[list[str]], sentences: list[list[str]
 
 @given(st.lists(WORDS))
 def test_ids_are_a_bijection(words: list[str]) -> None:
+    words = [*words, *AWKWARD]
     lexicon = pe.Lexicon(words)
     types = list(dict.fromkeys(word for word in words if word))
     assert list(lexicon) == lexicon.words() == types
