@@ -72,6 +72,17 @@ def test_the_ways_of_a_bilevel_trainer_agree(way, arguments) -> None:
     torch.testing.assert_close(reverse_over_forward, reverse_over_reverse)
 
 
+def test_third_derivative(way, arguments) -> None:
+    emissions, transitions = arguments
+
+    def third(function):
+        cube = hessian(lambda a: function(emissions, a).sum())
+        return grad(lambda a: (cube(a) * weights).sum())(transitions)
+
+    weights = torch.randn(*[NUM_TAGS] * 4, dtype=torch.float64)
+    torch.testing.assert_close(third(ours), third(theirs))
+
+
 def test_vmap_over_any_argument(way, arguments) -> None:
     emissions, transitions = arguments
     many_e, many_a = torch.randn(2, *emissions.shape).double(), torch.randn(2, 2, NUM_TAGS, NUM_TAGS).double()
