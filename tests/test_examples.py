@@ -1,13 +1,16 @@
 """The examples, on small files made here; `make demo` runs the main one on the sample."""
 
-import ast
+import contextlib
 import importlib
+import io
 import json
 import random
+import runpy
 import shutil
-import subprocess
 import sys
+import warnings
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -24,10 +27,24 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(name: str, *arguments: object) -> str:
-    command = [sys.executable, ROOT / "examples" / name, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    """Run an example as a program and return what it prints; in this process, as imports take most of the time."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+        warnings.simplefilter("ignore")
+        patch.syspath_prepend(ROOT / "examples")
+        patch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    return printed.getvalue()
+
+
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    return importlib.import_module(name)
+
+
+def files_of(world: Path, language: str, suffix: str = "conll") -> list[object]:
+    """The options that name the three parts of a language's corpus."""
+    return [part for p in ("train", "dev", "test") for part in (f"--{p}", world / f"{language}.{p}.{suffix}")]
 
 
 @pytest.fixture
@@ -88,15 +105,19 @@ def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def pretraining(world: Path) -> list[object]:
+    """The same for every example, so that one encoder serves all."""
+    text = ["--text", world, "--cache", world / "encoder"]
+    return ["--size", "tiny", "--pretrain", "xx", "yy", *text, "--max-steps", 3, "--seeds", 1]
+
+
 @pytest.mark.parametrize("name", ["metaxl_ner", "metaxl_sentiment"])
 def test_metaxl(tiny_world: Path, tmp_path: Path, name: str) -> None:
     pytest.importorskip("accelerate")
     kind = "conll" if name == "metaxl_ner" else "tsv"
-    target = [part for p in ("train", "dev", "test") for part in (f"--{p}", tiny_world / f"yy.{p}.{kind}")]
-    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
-    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--seeds", 1, "--batch-size", 6, "--out", tmp_path]
-    files = ["--source-train", tiny_world / f"xx.train.{kind}", *target]
-    printed = run(f"{name}.py", *files, *pretraining, *options)
+    options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path]
+    files = ["--source-train", tiny_world / f"xx.train.{kind}", *files_of(tiny_world, "yy", kind)]
+    printed = run(f"{name}.py", *files, *pretraining(tiny_world), *options)
     for row in ("target only", "JT", "JT with RTN", "MetaXL, layer 0", "MetaXL, layer 1", "MetaXL, layer 2"):
         assert f"| {row} " in printed
     assert "CloudDistances" in printed
@@ -105,40 +126,37 @@ def test_metaxl(tiny_world: Path, tmp_path: Path, name: str) -> None:
 
 def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    files = [part for p in ("train", "dev", "test") for part in (f"--{p}", tiny_world / f"xx.{p}.conll")]
-    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
-    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--seeds", 1, "--batch-size", 6, "--out", tmp_path]
-    printed = run("layer_fusion.py", *files, *pretraining, *options)
+    options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path]
+    printed = run("layer_fusion.py", *files_of(tiny_world, "xx"), *pretraining(tiny_world), *options)
     assert printed.count("| last layer ") == printed.count("| ScalarMix ") == printed.count("| D_2 ") == 2
     assert (tmp_path / "files" / "layers.png").stat().st_size > 10_000
 
 
 def test_layer_fusion_on_the_data_folder(data_folder: Path, tiny_world: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
     sizes = ["--train-size", 20, "--dev-size", 5, "--test-size", 5, "--parallel", 4]
-    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--seeds", 1, "--layers", 1, "--freeze", "frozen"]
-    printed = run("layer_fusion.py", "--task", "sagt-lid", "wikiann", *sizes, *pretraining, *options, "--out", tmp_path)
+    options = ["--epochs", 1, "--layers", 1, "--freeze", "frozen"]
+    task = ["--task", "sagt-lid", "wikiann", *sizes, "--out", tmp_path]
+    printed = run("layer_fusion.py", *task, *pretraining(tiny_world), *options)
     assert "| system     | average | family | rest " in printed
     assert "| layer | average | cosine | de " in printed
 
 
 def test_adapt_code_switched(tiny_world: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    files = [part for p in ("train", "dev", "test") for part in (f"--{p}", tiny_world / f"xx.{p}.conll")]
-    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
-    options = ["--cache", tiny_world / "encoder", "--epochs", 1, "--head-epochs", 1, "--seeds", 1, "--out", tmp_path]
-    printed = run("adapt_code_switched.py", *files, *pretraining, *options, "--shares", 1.0)
+    options = ["--epochs", 1, "--head-epochs", 1, "--out", tmp_path]
+    printed = run(
+        "adapt_code_switched.py", *files_of(tiny_world, "xx"), *pretraining(tiny_world), *options, "--shares", 1.0
+    )
     assert "| 0 %   | 0 " in printed
     assert "| 100 % | 12 " in printed
 
 
 def test_adapt_code_switched_on_the_data_folder(data_folder: Path, tiny_world: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    pretraining = ["--size", "tiny", "--pretrain", "xx", "yy", "--text", tiny_world, "--max-steps", 3]
     sizes = ["--size-of-parts", 8, "--switch-sentences", 3, "--words", 4, "--shares", 1.0, "--epochs", 1]
-    options = ["--cache", tiny_world / "encoder", "--head-epochs", 1, "--seeds", 1, "--out", tmp_path]
-    printed = run("adapt_code_switched.py", "--mix", "sagt", "hinglish", *sizes, *pretraining, *options)
+    options = ["--head-epochs", 1, "--out", tmp_path]
+    printed = run("adapt_code_switched.py", "--mix", "sagt", "hinglish", *sizes, *pretraining(tiny_world), *options)
     for column in ("at switches %", "POS accuracy", "NER f1", "sentiment accuracy"):
         assert f"| {column} " in printed
     assert (tmp_path / "hinglish" / "words.png").stat().st_size > 10_000
@@ -167,10 +185,7 @@ def test_own_data_and_a_tagger_for_another_project(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "attention-mme.png").stat().st_size > 1000
     elsewhere = tmp_path / "elsewhere"
     shutil.move(tmp_path / "out" / "tagger", elsewhere)
-    script = "import sys, polyembed as pe; print(pe.SequenceTagger.from_pretrained(sys.argv[1]).predict([['me', 'x']]))"
-    command = [sys.executable, "-c", script, str(elsewhere)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-    tags = ast.literal_eval(done.stdout)
+    tags = pe.SequenceTagger.from_pretrained(elsewhere).predict([["me", "x"]])
     assert len(tags[0]) == 2
     assert set(tags[0]) <= {tag for sentence in sentences for tag in sentence.tags}
 
@@ -192,10 +207,9 @@ def test_own_data_that_is_wrong(
     monkeypatch.chdir(tmp_path)
     write_conll(tmp_path / "one.conll", 1)
     write_conll(tmp_path / "two.conll", 2)
-    monkeypatch.syspath_prepend(ROOT / "examples")
     monkeypatch.setattr(sys, "argv", ["tag_code_switched.py", *options.split()])
     with pytest.raises(SystemExit) as error:
-        importlib.import_module("tag_code_switched").main()
+        load("tag_code_switched", monkeypatch).main()
     assert message in f"{error.value} {capsys.readouterr().err}"
 
 
@@ -260,8 +274,7 @@ def test_pretrained_laser_opens(small_laser: Path) -> None:
 def test_pretraining_goes_on(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was killed comes to the very weights of one that was not."""
     pytest.importorskip("sacremoses")
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    example = importlib.import_module("pretrain_laser")
+    example = load("pretrain_laser", monkeypatch)
     monkeypatch.setattr(example, "SAVE_STEPS", 2)
     options = {"text": parallel_world, "tatoeba": parallel_world, "max_steps": 5, "progress": False, "device": "cpu"}
     whole = example.pretrain_laser("tiny", cache=tmp_path / "whole", **options)
@@ -319,8 +332,7 @@ def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path
 
 def test_pretraining_in_half_precision(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sacremoses")
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    example = importlib.import_module("pretrain_laser")
+    example = load("pretrain_laser", monkeypatch)
     options = {"text": parallel_world, "tatoeba": tmp_path, "max_steps": 6, "progress": False, "device": "cpu"}
     reports = {}
     for bf16, stop_at in ((False, None), (True, None), (False, 3)):
@@ -338,11 +350,11 @@ def test_pretraining_in_half_precision(parallel_world: Path, tmp_path: Path, mon
     assert reports[False, None]["tatoeba"] == {}
 
 
+@pytest.mark.slow
 def test_translation_brings_sentences_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three languages that share no word: the nearest sentence is seldom the translation before, often after."""
     pytest.importorskip("sacremoses")
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    example = importlib.import_module("pretrain_laser")
+    example = load("pretrain_laser", monkeypatch)
     order = random.Random(0)
     words = {
         name: ["".join([name[0], *order.choices("abcdefgh", k=4)]) for _ in range(15)] for name in ("en", "es", "nl")
@@ -371,8 +383,7 @@ def test_translation_brings_sentences_together(tmp_path: Path, monkeypatch: pyte
 
 def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entity is listed if the static system misses it with every seed and the contextual one never does."""
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    example = importlib.import_module("laser_zero_shot")
+    example = load("laser_zero_shot", monkeypatch)
     gold = ["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "B-PER"]
     static = [["O", "O", "B-LOC", "O", "O", "B-PER"], ["O", "O", "O", "O", "B-ORG", "O"]]
     contextual = [["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "B-PER"], ["B-PER", "O", "B-LOC", "I-LOC", "B-ORG", "O"]]
@@ -384,10 +395,7 @@ def test_listing_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     result = ProtocolResult(Table((), ()), tuple(runs), {"nl": [gold]}, "f1")
     sentence = TaggedSentence(("Ann", "in", "New", "Rome", "Senate", "Bo"), tuple(gold))
     rows = example.wins(result, Corpus("nl", test=[sentence]), "MUSE", "LaserElmo")
-    assert rows == [
-        ("PER", "[ Ann ] in New Rome Senate", "O"),
-        ("LOC", "Ann in [ New Rome ] Senate Bo", "B-LOC O"),
-    ]
+    assert rows == [("PER", "[ Ann ] in New Rome Senate", "O"), ("LOC", "Ann in [ New Rome ] Senate Bo", "B-LOC O")]
 
 
 def test_laser_examples_on_the_data_folder(data_folder: Path, tmp_path: Path) -> None:
@@ -395,17 +403,8 @@ def test_laser_examples_on_the_data_folder(data_folder: Path, tmp_path: Path) ->
     options = ["--size", "tiny", "--languages", "en", "es", "nl", "--lines", 60, "--max-steps", 3]
     printed = run("pretrain_laser.py", *options, "--cache", tmp_path / "encoder")
     assert "| nl " in printed
-    systems = [
-        "--task",
-        "pos",
-        "--encoder",
-        tmp_path / "encoder",
-        "--systems",
-        "BPEBow",
-        "LaserElmo",
-        "--sources",
-        "nl",
-    ]
+    task = ["--task", "pos", "--encoder", tmp_path / "encoder", "--sources", "nl"]
+    systems = ["--systems", "BPEBow", "LaserElmo"]
     sizes = ["--sentences", 20, "--dev", 10, "--test", 10, "--epochs", 1, "--seeds", 1, "--folder", tmp_path]
-    printed = run("laser_zero_shot.py", *systems, *sizes)
+    printed = run("laser_zero_shot.py", *task, *systems, *sizes)
     assert "| LaserElmo | " in printed

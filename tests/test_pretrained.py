@@ -21,19 +21,21 @@ CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]
 UNSEEN = [["songs", "que", "me", "gustaron"], ["cuando"]]
 
 
-def build_tagger(source: object, pieces: object) -> pe.SequenceTagger:
+def build_tagger(source, pieces) -> pe.SequenceTagger:
     torch.manual_seed(0)
     lexicon = toy_lexicon()
+    sources = [pe.SourceEmbedding(source, lexicon), pe.SourceEmbedding(ToyVectors(5), lexicon)]
     hme = pe.HierarchicalMetaEmbedding(
-        words=pe.MetaEmbedding.self_attention(
-            [pe.SourceEmbedding(source, lexicon), pe.SourceEmbedding(ToyVectors(5), lexicon)],  # type: ignore[arg-type]
-            embedding_dim=7,
-        ),
+        words=pe.MetaEmbedding.self_attention(sources, embedding_dim=7),
         subwords=pe.SpelledEmbedding.from_pieces(pieces, lexicon),
         characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 11)),
     )
     encoder = pe.LSTMSequenceEncoder(hme.embedding_dim, hidden_size=13)
     return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder).eval()
+
+
+def sources_of(model: nn.Module) -> list[pe.SourceEmbedding]:
+    return [module for module in model.modules() if isinstance(module, pe.SourceEmbedding)]
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def real_tagger(tmp_path_factory: pytest.TempPathFactory) -> pe.SequenceTagger:
 
 
 def emissions(tagger: pe.SequenceTagger, sentences: list[list[str]]) -> torch.Tensor:
-    return tagger.emissions(*tagger.lexicon.encode(sentences))  # type: ignore[union-attr, misc]
+    return tagger.emissions(*tagger.lexicon.encode(sentences))
 
 
 def test_a_new_process_gives_the_same_tags(real_tagger: pe.SequenceTagger, tmp_path: Path) -> None:
@@ -87,10 +89,8 @@ def test_without_vector_files_unseen_words_are_unknown_until_attached(
     with pytest.warns(UserWarning, match=r"unseen words are unknown here: attach") as caught:
         again.predict(UNSEEN)
     assert any("attach FastTextVectors(path=" in str(warning.message) for warning in caught)
-    sources = [module for module in real_tagger.modules() if isinstance(module, pe.SourceEmbedding)]
-    empty = [module for module in again.modules() if isinstance(module, pe.SourceEmbedding)]
-    for module, original in zip(empty, sources, strict=True):
-        module.attach(original.source)  # type: ignore[arg-type]
+    for module, original in zip(sources_of(again), sources_of(real_tagger), strict=True):
+        module.attach(original.source)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert again.predict(UNSEEN) == real_tagger.predict(UNSEEN)
@@ -104,34 +104,9 @@ def test_without_source_tables(tagger: pe.SequenceTagger, tmp_path: Path) -> Non
     again = pe.SequenceTagger.from_pretrained(tmp_path / "light")
     with pytest.raises(ValueError, match=r"the source must be attached .*, got none"):
         again.predict(CORPUS[:1])
-    for module, source in zip(
-        (module for module in again.modules() if isinstance(module, pe.SourceEmbedding)),
-        (ToyVectors(3), ToyVectors(5)),
-        strict=True,
-    ):
+    for module, source in zip(sources_of(again), (ToyVectors(3), ToyVectors(5)), strict=True):
         module.attach(source)
     torch.testing.assert_close(emissions(again, CORPUS[:3]), emissions(tagger, CORPUS[:3]))
-
-
-def test_an_extended_tagger_is_saved_whole(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
-    embedder = tagger.embedder.covering(["cuando", "songs"])
-    embedder.save_pretrained(tmp_path / "embedder")
-    again = pe.UniqueWords.from_pretrained(tmp_path / "embedder")
-    assert again.lexicon == embedder.lexicon
-    ids, _ = again.encode(UNSEEN)
-    torch.testing.assert_close(again(ids), embedder(ids))
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_dtypes_stay(tagger: pe.SequenceTagger, tmp_path: Path, dtype: torch.dtype) -> None:
-    tagger.to(dtype).save_pretrained(tmp_path / "tagger")
-    again = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
-    for name, value in tagger.state_dict().items():
-        assert again.state_dict()[name].dtype == value.dtype
-        assert torch.equal(again.state_dict()[name], value)
-    assert {name for name, p in again.named_parameters() if p.requires_grad} == {
-        name for name, p in tagger.named_parameters() if p.requires_grad
-    }
 
 
 def test_a_module_in_two_places_is_saved_once(tmp_path: Path) -> None:
@@ -161,7 +136,7 @@ def test_characters_that_are_no_text_are_saved(tmp_path: Path) -> None:
     chars = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
     chars.save_pretrained(tmp_path / "chars")
     again = pe.SpelledEmbedding.from_pretrained(tmp_path / "chars")
-    assert again.spelling.characters == chars.spelling.characters  # type: ignore[attr-defined]
+    assert again.spelling.characters == chars.spelling.characters
     assert torch.equal(again(torch.arange(5)), chars(torch.arange(5)))
 
 
@@ -201,15 +176,9 @@ def test_places_that_are_no_folders(tagger: pe.SequenceTagger, tmp_path: Path) -
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"^folder must not be a file, got .*file$"):
         tagger.save_pretrained(tmp_path / "file")
-
-
-def test_a_failed_save_leaves_the_old_folder_whole(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
-    tagger.save_pretrained(tmp_path / "tagger")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "tagger").iterdir()}
-    tagger.encoder = nn.Linear(2, 3)
-    with pytest.raises(TypeError):
-        tagger.save_pretrained(tmp_path / "tagger")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "tagger").iterdir()} == before
+    for name in ("nobody/nothing", str(tmp_path / "nothing"), "a name with spaces"):
+        with pytest.raises(FileNotFoundError, match=r"name_or_folder must be a folder or a repository on the hub, got"):
+            pe.SequenceTagger.from_pretrained(name, local_files_only=True)
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o007])
@@ -259,9 +228,3 @@ def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Pa
     ranges = [line.split()[0].split("-") for line in maps if str(tmp_path / "tagger" / "model.safetensors") in line]
     for name, tensor in opened.state_dict().items():
         assert any(int(start, 16) <= tensor.data_ptr() < int(stop, 16) for start, stop in ranges), name
-
-
-def test_offline(tmp_path: Path) -> None:
-    for name in ("nobody/nothing", str(tmp_path / "nothing"), "a name with spaces"):
-        with pytest.raises(FileNotFoundError, match=r"name_or_folder must be a folder or a repository on the hub, got"):
-            pe.SequenceTagger.from_pretrained(name, local_files_only=True)

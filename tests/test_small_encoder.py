@@ -1,9 +1,11 @@
 """The example that pretrains a small encoder: what it leaves, that it goes on, what it leaves out."""
 
+import importlib
 import json
 import lzma
 import math
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tiny_masked_lm import TEXTS, build_texts
@@ -27,12 +29,17 @@ def write_languages(folder: Path) -> Path:
     return folder
 
 
-def test_small_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example, with a recipe for few lines."""
     monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
-    import small_encoder as example
+    module = importlib.import_module("small_encoder")
+    recipe = {**module.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
+    monkeypatch.setitem(module.RECIPES, "tiny", recipe)
+    return module
 
-    recipe = {**example.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
-    monkeypatch.setitem(example.RECIPES, "tiny", recipe)
+
+def test_small_encoder(example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {
         "languages": ["en", "es", "am"],
         "leave_out": ["am"],
@@ -66,12 +73,9 @@ def test_small_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         example.small_encoder("tiny", cache=tmp_path / "one", **options, seed=1)
 
 
-def test_small_encoder_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
-    import small_encoder as example
-
-    recipe = {**example.RECIPES["tiny"], "tokenizer": {"vocab_size": 420, "lines": 300}}
-    monkeypatch.setitem(example.RECIPES, "tiny", recipe)
+def test_small_encoder_goes_on_after_a_kill(
+    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = {"languages": ["en"], "text": write_languages(tmp_path), "max_steps": 3, "device": "cpu"}
 
     def interrupted(*_: object, **__: object) -> None:
@@ -88,11 +92,7 @@ def test_small_encoder_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.
     assert not (folder / "training").exists()
 
 
-def test_small_encoder_leaves_chinese_wikipedia_out(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "examples")
-    monkeypatch.setenv("POLYEMBED_DATA", str(data_folder))
-    import small_encoder as example
-
+def test_small_encoder_leaves_chinese_wikipedia_out(example: ModuleType, data_folder: Path) -> None:
     folder = data_folder / "text" / "mono"
     assert len(example.read_lines(folder, "zh", None, "no-wikipedia")) == 19082
     assert len(example.read_lines(folder, "zh", None, "all")) == 63845

@@ -125,10 +125,6 @@ def test_memory_does_not_grow_with_the_corpus(tagger: Path, tmp_path: Path) -> N
             "must have a column 'words' of strings or of lists of strings, got list<",
         ),
         (
-            lambda folder: pq.write_table(pa.table({"text": ["a"]}), folder / "x.parquet"),
-            "must have a column 'words' of strings or of lists of strings, got text",
-        ),
-        (
             lambda folder: pq.write_table(pa.table({"words": ["a"], "tags": ["b"]}), folder / "x.parquet"),
             "must have no column 'tags' yet",
         ),
@@ -143,12 +139,11 @@ def test_a_strange_corpus_is_refused(tagger: Path, tmp_path: Path, spoil, messag
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("below", [".", "tagged"])
-def test_the_output_is_not_in_the_corpus(tagger: Path, tmp_path: Path, below: str) -> None:
+def test_the_output_is_not_in_the_corpus(tagger: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", files=1, rows=3, row_group=3)
-    arguments = command(tagger, tmp_path / "corpus", tmp_path / "corpus" / below)
-    done = subprocess.run(arguments, capture_output=True, text=True)
-    assert f"--output must not be in --input, got {(tmp_path / 'corpus' / below).resolve()}" in done.stderr
+    tagged = (tmp_path / "corpus" / "tagged").resolve()
+    done = subprocess.run(command(tagger, tmp_path / "corpus", tagged), capture_output=True, text=True)
+    assert f"--output must not be in --input, got {tagged}" in done.stderr
     assert not list((tmp_path / "corpus").rglob("_run.json"))
 
 

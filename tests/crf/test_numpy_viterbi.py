@@ -1,17 +1,13 @@
 """NumPy's Viterbi against all paths, and against torch's recursion where there are many."""
 
-import itertools
 import math
 
 import numpy as np
-import oracles
 import pytest
 import torch
 
 from polyembed.crf.best import in_chunks
 from polyembed.crf.numpy_viterbi import viterbi
-
-MASKS = np.array(list(itertools.product([False, True], repeat=4)))
 
 
 @pytest.fixture
@@ -22,16 +18,6 @@ def random() -> np.random.Generator:
 def in_torch(*arrays: np.ndarray) -> np.ndarray:
     """Run the other implementation, that of a GPU."""
     return in_chunks(*map(torch.from_numpy, arrays), ignore_index=-100).numpy()
-
-
-def test_finds_the_best_of_all_paths_on_every_mask(random) -> None:
-    emissions, transitions, ends = (random.standard_normal(shape) for shape in ((16, 4, 3), (3, 3), (2, 3)))
-    found = viterbi(emissions, MASKS, transitions, *ends, ignore_index=-7)
-    assert found.dtype == np.int64
-    assert (found[~MASKS] == -7).all()
-    for row, mask, tags in zip(emissions.tolist(), MASKS.tolist(), found.tolist(), strict=True):
-        best = oracles.viterbi(oracles.valid(row, mask), transitions.tolist(), *ends.tolist()) if any(mask) else ()
-        assert tuple(oracles.valid(tags, mask)) == best
 
 
 @pytest.mark.parametrize("scores", ["any", "few values", "forbidden"])
@@ -74,22 +60,6 @@ def test_rows_without_a_path_have_no_tags(random) -> None:
     found = viterbi(emissions, mask, transitions, *ends)
     np.testing.assert_array_equal(found, in_torch(emissions, mask, transitions, *ends))
     assert (found < 0).tolist() == [[True] * 4, [False, True, True, True], [True] * 4]
-
-
-def test_padding_may_hold_anything_and_inputs_stay(random) -> None:
-    emissions, transitions, ends = (random.standard_normal(shape) for shape in ((16, 4, 3), (3, 3), (2, 3)))
-    expected = viterbi(emissions, MASKS, transitions, *ends)
-    for padding in (math.nan, math.inf, -math.inf):
-        padded = np.where(MASKS[..., None], emissions, padding)
-        before = padded.copy()
-        np.testing.assert_array_equal(viterbi(padded, MASKS, transitions, *ends), expected)
-        np.testing.assert_array_equal(padded, before)
-
-
-@pytest.mark.parametrize("shape", [(0, 4), (2, 0), (0, 0), (1, 1)])
-def test_sizes_of_none_and_one(shape: tuple[int, int]) -> None:
-    found = viterbi(np.zeros((*shape, 1)), np.ones(shape, bool), np.zeros((1, 1)), np.zeros(1), np.zeros(1))
-    assert found.tolist() == np.zeros(shape, int).tolist()
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, 3e38])

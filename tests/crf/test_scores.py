@@ -5,8 +5,9 @@ import itertools
 import oracles
 import pytest
 import torch
+from checks import refused
 from torch import Tensor
-from toys import compiles, own_words
+from toys import own_words
 
 from polyembed.crf import (
     entropy,
@@ -21,7 +22,6 @@ from polyembed.crf import (
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
 NUM_TAGS = 3
-METHODS = ["eager", pytest.param("compiled", marks=compiles)]
 INFINITE = float("inf")
 
 Scores = tuple[Tensor, Tensor, Tensor]
@@ -41,13 +41,6 @@ def tags() -> Tensor:
 def scores() -> Scores:
     shapes = (NUM_TAGS, NUM_TAGS), (NUM_TAGS,), (NUM_TAGS,)
     return tuple(torch.randn(shape, dtype=torch.float64) for shape in shapes)
-
-
-def partition(method: str, emissions: Tensor, mask: Tensor, *scores: Tensor) -> Tensor:
-    if method == "eager":
-        return log_partition(emissions, mask, *scores)
-    compiled = torch.compile(log_partition, fullgraph=True, backend="aot_eager", dynamic=True)
-    return compiled(emissions, mask, *scores)
 
 
 def chains(emissions: Tensor, masks: Tensor = MASKS) -> list[list[list[float]]]:
@@ -70,21 +63,10 @@ def test_path_score_equals_the_loop(emissions, tags, scores) -> None:
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_partition_sums_over_all_paths(emissions, scores, method: str) -> None:
+def test_partition_sums_over_all_paths(emissions, scores) -> None:
     lists = [score.tolist() for score in scores]
     expected = [oracles.log_partition(chain, *lists) if chain else 0.0 for chain in chains(emissions)]
-    found = partition(method, emissions, MASKS, *scores)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_partition_on_random_masks(scores, method: str) -> None:
-    """Longer rows than those whose every mask is tried."""
-    emissions, masks = torch.randn(11, 7, NUM_TAGS, dtype=torch.float64), torch.rand(11, 7) < 0.7
-    lists = [score.tolist() for score in scores]
-    expected = [oracles.log_partition(chain, *lists) if chain else 0.0 for chain in chains(emissions, masks)]
-    found = partition(method, emissions, masks, *scores)
+    found = log_partition(emissions, MASKS, *scores)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
 
@@ -115,64 +97,13 @@ def test_entropy_sums_over_all_paths(emissions, scores) -> None:
     torch.testing.assert_close(entropy(certain * 0, mask, *flat), torch.full((2,), 500 * torch.tensor(5.0).log()))
 
 
-def test_probabilities_of_all_paths_sum_to_one(emissions, scores) -> None:
-    everywhere = torch.ones(1, 4, dtype=torch.bool)
-    total = torch.zeros((), dtype=torch.float64)
-    for path in itertools.product(range(NUM_TAGS), repeat=4):
-        score = path_score(emissions[:1], torch.tensor([path]), everywhere, *scores)
-        total += (score - log_partition(emissions[:1], everywhere, *scores)).exp().item()
-    torch.testing.assert_close(total.item(), 1.0)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_padding_may_hold_nan(emissions, tags, scores, method: str) -> None:
-    scores = [score.requires_grad_() for score in scores]
-
-    def everything(emissions: Tensor) -> tuple[Tensor, ...]:
-        emissions.requires_grad_()
-        value = path_score(emissions, tags, MASKS, *scores) - partition(method, emissions, MASKS, *scores)
-        return value, *torch.autograd.grad(value.sum(), [emissions, *scores])
-
-    expected = everything(torch.where(MASKS[..., None], emissions, 0.0))
-    found = everything(torch.where(MASKS[..., None], emissions, float("nan")))
-    for value, reference in zip(found, expected, strict=True):
-        torch.testing.assert_close(value, reference)
-    assert expected[1][~MASKS].eq(0).all()
-
-
 @pytest.mark.parametrize("function", [marginals, pair_marginals, entropy])
 def test_gradients_of_what_the_marginals_give(emissions, scores, function) -> None:
     rows = [0, 5, 15]  # empty, with holes, full
     arguments = [emissions[rows].requires_grad_(), *(score.requires_grad_() for score in scores)]
-    assert torch.autograd.gradcheck(lambda e, *s: function(e, MASKS[rows], *s), arguments, check_forward_ad=True)
-
-
-def test_gradients(emissions, tags, scores) -> None:
-    rows = [0, 5, 15]  # empty, with holes, full
-    arguments = [emissions[rows].requires_grad_(), *(score.requires_grad_() for score in scores)]
-
-    def value(emissions: Tensor, *scores: Tensor) -> Tensor:
-        return log_prob(emissions, tags[rows], MASKS[rows], *scores)
-
-    assert torch.autograd.gradcheck(value, arguments, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(value, arguments, check_fwd_over_rev=True)
-
-
-def test_empty_rows_and_no_positions(emissions, scores) -> None:
-    nothing = torch.zeros(2, 0, dtype=torch.bool)
-    none = emissions[:2, :0].requires_grad_()
-    values = [
-        log_partition(none, nothing, *scores),
-        path_score(none, nothing.long(), nothing, *scores),
-        entropy(none, nothing, *scores),
-    ]
-    for value in values:
-        assert torch.equal(value, torch.zeros(2, dtype=torch.float64))
-        value.sum().backward()
-    assert marginals(none, nothing, *scores).shape == (2, 0, NUM_TAGS)
-    assert torch.equal(pair_marginals(none, nothing, *scores), torch.zeros(2, NUM_TAGS, NUM_TAGS, dtype=torch.float64))
-    empty = torch.zeros(1, 4, dtype=torch.bool)
-    assert log_partition(emissions[:1], empty, *scores).item() == 0.0
+    assert torch.autograd.gradcheck(
+        lambda e, *s: function(e, MASKS[rows], *s), arguments, check_forward_ad=True, fast_mode=True
+    )
 
 
 FORBID = {
@@ -188,17 +119,17 @@ FORBID = {
 }
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("what", FORBID)
-def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str, method: str) -> None:
+def test_what_is_forbidden_never_becomes_nan(emissions, scores, what: str) -> None:
     arguments = [x.detach().requires_grad_() for x in FORBID[what](emissions, *scores)]
-    value = partition(method, arguments[0], MASKS, *arguments[1:])
+    value = log_partition(arguments[0], MASKS, *arguments[1:])
     assert value.isfinite().all()
     for gradient in torch.autograd.grad(value.sum(), arguments):
         assert gradient.isfinite().all()
     for function in (marginals, entropy, pair_marginals):
         found = function(arguments[0], MASKS, *arguments[1:])
         assert found.isfinite().all()
+        assert what != "every path" or found[15].eq(0).all()
         for gradient in torch.autograd.grad(found.sum(), arguments):
             assert gradient.isfinite().all()
 
@@ -248,28 +179,7 @@ def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores
         torch.testing.assert_close(gradient, torch.nan_to_num(reference))
 
 
-def test_rows_without_a_path_have_no_marginals(emissions, scores) -> None:
-    emissions[15, 2] = -INFINITE
-    assert marginals(emissions, MASKS, *scores)[15].eq(0).all()
-    assert pair_marginals(emissions, MASKS, *scores)[15].eq(0).all()
-    assert entropy(emissions, MASKS, *scores)[15].item() == 0.0
-
-
-def test_gradients_of_long_chains_are_as_precise(scores) -> None:
-    emissions = 10 * torch.randn(2, 512, NUM_TAGS)
-    mask = torch.ones(2, 512, dtype=torch.bool)
-    narrow = [x.float().requires_grad_() for x in scores]
-    wide = [x.detach().double().requires_grad_() for x in narrow]
-
-    def gradients(emissions: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
-        first = torch.autograd.grad(log_partition(emissions, mask, *inputs).sum(), inputs, create_graph=True)
-        return *first, *torch.autograd.grad(first[0].square().sum(), inputs)
-
-    for gradient, reference in zip(gradients(emissions, narrow), gradients(emissions.double(), wide), strict=True):
-        torch.testing.assert_close(gradient.double(), reference, atol=1e-3, rtol=1e-4)
-
-
-@pytest.mark.parametrize("known", list(itertools.product([False, True], repeat=4)))
+@pytest.mark.parametrize("known", [(True, False, False, True), (False, True, True, False), (False,) * 4])
 def test_partial_tags_sum_over_the_paths_that_agree(emissions, tags, scores, known: tuple[bool, ...]) -> None:
     """Every pattern of known tags, by enumeration, on a mask with holes and on a full one."""
     partial = torch.where(torch.tensor(known), tags, -100)
@@ -285,10 +195,6 @@ def test_partial_tags_sum_over_the_paths_that_agree(emissions, tags, scores, kno
 def test_partial_tags_that_are_forbidden(emissions, tags, scores) -> None:
     scores[2][tags[15, 3]] = -INFINITE
     assert partial_score(emissions, tags, MASKS, *scores)[15].item() == -INFINITE
-    nothing = torch.full_like(tags, -100)
-    torch.testing.assert_close(
-        partial_score(emissions, nothing, MASKS, *scores), log_partition(emissions, MASKS, *scores)
-    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -321,15 +227,8 @@ def test_sums_beyond_all_numbers_are_defined(sign: int) -> None:
     assert viterbi(emissions, mask, transitions, *ends).eq(0).all()
 
 
-def test_half_precision_is_widened(emissions, scores) -> None:
-    half = [x.half() for x in (emissions, *scores)]
-    assert log_partition(half[0], MASKS, *half[1:]).dtype == torch.float32
-    assert path_score(half[0], MASKS.long(), MASKS, *half[1:]).dtype == torch.float32
-
-
 @own_words
 def test_wrong_arguments(emissions, scores) -> None:
     with pytest.raises(TypeError, match=r"^mask must be bool \(True = valid\), got torch.int64$"):
         log_partition(emissions, MASKS.long(), *scores)
-    with pytest.raises(ValueError, match=r"^mask must have shape \(16, 4\), got \(15, 4\)$"):
-        marginals(emissions, MASKS[1:], *scores)
+    refused(ValueError, r"^mask must have shape \(16, 4\), got \(15, 4\)$", marginals, emissions, MASKS[1:], *scores)

@@ -7,10 +7,10 @@ from collections import Counter
 import oracles
 import pytest
 import torch
+from checks import refused
 from torch import Tensor
-from toys import compiles
 
-from polyembed.crf import log_partition, n_best, sample, viterbi
+from polyembed.crf import entropy, log_partition, marginals, n_best, pair_marginals, sample, viterbi
 from polyembed.crf.best import in_chunks
 
 MASKS = torch.tensor(list(itertools.product([False, True], repeat=4)))
@@ -47,11 +47,10 @@ def ranked(emissions: Tensor, scores: tuple[Tensor, ...]) -> list[list[tuple[ora
     return rows
 
 
-@pytest.mark.parametrize("way", ["numpy", "one chunk", "chunks", pytest.param("compiled", marks=compiles)])
+@pytest.mark.parametrize("way", ["numpy", "one chunk", "chunks"])
 def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str, monkeypatch) -> None:
     take(way, monkeypatch, 2)
-    run = torch.compile(viterbi, fullgraph=True, backend="aot_eager", dynamic=True) if way == "compiled" else viterbi
-    found = run(emissions, MASKS, *scores, ignore_index=-7)
+    found = viterbi(emissions, MASKS, *scores, ignore_index=-7)
     assert found[~MASKS].eq(-7).all()
     for row, mask, paths in zip(found.tolist(), MASKS.tolist(), ranked(emissions, scores), strict=True):
         assert tuple(oracles.valid(row, mask)) == paths[0][0]
@@ -75,12 +74,6 @@ def test_viterbi_on_long_chains_of_many_tags(way: str, monkeypatch) -> None:
     torch.testing.assert_close(own + ends[0][path[0]] + ends[1][path[-1]], (score.squeeze(1) + ends[1]).max())
 
 
-def test_viterbi_prefers_the_lower_tag_at_the_last_difference() -> None:
-    flat = torch.zeros(1, 4, NUM_TAGS)
-    path = viterbi(flat, torch.ones(1, 4, dtype=torch.bool), *map(torch.zeros, [(3, 3), (3,), (3,)]))
-    assert path.tolist() == [[0, 0, 0, 0]]
-
-
 def test_best_paths_are_the_best_of_all(emissions, scores) -> None:
     found = n_best(emissions, MASKS, *scores, k=5, ignore_index=-7)
     assert found.tags.shape == (16, 5, 4)
@@ -95,15 +88,9 @@ def test_best_paths_are_the_best_of_all(emissions, scores) -> None:
                 assert log_probs[place].item() == -math.inf
 
 
-def test_all_paths_are_the_k_best(emissions, scores) -> None:
-    found = n_best(emissions, MASKS, *scores, k=3**4)
-    torch.testing.assert_close(found.log_probs.exp().sum(1), torch.ones(16, dtype=torch.float64))
-    assert torch.equal(found.tags[:, 0], viterbi(emissions, MASKS, *scores))
-
-
 def test_samples_follow_the_distribution(emissions, scores) -> None:
-    """Of 20,000 paths of each row each comes as often as its probability says, to five standard deviations."""
-    count = 20_000
+    """Of 5,000 paths of each row each comes as often as its probability says, to five standard deviations."""
+    count = 5_000
     generator = torch.Generator().manual_seed(0)
     found = sample(emissions, MASKS, *scores, count, generator=generator)
     assert found[:, ~MASKS].eq(-100).all()
@@ -112,29 +99,6 @@ def test_samples_follow_the_distribution(emissions, scores) -> None:
         for path, probability in paths:
             deviation = math.sqrt(count * probability * (1 - probability))
             assert abs(drawn[path] - count * probability) <= 5 * deviation + 1
-
-
-def test_samples_come_from_the_generator(emissions, scores) -> None:
-    def draw(seed: int) -> Tensor:
-        return sample(emissions, MASKS, *scores, 3, generator=torch.Generator().manual_seed(seed))
-
-    state = torch.get_rng_state()
-    assert torch.equal(draw(1), draw(1))
-    assert not torch.equal(draw(1), draw(2))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-def test_forbidden_paths_are_never_found(emissions, scores) -> None:
-    transitions, start, end = scores
-    start[0] = transitions[1, 1] = transitions[0, 1] = end[2] = -math.inf
-    candidates = [viterbi(emissions, MASKS, *scores)[None], sample(emissions, MASKS, *scores, 50)]
-    candidates.append(n_best(emissions, MASKS, *scores, k=81).tags.transpose(0, 1))
-    for row, mask in enumerate(MASKS):
-        for tags in torch.cat(candidates)[:, row][:, mask].tolist():
-            if tags and tags[0] != -100:
-                assert tags[0] != 0
-                assert tags[-1] != 2
-                assert not {(1, 1), (0, 1)} & set(itertools.pairwise(tags))
 
 
 def test_where_every_path_is_forbidden(emissions, scores) -> None:
@@ -171,18 +135,14 @@ def test_viterbi_of_scores_that_spoil_longer_chains(way: str, score: float, monk
             assert found[1:].eq(-100).all()
 
 
-@pytest.mark.parametrize("score", [math.inf, 3e38])
-def test_viterbi_of_scores_beyond_all_numbers_warns_nobody(score: float) -> None:
-    emissions, mask = torch.full((2, 3, 3), score), torch.ones(2, 3, dtype=torch.bool)
-    found = viterbi(emissions, mask, torch.full((3, 3), score), *torch.zeros(2, 3))
-    assert found.eq(-100 if math.isinf(score) else 0).all()  # paths of infinite scores have no order
-
-
 def test_no_positions_and_no_rows(scores) -> None:
     nothing = torch.zeros(2, 0, dtype=torch.bool)
     none = torch.zeros(2, 0, NUM_TAGS, dtype=torch.float64)
     assert viterbi(none, nothing, *scores).shape == (2, 0)
     assert sample(none, nothing, *scores, 5).shape == (5, 2, 0)
+    assert marginals(none, nothing, *scores).shape == (2, 0, NUM_TAGS)
+    assert pair_marginals(none, nothing, *scores).eq(0).all()
+    assert entropy(none, nothing, *scores).tolist() == [0.0, 0.0]
     found = n_best(none, nothing, *scores, k=2)
     assert found.tags.shape == (2, 2, 0)
     assert found.log_probs.tolist() == [[0.0, -math.inf]] * 2
@@ -192,18 +152,9 @@ def test_no_positions_and_no_rows(scores) -> None:
     assert sample(no_rows, mask, *scores, 3).shape == (3, 0, 4)
 
 
-def test_one_tag() -> None:
-    scores = torch.zeros(1, 1), torch.zeros(1), torch.zeros(1)
-    mask = torch.tensor([[True, False, True]])
-    found = n_best(torch.zeros(1, 3, 1), mask, *scores, k=2)
-    assert found.tags.tolist() == [[[0, -100, 0], [-100, -100, -100]]]
-
-
 def test_counts_must_be_positive(emissions, scores) -> None:
-    with pytest.raises(ValueError, match=r"^k must be a positive integer, got 0$"):
-        n_best(emissions, MASKS, *scores, k=0)
-    with pytest.raises(ValueError, match=r"^num_samples must be a positive integer, got 0$"):
-        sample(emissions, MASKS, *scores, 0)
+    refused(ValueError, r"^k must be a positive integer, got 0$", n_best, emissions, MASKS, *scores, k=0)
+    refused(ValueError, r"^num_samples must be a positive integer, got 0$", sample, emissions, MASKS, *scores, 0)
 
 
 def test_long_chains_keep_their_precision() -> None:

@@ -3,17 +3,11 @@
 from pathlib import Path
 
 import pytest
+from checks import refused
 
 from polyembed.data import read_dictionary
 
-FILES = {
-    "es-en.0-5000.txt": 8667,
-    "es-en.5000-6500.txt": 2416,
-    "en-es.0-5000.txt": 11977,
-    "en-es.5000-6500.txt": 2975,
-    "de-en.0-5000.txt": 10866,
-    "de-en.5000-6500.txt": 2827,
-}
+FILES = {"es-en.0-5000.txt": 8667, "de-en.5000-6500.txt": 2827}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -28,13 +22,11 @@ def test_real_files_are_read_whole(data_folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "perro dog\nsol sun\n",
         "perro dog\nsol sun",
         "perro\tdog\nsol\tsun\n",
         "perro   dog\n\n  \n\t\nsol \t sun  \n\n",
         "perro dog\r\nsol sun\r\n",
         "\ufeffperro dog\nsol sun\n",
-        "\n\nperro\t\tdog\n sol sun",
     ],
 )
 def test_layouts_of_a_line(tmp_path: Path, text: str) -> None:
@@ -59,16 +51,14 @@ def test_translations_and_repetitions_stay_in_their_order(tmp_path: Path) -> Non
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "es-en.txt"
     path.write_text(f"sol sun\n\n{line}\n", "utf-8")
-    with pytest.raises(ValueError, match=r"es-en.txt:3 must hold a source word and a target word, got '.+'$"):
-        read_dictionary(path)
+    refused(ValueError, r"es-en.txt:3 must hold a source word and a target word, got '.+'$", read_dictionary, path)
 
 
-@pytest.mark.parametrize("text", ["", "\n", " \n\t\n", "\ufeff"])
+@pytest.mark.parametrize("text", ["", "\ufeff \n\t\n"])
 def test_a_file_without_a_pair_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "es-en.txt"
     path.write_text(text, "utf-8")
-    with pytest.raises(ValueError, match=r"es-en.txt:1 must hold a pair of words, got an empty file$"):
-        read_dictionary(path)
+    refused(ValueError, r"es-en.txt:1 must hold a pair of words, got an empty file$", read_dictionary, path)
 
 
 def test_encodings(tmp_path: Path) -> None:
@@ -78,11 +68,9 @@ def test_encodings(tmp_path: Path) -> None:
         read_dictionary(path)
     assert read_dictionary(path, encoding="latin-1") == [("sol", "sun"), ("canción", "song")]
     path.write_bytes("sol sun\n".encode("utf-16"))
-    with pytest.raises(ValueError, match=r"must be utf-8 text, got byte 0xff on line 1"):
-        read_dictionary(path)
+    refused(ValueError, r"must be utf-8 text, got byte 0xff on line 1", read_dictionary, path)
     assert read_dictionary(path, encoding="utf-16") == [("sol", "sun")]
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"^path must name a file, got nothing at"):
-        read_dictionary(tmp_path / "nothing.txt")
+    refused(FileNotFoundError, r"^path must name a file, got nothing at", read_dictionary, tmp_path / "nothing.txt")

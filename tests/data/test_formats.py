@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from checks import refused
 
 from polyembed import data
 from polyembed.data import read_tagged
@@ -29,7 +30,5 @@ def test_every_format(tmp_path: Path, name: str, text: str, options: dict[str, s
 
 
 def test_unknown_format(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"format must be one of 'conll', 'conllu', .*, got 'xml'"):
-        read_tagged(tmp_path, "xml")
-    with pytest.raises(TypeError, match="task"):
-        read_tagged(tmp_path, "conll", task="ner_spaeng")
+    refused(ValueError, r"format must be one of 'conll', 'conllu', .*, got 'xml'", read_tagged, tmp_path, "xml")
+    refused(TypeError, "task", read_tagged, tmp_path, "conll", task="ner_spaeng")

@@ -32,15 +32,7 @@ def names(sentences: list[TaggedSentence]) -> set[tuple[str, str]]:
 
 
 @pairs
-def test_about_300_sentences(pair: SamplePair) -> None:
-    sizes = [len(load_sample(pair, split)) for split in SPLITS]
-    assert 280 <= sum(sizes) <= 340
-    assert min(sizes) >= 30
-    assert sizes[0] > sum(sizes[1:])
-
-
-@pairs
-def test_sentences_are_distinct(pair: SamplePair) -> None:
+def test_about_300_distinct_sentences(pair: SamplePair) -> None:
     holders: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
     sentences = whole(pair, "upos")
     for index, sentence in enumerate(sentences):
@@ -49,11 +41,13 @@ def test_sentences_are_distinct(pair: SamplePair) -> None:
             holders[tuple(lowered[start : start + 4])].add(index)
     assert [run for run, where in holders.items() if len(where) >= 3] == []
     assert len({tuple(map(str.lower, sentence.words)) for sentence in sentences}) == len(sentences)
-
-
-@pairs
-def test_many_words(pair: SamplePair) -> None:
-    assert len({word for sentence in whole(pair, "upos") for word in sentence.words}) >= 1500
+    words = {word for sentence in sentences for word in sentence.words}
+    assert len(words) >= 1500
+    assert all(word == "".join(word.split()) for word in words)
+    sizes = [len(load_sample(pair, split)) for split in SPLITS]
+    assert 280 <= sum(sizes) <= 340
+    assert min(sizes) >= 30
+    assert sizes[0] > sum(sizes[1:])
 
 
 @pairs
@@ -82,12 +76,6 @@ def test_both_languages_in_every_sentence(pair: SamplePair) -> None:
         assert spoken <= set(sentence.languages or ()), sentence.words
     counts = Counter(language for s in whole(pair, "upos") for language in s.languages or ())
     assert set(counts) - spoken <= {"other", "ne", "mixed"}
-
-
-@pairs
-def test_words_have_no_blanks(pair: SamplePair) -> None:
-    for sentence in whole(pair, "upos"):
-        assert all(word == "".join(word.split()) for word in sentence.words)
 
 
 def test_paths() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from checks import refused
 
 from polyembed.data import read_wikiann
 
@@ -39,20 +40,14 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
         "0\ta\tO\n1\tO\n": r"dev:2 must have 3 columns \(index, word, tag\), none empty",
         "a O\nb LOC\n": r"dev:2 must end in a tag O, B-<type> or I-<type>, got 'LOC'",
     }.items():
-        with pytest.raises(ValueError, match=message):
-            read_wikiann(write(tmp_path, text))
+        refused(ValueError, message, read_wikiann, write(tmp_path, text))
 
 
 @pytest.mark.parametrize(
     ("path", "sentences", "words"),
     [
-        ("high_resource/en/train.conllu", 20_000, 160_394),
         ("high_resource/de/test.conllu", 1140, 10_856),
-        ("high_resource/ru/train.conllu", 2459, 17_541),
         ("low_resource/amh/train.txt", 100, 622),
-        ("low_resource/ibo/dev.txt", 100, 605),
-        ("low_resource/kin/test.txt", 100, 426),
-        ("low_resource/swa/train.txt", 1000, 5597),
         ("low_resource/yor/test.txt", 100, 503),
     ],
 )

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from checks import refused
 from toys import toy_table
 
 import polyembed as pe
@@ -26,15 +27,6 @@ def test_combines_what_the_embedders_give(embedders) -> None:
         torch.testing.assert_close(meta(IDS), meta.combiner([embedder(IDS) for embedder in embedders]))
 
 
-def test_attention_weights(embedders) -> None:
-    meta = pe.MetaEmbedding.self_attention(embedders, embedding_dim=7)
-    weights = meta.attention_weights(IDS)
-    assert weights.shape == (2, 2, 3, 7)
-    torch.testing.assert_close(weights.sum(0), torch.ones(2, 3, 7))
-    with pytest.raises(TypeError, match=r"^combiner must be an AttentionCombiner to have weights, got ConcatCombiner$"):
-        pe.MetaEmbedding.concat(embedders).attention_weights(IDS)
-
-
 def test_an_embedder_in_two_places_is_one(embedders, tmp_path) -> None:
     meta = pe.MetaEmbedding.concat([embedders[0], embedders[0]])
     assert len(list(meta.parameters())) == 1
@@ -44,7 +36,8 @@ def test_an_embedder_in_two_places_is_one(embedders, tmp_path) -> None:
 
 
 def test_embedders_must_belong_together(embedders) -> None:
-    with pytest.raises(ValueError, match=r"^embedders must hold at least one embedder, got none$"):
-        pe.MetaEmbedding.concat([])
+    refused(ValueError, r"^embedders must hold at least one embedder, got none$", pe.MetaEmbedding.concat, [])
+    with pytest.raises(TypeError, match=r"^combiner must be an AttentionCombiner to have weights, got ConcatCombiner$"):
+        pe.MetaEmbedding.concat(embedders).attention_weights(IDS)
     with pytest.raises(ValueError, match=r"^combiner must take vectors of sizes \[3, 5\], got \[5, 3\]$"):
         pe.MetaEmbedding(embedders, ConcatCombiner([5, 3]))

@@ -15,30 +15,11 @@ def test_mean_equals_the_loop() -> None:
     torch.testing.assert_close(pe.embeddings.PieceMean(table)(IDS), torch.tensor(expected, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    "build", [pe.embeddings.PieceMean, lambda table: pe.embeddings.PieceTransformer(table, num_heads=2).eval()]
-)
-def test_any_batch_shape(build) -> None:
-    encoder = build(torch.randn(11, 4))
-    for shape in [(3,), (2, 5, 3), (0, 3), (2, 0), (0,)]:
-        assert encoder(torch.ones(shape, dtype=torch.int64)).shape == (*shape[:-1], 4)
-
-
 def test_transformer_looks_at_the_order_of_pieces() -> None:
     table = torch.randn(11, 4)
     mean, transformer = pe.embeddings.PieceMean(table), pe.embeddings.PieceTransformer(table, num_heads=2).eval()
     torch.testing.assert_close(mean(IDS[:1]), mean(IDS[:1].flip(1)))
     assert not torch.allclose(transformer(IDS[:1]), transformer(IDS[:1].flip(1)))
-
-
-def test_freezing() -> None:
-    table = torch.randn(11, 4)
-    for kind in (
-        pe.embeddings.PieceMean,
-        lambda table, freeze: pe.embeddings.PieceTransformer(table, freeze=freeze, num_heads=2),
-    ):
-        assert not kind(table, freeze=True).weight.requires_grad
-        assert kind(table, freeze=False).weight.requires_grad
 
 
 def test_wrong_heads() -> None:

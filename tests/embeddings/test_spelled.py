@@ -53,12 +53,6 @@ def test_words_without_units_are_spelled_like_the_unknown_one() -> None:
     assert torch.equal(embedder(torch.tensor(2)), embedder(torch.tensor(1)))
 
 
-def test_spellings_do_not_train_and_keep_their_dtype() -> None:
-    embedder = characters(toy_lexicon()).bfloat16()
-    assert embedder.table.weight.dtype == torch.int32
-    assert not embedder.table.weight.requires_grad
-
-
 def test_an_encoder_for_other_units_is_refused() -> None:
     lexicon = toy_lexicon()
     count = lexicon.num_characters

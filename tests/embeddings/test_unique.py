@@ -2,7 +2,7 @@
 
 import torch
 from cases import hierarchical
-from toys import ToyVectors, toy_lexicon, toy_table
+from toys import ToyVectors, toy_lexicon
 
 import polyembed as pe
 
@@ -42,8 +42,3 @@ def test_occurrences_of_a_type_share_their_dropout() -> None:
     assert torch.equal(vectors[0, 0], vectors[0, 2])
     assert torch.equal(vectors[0, 0], vectors[1, 1])
     assert not torch.equal(vectors[0, 0], unique(IDS)[0, 0])
-
-
-def test_int32_ids() -> None:
-    unique = pe.UniqueWords(toy_table(3))
-    assert torch.equal(unique(IDS.int()), unique(IDS))

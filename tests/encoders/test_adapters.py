@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from checks import refused
 from tiny_models import SIZES, tiny_model, word_piece_tokenizer
 from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
-from polyembed.training import MetaXLOptions
 from polyembed.transfer.layers import encoder_layer
 
 peft = pytest.importorskip("peft")
@@ -74,13 +74,11 @@ def test_adapters_that_were_added_to_the_model_itself() -> None:
     assert encoder(tiny_model("bert")).adapters == {}
 
 
-@pytest.mark.parametrize("fusion", [None, "DLFA"])
-def test_trains_the_adapters_alone(fusion: str | None) -> None:
-    part = None if fusion is None else pe.DLFA(hidden_size=8, lower_layer=1)
-    tagger = pe.TokenClassifier(encoder(fusion=part), TAGS)
+def test_trains_the_adapters_alone() -> None:
+    tagger = pe.TokenClassifier(encoder(fusion=pe.DLFA(hidden_size=8, lower_layer=1)), TAGS)
     rows = toy_corpus(2)
     before = copy.deepcopy(tagger.state_dict())
-    pe.fit(tagger, rows, rows, pe.FitOptions(num_train_epochs=2, metric="accuracy"), progress=False)
+    pe.fit(tagger, rows, rows, pe.FitOptions(num_train_epochs=1, metric="accuracy"), progress=False)
     moved = {name for name, value in tagger.state_dict().items() if not torch.equal(value, before[name])}
     expected = {name for name in before if "lora_" in name or "fusion" in name or "decoder" in name}
     assert moved <= expected
@@ -88,7 +86,7 @@ def test_trains_the_adapters_alone(fusion: str | None) -> None:
     assert {name for name in moved if "fusion" in name} == {name for name in expected if "fusion" in name}
 
 
-@pytest.mark.parametrize("options", [{}, RANKS, {"use_rslora": True, "use_dora": True}, {"layers_to_transform": [1]}])
+@pytest.mark.parametrize("options", [RANKS, {"use_rslora": True, "use_dora": True, "layers_to_transform": [1]}])
 def test_saved_and_opened(options: dict, tmp_path: Path) -> None:
     tagger = pe.TokenClassifier(encoder(lora(**options)), TAGS).eval()
     tagger.save_pretrained(tmp_path / "tagger")
@@ -97,8 +95,6 @@ def test_saved_and_opened(options: dict, tmp_path: Path) -> None:
     assert torch.equal(again.emissions(*inputs), tagger.emissions(*inputs))
     assert again.state_dict().keys() == tagger.state_dict().keys()
     assert trained(again) == trained(tagger)
-    again.save_pretrained(tmp_path / "again")
-    assert pe.TokenClassifier.from_pretrained(tmp_path / "again").predict(WORDS) == tagger.predict(WORDS)
 
 
 def test_what_is_not_plain_lora_is_not_saved(tmp_path: Path) -> None:
@@ -117,8 +113,7 @@ def test_what_is_not_plain_lora_is_not_saved(tmp_path: Path) -> None:
         (lora(modules_to_save=["key"]), r"be plain LoRA .*, got one with \['modules_to_save \(encoder.layer.0.*key\)'"),
         (lora(trainable_token_indices=[1]), r"be plain LoRA .*, got one with \['trainable_token_indices'\]"),
     ):
-        with pytest.raises(TypeError, match=message):
-            encoder(model).save_pretrained(tmp_path / "encoder")
+        refused(TypeError, message, encoder(model).save_pretrained, tmp_path / "encoder")
     assert not (tmp_path / "encoder").exists()
     whole = encoder(lora().merge_and_unload())  # the recipe
     whole.save_pretrained(tmp_path / "encoder")
@@ -185,24 +180,9 @@ def test_a_meta_step_over_adapters() -> None:
     exact, moved, adapters = step("reverse_over_reverse")
     assert moved
     assert moved <= adapters
-    for method in ("forward_over_reverse", "finite_difference"):
+    for method, most in (("forward_over_reverse", 1e-9), ("finite_difference", 1e-5)):
         change, again, _ = step(method)
         assert again == moved
         size = torch.cat([value.flatten() for value in exact.values()]).norm()
         off = torch.cat([(change[name] - value).flatten() for name, value in exact.items()]).norm()
-        assert off / size < (1e-9 if method == "forward_over_reverse" else 1e-5)
-
-
-def test_the_trainer_of_metaxl_over_adapters() -> None:
-    tagger = pe.TokenClassifier(encoder(), TAGS, dropout=0.0)
-    rtn = pe.RepresentationTransformationNetwork(8, bottleneck=3)
-    parameters = [p for p in tagger.parameters() if p.requires_grad]
-    trainer = pe.MetaXLTrainer(
-        tagger, rtn, 2, options=MetaXLOptions(num_train_epochs=4, batch_size=6),
-        loss=lambda model, batch: model(**batch), optimizer=torch.optim.Adam(parameters, 0.02),
-    )  # fmt: skip
-    frozen = {name: p.clone() for name, p in tagger.named_parameters() if not p.requires_grad}
-    rows = toy_corpus()
-    result = trainer.train(rows, rows[:4], collate=tagger.collate)
-    assert result.history[-1].loss < result.history[0].loss
-    assert all(torch.equal(tagger.get_parameter(name), value) for name, value in frozen.items())
+        assert off / size < most

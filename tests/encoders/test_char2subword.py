@@ -1,16 +1,16 @@
 """Rows of a table from characters: spelling, the equation, and the fit."""
 
-import copy
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from checks import refused
 from torch import nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.encoders import Char2Subword, RowScore
+from polyembed.encoders import Char2Subword
 from polyembed.encoders._fit_table import TableFitOptions, _Task
 from polyembed.text import PieceSurface
 
@@ -19,7 +19,7 @@ TEXTS = [a + b + c for a in SYLLABLES for b in SYLLABLES for c in ("", "n", "s")
 VOCABULARY = [None, *(PieceSurface(text, edge) for text in TEXTS for edge in (True, False))]
 DIM = 16
 SMALL = {"hidden_size": 32, "num_layers": 1, "num_heads": 2, "readout_size": 128}
-QUICK = {"num_train_epochs": 25, "batch_size": 8, "learning_rate": 5e-3}
+QUICK = {"num_train_epochs": 20, "batch_size": 8, "learning_rate": 5e-3}
 
 
 def table(seed: int = 0, dim: int = DIM) -> torch.Tensor:
@@ -46,12 +46,8 @@ def test_spelling() -> None:
     assert small.spell(surfaces).tolist() == [[2, 6, 4, 5], [3, 6, 4, 5], [2, 0, 0, 0], [2, 4, 1, 5]]
     assert small.spell([]).shape == (0, 0)
     assert small.num_embeddings == 7
-
-
-def test_inventory() -> None:
-    surfaces = [None, PieceSurface("aab", True), PieceSurface("b", False)]
-    assert Char2Subword.for_vocabulary(surfaces, 3, **SMALL).spelling.characters == "ab"
-    assert Char2Subword.for_vocabulary(surfaces, 3, min_count=2, **SMALL).spelling.characters == "b"
+    assert Char2Subword.for_vocabulary([None, *surfaces], 3, **SMALL).spelling.characters == "abcñ"
+    assert Char2Subword.for_vocabulary([None, *surfaces], 3, min_count=3, **SMALL).spelling.characters == "ab"
 
 
 def test_the_equation() -> None:
@@ -80,29 +76,20 @@ def fitted() -> tuple[Char2Subword, pe.encoders.TableFit]:
 
 
 def test_rows_are_found(fitted) -> None:
-    ours, found = fitted
-    assert found.trained.accuracy >= 0.9
-    assert found.trained.cosine > 0.9
-    assert (found.trained.rows, found.held_out.rows) == (96, 10)
-    assert len(found.losses) == 25
-    assert found.losses[-1] < 0.2 * found.losses[0]
-    assert not ours.training
-
-
-def test_the_score_is_that_of_all_rows(fitted) -> None:
     """Counted here row by row: the cosine to the own row is above that to every other row of the table."""
     ours, found = fitted
-    rows = table()
-    right, cosines = [], []
-    for i, surface in enumerate(VOCABULARY):
-        if surface is not None:
-            vector = ours(ours.spell([surface]))[0].detach()
-            similarity = [float(F.cosine_similarity(vector, row, dim=0)) for row in rows]
-            right.append(similarity.index(max(similarity)) == i)
-            cosines.append(similarity[i])
+    assert found.trained.accuracy >= 0.9
+    assert (found.trained.rows, found.held_out.rows, len(found.losses)) == (96, 10, 20)
+    assert found.losses[-1] < 0.2 * found.losses[0]
+    assert not ours.training
+    ids = [i for i, surface in enumerate(VOCABULARY) if surface is not None]
+    vectors = ours(ours.spell([VOCABULARY[i] for i in ids])).detach()
+    similarity = F.cosine_similarity(vectors[:, None], table()[None], dim=-1)
+    right = int((similarity.argmax(1) == torch.tensor(ids)).sum())
     parts = found.trained, found.held_out
-    assert sum(right) == round(sum(part.accuracy * part.rows for part in parts))
-    assert sum(cosines) == pytest.approx(sum(part.cosine * part.rows for part in parts), rel=1e-5)
+    assert right == round(sum(part.accuracy * part.rows for part in parts))
+    own = float(similarity[range(len(ids)), ids].sum())
+    assert own == pytest.approx(sum(part.cosine * part.rows for part in parts), rel=1e-5)
 
 
 @torch.no_grad()
@@ -153,29 +140,6 @@ def test_typos_are_seen_but_not_those_that_are_pieces() -> None:
     assert {clean._see(0, draw) for _ in range(50)} == {vocabulary[0]}
 
 
-def test_typos_help_misspelled_pieces(fitted) -> None:
-    import random
-
-    from polyembed.text import misspell
-
-    rows, draw = table(), random.Random(5)
-    wrong = [
-        (i, PieceSurface(misspell(s.text, "bcdfg", draw), s.edge))
-        for i, s in enumerate(VOCABULARY)
-        if s and len(s.text) > 3
-    ]
-    learned = module()
-    learned.fit_to(rows, VOCABULARY, **{**QUICK, "num_train_epochs": 40}, typos=0.5, held_out=0.0)
-
-    def cosine(ours: Char2Subword) -> float:
-        with torch.no_grad():
-            return float(
-                F.cosine_similarity(ours(ours.spell([s for _, s in wrong])), rows[[i for i, _ in wrong]]).mean()
-            )
-
-    assert cosine(learned) > cosine(fitted[0]) + 0.1
-
-
 def test_a_table_of_one_row_and_of_equal_rows() -> None:
     ours = module()
     one = ours.fit_to(torch.ones(1, DIM), [PieceSurface("ba", True)], num_train_epochs=1, held_out=0.5)
@@ -184,12 +148,6 @@ def test_a_table_of_one_row_and_of_equal_rows() -> None:
     assert one.held_out.rows == 0
     flat = module().fit_to(torch.zeros(3, DIM), VOCABULARY[1:4], num_train_epochs=2, held_out=0.0)
     assert all(math.isfinite(loss) for loss in flat.losses)
-
-
-def test_fitting_again_goes_on(fitted) -> None:
-    ours = copy.deepcopy(fitted[0])
-    again = ours.fit_to(table(), VOCABULARY, **{**QUICK, "num_train_epochs": 1, "learning_rate": 1e-5})
-    assert again.trained.accuracy == pytest.approx(fitted[1].trained.accuracy, abs=0.03)
 
 
 @own_words
@@ -211,8 +169,7 @@ def test_fitting_again_goes_on(fitted) -> None:
 )
 def test_bad_input(change: dict, error: type[Exception], text: str) -> None:
     arguments = {"table": table(), "vocabulary": VOCABULARY, **QUICK, **change}
-    with pytest.raises(error, match=text):
-        module().fit_to(**arguments)
+    refused(error, text, module().fit_to, **arguments)
 
 
 def test_a_loss_that_is_not_finite() -> None:
@@ -222,13 +179,8 @@ def test_a_loss_that_is_not_finite() -> None:
 
 @own_words
 def test_bad_sizes() -> None:
-    with pytest.raises(ValueError, match=r"^embedding_dim must be a positive integer, got 0$"):
-        Char2Subword("abc", 0)
+    refused(ValueError, r"^embedding_dim must be a positive integer, got 0$", Char2Subword, "abc", 0)
     with pytest.raises(ValueError, match=r"^hidden_size must be a multiple of num_heads=4, got 6$"):
         Char2Subword("abc", 3, hidden_size=6)
     with pytest.raises(ValueError, match=r"^min_count must be a positive integer, got 0$"):
         Char2Subword.for_vocabulary([], 3, min_count=0)
-
-
-def test_scores_print() -> None:
-    assert repr(RowScore(0.5, 0.25, 4)) == "RowScore(accuracy=0.5, cosine=0.25, rows=4)"

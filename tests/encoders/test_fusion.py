@@ -3,6 +3,7 @@
 import oracles
 import pytest
 import torch
+from checks import refused
 from torch import Tensor, nn
 from toys import own_words
 
@@ -64,7 +65,7 @@ def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
 
 @pytest.mark.parametrize("branches", BRANCHES)
 @pytest.mark.parametrize("weighting", ["sigmoid", "literal"])
-@pytest.mark.parametrize("lower", [0, 2, 3, -1])
+@pytest.mark.parametrize("lower", [0, -1])
 def test_dlfa_is_equation_4(states: list[Tensor], weighting: str, branches: str, lower: int) -> None:
     dlfa = shaken(pe.DLFA(6, lower, weighting=weighting, reduction_ratio=3, branches=branches)).train()
     mean = (states[lower] + states[-1]) / 2
@@ -80,22 +81,8 @@ def test_dlfa_is_equation_4(states: list[Tensor], weighting: str, branches: str,
     assert not found[~MASK].any()
 
 
-def test_the_readings_differ(states: list[Tensor]) -> None:
-    one, other = (shaken(pe.DLFA(6, 1, weighting=name, reduction_ratio=2)) for name in ("sigmoid", "literal"))
-    other.load_state_dict(one.state_dict())
-    assert not torch.allclose(one(states, MASK), other(states, MASK))
-    low, high = torch.minimum(states[1], states[-1]), torch.maximum(states[1], states[-1])
-    mixed = one(states)
-    assert ((mixed >= low - 1e-12) & (mixed <= high + 1e-12)).all(), "a convex mix lies between its layers"
-
-
-def test_the_last_layer_with_itself_is_the_last_layer(states: list[Tensor]) -> None:
-    torch.testing.assert_close(shaken(pe.DLFA(6, 3, reduction_ratio=2))(states), states[-1])
-
-
-@pytest.mark.parametrize("branches", BRANCHES)
-def test_gradients_in_training(states: list[Tensor], branches: str) -> None:
-    dlfa = shaken(pe.DLFA(6, 1, reduction_ratio=2, branches=branches)).train()
+def test_gradients_in_training(states: list[Tensor]) -> None:
+    dlfa = shaken(pe.DLFA(6, 1, reduction_ratio=2)).train()
 
     def call(lower: Tensor, last: Tensor) -> Tensor:
         return dlfa([lower, lower, last], MASK)
@@ -105,22 +92,10 @@ def test_gradients_in_training(states: list[Tensor], branches: str) -> None:
     assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
 
 
-def test_evaluation_uses_running_statistics_row_by_row(states: list[Tensor]) -> None:
-    dlfa = shaken(pe.DLFA(6, 1, reduction_ratio=2))
-    for _ in range(3):
-        dlfa.train()(states, MASK)
-    dlfa.eval()
-    together = dlfa(states, MASK)
-    for row in range(3):
-        alone = dlfa([x[row : row + 1] for x in states], MASK[row : row + 1])
-        torch.testing.assert_close(alone[0], together[row])
-
-
-@pytest.mark.parametrize("momentum_steps", [1, 4])
-def test_the_norm_is_torchs_over_valid_positions(momentum_steps: int) -> None:
+def test_the_norm_is_torchs_over_valid_positions() -> None:
     ours, theirs = shaken(MaskedBatchNorm(6)).train(), nn.BatchNorm1d(6).double().train()
     theirs.load_state_dict({**ours.state_dict(), "num_batches_tracked": torch.tensor(0)})
-    for _ in range(momentum_steps):
+    for _ in range(4):
         x = torch.randn(3, 5, 6, dtype=torch.float64)
         torch.testing.assert_close(ours(x, MASK)[MASK], theirs(x[MASK]))
     for name in ("running_mean", "running_var"):
@@ -145,14 +120,6 @@ def test_a_batch_without_variance_uses_running_statistics(rows: int) -> None:
     assert gradient.isfinite().all()
     for name, value in norm.state_dict().items():
         assert torch.equal(value, before[name])
-
-
-def test_one_sentence_can_be_trained_on() -> None:
-    dlfa = pe.DLFA(8, 1)
-    found = dlfa.train()([torch.randn(1, 3, 8) for _ in range(3)])
-    found.sum().backward()
-    assert found.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in dlfa.parameters())
 
 
 def test_low_precision_normalises_in_float32() -> None:
@@ -187,54 +154,28 @@ def test_kaiming_initialisation() -> None:
 
 
 @own_words
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (
-            lambda states: pe.DLFA(6, 4, reduction_ratio=2)(states),
-            r"^lower_layer must be a layer of the 4 hidden states, got 4$",
-        ),
-        (lambda states: pe.DLFA(6, 1, reduction_ratio=2)(states[:1]), r"^lower_layer must be a layer of the 1 hidden"),
-        (
-            lambda states: pe.DLFA(6, 1, reduction_ratio=2)(None),
-            r"^hidden_states must be the hidden states of all layers",
-        ),
-        (
-            lambda states: pe.DLFA(6, 1, reduction_ratio=2)([]),
-            r"^hidden_states must be the hidden states of all layers",
-        ),
-        (lambda states: pe.LayerAverage([9])(states), r"^layers must be a layer of the 4 hidden states, got 9$"),
-        (lambda states: pe.LayerAverage([]), r"^layers must name at least one layer, got \[\]$"),
-        (lambda states: pe.ScalarMix(5)(states), r"^hidden_states must hold 5 layers, got 4$"),
-        (lambda states: pe.LastLayer()([states[0], states[1][:, 1:]]), r"^hidden_states\[1\] must have shape"),
-        (lambda states: pe.AIF(6), r"^hidden_size must be a multiple of reduction_ratio 4, got 6$"),
-        (lambda states: pe.AIF(8, branches="none"), r"^branches must be one of 'both', 'global', 'local', got 'none'$"),
-        (lambda states: pe.AIF(8)(states[0]), r"^x must have a last axis of size 8, got shape \(3, 5, 6\)$"),
-        (
-            lambda states: pe.DLFA(8, 1, weighting="hard"),
-            r"^weighting must be one of 'sigmoid', 'literal', got 'hard'$",
-        ),
-    ],
-)
-def test_bad_input(states: list[Tensor], call, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        call(states)
+def test_bad_input(states: list[Tensor]) -> None:
+    def dlfa(*arguments, **options) -> pe.DLFA:
+        return pe.DLFA(*arguments, **{"reduction_ratio": 2, **options})
 
-
-@own_words
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: pe.DLFA(8, 1.5), r"^lower_layer must count layers by whole numbers, got 1.5$"),
-        (lambda: pe.DLFA(8, "1"), r"^lower_layer must count layers by whole numbers, got '1'$"),
-        (lambda: pe.DLFA(8, True), r"^lower_layer must count layers by whole numbers, got True$"),
-        (lambda: pe.LayerAverage([0, None]), r"^layers must count layers by whole numbers, got None$"),
-        (lambda: pe.ScalarMix(1)([torch.ones(1, 2, 3).long()]), r"^hidden_states\[0\] must be floating point, got"),
-    ],
-)
-def test_wrong_types(call, text: str) -> None:
-    with pytest.raises(TypeError, match=text):
-        call()
+    whole = r" must count layers by whole numbers, got "
+    refused(ValueError, r"^lower_layer must be a layer of the 4 hidden states, got 4$", dlfa(6, 4), states)
+    refused(ValueError, r"^lower_layer must be a layer of the 1 hidden", dlfa(6, 1), states[:1])
+    for none in (None, []):
+        refused(ValueError, r"^hidden_states must be the hidden states of all layers", dlfa(6, 1), none)
+    refused(ValueError, r"^layers must be a layer of the 4 hidden states, got 9$", pe.LayerAverage([9]), states)
+    refused(ValueError, r"^layers must name at least one layer, got \[\]$", pe.LayerAverage, [])
+    refused(ValueError, r"^hidden_states must hold 5 layers, got 4$", pe.ScalarMix(5), states)
+    refused(ValueError, r"^hidden_states\[1\] must have shape", pe.LastLayer(), [states[0], states[1][:, 1:]])
+    refused(ValueError, r"^hidden_size must be a multiple of reduction_ratio 4, got 6$", pe.AIF, 6)
+    refused(ValueError, r"^branches must be one of 'both', 'global', 'local', got 'none'$", pe.AIF, 8, branches="none")
+    refused(ValueError, r"^weighting must be one of 'sigmoid', 'literal', got 'hard'$", dlfa, 8, 1, weighting="hard")
+    for layer in (1.5, "1", True):
+        refused(TypeError, rf"^lower_layer{whole}{layer!r}$", dlfa, 8, layer)
+    refused(TypeError, rf"^layers{whole}None$", pe.LayerAverage, [0, None])
+    refused(
+        TypeError, r"^hidden_states\[0\] must be floating point, got", pe.ScalarMix(1), [torch.ones(1, 2, 3).long()]
+    )
 
 
 @pytest.mark.parametrize("branches", BRANCHES)

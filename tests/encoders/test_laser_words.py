@@ -3,6 +3,7 @@
 import oracles
 import pytest
 import torch
+from checks import refused
 from laser_files import small_encoder
 from toys import own_words, toy_bpe_tokenizer
 
@@ -92,18 +93,6 @@ def test_pieces_of_a_word_need_not_be_adjacent_on_a_device(monkeypatch) -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_equation_2_by_hand() -> None:
-    """The maximum of both directions, times the scale; then the maximum over a word."""
-    module = words("LaserTop")
-    with torch.no_grad():
-        module.gamma.fill_(-2.0)
-    index = torch.tensor([[0, 0, -1]])
-    ids = torch.tensor([[5, 8, 2]])
-    states = module.encoder.hidden_states(ids)[-1][0]
-    expected = (-2.0 * torch.maximum(states[:, :3], states[:, 3:]))[:2].amax(0)
-    torch.testing.assert_close(module(pe.Pieces(ids, ids > 0, index))[0, 0], expected)
-
-
 def test_the_context_counts_for_states_alone() -> None:
     for name in NAMES:
         module = words(name)
@@ -119,15 +108,6 @@ def test_the_end_of_the_sentence_takes_part() -> None:
     assert not torch.equal(module(pieces), module(bare))
 
 
-def test_an_lstm_without_pretraining() -> None:
-    dictionary = TOKENIZER.dictionary
-    module = pe.LaserElmo(LaserEncoder(len(dictionary), num_layers=2, dictionary=dictionary), TOKENIZER)
-    assert (module.embedding_dim, module.mix.weights.tolist()) == (512, [0.5, 0.5])
-    assert all(parameter.requires_grad for parameter in module.parameters())
-    module(module.pieces([["me"]])).sum().backward()
-    assert module.encoder.lstm.weight_hh_l1_reverse.grad is not None
-
-
 TRAINS = {
     ("BPEBow", "none"): {"embedding.weight"},
     ("BPEBow", "embeddings"): set(),
@@ -141,13 +121,9 @@ TRAINS = {
 def test_what_is_frozen_does_not_train(name: str, freeze: str) -> None:
     module = words(name, freeze=freeze)
     assert {key for key, value in module.named_parameters() if value.requires_grad} == TRAINS[name, freeze]
-
-
-@pytest.mark.parametrize("name", ["LaserTop", "LaserElmo"])
-def test_only_embeddings_are_frozen(name: str) -> None:
-    module = words(name, freeze="embeddings")
-    frozen = {key for key, value in module.named_parameters() if not value.requires_grad}
-    assert frozen == {"encoder.embed_tokens.weight"}
+    if name.startswith("Laser"):
+        frozen = {key for key, p in words(name, freeze="embeddings").named_parameters() if not p.requires_grad}
+        assert frozen == {"encoder.embed_tokens.weight"}
 
 
 def test_a_frozen_encoder_keeps_no_graph() -> None:
@@ -157,19 +133,6 @@ def test_a_frozen_encoder_keeps_no_graph() -> None:
         module(module.pieces(SENTENCES)).sum().backward()
     assert module.gamma.grad is not None
     assert all(6 not in shape for shape in kept), "states of both directions are kept"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_saved_with_the_tokenisation(tmp_path, name: str) -> None:
-    module = words(name).eval()
-    module.save_pretrained(tmp_path / "saved")
-    loaded = type(module).from_pretrained(tmp_path / "saved")
-    assert repr(loaded) == repr(module)
-    pieces, _ = module.encode(SENTENCES)
-    assert all(torch.equal(one, two) for one, two in zip(pieces[:3], loaded.encode(SENTENCES)[0][:3], strict=True))
-    assert torch.equal(loaded(pieces), module(pieces))
-    if name.startswith("Laser"):
-        assert loaded.encoder.dictionary is not None
 
 
 def test_one_dictionary_is_saved_once(tmp_path) -> None:
@@ -194,9 +157,8 @@ def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
     assert torch.equal(loaded(other), module(pieces))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_word_of_ten_thousand_characters(name: str) -> None:
-    module = words(name).float()
+def test_a_word_of_ten_thousand_characters() -> None:
+    module = words("BPEGRU").float()
     pieces, _ = module.encode([["me", "ab" * 5000], ["song"]])
     assert pieces.piece_ids.shape[1] > 10_000
     found = module(pieces)
@@ -204,20 +166,11 @@ def test_a_word_of_ten_thousand_characters(name: str) -> None:
     torch.testing.assert_close(found[1:, :1], module(module.pieces([["song"]])))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_in_a_tagger(name: str) -> None:
-    module = words(name).float()
-    tagger = pe.SequenceTagger(module, ["X", "NOUN"])
-    assert [len(tags) for tags in tagger.predict(SENTENCES)] == [5, 0, 3, 1]
-
-
 @own_words
 def test_bad_arguments_are_refused() -> None:
     encoder = small_encoder()
-    with pytest.raises(TypeError, match=r"^encoder must be a LaserEncoder, got Embedding$"):
-        pe.LaserTop(encoder.embed_tokens)
-    with pytest.raises(TypeError, match=r"^embedding must be an nn.Embedding of pieces .*, got LaserEncoder$"):
-        pe.BPEBow(encoder)
+    refused(TypeError, r"^encoder must be a LaserEncoder, got Embedding$", pe.LaserTop, encoder.embed_tokens)
+    refused(TypeError, r"^embedding must be an nn.Embedding of pieces .*, got LaserEncoder$", pe.BPEBow, encoder)
     with pytest.raises(ValueError, match=r"^freeze must be one of 'none', 'embeddings', got 'all'$"):
         pe.BPEGRU(encoder.embed_tokens, freeze="all")
     with pytest.raises(ValueError, match=r"^freeze must be one of 'none', 'embeddings', 'all', got 'some'$"):
@@ -227,23 +180,20 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(TypeError, match=r"^tokenizer must be given to cut words into pieces, got None$"):
         pe.LaserTop(encoder).encode([["me"]])
     for build in (lambda: pe.LaserTop(encoder, "laser2"), lambda: pe.BPEGRU(encoder.embed_tokens, "laser2")):
-        with pytest.raises(TypeError, match=r"^tokenizer must be a LaserTokenizer, got str$"):
-            build()
+        refused(TypeError, r"^tokenizer must be a LaserTokenizer, got str$", build)
     other = FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"]))
     for build in (lambda: pe.LaserTop(encoder, other), lambda: pe.BPEBow(encoder.embed_tokens, other)):
-        with pytest.raises(ValueError, match=r"^tokenizer must have a dictionary of 23 pieces, got 6$"):
-            build()
+        refused(ValueError, r"^tokenizer must have a dictionary of 23 pieces, got 6$", build)
 
 
 @own_words
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["BPEGRU", "LaserTop"])
 def test_bad_pieces_are_refused(name: str) -> None:
     module = words(name)
     pieces = module.pieces([["me", "song"]])
     with pytest.raises(ValueError, match=r"_ids must be in \[0, 23\), got ids outside$"):
         module(pieces._replace(piece_ids=pieces.piece_ids + 23))
-    with pytest.raises(TypeError, match=r"^piece_mask must be bool"):
-        module(pieces._replace(piece_mask=pieces.piece_mask.long()))
+    refused(TypeError, r"^piece_mask must be bool", module, pieces._replace(piece_mask=pieces.piece_mask.long()))
     with pytest.raises(ValueError, match=r"^word_index\[0\] must count words 0, 1, 2, ..."):
         module(pieces._replace(word_index=pieces.word_index.clamp(min=1)))
     with pytest.raises(ValueError, match=r"^piece_ids must have the axes \(batch, piece\)"):

@@ -24,7 +24,7 @@ def owners(plan, width: int) -> list[int]:
     return [int(take[0]) // width for take in plan.take]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(3, 11), st.integers(0, 2), st.integers(0, 1))
 def test_windows_hold_everything(lengths: list[int], room: int, before: int, after: int) -> None:
     assume(min(lengths) + before + after > 0)

@@ -21,31 +21,33 @@ def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
     return pe.SequenceTagger(words, TAGS, **options)
 
 
-def contextual_tagger(tokenizer=None) -> pe.SequenceTagger:
-    encoder = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), tokenizer)
+def contextual_tagger(tokenizer=None, **options) -> pe.SequenceTagger:
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert", **{"max_position_embeddings": 16, **options}), tokenizer)
     return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
-def test_parameters_are_counted_once_and_by_kind() -> None:
+def measured(predict=torch.sin, forward=torch.sin, module=None) -> MeasuredModel:
+    return MeasuredModel(module or nn.Linear(2, 2), lambda rows, length: torch.ones(length, 2), predict, forward)
+
+
+def test_parameters_are_counted_once_and_by_kind(tmp_path) -> None:
     shared = nn.Embedding(11, 3)
     tied = nn.Linear(3, 11, bias=False)
     tied.weight = shared.weight
-    frozen = nn.Linear(2, 2).requires_grad_(False)
-    module = nn.ModuleList([shared, tied, frozen, nn.BatchNorm1d(2)])
-    subject = MeasuredModel(module, lambda rows, length: torch.ones(rows, 2), lambda x: frozen(x), lambda x: frozen(x))
-    size = efficiency_report({"m": subject}, lengths=[1], runs=1).sizes["m"]
-    assert size[:2] == (33 + 4, 6)
-    assert size.memory_mb == pytest.approx((4 * (33 + 4 + 6 + 4) + 8) / 2**20)  # the norm counts its batches in int64
-    assert size.disk_mb is None  # it cannot save itself
-
-
-def test_a_saved_tagger_is_weighed(tmp_path) -> None:
+    module = nn.ModuleList([shared, tied, nn.Linear(2, 2).requires_grad_(False), nn.BatchNorm1d(2)])
+    empty = nn.Module()
+    empty.register_buffer("table", torch.ones(2))
     tagger = static_tagger()
+    models = {"m": measured(module=module), "none": measured(module=nn.Module()), "buffer": measured(module=empty)}
+    sizes = efficiency_report({**models, "tagger": tagger}, lengths=[1], runs=1).sizes
+    assert [sizes[name][:2] for name in models] == [(33 + 4, 6), (0, 0), (0, 0)]
+    memory = 4 * (33 + 4 + 6 + 4) + 8  # the norm counts its batches in int64
+    assert sizes["m"].memory_mb == pytest.approx(memory / 2**20)
+    assert sizes["m"].disk_mb is None  # it cannot save itself
     tagger.save_pretrained(tmp_path / "tagger")
     expected = sum(path.stat().st_size for path in (tmp_path / "tagger").iterdir()) / 2**20
-    report = efficiency_report({"with": tagger}, lengths=[2], runs=1)
-    assert report.sizes["with"].disk_mb == pytest.approx(expected, rel=1e-3)
-    assert efficiency_report({"without": tagger}, lengths=[2], runs=1, disk=False).sizes["without"].disk_mb is None
+    assert sizes["tagger"].disk_mb == pytest.approx(expected, rel=1e-3)
+    assert efficiency_report({"m": tagger}, lengths=[1], runs=1, disk=False).sizes["m"].disk_mb is None
 
 
 def test_activation_memory_is_what_autograd_keeps() -> None:
@@ -66,12 +68,6 @@ def test_activation_memory_is_what_autograd_keeps() -> None:
             (4 + 4 + 1) * numbers / 2**20, rel=0.35
         )  # and dropout's output, its mask
         assert memory.training > memory.forward
-
-
-def test_memory_of_a_tagger_does_not_count_its_tables() -> None:
-    report = efficiency_report({"small": static_tagger(5), "large": static_tagger(5000)}, lengths=[3], runs=1)
-    small, large = (report.memories[name][3].forward for name in ("small", "large"))
-    assert small < large < small + 2 * 4 * 3 * 5000 / 2**20  # the rows that were looked up, not the table
 
 
 def test_activations_are_let_go() -> None:
@@ -123,28 +119,33 @@ def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.speeds["m"][4] == PredictionSpeed(6.0, 6.0, 6.0, 24.0, 8, None)  # each run takes one second
 
 
-def test_lengths_beyond_the_encoder_are_missing() -> None:
+def test_taggers_of_every_kind_at_lengths_that_they_can_read() -> None:
+    """A contextual embedder without windows reads 16 pieces; piece ids are of its vocabulary."""
+    members = [static_tagger().embedder, contextual_tagger().embedder]
+    nothing = pe.SourceEmbedding.from_embedding(nn.Embedding(2, 3), pe.Lexicon([]))
     models = {
         "static": static_tagger(),
         "bert": contextual_tagger(),
+        "few pieces": contextual_tagger(vocab_size=7, max_position_embeddings=64),
         "windows": contextual_tagger(word_piece_tokenizer()),
+        "mixed": pe.SequenceTagger(pe.MetaEmbedding.concat(members), TAGS),
+        "no words": pe.SequenceTagger(nothing, TAGS),
+        "large": static_tagger(5000),
     }
-    report = efficiency_report(models, lengths=[8, 32], runs=2)
-    assert {name: list(part) for name, part in report.speeds.items()} == {
-        "static": [8, 32],
-        "bert": [8],
-        "windows": [8, 32],
-    }
+    report = efficiency_report(models, lengths=[8, 32], runs=1, device=torch.device("cpu"))
+    read = {name: list(part) for name, part in report.speeds.items()}
+    assert read == {name: [8] if name in ("bert", "mixed") else [8, 32] for name in models}
     assert report.speed_table().rows[1][2] is None
-    assert report.memory_table("training").rows[1][1] > 0
-    assert report.preprocessing_table().rows[0][1] > 0
-    assert report.preprocessing_table().rows[1][1] is None
+    assert [row[1] > 0 for row in report.memory_table("training").rows] == [True] * len(models)
+    timed = [row[1] is not None for row in report.preprocessing_table().rows]
+    assert timed == [True, False, False, False, False, True, True]
     assert report.size_table().columns[0] == "model"
+    assert report.device == "cpu"
+    small, large = (report.memories[name][8].forward for name in ("static", "large"))
+    assert small < large < small + 2 * 4 * 8 * 5000 / 2**20  # the rows that were looked up, not the table
 
 
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory"), MemoryError()]
-)
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")])
 def test_where_memory_ends_the_rest_goes_on(error) -> None:
     """One model has no memory to predict at 32, and none to train at 8; the other is not disturbed."""
     linear = nn.Linear(2, 2)
@@ -163,18 +164,21 @@ def test_where_memory_ends_the_rest_goes_on(error) -> None:
     small = MeasuredModel(linear, inputs, predict=limited(32), forward=limited(64), loss=limited(8))
     models = {"small": small, "large": MeasuredModel(linear, inputs, linear, linear, linear)}
     report = efficiency_report(models, lengths=[4, 8, 32, 64], runs=2)
-    ends = "out of memory"
-    assert report.out_of_memory["small"] == {
-        *((length, "training") for length in (8, 32, 64)),
-        *((length, "predict") for length in (32, 64)),
-        (64, "forward"),
+    ended = {
+        "training": [False, True, True, True],
+        "predict": [False, False, True, True],
+        "forward": [False] * 3 + [True],
     }
-    assert [cell == ends for cell in report.speed_table().rows[0]] == [False, False, False, True, True]
-    assert [cell == ends for cell in report.memory_table().rows[0]] == [False, False, False, False, True]
-    assert [cell == ends for cell in report.memory_table("training").rows[0]] == [False, False, True, True, True]
-    for table in (report.speed_table(), report.memory_table(), report.memory_table("training")):
+    expected = {(n, step) for step, row in ended.items() for n, end in zip((4, 8, 32, 64), row, strict=True) if end}
+    assert report.out_of_memory["small"] == expected
+    tables = {
+        "predict": report.speed_table(),
+        "forward": report.memory_table(),
+        "training": report.memory_table("training"),
+    }
+    for step, table in tables.items():
+        assert [cell == "out of memory" for cell in table.rows[0][1:]] == ended[step]
         assert all(isinstance(cell, float) for cell in table.rows[1][1:])
-    assert "| out of memory |" in report.speed_table().to_markdown()
 
 
 def test_memory_may_end_before_the_model_or_late() -> None:
@@ -208,74 +212,24 @@ def test_memory_may_end_before_the_model_or_late() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "[enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to",
         "DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes.",
         "CUDA error: out of memory",
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "MPS backend out of memory (MPS allocated: 1 GB)",
+        "shapes do not fit",
+        MemoryError(),
     ],
 )
-def test_every_library_says_it_in_its_words(message: str) -> None:
+def test_every_library_says_it_in_its_words(message) -> None:
     def fail(x):
-        raise RuntimeError(message)
+        raise message if isinstance(message, MemoryError) else RuntimeError(message)
 
-    subject = MeasuredModel(nn.Linear(2, 2), lambda *sizes: torch.ones(1, 2), fail, fail)
-    report = efficiency_report({"m": subject}, lengths=[1], runs=1)
-    assert report.out_of_memory == {"m": {(1, "predict"), (1, "forward")}}
-
-
-def test_a_module_without_parameters() -> None:
-    module = nn.Module()
-    for _ in range(2):
-        subject = MeasuredModel(module, lambda rows, length: torch.ones(length, 2), torch.sin, torch.sin)
-        report = efficiency_report({"m": subject, "tagger": static_tagger()}, lengths=[3], runs=1)
-        assert report.sizes["m"][:2] == (0, 0)
-        assert report.speeds["m"][3].sentences > 0
-        module.register_buffer("weight", torch.ones(2))
-    assert efficiency_report({"m": subject}, lengths=[3], runs=1).device == "cpu"
-
-
-def test_a_lexicon_without_words() -> None:
-    words = pe.SourceEmbedding.from_embedding(nn.Embedding(2, 3), pe.Lexicon([]))
-    report = efficiency_report({"empty": pe.SequenceTagger(words, TAGS)}, lengths=[50], runs=1)
-    assert report.speeds["empty"][50].sentences > 0
-    assert report.speeds["empty"][50].preprocessing_ms > 0
-
-
-def test_a_mixed_meta_embedding_reads_ids_and_pieces() -> None:
-    members = [static_tagger().embedder, contextual_tagger().embedder]
-    tagger = pe.SequenceTagger(pe.MetaEmbedding.concat(members), TAGS)
-    report = efficiency_report({"mixed": tagger}, lengths=[4, 32], runs=1)
-    assert list(report.speeds["mixed"]) == [4]  # the contextual member reads 16 pieces
-    assert report.memories["mixed"][4].training > 0
-    assert report.speeds["mixed"][4].preprocessing_ms is None
-
-
-def test_piece_ids_are_of_the_vocabulary() -> None:
-    """It may be smaller than the number of positions."""
-    encoder = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=7, max_position_embeddings=64))
-    tagger = pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
-    assert list(efficiency_report({"m": tagger}, lengths=[50], runs=1).speeds["m"]) == [50]
-
-
-def test_other_errors_are_not_taken_for_it() -> None:
-    def fail(x):
-        raise RuntimeError("shapes do not fit")
-
-    linear = nn.Linear(2, 2)
-    with pytest.raises(RuntimeError, match="shapes do not fit"):
-        efficiency_report({"m": MeasuredModel(linear, lambda *sizes: torch.ones(1, 2), fail, linear)}, lengths=[1])
-
-
-def test_models_move_to_the_device() -> None:
-    tagger = static_tagger()
-    report = efficiency_report({"m": tagger}, lengths=[3], runs=1, device="cpu")
-    assert report.device == "cpu"
-    moved = []
-    tagger.to = lambda device: moved.append(device)
-    efficiency_report({"m": tagger}, lengths=[3], runs=1, device=torch.device("cpu"))
-    assert moved == [torch.device("cpu")]
+    models = {"m": measured(fail, fail)}
+    if message == "shapes do not fit":
+        with pytest.raises(RuntimeError, match=message):
+            efficiency_report(models, lengths=[1])
+    else:
+        report = efficiency_report(models, lengths=[1], runs=1)
+        assert report.out_of_memory == {"m": {(1, "predict"), (1, "forward")}}
 
 
 def test_more_pieces_a_word_reach_the_encoder() -> None:
@@ -289,58 +243,26 @@ def test_more_pieces_a_word_reach_the_encoder() -> None:
     pieces.check()
 
 
+def refused(**options) -> None:
+    efficiency_report({"m": static_tagger()}, **options)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: efficiency_report({}), ValueError, r"^models must hold at least one model, got none$"),
-        (lambda: efficiency_report({"m": nn.Linear(2, 2)}), TypeError, r"^models\['m'\] must be a SequenceTagger or a"),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, lengths=[0]),
-            ValueError,
-            r"^lengths\[0\] must be a positive",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, lengths=[]),
-            ValueError,
-            r"^lengths must hold at least one length, got none$",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, pieces_per_word=math.inf),
-            ValueError,
-            r"^pieces_per_word must be at least 1, and finite, got inf$",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, device="xpu" if not torch.xpu.is_available() else "hpu"),
-            ValueError,
-            r"^device must be a device that is there, got [xh]pu$",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, runs=0),
-            ValueError,
-            r"^runs must be a positive integer, got",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, pieces_per_word=0.5),
-            ValueError,
-            r"^pieces_per_word must be at least 1, and finite, got 0.5$",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, max_seconds=math.nan),
-            ValueError,
-            r"^max_seconds must be positive, got nan$",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, device="cuda:99"),
-            ValueError,
-            r"^device must be a device that is there \(cuda: [0-9]+\), got cuda:99$",
-        ),
-        (
-            lambda: efficiency_report({"m": static_tagger()}, device="abacus"),
-            ValueError,
-            r"^device must name a device, got 'abacus'$",
-        ),
+        (lambda: efficiency_report({}), ValueError, "models must hold at least one model, got none"),
+        (lambda: efficiency_report({"m": nn.ReLU()}), TypeError, r"models\['m'\] must be a SequenceTagger or a .*"),
+        (lambda: refused(lengths=[0]), ValueError, r"lengths\[0\] must be a positive integer, got 0"),
+        (lambda: refused(lengths=[]), ValueError, "lengths must hold at least one length, got none"),
+        (lambda: refused(runs=0), ValueError, "runs must be a positive integer, got 0"),
+        (lambda: refused(pieces_per_word=0.5), ValueError, "pieces_per_word must be at least 1, and finite, got 0.5"),
+        (lambda: refused(pieces_per_word=math.inf), ValueError, "pieces_per_word must be at least 1, .*, got inf"),
+        (lambda: refused(max_seconds=math.nan), ValueError, "max_seconds must be positive, got nan"),
+        (lambda: refused(device="hpu"), ValueError, "device must be a device that is there, got hpu"),
+        (lambda: refused(device="cuda:99"), ValueError, r"device must be .* there \(cuda: [0-9]+\), got cuda:99"),
+        (lambda: refused(device="abacus"), ValueError, "device must name a device, got 'abacus'"),
     ],
 )
 def test_bad_input(call, error, message) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=f"^{message}$"):
         call()

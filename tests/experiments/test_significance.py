@@ -63,7 +63,7 @@ def binomial_loop(wins: int, losses: int) -> float:
     return min(1.0, 2 * tail)
 
 
-@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (0, 5), (3, 3), (4, 3), (2, 11), (60, 41), (500, 523)])
+@pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (3, 3), (2, 11), (500, 523)])
 def test_sign_test_against_a_loop(wins: int, losses: int) -> None:
     gold = [["X", "Y"]] * (wins + losses + 5)
     first = [["X", "Y"]] * wins + [["Y", "Y"]] * losses + [["Y", "Y"]] * 5
@@ -93,31 +93,32 @@ def test_sign_test_units() -> None:
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_randomization_against_all_swaps(metric: str, seed: int) -> None:
-    gold = labels(8, seed=seed)
-    first, second = corrupt(gold, 0.2, seed + 10), corrupt(gold, 0.5, seed + 20)
+def test_randomization_against_all_swaps(metric: str) -> None:
+    gold = labels(8)
+    first, second = corrupt(gold, 0.2, 10), corrupt(gold, 0.5, 20)
     difference = score(metric, gold, first) - score(metric, gold, second)
     as_large = 0
     for swaps in itertools.product([False, True], repeat=8):
         one = [b if swap else a for a, b, swap in zip(first, second, swaps, strict=True)]
         two = [a if swap else b for a, b, swap in zip(first, second, swaps, strict=True)]
-        swapped = score(metric, gold, one) - score(metric, gold, two)
-        as_large += abs(swapped) >= abs(difference) - 1e-12
+        as_large += abs(score(metric, gold, one) - score(metric, gold, two)) >= abs(difference) - 1e-12
     found = approximate_randomization(gold, first, second, metric=metric)  # 10,000 swaps are more than 2^8: all of them
     assert found == Significance(pytest.approx(difference, abs=1e-15), exact := as_large / 2**8, 8)
     assert 0.01 < exact < 1
 
 
-def test_drawn_swaps_approach_all_swaps() -> None:
+def test_drawn_swaps_approach_all_swaps(monkeypatch) -> None:
     gold = labels(16, seed=1)
     first, second = corrupt(gold, 0.6, 1), corrupt(gold, 0.8, 2)
     assert 2**14 >= 2 ** (sentence_counts(gold, first) != sentence_counts(gold, second)).any(1).sum() > 4_000
     exact = approximate_randomization(gold, first, second, num_resamples=2**14).p_value
-    drawn = approximate_randomization(gold, first, second, num_resamples=4_000).p_value
+    drawn = approximate_randomization(gold, first, second, num_resamples=4_000)
     assert 0.01 < exact < 0.9
-    assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000)
-    assert drawn * 4_001 == pytest.approx(round(drawn * 4_001))  # the observed labels count as one of the draws
+    assert drawn.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000)
+    observed = drawn.p_value * 4_001  # the observed labels count as one of the draws
+    assert observed == pytest.approx(round(observed))
+    monkeypatch.setattr(significance, "CHUNK", 100)
+    assert approximate_randomization(gold, first, second, num_resamples=4_000) == drawn, "chunks do not matter"
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
@@ -142,37 +143,10 @@ def test_bootstrap_against_a_loop_with_the_same_draws(metric: str, chunk: int, m
     assert found.n == 13
 
 
-def test_chunks_do_not_matter(monkeypatch) -> None:
-    gold = labels(31)
-    first, second = corrupt(gold, 0.2, 1), corrupt(gold, 0.3, 2)
-    expected = approximate_randomization(gold, first, second, num_resamples=500)
-    monkeypatch.setattr(significance, "CHUNK", 100)
-    assert approximate_randomization(gold, first, second, num_resamples=500) == expected
-
-
-def test_p_is_never_zero() -> None:
-    gold, wrong = [["B-A"]] * 101, [["O"]] * 101
-    assert approximate_randomization(gold, gold, wrong, num_resamples=99) == Significance(1.0, 0.01, 101)
-    assert paired_bootstrap(gold, gold, wrong, num_resamples=99)[:3] == (1.0, 0.01, 101)
-
-
-@pytest.mark.parametrize("test", TESTS)
-def test_a_system_does_not_differ_from_itself(test) -> None:
-    gold = labels(17)
-    predicted = corrupt(gold, 0.3, 1)
-    found = test(gold, predicted, predicted)
-    assert (found.difference, found.p_value) == (0.0, 1.0)
-
-
 def test_sentences_without_entities_have_no_say() -> None:
     found = approximate_randomization([["O"], ["O"]], [["O"], ["O"]], [["O"], ["O"]])
     assert found == Significance(0.0, 1.0, 2)
     assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == (0.0, 1.0, 2, 0.0, 0.0)
-
-
-def test_a_bootstrap_needs_two_sentences() -> None:
-    with pytest.raises(ValueError, match=r"^gold must hold at least two sentences for a bootstrap, got 1$"):
-        paired_bootstrap([["O"]], [["B-A"]], [["O"]])
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -183,35 +157,24 @@ def test_the_order_of_the_systems_turns_the_sign_alone(test) -> None:
     assert there.difference == -back.difference > 0
     assert there.p_value == pytest.approx(back.p_value, abs=1e-3)
     assert there.p_value < 0.05
+    assert test(gold, first, first)[:2] == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("test", TESTS)
-@pytest.mark.parametrize("metric", ["f1", "accuracy"])
-def test_calibrated_where_there_is_no_difference(test, metric: str) -> None:
-    """Of 200 pairs of equally good systems, a share of about alpha has p < alpha."""
-    options = {} if test is sign_test else {"metric": metric, "num_resamples": 200}
+def test_calibrated_where_there_is_no_difference(test) -> None:
+    """Of 100 pairs of equally good systems, a share of about alpha has p < alpha."""
+    options = {} if test is sign_test else {"num_resamples": 100}
     values = []
-    for seed in range(200):
+    for seed in range(100):
         gold = labels(60, words=5, seed=1000 + seed)
         found = test(gold, corrupt(gold, 0.3, 2 * seed), corrupt(gold, 0.3, 2 * seed + 1), **options)
         values.append(found.p_value)
-    p = np.array(values)
     for alpha in (0.05, 0.2, 0.5):
-        spread = 4 * math.sqrt(alpha * (1 - alpha) / 200)
-        below = (p <= alpha).mean()
+        spread = 4 * math.sqrt(alpha * (1 - alpha) / 100)
+        below = (np.array(values) <= alpha).mean()
         assert below <= alpha + spread
         if test is not sign_test:  # whose few values let it err on the safe side
             assert below >= alpha - spread
-
-
-@pytest.mark.parametrize("test", [approximate_randomization, paired_bootstrap])
-def test_the_seed_decides(test) -> None:
-    gold = labels(29)
-    first, second = corrupt(gold, 0.2, 1), corrupt(gold, 0.25, 2)
-    found = [test(gold, first, second, num_resamples=997, seed=seed) for seed in (0, 0, 1)]
-    assert found[0] == found[1]
-    assert found[0] != found[2]
-    assert found[0].p_value == pytest.approx(found[2].p_value, abs=0.1)
 
 
 def protocol(gold: dict, systems: dict[str, dict[int, dict[str, list]]], metric: str) -> ProtocolResult:
@@ -232,12 +195,25 @@ def gold() -> dict[str, list[list[str]]]:
     return {"es": labels(19, seed=3), "nl": labels(11, seed=4)}
 
 
+@pytest.mark.parametrize("test", [approximate_randomization, paired_bootstrap])
+def test_the_seed_decides_and_p_is_never_zero(test) -> None:
+    gold = labels(29)
+    first, second = corrupt(gold, 0.2, 1), corrupt(gold, 0.25, 2)
+    found = [test(gold, first, second, num_resamples=997, seed=seed) for seed in (0, 0, 1)]
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+    assert found[0].p_value == pytest.approx(found[2].p_value, abs=0.1)
+    gold = [["B-A"]] * 101
+    assert test(gold, gold, [["O"]] * 101, num_resamples=99)[:3] == (1.0, 0.01, 101)
+
+
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
 def test_table_of_single_runs(metric: str, gold) -> None:
     predicted = {
         name: {language: corrupt(right, rate, i) for i, (language, right) in enumerate(gold.items())}
         for name, rate in (("a", 0.1), ("b", 0.4), ("c", 0.2))
     }
+    del predicted["c"]["nl"]
     result = protocol(gold, {name: {0: tags} for name, tags in predicted.items()}, metric)
     for test, function, options in (
         ("sign", sign_test, {}),
@@ -246,7 +222,7 @@ def test_table_of_single_runs(metric: str, gold) -> None:
     ):
         table = significance_table(result, "b", test=test, num_resamples=97, seed=2)
         assert table.columns == ("system", "language", "difference to b", "p", "n")
-        assert [row[:2] for row in table.rows] == [(name, language) for name in "ac" for language in ("es", "nl")]
+        assert [row[:2] for row in table.rows] == [("a", "es"), ("a", "nl"), ("c", "es")]
         for name, language, *found in table.rows:
             expected = function(gold[language], predicted[name][language], predicted["b"][language], **options)
             assert tuple(found) == expected[:3]
@@ -280,57 +256,49 @@ def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
     assert p_value == pytest.approx(as_large / 2_000, abs=0.06)
 
 
-def test_a_system_that_was_not_tested_in_a_language_is_left_out(gold) -> None:
-    systems = {"a": {0: gold}, "b": {0: {"es": gold["es"]}}}
-    rows = significance_table(protocol(gold, systems, "f1"), "a").rows
-    assert [row[:2] for row in rows] == [("b", "es")]
+@pytest.mark.parametrize(
+    ("changes", "against", "options", "message"),
+    [
+        ({}, "a", {}, r"seeds of 'b' must be those of 'a', got \[1\]"),
+        ({}, "c", {}, "against must be one of 'a', 'b', got 'c'"),
+        ({"metric": "recall"}, "a", {}, "metric of the result must be one of 'f1', 'accuracy', got 'recall'"),
+        ({}, "a", {"num_resamples": 0}, "num_resamples must be a positive integer, got 0"),
+    ],
+)
+def test_wrong_results_for_a_table(gold, changes, against, options, message) -> None:
+    result = protocol(gold, {"a": {0: gold}, "b": {1: gold}}, "f1")._replace(**changes)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        significance_table(result, against, **options)
 
 
-def test_wrong_results_for_a_table(gold) -> None:
-    result = protocol(gold, {"a": {0: gold}, "b": {1: gold}}, "f1")
-    with pytest.raises(ValueError, match=r"^seeds of 'b' must be those of 'a', got \[1\]$"):
-        significance_table(result, "a")
-    with pytest.raises(ValueError, match=r"^against must be one of 'a', 'b', got 'c'$"):
-        significance_table(result, "c")
-    with pytest.raises(ValueError, match=r"^metric of the result must be one of 'f1', 'accuracy', got 'recall'$"):
-        significance_table(result._replace(metric="recall"), "a")
-    with pytest.raises(ValueError, match=r"^num_resamples must be a positive integer, got 0$"):
-        significance_table(result, "a", num_resamples=0)
-    short = protocol(gold, {"a": {0: gold}, "b": {0: gold}}, "f1")._replace(gold={**gold, "es": gold["es"][1:]})
-    with pytest.raises(ValueError, match=r"^predicted must have as many sentences as gold, 18, got 19$"):
-        significance_table(short, "a")
+ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got none"
 
 
-@pytest.mark.parametrize("test", TESTS)
-def test_labels_must_fit(test) -> None:
-    for gold, first, second, message in (
-        ([], [], [], r"gold must hold at least one sentence with a label, got none"),
-        ([[]], [[]], [[]], r"gold must hold at least one sentence with a label, got none"),
-        ([["O"]], [["O"], ["O"]], [["O"]], r"first must have as many sentences as gold, 1, got 2"),
-        ([["O"]], [["O"]], [], r"second must have as many sentences as gold, 1, got 0"),
-        ([["O"], ["O"]], [["O"], ["O"]], [["O"], ["O", "O"]], r"second\[1\] must have as many .* gold\[1\], 1, got 2"),
-    ):
-        with pytest.raises(ValueError, match=f"^{message}$"):
-            test(gold, first, second)
-    with pytest.raises(TypeError, match=r"^first\[0\] must be the labels of a sentence, got the string 'O'$"):
-        test([["O"]], ["O"], [["O"]])
-
-
-def test_wrong_options() -> None:
-    one = [["O"]]
-    for test in (approximate_randomization, paired_bootstrap):
-        with pytest.raises(ValueError, match=r"^num_resamples must be a positive integer, got 0$"):
-            test(one, one, one, num_resamples=0)
-        with pytest.raises(ValueError, match=r"^labels must be O, B-<type> or I-<type>, got 'NOUN'$"):
-            test([["NOUN"]], [["NOUN"]], [["NOUN"]])
-    for confidence in (0.0, 1.0, math.nan):
-        with pytest.raises(ValueError, match=rf"^confidence must be in \(0, 1\), got {confidence}$"):
-            paired_bootstrap(one, one, one, confidence=confidence)
-    for call, name, choices in (
-        (lambda: sign_test(one, one, one, unit="word"), "unit", "'sentence', 'token'"),
-        (lambda: sentence_counts(one, one, metric="recall"), "metric", "'f1', 'accuracy'"),
-        (lambda: paired_bootstrap(one, one, one, metric="recall"), "metric", "'f1', 'accuracy'"),
-        (lambda: approximate_randomization(one, one, one, metric="recall"), "metric", "'f1', 'accuracy'"),
-    ):
-        with pytest.raises(ValueError, match=f"^{name} must be one of {choices}, got"):
-            call()
+@pytest.mark.parametrize(
+    ("test", "labels", "options", "message"),
+    [
+        *((test, ([], [], []), {}, NO_LABEL) for test in TESTS),
+        *((test, ([[]], [[]], [[]]), {}, NO_LABEL) for test in TESTS),
+        *((test, (ONE, ONE * 2, ONE), {}, "first must have as many sentences as gold, 1, got 2") for test in TESTS),
+        (sign_test, (ONE, ONE, []), {}, "second must have as many sentences as gold, 1, got 0"),
+        (sign_test, (ONE, ONE, [["O", "O"]]), {}, r"second\[0\] must have as many .* gold\[0\], 1, got 2"),
+        (sign_test, (ONE, ["O"], ONE), {}, r"first\[0\] must be the labels of a sentence, got the string 'O'"),
+        (sign_test, (ONE, ONE, ONE), {"unit": "word"}, "unit must be one of 'sentence', 'token', got 'word'"),
+        (sentence_counts, (ONE, ONE), {"metric": "recall"}, "metric must be one of 'f1', 'accuracy', got 'recall'"),
+        (paired_bootstrap, (ONE, ONE, ONE), {}, "gold must hold at least two sentences for a bootstrap, got 1"),
+        (paired_bootstrap, ([["X"]] * 2,) * 3, {}, "labels must be O, B-<type> or I-<type>, got 'X'"),
+        (paired_bootstrap, (ONE * 2,) * 3, {"metric": "x"}, "metric must be one of 'f1', 'accuracy', got 'x'"),
+        (paired_bootstrap, (ONE * 2,) * 3, {"num_resamples": 0}, "num_resamples must be a positive integer, got 0"),
+        (paired_bootstrap, (ONE * 2,) * 3, {"confidence": 1.0}, r"confidence must be in \(0, 1\), got 1.0"),
+        (paired_bootstrap, (ONE * 2,) * 3, {"confidence": math.nan}, r"confidence must be in \(0, 1\), got nan"),
+        (
+            approximate_randomization,
+            (ONE, ONE, ONE),
+            {"num_resamples": 0},
+            "num_resamples must be a positive .*, got 0",
+        ),
+    ],
+)
+def test_bad_input(test, labels, options, message) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
+        test(*labels, **options)

@@ -15,7 +15,7 @@ from polyembed.experiments.sweep import sweep_layers
 from polyembed.training import FitOptions
 from polyembed.training.fit import Training
 
-CORPUS = toy_corpus(6)
+CORPUS = toy_corpus(3)
 EN = Corpus("en", CORPUS, CORPUS[:3], CORPUS[3:])
 DE = Corpus("de", test=CORPUS[1:4])
 RU = Corpus("ru", test=[TaggedSentence(("gusta", "song"), ("B-ES", "O"))])
@@ -65,7 +65,7 @@ def test_each_system_is_what_zero_shot_trains() -> None:
     assert plot_layers({"average": result.scores["average"]}).get_xticks().tolist() == [2, 3]
 
 
-@pytest.mark.parametrize("layers", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+@pytest.mark.parametrize("layers", [[1, 2, 3], [3, 1, 2]])
 def test_the_best_layer_has_the_highest_scores(layers: list[int]) -> None:
     """Taggers that always say the same: a tag of the texts around layer 2, one that they never have around others."""
 
@@ -103,29 +103,27 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
         ({"fusion": lambda layer: nn.Linear(2, 2)}, TypeError, "^fusion must give a LayerFusion, got Lin"),
         ({"family": ["de"]}, ValueError, r"^family must hold the source 'en', got \['de'\]$"),
         ({"family": ["en", "xx"]}, ValueError, r"^family must hold languages that are tested, en, de, got \['xx'\]$"),
+        ({"beside": {"D_1": pe.LayerAverage}}, ValueError, r"^beside must have other names .* sweep, got \['D_1'\]$"),
+        (
+            {"language": "average"},
+            ValueError,
+            r"^languages must have other names than .*, got \['average'\]$",
+        ),
         ({"family": ["en", "de"]}, ValueError, r"^family must leave out a language that is tested, got \['en', 'de'\]"),
     ],
 )
 def test_bad_input(options, error, message) -> None:
     arguments = {"layers": [1], "fusion": fusion, **OPTIONS, **options}
+    other = DE._replace(language=arguments.pop("language", "de"))
     with pytest.raises(error, match=message):
-        sweep_layers(build, EN, [DE], **arguments)
+        sweep_layers(build, EN, [other], **arguments)
 
 
 def test_code_switched_text_is_trained_and_tested_on_by_itself() -> None:
-    result = sweep_layers(build, EN, layers=[1], fusion=fusion, **OPTIONS)
+    options = {**OPTIONS, "seeds": (0,)}
+    result = sweep_layers(build, EN, layers=[1], fusion=fusion, **options)
     assert result.table.columns == ("system", "en")
     assert result.averages == {}
     systems = {"D_1": lambda train, seed: build(pe.DLFA(8, 1), train, seed)}
-    by_hand = code_switched(systems, [EN], **OPTIONS)
+    by_hand = code_switched(systems, [EN], **options)
     assert result.scores["en"][1] == list(by_hand.scores("D_1", "en").values())
-
-
-def test_a_row_has_a_name_of_its_own() -> None:
-    with pytest.raises(ValueError, match=r"^beside must have other names than the rows of the sweep, got \['D_1'\]$"):
-        sweep_layers(build, EN, [DE], layers=[1], fusion=fusion, beside={"D_1": pe.LayerAverage}, **OPTIONS)
-
-
-def test_a_language_has_another_name_than_the_averages() -> None:
-    with pytest.raises(ValueError, match=r"^languages must have other names than the averages, got \['average'\]$"):
-        sweep_layers(build, EN, [DE._replace(language="average")], layers=[1], fusion=fusion, **OPTIONS)

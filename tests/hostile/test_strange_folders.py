@@ -18,7 +18,7 @@ from toys import TAGS, ToyVectors, toy_lexicon
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
 from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer
-from polyembed.vectors import BPEmbVectors, FastTextVectors, TextVectors, Word2VecBinaryVectors
+from polyembed.vectors import BPEmbVectors, ClusterFeatures, FastTextVectors, TextVectors, Word2VecBinaryVectors
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_mutated_files(file: str, tagger_folder: Path) -> None:
     """Whatever a file holds, loading ends soon: with a module, or with an error that names a file."""
     good, others = (tagger_folder / file).read_bytes(), (tagger_folder / "config.json").read_bytes()
     opened = 0
-    for mutated in mutations(good, 200):
+    for mutated in mutations(good, 100):
         (tagger_folder / "config.json").write_bytes(others)
         (tagger_folder / file).write_bytes(mutated)
         if file != "config.json":
@@ -96,7 +96,7 @@ def test_mutated_files(file: str, tagger_folder: Path) -> None:
             message = outcome(tagger_folder)
         opened += message is None
         assert message is None or str(tagger_folder) in message, mutated
-    assert opened < 150, "the mutations damage too little"
+    assert opened < 75, "the mutations damage too little"
 
 
 def all_files(root: Path) -> dict[str, bytes]:
@@ -137,14 +137,15 @@ def test_links_inside_a_snapshot_of_the_hub_are_followed(tagger_folder: Path, tm
 
 
 HOSTILE = {
-    TextVectors: {"path": "{file}"},
-    FastTextVectors: {"path": "{file}"},
-    Word2VecBinaryVectors: {"path": "{file}"},
-    BPEmbVectors: {"model_file": "{file}", "vectors_file": "{file}"},
-    pe.Lexicon: {"path": "{file}"},
-    PieceDictionary: {"pieces": "{file}"},
-    FastBPETokenizer: {"merges": "{file}"},
-    SentencePieceTokenizer: {"model": "{file}"},
+    TextVectors: ["path"],
+    FastTextVectors: ["path"],
+    ClusterFeatures: ["path"],
+    Word2VecBinaryVectors: ["path"],
+    BPEmbVectors: ["model_file", "vectors_file"],
+    pe.Lexicon: ["path"],
+    PieceDictionary: ["pieces"],
+    FastBPETokenizer: ["merges"],
+    SentencePieceTokenizer: ["model"],
 }
 
 
@@ -152,8 +153,7 @@ HOSTILE = {
 def test_a_configuration_opens_no_file(tagger_folder: Path, tmp_path: Path, cls: type) -> None:
     secret = tmp_path / "secret.vec"
     secret.write_text("me 1.0 2.0\n")
-    arguments = {name: value.format(file=secret) for name, value in HOSTILE[cls].items()}
-    evil = {"class": cls.__name__, "config": arguments, "files": {}}
+    evil = {"class": cls.__name__, "config": dict.fromkeys(HOSTILE[cls], str(secret)), "files": {}}
     change(tagger_folder, lambda config: config["config"].update(decoder=evil))
     with pytest.raises(ValueError, match=r"config must name no file: those are listed in files, got"):
         pe.SequenceTagger.from_pretrained(tagger_folder)

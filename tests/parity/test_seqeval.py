@@ -20,10 +20,10 @@ def corrupted(rng: random.Random, gold: list[list[str]]) -> list[list[str]]:
     return [[label if rng.random() < 0.8 else rng.choice(LABELS) for label in labels] for labels in gold]
 
 
-def test_entities_of_10_000_sequences() -> None:
+def test_entities_of_random_sequences() -> None:
     sequence_labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
     scheme = pytest.importorskip("seqeval.scheme")
-    for labels in random_labels(random.Random(1), 10_000):
+    for labels in random_labels(random.Random(1), 2_000):
         theirs = [(kind, start, last + 1) for kind, start, last in sequence_labeling.get_entities(labels)]
         assert entities(labels) == theirs
         strict = scheme.Tokens(labels, scheme.IOB2).entities
@@ -36,7 +36,7 @@ def test_scores(mode: EntityMode) -> None:
     scheme = pytest.importorskip("seqeval.scheme")
     options = {"mode": "strict", "scheme": scheme.IOB2} if mode == "strict" else {}
     rng = random.Random(2)
-    for count in [*[1] * 150, *[20] * 20, 1000]:
+    for count in [*[1] * 60, *[20] * 9, 300]:
         gold = random_labels(rng, count)
         predicted = corrupted(rng, gold)
         ours = entity_f1(gold, predicted, mode=mode)
@@ -50,9 +50,5 @@ def test_scores(mode: EntityMode) -> None:
 
 
 def as_report(scores: Scores) -> dict[str, float]:
-    return {
-        "precision": scores.precision,
-        "recall": scores.recall,
-        "f1-score": scores.f1,
-        "support": scores.support,
-    }
+    values = scores.precision, scores.recall, scores.f1, scores.support
+    return dict(zip(("precision", "recall", "f1-score", "support"), values, strict=True))

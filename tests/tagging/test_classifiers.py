@@ -1,6 +1,5 @@
 """Classifiers of texts and pairs: over tables, over encoders of transformers, trained, saved, and given nonsense."""
 
-import copy
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
-from tiny_models import MODELS, tiny_model, word_piece_tokenizer
+from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
 from toys import SENTENCES, ToyWordEncoder, own_words, toy_lexicon
 
@@ -78,8 +77,7 @@ def over_words(kind: type = pe.SequenceClassifier, **options: Any) -> Any:
 # One text
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("pooling", ["cls", "mean", "max"])
+@pytest.mark.parametrize(("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm", "max")])
 def test_pools_the_pieces_of_the_fused_layer(name: str, pooling: str) -> None:
     ours = over_pieces(name, pooling=pooling, fusion=pe.ScalarMix(4))
     tokenizer, model = bert(), lively(tiny_model(name))
@@ -95,8 +93,7 @@ def test_pools_the_pieces_of_the_fused_layer(name: str, pooling: str) -> None:
         torch.testing.assert_close(found[row], ours.linear(pooled), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
-@pytest.mark.parametrize("encoder", [None, pe.TransformerSequenceEncoder])
+@pytest.mark.parametrize(("pooling", "encoder"), [("mean", None), ("max", pe.TransformerSequenceEncoder)])
 def test_pools_words(pooling: str, encoder) -> None:
     ours = over_words(pooling=pooling, encoder=encoder and encoder(13, **SIZES), hidden_size=7)
     inputs, mask = ours.encode([*SENTENCES, []])
@@ -147,34 +144,16 @@ def test_dropout_is_before_each_linear_map_in_training() -> None:
     assert 0.4 < dropped[3] < 0.6
 
 
-def test_labels_that_do_not_count() -> None:
-    ours = over_words()
-    batch = ours.collate([Text(tuple(words), "bad") for words in SENTENCES])
-    batch["labels"] = torch.tensor([0, -100, -100])
-    alone = ours.collate([Text(tuple(SENTENCES[0]), "bad")])
-    torch.testing.assert_close(ours(**batch), ours(**alone))
-    batch["labels"] = torch.full((3,), -100)
-    loss = ours(**batch)
-    loss.backward()
-    assert loss.item() == 0.0
-    assert not any(p.grad.any() for p in ours.parameters() if p.grad is not None)
-
-
 @pytest.mark.parametrize("build", [over_words, over_pieces])
-def test_predicts_in_the_order_given_and_leaves_no_trace(build) -> None:
+def test_predicts_in_the_order_given(build) -> None:
     texts = [*SENTENCES, [], ["songs", "cuando"], ["मुझे"], ["cancion", "a"]] * 3
     ours = build(pooling="mean")
     spread(ours, texts)
-    ours.train()
-    state, words = copy.deepcopy(ours.state_dict()), list(ours.lexicon or [])
     alone = [ours.predict([text])[0] for text in texts]
     assert len(set(alone)) > 1
-    for options in ({}, {"batch_size": 1}, {"batch_size": 2, "cache_size": 0}):
+    for options in ({}, {"batch_size": 2, "cache_size": 0}):
         assert ours.predict(iter(texts), **options) == alone
     assert ours.predict([]) == []
-    assert ours.training
-    assert list(ours.lexicon or []) == words
-    assert all(torch.equal(value, state[name]) for name, value in ours.state_dict().items())
 
 
 def test_long_texts_are_read_in_windows() -> None:
@@ -191,16 +170,12 @@ def test_long_texts_are_read_in_windows() -> None:
 PAIRS = [(["me", "gusta", "la"], ["songs"]), ([], ["a"]), (["b"], ["c", "cancion", "me"]), (["me"], []), ([], [])]
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize(("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm-roberta", "mean")])
 def test_pairs_are_read_as_transformers_reads_them(name: str, pooling: str) -> None:
-    ours, tokenizer, model = (
-        over_pieces(name, kind=pe.PairClassifier, pooling=pooling),
-        bert(),
-        lively(tiny_model(name)),
-    )
+    ours, tokenizer = over_pieces(name, kind=pe.PairClassifier, pooling=pooling), bert()
+    model = lively(tiny_model(name))
     nn.init.normal_(ours.linear.weight, std=3)
-    typed = name in ("bert", "xlm", "xlm-roberta")
+    typed = name != "distilbert"
     inputs, mask = ours.encode(PAIRS)
     assert (mask, inputs.token_types is None) == (None, not typed)
     found = ours.logits(inputs, mask)
@@ -220,13 +195,6 @@ def test_a_single_token_type_is_none() -> None:
     assert len(ours.predict(PAIRS)) == 5
 
 
-def test_token_types_matter() -> None:
-    ours = over_pieces(kind=pe.PairClassifier)
-    inputs, _ = ours.encode(PAIRS)
-    assert inputs.token_types.any()
-    assert not torch.allclose(ours.logits(inputs), ours.logits(inputs._replace(token_types=None)))
-
-
 def test_the_longer_of_a_pair_is_cut_first() -> None:
     first, second = ["me", "la"], ["me"] * 30
     ours = over_pieces(kind=pe.PairClassifier, short=True)
@@ -241,10 +209,8 @@ def test_the_longer_of_a_pair_is_cut_first() -> None:
         ours.logits(whole)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
-def test_pairs_of_words_are_compared(pooling: str) -> None:
-    ours = over_words(pe.PairClassifier, pooling=pooling)
-    single = over_words(pooling=pooling)
+def test_pairs_of_words_are_compared() -> None:
+    ours, single = over_words(pe.PairClassifier, pooling="max"), over_words(pooling="max")
     single.embedder.load_state_dict(ours.embedder.state_dict())
     inputs, mask = ours.encode(PAIRS)
     assert inputs.shape == mask.shape == (5, 2, 3)
@@ -305,7 +271,6 @@ SPELLED = [
     Text(("c", "cancion"), "bad"),
 ]
 DEV = [*TRAIN[:5], Text(("songs", "song"), "bad"), Text((), "so so")]
-PAIR_TRAIN = [Pair(one.words, other.words, LABELS[one.label == other.label]) for one in TRAIN for other in TRAIN[:3]]
 
 
 def adam(model: nn.Module, lr: float = 0.02) -> torch.optim.Adam:
@@ -315,8 +280,7 @@ def adam(model: nn.Module, lr: float = 0.02) -> torch.optim.Adam:
 ONE_EPOCH = pe.FitOptions(num_train_epochs=1)
 
 
-@pytest.mark.parametrize("build", [over_words, over_pieces], ids=["words", "pieces"])
-@pytest.mark.parametrize("metric", [None, "accuracy", "macro_f1"])
+@pytest.mark.parametrize(("build", "metric"), [(over_words, None), (over_pieces, "macro_f1")])
 def test_learns(build, metric) -> None:
     model = build(dropout=0.0, pooling="mean")
     texts = TRAIN[:5] if build is over_words else SPELLED
@@ -325,32 +289,6 @@ def test_learns(build, metric) -> None:
     assert result.best.score == 1.0
     assert result.history[-1].loss < result.history[0].loss / 2
     assert model.predict([text.words for text in texts]) == [text.label for text in texts]
-
-
-@pytest.mark.parametrize("build", [over_words, over_pieces], ids=["words", "pieces"])
-def test_learns_pairs(build) -> None:
-    model = build(kind=pe.PairClassifier, dropout=0.0, hidden_size=8, pooling="mean")
-    pairs = [
-        Pair(("me",), ("me",), "good"),
-        Pair(("me",), ("gusta",), "bad"),
-        Pair(("gusta", "me"), ("gusta",), "so so"),
-    ]
-    result = pe.fit(model, pairs * 4, pairs, pe.FitOptions(num_train_epochs=25, batch_size=3, optimizer=adam))
-    assert result.best.score == 1.0
-
-
-def test_metrics_of_classifiers() -> None:
-    seen = []
-
-    def metric(gold: list, predicted: list) -> float:
-        seen.append((gold, predicted))
-        return 0.5
-
-    model = over_words()
-    pe.fit(model, TRAIN, DEV, pe.FitOptions(num_train_epochs=1, metric=metric))
-    ((gold, predicted),) = seen
-    assert gold == [[text.label] for text in DEV]
-    assert predicted == [[label] for label in model.predict([text.words for text in DEV])]
 
 
 def test_metrics_by_name() -> None:
@@ -378,46 +316,16 @@ def test_tweets_with_a_sentiment_are_read_as_they_are() -> None:
         pe.fit(over_words(), tweets, [TaggedSentence(("me",), ("Hin",))])
 
 
-def run(checkpoint: Path | None, *, epochs: int = 4, pairs: bool = False, **options: Any) -> tuple[Any, list]:
-    torch.manual_seed(3)
-    model = over_words(
-        pe.PairClassifier if pairs else pe.SequenceClassifier,
-        encoder=pe.TransformerSequenceEncoder(13, **SIZES, dropout=0.1),
-        hidden_size=4,
-        **options,
-    )
-    data = PAIR_TRAIN if pairs else TRAIN
-    options = pe.FitOptions(num_train_epochs=epochs, batch_size=3, optimizer=adam)
-    result = pe.fit(model, data, data[:7], options, checkpoint=checkpoint)
-    return model, [epoch[:3] for epoch in result.history]
-
-
-KILLED = """
-import killing, test_classifiers as tests
-kill, collate = killing.killer(11), tests.pe.SequenceClassifier.collate  # four steps an epoch: in the third
-tests.pe.SequenceClassifier.collate = lambda self, items: (kill(), collate(self, items))[1]
-tests.run(folder)
-"""
-
-
 # Nonsense
 
 
-def test_nothing_at_all() -> None:
-    for model in (over_words(), over_pieces()):
-        inputs, mask = model.encode([])
-        assert model.logits(inputs, mask).shape == (0, 3)
-        assert model(inputs, labels=model.encode_labels([]), mask=mask).item() == 0.0
-    for model in (over_words(pe.PairClassifier), over_pieces(kind=pe.PairClassifier)):
-        inputs, mask = model.encode([])
-        assert model.logits(inputs, mask).shape == (0, 3)
-
-
-def test_one_label_is_certain() -> None:
-    model = over_words(labels=["only"])
-    batch = model.collate([Text(("me",), "only")])
-    assert model(**batch).item() == 0.0
-    assert model.predict([["me"], []]) == ["only", "only"]
+@pytest.mark.parametrize("build", [over_words, over_pieces])
+@pytest.mark.parametrize("kind", [pe.SequenceClassifier, pe.PairClassifier])
+def test_nothing_at_all(build, kind) -> None:
+    model = build(kind=kind)
+    inputs, mask = model.encode([])
+    assert model.logits(inputs, mask).shape == (0, 3)
+    assert model(inputs, labels=model.encode_labels([]), mask=mask).item() == 0.0
 
 
 def test_scores_that_are_not_numbers_have_no_label() -> None:
@@ -429,140 +337,86 @@ def test_scores_that_are_not_numbers_have_no_label() -> None:
 
 
 def fit(items: list, dev: list | None = None, **options: Any) -> None:
-    kind = pe.PairClassifier if hasattr(items[0], "first") else pe.SequenceClassifier
-    model = over_words(kind)
+    model = over_words(pe.PairClassifier if hasattr(items[0], "first") else pe.SequenceClassifier)
     model.register_forward_hook(lambda *_: pytest.fail("a step was made"))
     pe.fit(model, items, items if dev is None else dev, pe.FitOptions(**options))
 
 
+def pairs_over(build) -> pe.PairClassifier:
+    return build(kind=pe.PairClassifier)
+
+
+IDS = torch.tensor([[2]])
+
+
 @own_words
 @pytest.mark.parametrize(
-    ("call", "error", "text"),
+    ("call", "text"),
     [
-        (lambda: over_words(labels=[]), ValueError, r"^labels must be different names, at least one, got \[\]$"),
-        (lambda: over_words(labels=["a", "a"]), ValueError, r"^labels must be different names, at least one, got"),
-        (
-            lambda: over_words(labels="ab"),
-            TypeError,
-            r"^labels must be a sequence of label names, got the str",
-        ),
-        (
-            lambda: over_words(labels=[0, 1]),
-            TypeError,
-            r"^labels must be a sequence of label names, got list",
-        ),
-        (lambda: over_words(pooling="cls"), ValueError, r"^pooling must be 'mean' or 'max' over the vectors of words"),
-        (
-            lambda: over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES)),
-            ValueError,
-            r"^pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$",
-        ),
-        (
-            lambda: pe.SequenceClassifier(ToyWordEncoder(5), LABELS),
-            ValueError,
-            r"^pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$",
-        ),
-        (lambda: over_words(pooling="sum"), ValueError, r"^pooling must be one of 'cls', 'mean', 'max', got 'sum'$"),
-        (lambda: over_words(hidden_size=0), ValueError, r"^hidden_size must be a positive integer, got 0$"),
-        (lambda: over_words(dropout=1.5), ValueError, r"^dropout must lie in \[0, 1\), got 1.5$"),
-        (lambda: over_words(criterion="focal"), TypeError, r"^criterion must be a module"),
-        (
-            lambda: over_words(criterion=FocalLoss(weights=[1.0])),
-            ValueError,
-            r"^criterion must have weights for 3",
-        ),
-        (lambda: over_words(encoder=pe.LSTMSequenceEncoder(4, hidden_size=3)), ValueError, r"^encoder must have the"),
-        (
-            lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"),
-            TypeError,
-            r"^embedder must know its words",
-        ),
-        (lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS), TypeError, r"^embedder must be a word embedder "),
-        (
-            lambda: over_words().encode_labels(["bad", "great"]),
-            ValueError,
-            r"^labels\[1\] must be one of .* 'great'",
-        ),
-        (lambda: over_words().encode_labels([1]), ValueError, r"^labels\[0\] must be one of 'bad', 'good', .*, got 1$"),
-        (lambda: over_words().encode_labels([["bad"]]), ValueError, r"^labels\[0\] must be one of .*, got \['bad'\]$"),
-        (
-            lambda: over_words().encode_labels("bad"),
-            TypeError,
-            r"^labels must be a sequence of label names, got the str",
-        ),
-        (lambda: over_words().predict(["me gusta"]), TypeError, r"^texts\[0\] must be a list of words, got the string"),
-        (lambda: over_pieces().predict([["me"], ["la", 3]]), TypeError, r"^texts\[1\]\[1\] must be a string, got int$"),
-        (lambda: over_words().predict([["me"]], batch_size=0), ValueError, r"^batch_size must be a positive integer"),
-        (
-            lambda: over_words(pe.PairClassifier).predict([PAIRS[0], ["me", "la"]]),
-            TypeError,
-            r"^texts\[1\]\[0\] must be a list of words, got the string 'me'$",
-        ),
-        (
-            lambda: over_pieces(kind=pe.PairClassifier).predict([PAIRS[0], "me"]),
-            TypeError,
-            r"^texts\[1\] must be two lists of words, got str 'me'$",
-        ),
-        (
-            lambda: over_words(pe.PairClassifier).encode([(["me"], ["a"], ["b"])]),
-            ValueError,
-            r"^texts\[0\] must be two lists of words, got 3 things$",
-        ),
-        (
-            lambda: over_words()(torch.tensor([[2]]), labels=torch.tensor([3])),
-            ValueError,
-            r"^labels must lie in \[0, 3\) or be -100, got",
-        ),
-        (lambda: over_words()(torch.tensor([[2]]), labels=torch.tensor([0.0])), TypeError, r"^labels must be int64 or"),
-        (
-            lambda: over_words()(torch.tensor([[2]]), labels=torch.tensor([[0]])),
-            ValueError,
-            r"^labels must have shape \(1,\), got \(1, 1\)$",
-        ),
-        (
-            lambda: over_pieces(kind=pe.PairClassifier).logits(over_pieces().encode(TEXTS)[0]),
-            TypeError,
-            r"^inputs must be PairedPieces \(what encode gives\), got Pieces$",
-        ),
-        (
-            lambda: over_words(pe.PairClassifier).logits(over_pieces(kind=pe.PairClassifier).encode(PAIRS)[0]),
-            TypeError,
-            r"^inputs must be ids or Pieces of both texts, as encode makes them, got PairedPieces$",
-        ),
-        (
-            lambda: over_words(pe.PairClassifier).logits(torch.zeros(2, 3, dtype=torch.int64)),
-            ValueError,
-            r"^inputs must have the axes \(batch, 2, word\), got shape \(2, 3\)$",
-        ),
-        (
-            lambda: over_words(pe.PairClassifier).logits(torch.zeros(2, 3, 1, dtype=torch.int64)),
-            ValueError,
-            r"^inputs must have the axes \(batch, 2, word\), got shape \(2, 3, 1\)$",
-        ),
-        (
-            lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_model("bert")), LABELS).predict(PAIRS),
-            TypeError,
-            r"^tokenizer must be given to cut words into pieces, got None$",
-        ),
-        (lambda: fit([Text(("me",), "great")]), ValueError, r"^labels\[0\] must be one of 'bad', .*, got 'great'$"),
-        (lambda: fit([Text(("me",), 1)]), ValueError, r"^labels\[0\] must be one of 'bad', 'good', 'so so', got 1$"),
-        (lambda: fit([Text(("me",), "bad")], [Text(("me",), 1)]), TypeError, r"^a label must be a string, got 1$"),
-        (lambda: fit([Text((), "bad")]), ValueError, r"^train must hold at least one sentence with a word"),
-        (
-            lambda: fit([Pair((), (), "bad")]),
-            ValueError,
-            r"^train must hold at least one sentence with a word, got none$",
-        ),
-        (lambda: fit([Text(("me",), "bad")], []), ValueError, r"^dev must hold at least one sentence, got none$"),
+        (lambda: over_words(labels=[]), r"labels must be different names, at least one, got \[\]$"),
+        (lambda: over_words(labels=["a", "a"]), r"labels must be different names, at least one, got \['a', 'a'\]$"),
+        (lambda: over_words(pooling="cls"), r"pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$"),
+        (lambda: over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES)), r"pooling must be .*, got 'cls'$"),
+        (lambda: over_words(pooling="sum"), r"pooling must be one of 'cls', 'mean', 'max', got 'sum'$"),
+        (lambda: over_words(hidden_size=0), r"hidden_size must be a positive integer, got 0$"),
+        (lambda: over_words(dropout=1.5), r"dropout must lie in \[0, 1\), got 1.5$"),
+        (lambda: over_words(criterion=FocalLoss(weights=[1.0])), r"criterion must have weights for 3"),
+        (lambda: over_words(encoder=pe.LSTMSequenceEncoder(4, hidden_size=3)), r"encoder must have the"),
+        (lambda: over_words().encode_labels(["bad", "great"]), r"labels\[1\] must be one of .* 'great'"),
+        (lambda: over_words().encode_labels([["bad"]]), r"labels\[0\] must be one of .*, got \['bad'\]$"),
+        (lambda: over_words().predict([["me"]], batch_size=0), r"batch_size must be a positive integer"),
+        (lambda: pairs_over(over_words).encode([(["me"], ["a"], ["b"])]), r"texts\[0\] must be two .*, got 3 things$"),
+        (lambda: over_words()(IDS, labels=torch.tensor([3])), r"labels must lie in \[0, 3\) or be -100, got"),
+        (lambda: over_words()(IDS, labels=IDS), r"labels must have shape \(1,\), got \(1, 1\)$"),
+        (lambda: pairs_over(over_words).logits(IDS), r"inputs must have the axes \(batch, 2, .*, got shape \(1, 1\)$"),
+        (lambda: pairs_over(over_words).logits(IDS.expand(2, 3, 1)), r"inputs must have .*, got shape \(2, 3, 1\)$"),
+        (lambda: fit([Text(("me",), "great")]), r"labels\[0\] must be one of 'bad', .*, got 'great'$"),
+        (lambda: fit([Text((), "bad")]), r"train must hold at least one sentence with a word, got none$"),
+        (lambda: fit([Pair((), (), "bad")]), r"train must hold at least one sentence with a word, got none$"),
+        (lambda: fit([Text(("me",), "bad")], []), r"dev must hold at least one sentence, got none$"),
         (
             lambda: fit([Text(("me",), "bad")], metric="f1"),
-            ValueError,
-            r"^metric must be one for these labels, .* labels must be O, B-<type> or I",
+            r"metric must be one for these labels, .* labels must be O, B-<type> or I",
         ),
     ],
 )
-def test_nonsense_is_refused(call, error, text) -> None:
-    with pytest.raises(error, match=text):
+def test_wrong_values(call, text) -> None:
+    with pytest.raises(ValueError, match=f"^{text}"):
+        call()
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: over_words(labels="ab"), r"labels must be a sequence of label names, got the str"),
+        (lambda: over_words(labels=[0, 1]), r"labels must be a sequence of label names, got list"),
+        (lambda: over_words(criterion="focal"), r"criterion must be a module"),
+        (lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"), r"embedder must know its words"),
+        (lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS), r"embedder must be a word embedder "),
+        (lambda: over_words().encode_labels("bad"), r"labels must be a sequence of label names, got the str"),
+        (lambda: over_words().predict(["me gusta"]), r"texts\[0\] must be a list of words, got the string"),
+        (lambda: over_pieces().predict([["me"], ["la", 3]]), r"texts\[1\]\[1\] must be a string, got int$"),
+        (
+            lambda: pairs_over(over_words).predict([PAIRS[0], ["me", "la"]]),
+            r"texts\[1\]\[0\] must be a list of words, got the string 'me'$",
+        ),
+        (lambda: pairs_over(over_pieces).predict([PAIRS[0], "me"]), r"texts\[1\] must be two lists .*, got str 'me'$"),
+        (lambda: over_words()(IDS, labels=torch.tensor([0.0])), r"labels must be int64 or"),
+        (lambda: pairs_over(over_pieces).logits(over_pieces().encode(TEXTS)[0]), r"inputs must be .*, got Pieces$"),
+        (
+            lambda: pairs_over(over_words).logits(pairs_over(over_pieces).encode(PAIRS)[0]),
+            r"inputs must be ids or Pieces of both texts, as encode makes them, got PairedPieces$",
+        ),
+        (
+            lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_model("bert")), LABELS).predict(PAIRS),
+            r"tokenizer must be given to cut words into pieces, got None$",
+        ),
+        (lambda: fit([Text(("me",), "bad")], [Text(("me",), 1)]), r"a label must be a string, got 1$"),
+    ],
+)
+def test_wrong_kinds(call, text) -> None:
+    with pytest.raises(TypeError, match=f"^{text}"):
         call()
 
 

@@ -67,13 +67,6 @@ def test_softmax_skips_words_tagged_minus_100(features: Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
-def test_losses_of_narrow_features_are_float32(kind, features: Tensor) -> None:
-    decoder = kind(5, 4).bfloat16()
-    loss = decoder.loss(features.bfloat16(), TAGS, MASK)
-    assert loss.dtype == torch.float32
-
-
-@pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
 def test_without_a_mask_all_words_count(kind, features: Tensor) -> None:
     decoder = kind(5, 4).double()
     tags = TAGS.clamp(min=0)
@@ -85,10 +78,9 @@ def test_without_a_mask_all_words_count(kind, features: Tensor) -> None:
 @pytest.mark.parametrize("kind", [pe.CRFDecoder, pe.SoftmaxDecoder])
 def test_wrong_arguments(kind, features: Tensor) -> None:
     decoder = kind(5, 4).double()
-    with pytest.raises(ValueError, match=r"^tags must lie in \[0, 4\) where the mask is on, got"):
-        decoder.loss(features, TAGS.where(~MASK, 4), MASK)
-    with pytest.raises(ValueError, match=r"^tags must lie in \[0, 4\) where the mask is on, got"):
-        decoder.loss(features, TAGS.where(~MASK, -1), MASK)
+    for tag in (4, -1):
+        with pytest.raises(ValueError, match=r"^tags must lie in \[0, 4\) where the mask is on, got"):
+            decoder.loss(features, TAGS.where(~MASK, tag), MASK)
     with pytest.raises(ValueError, match=r"^num_tags must be a positive integer, got 0$"):
         kind(5, 0)
     with pytest.raises(ValueError, match=r"^in_features must be a positive integer, got -1$"):

@@ -30,10 +30,7 @@ def crf_tagger() -> pe.SequenceTagger:
     embedder = pe.bake(meta(lexicon))
     decoder = pe.CRFDecoder(12, len(TAGS), constraints=pe.Constraints.bio(TAGS))
     model = pe.SequenceTagger(
-        embedder,
-        TAGS,
-        encoder=pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES),
-        decoder=decoder,
+        embedder, TAGS, encoder=pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES), decoder=decoder
     )
     with torch.no_grad():
         for parameter in decoder.parameters():
@@ -108,6 +105,7 @@ def test_reads_what_can_be_read_only_once(model, folder) -> None:
     ("sentences", "message"),
     [
         ("", r"^sentences must be lists of words, got the string ''$"),
+        (["me"], r"^sentences\[0\] must be a list of words, got the string 'me'$"),
         ([["me"], ""], r"^sentences\[1\] must be a list of words, got the string ''$"),
         ([["me"], None], r"^sentences\[1\] must be a list of words, got NoneType$"),
         ([["me"], ["me", 3]], r"^sentences\[1\]\[1\] must be a string, got int$"),
@@ -118,11 +116,6 @@ def test_what_is_no_list_of_words_is_refused(folder, sentences, message: str) ->
     for call in (fast.encode, fast.predict):
         with pytest.raises(TypeError, match=message):
             call(sentences)
-
-
-def test_negative_ids_are_refused(folder) -> None:
-    with pytest.raises(ValueError, match=r"^ids must be what encode gives, not negative, got -1$"):
-        open_tagger(folder).decode(np.array([[2, -1]]), np.ones((1, 2), bool))
 
 
 def test_gives_the_same_emissions_and_tags_on_masks_with_holes(model, folder) -> None:
@@ -146,8 +139,8 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
     np.testing.assert_array_equal(ids, expected.numpy())
     np.testing.assert_array_equal(mask, expected_mask.numpy())
     assert {1, *range(2, 2 + len(WORDS))} & set(expected[0].tolist()) > {1}
-    with pytest.raises(TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"):
-        fast.predict(["me"])
+    with pytest.raises(ValueError, match=r"^ids must be what encode gives, not negative, got -1$"):
+        fast.decode(np.array([[2, -1]]), np.ones((1, 2), bool))
     with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
         fast.predict(RAGGED, batch_size=0)
     with pytest.raises(ValueError, match=r"^ids and mask must have the same axes \(batch, word\), got \(2, 3\), "):
@@ -247,7 +240,7 @@ def test_an_lstm(num_layers: int, tmp_path) -> None:
 
 def test_torch_export_with_free_sizes(model) -> None:
     run = pe.tagging.export_program(model).module()
-    for rows in (RAGGED, RAGGED[5:6], RAGGED[1:2], RAGGED[:1], RAGGED[3:5]):
+    for rows in (RAGGED, RAGGED[1:2], RAGGED[:1], RAGGED[3:5]):
         ids, mask = model.lexicon.encode(rows)
         with torch.no_grad():
             emissions, *scores = run(ids, mask)
@@ -272,10 +265,6 @@ def test_constrained_scores_forbid(model) -> None:
     assert start.isinf().tolist() == [tag.startswith("I-") for tag in TAGS]
     assert torch.equal(end, model.decoder.crf.end_transitions)
     assert pe.CRF(3).constrained_scores(torch.float64)[0].dtype == torch.float64
-
-
-def word_encoder_tagger() -> pe.SequenceTagger:
-    return pe.SequenceTagger(ToyWordEncoder(5), TAGS)
 
 
 class OwnDecoder(pe.tagging.Decoder):
@@ -307,21 +296,20 @@ class OwnEncoder(pe.LSTMSequenceEncoder.__base__):
     ("build", "message"),
     [
         (lambda: pe.VotingEnsemble([tagger()()] * 2), r"^tagger must be a SequenceTagger \(.*\), got VotingEnsemble$"),
-        (word_encoder_tagger, r"^tagger\.embedder must be a type embedder, .*, got the contextual ToyWordEncoder$"),
+        (
+            lambda: pe.SequenceTagger(ToyWordEncoder(5), TAGS),
+            r"^tagger\.embedder must be a type embedder, .*, got the contextual ToyWordEncoder$",
+        ),
         (
             tagger(encoder=lambda: OwnEncoder(7)),
             r"^tagger\.encoder must be None, an LSTMSequenceEncoder or without recurrence, .*, got OwnEncoder$",
         ),
-        (
-            tagger(decoder=lambda: OwnDecoder(7, len(TAGS))),
-            r"^tagger\.decoder must be a CRFDecoder or a SoftmaxDecoder, got OwnDecoder$",
-        ),
+        (tagger(decoder=lambda: OwnDecoder(7, len(TAGS))), r"^tagger\.decoder must be a .*, got OwnDecoder$"),
     ],
 )
-@pytest.mark.parametrize("export", [lambda model, _: pe.tagging.export_program(model), pe.tagging.export_onnx])
-def test_what_cannot_be_exported(export, build, message: str, tmp_path) -> None:
+def test_what_cannot_be_exported(build, message: str, tmp_path) -> None:
     with pytest.raises(TypeError, match=message):
-        export(build(), tmp_path / "folder")
+        pe.tagging.export_onnx(build(), tmp_path / "folder")
     assert not list(tmp_path.iterdir())
 
 

@@ -9,25 +9,21 @@ import torch
 import torch.nn.functional as F
 from cases import SIZES
 from torch import Tensor, nn
-from torch.autograd import gradcheck, gradgradcheck
 from toys import TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed import functional
-from polyembed.tagging import Criterion, class_weights, label_counts
+from polyembed.tagging import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
 
 WEIGHTS = [0.5, 2.0, 0.25, 3.0, 1.0]
 LABELS = torch.tensor([[0, 1, -100], [3, 2, 2], [-100, -100, -100], [4, 0, 3]])
 PLAIN = [None if label < 0 else label for label in LABELS.flatten().tolist()]
 
 CRITERIA: dict[str, Callable[[], Criterion]] = {
-    "plain": pe.tagging.CrossEntropyLoss,
-    "weighted": lambda: pe.tagging.CrossEntropyLoss(WEIGHTS),
-    "smoothed": lambda: pe.tagging.CrossEntropyLoss(label_smoothing=0.3),
-    "both": lambda: pe.tagging.CrossEntropyLoss(WEIGHTS, label_smoothing=0.1),
-    "focal": pe.tagging.FocalLoss,
-    "focal weighted": lambda: pe.tagging.FocalLoss(0.5, weights=WEIGHTS),
-    "focal of 0": lambda: pe.tagging.FocalLoss(0.0),
+    "plain": CrossEntropyLoss,
+    "both": lambda: CrossEntropyLoss(WEIGHTS, label_smoothing=0.1),
+    "focal": FocalLoss,
+    "focal weighted": lambda: FocalLoss(0.5, weights=WEIGHTS),
 }
 
 
@@ -42,7 +38,7 @@ every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
 def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing: float) -> None:
-    found = pe.tagging.CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS)
+    found = CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS)
     rows = logits.flatten(0, 1).tolist()
     expected = oracles.cross_entropy(rows, PLAIN, weights or [1.0] * 5, label_smoothing=label_smoothing)
     assert found.item() == pytest.approx(expected, rel=1e-12)
@@ -53,26 +49,20 @@ def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing:
         label_smoothing=label_smoothing,
     )
     torch.testing.assert_close(found, theirs)
+    assert torch.equal(CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS.int()), found)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
-@pytest.mark.parametrize("gamma", [0.0, 0.3, 1.0, 2.0, 5.0])
+@pytest.mark.parametrize("gamma", [0.0, 0.3, 2.0])
 def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> None:
-    found = pe.tagging.FocalLoss(gamma, weights=weights)(logits, LABELS)
+    found = FocalLoss(gamma, weights=weights)(logits, LABELS)
     expected = oracles.focal_loss(logits.flatten(0, 1).tolist(), PLAIN, weights or [1.0] * 5, gamma=gamma)
     assert found.item() == pytest.approx(expected, rel=1e-12)
     if gamma == 0.0:
-        torch.testing.assert_close(found, pe.tagging.CrossEntropyLoss(weights)(logits, LABELS))
+        torch.testing.assert_close(found, CrossEntropyLoss(weights)(logits, LABELS))
 
 
-@every
-def test_derivatives(build, logits: Tensor) -> None:
-    criterion = build().double()
-    for call in (gradcheck, gradgradcheck):
-        assert call(lambda x: criterion(x, LABELS), (logits.requires_grad_(),), fast_mode=True)
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.2, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_focal_loss_of_labels_that_are_sure(gamma: float, dtype: torch.dtype) -> None:
     """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is minus its slope
@@ -112,7 +102,7 @@ def test_what_does_not_count_may_be_nan(build, logits: Tensor) -> None:
 
 
 @every
-@pytest.mark.parametrize("shape", [(2, 3), (0,), (2, 0), ()])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 0), ()])
 def test_nothing_counts(build, shape: tuple[int, ...]) -> None:
     logits = torch.full((*shape, 5), torch.nan, requires_grad=True)
     loss = build()(logits, torch.full(shape, -100))
@@ -142,45 +132,6 @@ def test_a_single_label_is_certain(build, logits: Tensor) -> None:
     assert not gradient.any()
 
 
-@every
-def test_narrow_scores(build, logits: Tensor) -> None:
-    criterion, low = build(), logits.bfloat16()
-    loss = criterion(low, LABELS)
-    assert loss.dtype == torch.float32
-    assert torch.equal(loss, criterion(low.float(), LABELS))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(criterion(low, LABELS), loss)
-    assert torch.equal(build()(logits.float(), LABELS.int()), build()(logits.float(), LABELS))
-
-
-def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
-    """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""
-    labels = torch.tensor([0] * 95 + [1] * 5)
-
-    def fitted(criterion: nn.Module) -> float:
-        scores = torch.zeros(2, requires_grad=True)
-        optimizer = torch.optim.LBFGS([scores], max_iter=200, line_search_fn="strong_wolfe")
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = criterion(scores.expand(100, 2), labels)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-        return scores.softmax(-1)[1].item()
-
-    counts = label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
-    plain, balanced = (
-        fitted(pe.tagging.CrossEntropyLoss()),
-        fitted(pe.tagging.CrossEntropyLoss(class_weights(counts))),
-    )
-    assert plain == pytest.approx(0.05, abs=1e-3)
-    assert balanced == pytest.approx(0.5, abs=1e-3)
-    assert plain < fitted(pe.tagging.CrossEntropyLoss(class_weights(counts, beta=0.9))) < balanced
-    assert plain < fitted(pe.tagging.FocalLoss(2.0)) < balanced
-
-
 def test_class_weights() -> None:
     counts = [3, 0, 17, 80]
     assert class_weights(counts) == pytest.approx([100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)])
@@ -204,82 +155,43 @@ def test_label_counts() -> None:
         label_counts("abc", ["a", "b", "c"])
 
 
+COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
+
+
 @own_words
 @pytest.mark.parametrize(
-    ("call", "error", "text"),
+    ("call", "text"),
     [
-        (
-            lambda x: pe.tagging.CrossEntropyLoss([]),
-            ValueError,
-            r"^weights must be finite numbers of 0 or more, at least one",
-        ),
-        (
-            lambda x: pe.tagging.CrossEntropyLoss([1.0, -1.0]),
-            ValueError,
-            r"^weights must be finite .*, got \[1.0, -1.0\]$",
-        ),
-        (
-            lambda x: pe.tagging.FocalLoss(weights=[math.nan]),
-            ValueError,
-            r"^weights must be finite numbers .*, got \[nan\]$",
-        ),
-        (
-            lambda x: pe.tagging.CrossEntropyLoss(label_smoothing=1.0),
-            ValueError,
-            r"^label_smoothing must lie in \[0, 1\)",
-        ),
-        (lambda x: pe.tagging.FocalLoss(-0.5), ValueError, r"^gamma must be a finite number of 0 or more, got -0.5$"),
-        (
-            lambda x: pe.tagging.FocalLoss(math.inf),
-            ValueError,
-            r"^gamma must be a finite number of 0 or more, got inf$",
-        ),
-        (lambda x: functional.focal_loss(x, LABELS, gamma=math.nan), ValueError, r"^gamma must be a finite number"),
-        (lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1), ValueError, r"^label_smoothing must lie"),
-        (
-            lambda x: pe.tagging.CrossEntropyLoss([1.0])(x, LABELS),
-            ValueError,
-            r"^weights must be one a label, 5, got shape",
-        ),
-        (
-            lambda x: class_weights([]),
-            ValueError,
-            r"^counts must be integers of 0 or more, not all 0, got \[\]$",
-        ),
-        (
-            lambda x: class_weights([0, 0]),
-            ValueError,
-            r"^counts must be integers of 0 or more, not all 0, got",
-        ),
-        (
-            lambda x: class_weights([1, -1]),
-            ValueError,
-            r"^counts must be integers of 0 or more, not all 0, got",
-        ),
-        (
-            lambda x: class_weights([0.5]),
-            ValueError,
-            r"^counts must be integers of 0 or more, not all 0, got",
-        ),
-        (lambda x: class_weights([1], beta=1.5), ValueError, r"^beta must lie in \[0, 1\], got 1.5$"),
-        (lambda x: pe.SoftmaxDecoder(5, 5, criterion=5), TypeError, r"^criterion must be a module \(logits, labels\)"),
-        (
-            lambda x: pe.SoftmaxDecoder(5, 4, criterion=pe.tagging.CrossEntropyLoss(WEIGHTS)),
-            ValueError,
-            r"^criterion must have weights for 4 labels, got 5$",
-        ),
-        (lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0), ValueError, r"^dropout must lie in \[0, 1\), got 1.0$"),
+        (lambda x: CrossEntropyLoss([]), r"^weights must be finite numbers of 0 or more, at least one"),
+        (lambda x: CrossEntropyLoss([1.0, -1.0]), r"^weights must be finite .*, got \[1.0, -1.0\]$"),
+        (lambda x: FocalLoss(weights=[math.nan]), r"^weights must be finite numbers .*, got \[nan\]$"),
+        (lambda x: CrossEntropyLoss(label_smoothing=1.0), r"^label_smoothing must lie in \[0, 1\)"),
+        (lambda x: FocalLoss(-0.5), r"^gamma must be a finite number of 0 or more, got -0.5$"),
+        (lambda x: functional.focal_loss(x, LABELS, gamma=math.nan), r"^gamma must be a finite number"),
+        (lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1), r"^label_smoothing must lie"),
+        (lambda x: CrossEntropyLoss([1.0])(x, LABELS), r"^weights must be one a label, 5, got shape"),
+        (lambda x: class_weights([]), COUNTS),
+        (lambda x: class_weights([0, 0]), COUNTS),
+        (lambda x: class_weights([1, -1]), COUNTS),
+        (lambda x: class_weights([0.5]), COUNTS),
+        (lambda x: class_weights([1], beta=1.5), r"^beta must lie in \[0, 1\], got 1.5$"),
+        (lambda x: pe.SoftmaxDecoder(5, 4, criterion=CrossEntropyLoss(WEIGHTS)), r"^criterion must have .*, got 5$"),
+        (lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0), r"^dropout must lie in \[0, 1\), got 1.0$"),
     ],
 )
-def test_wrong_arguments(call, error, text, logits: Tensor) -> None:
-    with pytest.raises(error, match=text):
+def test_wrong_arguments(call, text, logits: Tensor) -> None:
+    with pytest.raises(ValueError, match=text):
         call(logits)
 
 
+def test_a_criterion_is_a_module() -> None:
+    with pytest.raises(TypeError, match=r"^criterion must be a module \(logits, labels\)"):
+        pe.SoftmaxDecoder(5, 5, criterion=5)
+
+
 @own_words
-@every
-def test_wrong_labels(build, logits: Tensor) -> None:
-    criterion = build()
+@pytest.mark.parametrize("criterion", [CrossEntropyLoss(), FocalLoss()])
+def test_wrong_labels(criterion: Criterion, logits: Tensor) -> None:
     for wrong in (5, -1, 99):
         with pytest.raises(ValueError, match=r"^labels must lie in \[0, 5\) or be -100, got .*out of bounds"):
             criterion(logits, torch.where(LABELS == 3, wrong, LABELS))
@@ -296,7 +208,7 @@ def test_wrong_labels(build, logits: Tensor) -> None:
 # In a decoder
 
 
-@every
+@pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
 def test_a_decoder_minds_its_criterion(build) -> None:
     decoder = pe.SoftmaxDecoder(7, 5, criterion=build()).double()
     features = torch.randn(4, 3, 7, dtype=torch.float64)
@@ -349,27 +261,15 @@ def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
 
 
 def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
-    model = token_classifier(criterion=pe.tagging.FocalLoss(1.0), dropout=0.25).eval()
+    model = token_classifier(criterion=FocalLoss(1.0), dropout=0.25).eval()
     tagger = pe.SequenceTagger(
-        model.embedder,
-        TAGS,
-        encoder=model.encoder,
-        decoder=pe.SoftmaxDecoder(4, 5, criterion=pe.tagging.FocalLoss(1.0)),
+        model.embedder, TAGS, encoder=model.encoder, decoder=pe.SoftmaxDecoder(4, 5, criterion=FocalLoss(1.0))
     ).eval()
     tagger.decoder.linear = model.decoder.linear
     batch = model.collate(toy_corpus(1))
     assert torch.equal(model(**batch), tagger(**batch))
     assert model.predict([["me", "neu"], []]) == tagger.predict([["me", "neu"], []])
     assert model.decoder.dropout == 0.25
-
-
-@pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
-def test_token_classifiers_vote(build) -> None:
-    members = [token_classifier(seed, criterion=build()).eval() for seed in range(3)]
-    batch = members[0].collate(toy_corpus(1))
-    expected = torch.stack([member(**batch) for member in members]).mean()
-    ensemble = pe.VotingEnsemble(members).eval()
-    torch.testing.assert_close(ensemble(**batch), expected, atol=1e-5, rtol=1e-5)
 
 
 @own_words
@@ -394,24 +294,3 @@ def test_labels_of_special_pieces_and_padding_are_refused() -> None:
     for piece_mask in (None, pieces.piece_mask):
         with pytest.raises(ValueError, match=rf"^tags\[0\] {rule}"):
             model(pieces, tags=by_piece, mask=piece_mask)
-
-
-@own_words
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        (lambda: pe.TokenClassifier(ToyWordEncoder(5), []), ValueError, r"^tags must be different names, at least one"),
-        (lambda: pe.TokenClassifier(ToyWordEncoder(5), "ab"), TypeError, r"^tags must be a sequence of tag names"),
-        (lambda: pe.TokenClassifier(nn.Linear(2, 2), TAGS), TypeError, r"^embedder must be a word embedder "),
-        (lambda: pe.TokenClassifier(nn.Embedding(3, 2), TAGS), TypeError, r"^embedder must know its words"),
-        (
-            lambda: token_classifier(criterion=pe.tagging.FocalLoss(weights=[1.0])),
-            ValueError,
-            r"^criterion must have weights",
-        ),
-        (lambda: token_classifier().encode_tags([["X"]]), ValueError, r"^tags\[0\]\[0\] must be one of O, .*, got 'X'"),
-    ],
-)
-def test_wrong_token_classifiers(call, error, text) -> None:
-    with pytest.raises(error, match=text):
-        call()

@@ -74,14 +74,13 @@ def everything(model: nn.Module) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("name", MODELS)
-def test_predicting_changes_nothing(name: str, training: bool) -> None:
+def test_predicting_changes_nothing(name: str) -> None:
     lexicon = toy_lexicon()
-    model = MODELS[name](lexicon).train(training)
-    list(model.children())[-1].train(not training)
+    model = MODELS[name](lexicon).train()
+    list(model.children())[-1].eval()
     parts, parameters, words = list(model.modules()), dict(model.named_parameters()), list(lexicon)
-    before = everything(model)
+    before, state = everything(model), torch.get_rng_state()
     model.predict(UNSEEN)
     next(model.predict_stream(UNSEEN))
     with pytest.raises(TypeError, match=r"\[1\] must be a list of words, got the string 'abc'$"):
@@ -95,6 +94,7 @@ def test_predicting_changes_nothing(name: str, training: bool) -> None:
     assert all(parameter is parameters[key] for key, parameter in model.named_parameters())
     assert list(lexicon) == words
     assert torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_hooks_of_a_view_do_not_reach_the_model() -> None:
@@ -132,15 +132,15 @@ def test_a_model_in_training_predicts_as_in_evaluation_mode() -> None:
     assert model.predict([*SENTENCES, *UNSEEN]) == model.eval().predict([*SENTENCES, *UNSEEN])
 
 
-@pytest.mark.parametrize("name", ["plain", "baked", "mixed", "fused", "ensemble"])
+@pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])
 def test_eight_threads_predict_as_one(name: str) -> None:
     """One model in training mode, and two that share a lexicon, each with other unseen words."""
     lexicon = toy_lexicon()
     models: list[TextModel] = [MODELS[name](lexicon).train(), tagger(lexicon)]
-    texts = [[[f"{i}word{k}", "me", f"x{k % 5}", "song"] for k in range(30)] for i in range(8)]
+    texts = [[[f"{i}word{k}", "me", f"x{k % 5}", "song"] for k in range(12)] for i in range(8)]
     expected = [[model.predict(part) for part in texts] for model in models]
     with ThreadPoolExecutor(8) as pool:
-        for _ in range(3):
+        for _ in range(2):
             jobs = [[pool.submit(model.predict, part, batch_size=4) for part in texts] for model in models]
             assert [[job.result() for job in row] for row in jobs] == expected
 

@@ -89,24 +89,18 @@ def test_a_dataset_that_has_items_alone_is_read() -> None:
     assert build().predict(Items()) == build().predict(MANY)
 
 
-def test_arguments_are_checked_at_the_call() -> None:
-    for texts, found in ((None, "NoneType"), (3, "int")):
-        with pytest.raises(TypeError, match=rf"^texts must be an iterable of texts, got {found}$"):
-            build().predict_stream(texts)
-    with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
-        build().predict_stream([], batch_size=0)
-
-
 @pytest.mark.usefixtures("small_buckets")
 def test_a_text_is_named_by_its_number_in_the_stream() -> None:
     tagger = build()
     for wrong, rule in (("me gusta", "be a list of words"), (None, "be a list of words"), (["me", 3], "be a string")):
         with pytest.raises(TypeError, match=rf"^sentences\[7\](\[1\])? must {rule}, got "):
             tagger.predict([["unheard"]] * 7 + [wrong], batch_size=2)
-    with pytest.raises(TypeError, match=r"^texts must be an iterable of texts, got str$"):
-        tagger.predict("me")
-    with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
-        tagger.predict([], batch_size=0)
+    for call in (tagger.predict, tagger.predict_stream):
+        for texts, found in (("me", "str"), (None, "NoneType")):
+            with pytest.raises(TypeError, match=rf"^texts must be an iterable of texts, got {found}$"):
+                call(texts)
+        with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
+            call([], batch_size=0)
 
 
 def test_empty_texts_have_lists_of_their_own() -> None:

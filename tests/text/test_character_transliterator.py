@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toys import own_words
+from checks import refused
 
 from polyembed.text import CharacterTransliterator, character_error_rate, train_transliterator
 
@@ -22,7 +22,7 @@ def small(pairs=PAIRS, **options) -> CharacterTransliterator:
     return CharacterTransliterator.for_pairs(pairs, **{**sizes, **options}).eval()
 
 
-@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("back", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_learns_what_it_has_not_seen(back: bool) -> None:
     pairs = [(b, a) for a, b in PAIRS] if back else PAIRS
     train, test = pairs[::2] + pairs[-len(SYLLABLES) :], pairs[1 : -len(SYLLABLES) : 2]
@@ -32,26 +32,17 @@ def test_learns_what_it_has_not_seen(back: bool) -> None:
     model = train_transliterator(train, model=untrained, num_train_epochs=30, batch_size=16, learning_rate=1e-2)
     assert not model.training
     assert character_error_rate(model.transliterate(words), expected) < 0.05
-    if back:
-        assert model.transliterate(["कापो", "मी-लो!", "@कापो", "कापो1", "kapo"]) == [
-            "kapo",
-            "mi-lo!",
-            "@कापो",
-            "कापो1",
-            "kapo",
-        ]
-    else:
-        assert model.transliterate(["Kapo", "mi-lo!", "@kapo", "kapo1", "क"]) == [
-            "कापो",
-            "मी-लो!",
-            "@kapo",
-            "kapo1",
-            "क",
-        ]
+    words = ["कापो", "मी-लो!", "@कापो", "कापो1", "kapo"] if back else ["Kapo", "mi-lo!", "@kapo", "kapo1", "क"]
+    right = ["kapo", "mi-lo!", "@कापो", "कापो1", "kapo"] if back else ["कापो", "मी-लो!", "@kapo", "kapo1", "क"]
+    assert model.transliterate(words) == right
+    if not back:
         assert model.transliterate(["kapoooo"]) == model.transliterate(["kapoo"])
 
 
 def test_training_is_decided_by_the_seed() -> None:
+    new = [train_transliterator(PAIRS[:11], num_train_epochs=1, seed=5) for _ in range(2)]
+    assert torch.equal(new[0].network.lm_head.weight, new[1].network.lm_head.weight)
+    assert (new[0].letters, set(new[0].symbols)) == ("aeikmnou", set("कमनाीूेो"))
     untrained = [small() for _ in range(3)]
     state = torch.get_rng_state()
     models = [
@@ -62,14 +53,6 @@ def test_training_is_decided_by_the_seed() -> None:
     first, again, other = (torch.cat([value.flatten() for value in m.state_dict().values()]) for m in models)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-
-
-def test_a_new_model_is_decided_by_the_seed() -> None:
-    models = [train_transliterator(PAIRS[:11], num_train_epochs=1, seed=5) for _ in range(2)]
-    assert models[0].get_config() == models[1].get_config()
-    assert torch.equal(models[0].network.lm_head.weight, models[1].network.lm_head.weight)
-    assert models[0].letters == "aeikmnou"
-    assert set(models[0].symbols) == set("कमनाीूेो")
 
 
 def test_encode() -> None:
@@ -102,7 +85,10 @@ def test_log_probabilities_are_those_of_each_prefix() -> None:
 
 
 def test_candidates_are_ranked_by_their_probability() -> None:
-    model = small(num_beams=5)
+    model = small(num_beams=5, dropout=0.5).train()
+    assert model.candidates(["ka"]) == model.candidates(["ka"])
+    assert all(part.training for part in model.modules())
+    model.eval()
     words = ["kama", "pi", "", "poli" * 5]
     for word, candidates in zip(words, model.candidates(words, batch_size=2), strict=True):
         assert len(candidates) == 5
@@ -116,26 +102,13 @@ def test_candidates_are_ranked_by_their_probability() -> None:
             assert candidate.score == pytest.approx(value, rel=0.05)
 
 
-def test_mode_stays() -> None:
-    model = small(dropout=0.5).train()
-    assert model.candidates(["ka"]) == model.candidates(["ka"])
-    assert all(part.training for part in model.modules())
-    assert model.candidates(["ka"]) == model.eval().candidates(["ka"])
-
-
 def test_words_that_cannot_be_spelt_stay() -> None:
     model = small()
     long = "ka" * 70
     assert model.transliterate(["xyz", "", "ß", long]) == ["xyz", "", "ß", long]
+    other = ["@कापो", "कापो1", "kapo"]  # to Latin, where Latin is no letter
+    assert small([(b, a) for a, b in PAIRS]).transliterate(other) == other
     assert model.transliterate([]) == []
-
-
-def test_saved(tmp_path: Path) -> None:
-    model = small(num_beams=3, num_layers=2)
-    model.save_pretrained(tmp_path / "model")
-    again = CharacterTransliterator.from_pretrained(tmp_path / "model")
-    assert repr(again) == repr(model)
-    assert again.candidates(["kama", "poli"]) == model.candidates(["kama", "poli"])
 
 
 @pytest.mark.parametrize(
@@ -143,10 +116,8 @@ def test_saved(tmp_path: Path) -> None:
     [
         ([], {}, ValueError, r"^pairs must hold at least one pair, got none$"),
         ([("ka", "का"), ("", "का")], {}, ValueError, r"^pairs\[1\] must have a word on each side, got \('', 'का'\)$"),
-        ([("ka", "")], {}, ValueError, r"^pairs\[0\] must have a word on each side, got \('ka', ''\)$"),
         ([("ka", 3)], {}, TypeError, r"^pairs\[0\] must be two strings, got \('ka', 3\)$"),
         (["ka"], {}, TypeError, r"^pairs\[0\] must be two strings, got 'ka'$"),
-        (["kam"], {}, TypeError, r"^pairs\[0\] must be two strings, got 'kam'$"),
         (
             [("ka", "ख")],
             {"model": small()},
@@ -159,8 +130,7 @@ def test_saved(tmp_path: Path) -> None:
     ],
 )
 def test_training_errors(pairs: list, options: dict, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        train_transliterator(pairs, **options)
+    refused(error, text, train_transliterator, pairs, **options)
 
 
 @pytest.mark.parametrize(
@@ -176,25 +146,14 @@ def test_training_errors(pairs: list, options: dict, error: type[Exception], tex
     ],
 )
 def test_constructor_errors(options: dict, text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        CharacterTransliterator(**{"letters": "ab", "symbols": "क", **options})
+    refused(ValueError, text, CharacterTransliterator, **{"letters": "ab", "symbols": "क", **options})
 
 
 def test_call_errors() -> None:
     model = small()
-    with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
-        model.candidates(["ka"], batch_size=0)
-    with pytest.raises(TypeError, match=r"^words must be a sequence of words, got the string 'ka'$"):
-        model.transliterate("ka")
-    with pytest.raises(ValueError, match=r"^words must have fewer than 128 characters, got 128$"):
-        model.encode(["ka" * 64])
-
-
-@own_words
-def test_ids_must_be_integers() -> None:
-    model = small()
-    with pytest.raises(TypeError, match=r"^ids must be int64 or int32, got torch.float32$"):
-        model(model.encode(["ka"]).float(), model.encode_targets(["का"]))
+    refused(ValueError, r"^batch_size must be a positive integer, got 0$", model.candidates, ["ka"], batch_size=0)
+    refused(TypeError, r"^words must be a sequence of words, got the string 'ka'$", model.transliterate, "ka")
+    refused(ValueError, r"^words must have fewer than 128 characters, got 128$", model.encode, ["ka" * 64])
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import functools
 
 import pytest
+from checks import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,18 +41,10 @@ def test_the_nearest_answer_counts() -> None:
     assert character_error_rate(["ab"], [["", "b"]]) == 1
 
 
-@pytest.mark.parametrize(
-    ("word", "other"),
-    [
-        ("ज़िंदगी", "जिंदगी"),
-        ("फ़िल्म", "फिल्म"),
-        ("\u095bरा", "जरा"),  # one code point for ज़
-        ("हाँ", "हां"),
-        ("हिन्दी", "हिंदी"),
-        ("सम्भव", "संभव"),
-        ("इलेक्शन्स", "इलेक्शंस"),
-    ],
-)
+ONE = ["ज़िंदगी", "जिंदगी", "फ़िल्म", "फिल्म", "ज़रा", "जरा", "हाँ", "हां", "हिन्दी", "हिंदी", "सम्भव", "संभव", "इलेक्शन्स", "इलेक्शंस"]
+
+
+@pytest.mark.parametrize(("word", "other"), list(zip(ONE[::2], ONE[1::2], strict=True)))
 def test_spellings_that_are_one(word: str, other: str) -> None:
     assert fold_devanagari(word) == fold_devanagari(other)
     assert fold_devanagari(fold_devanagari(word)) == fold_devanagari(word)
@@ -75,5 +68,4 @@ def test_spellings_that_are_two(word: str, other: str) -> None:
     ],
 )
 def test_errors(predicted: list, expected: list, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        character_error_rate(predicted, expected)
+    refused(error, text, character_error_rate, predicted, expected)

@@ -1,24 +1,20 @@
 """LASER's tokenisations: fastBPE's merges against a loop, SentencePiece against itself, words that are none."""
 
-import copy
-import pickle
 import random
 
 import oracles
 import pytest
-import sacremoses
 import torch
+from checks import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import own_words, toy_bpe_tokenizer
 
 import polyembed as pe
-from polyembed._pretrained import Configurable
 from polyembed.text import (
     CharacterTransliterator,
     FastBPETokenizer,
     PieceDictionary,
-    Pieces,
     SentencePieceTokenizer,
     open_sentencepiece,
 )
@@ -49,7 +45,7 @@ def outcomes(merges: list[tuple[str, str]]) -> list[str]:
     return [piece[:-4] if piece.endswith("</w>") else piece + "@@" for piece in pieces]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.text("abcéz", min_size=1, max_size=12), st.integers(0, 3))
 def test_merges_are_fastbpes(word: str, dropped: int) -> None:
     kept = [piece for i, piece in enumerate(outcomes(MERGES)) if not dropped or i % 3 != dropped - 1]
@@ -59,23 +55,12 @@ def test_merges_are_fastbpes(word: str, dropped: int) -> None:
     assert tokenizer.cut_word(word) == dictionary.ids(expected)
 
 
-def test_a_piece_of_two_origins_is_taken_apart_by_the_later() -> None:
-    merges = [("a", "b"), ("b", "c</w>"), ("ab", "c</w>"), ("a", "bc</w>")]
-    pieces = ["a@@", "ab@@", "c", "bc"]
-    dictionary = PieceDictionary.from_pieces(pieces)
-    assert oracles.fast_bpe("abc", merges, set(pieces)) == ["a@@", "bc"]
+def test_merges_and_vocabularies_that_disagree() -> None:
+    merges = [("a", "b"), ("b", "c</w>"), ("ab", "c</w>"), ("a", "bc</w>")]  # a piece of two origins
+    dictionary = PieceDictionary.from_pieces(["a@@", "ab@@", "c", "bc"])
     assert FastBPETokenizer(merges, dictionary).cut_word("abc") == dictionary.ids(["a@@", "bc"])
-
-
-def test_the_vocabulary_may_be_smaller_than_the_dictionary() -> None:
-    pieces = outcomes(MERGES)
-    dictionary = PieceDictionary.from_pieces(pieces)
-    long = max(pieces, key=len)
-    word = long.removesuffix("@@")
-    tokenizer = FastBPETokenizer(MERGES, dictionary, vocabulary=[piece for piece in pieces if piece != long])
-    kept = set(pieces) - {long}
-    assert tokenizer.cut_word(word) == dictionary.ids(oracles.fast_bpe(word, MERGES, kept))
-    assert dictionary.ids([long])[0] not in tokenizer.cut_word(word)
+    fewer = FastBPETokenizer(merges, dictionary, vocabulary=["a@@", "ab@@", "c"])
+    assert fewer.cut_word("abc") == dictionary.ids(oracles.fast_bpe("abc", merges, {"a@@", "ab@@", "c"}))
 
 
 def test_words_keep_their_numbers() -> None:
@@ -150,37 +135,15 @@ def test_a_hook_before_lower_casing(tmp_path) -> None:
         words_of(tokenizer).save_pretrained(tmp_path / "saved")
 
 
-class Romanizer(Configurable):
-    def __call__(self, text: str) -> str:
-        return text.replace("Ω", "A b ")
-
-    def get_config(self) -> dict[str, object]:
-        return {}
-
-
 def words_of(tokenizer: FastBPETokenizer) -> pe.BPEBow:
     return pe.BPEBow(torch.nn.Embedding(len(tokenizer.dictionary), 2), tokenizer)
-
-
-def test_a_hook_that_can_be_rebuilt_is_saved(tmp_path) -> None:
-    tokenizer = FastBPETokenizer(TOKENIZER.merges, TOKENIZER.dictionary, transform=Romanizer())
-    words_of(tokenizer).save_pretrained(tmp_path / "saved")
-    loaded = pe.BPEBow.from_pretrained(tmp_path / "saved").tokenizer
-    assert loaded.cut_word("Ω") == tokenizer.cut_word("Ω") == TOKENIZER.dictionary.ids(["a", "<unk>"])
 
 
 def test_a_hook_with_weights_is_not_saved(tmp_path) -> None:
     transliterator = CharacterTransliterator("ab", "cd", hidden_size=2, num_layers=1, num_heads=1)
     tokenizer = FastBPETokenizer(TOKENIZER.merges, TOKENIZER.dictionary, transform=transliterator)
     text = r"^transform must have no weights for the tokeniser to be saved, got CharacterTransliterator$"
-    with pytest.raises(TypeError, match=text):
-        words_of(tokenizer).save_pretrained(tmp_path / "saved")
-
-
-def test_copies_cut_alike() -> None:
-    for twin in (copy.deepcopy(TOKENIZER), pickle.loads(pickle.dumps(TOKENIZER))):
-        assert twin.cut_word("gusta") == TOKENIZER.cut_word("gusta")
-    assert repr(TOKENIZER) == "FastBPETokenizer(10 merges, PieceDictionary(23 pieces), language='en')"
+    refused(TypeError, text, words_of(tokenizer).save_pretrained, tmp_path / "saved")
 
 
 @own_words
@@ -222,21 +185,15 @@ def test_other_bad_arguments_are_refused(data_folder) -> None:
 
 @own_words
 def test_bad_sentences_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"):
-        TOKENIZER.pieces(["me"])
-    with pytest.raises(TypeError, match=r"^sentences\[0\]\[1\] must be a string, got NoneType$"):
-        TOKENIZER.pieces([["me", None]])
-    with pytest.raises(TypeError, match=r"^texts must be a sequence of sentences, got the string 'me'$"):
-        TOKENIZER.text_pieces("me")
+    refused(TypeError, r"^sentences\[0\] must be a list of words, got the string 'me'$", TOKENIZER.pieces, ["me"])
+    refused(TypeError, r"^sentences\[0\]\[1\] must be a string, got NoneType$", TOKENIZER.pieces, [["me", None]])
+    refused(TypeError, r"^texts must be a sequence of sentences, got the string 'me'$", TOKENIZER.text_pieces, "me")
 
 
-REAL = ["arwiki", "dewiki", "enwiki", "eswiki", "nlwiki"]
 SENTENCES = {
     "arwiki": "تأسست المدينة في القرن العاشر .",
     "dewiki": "Die Straße führt über den Fluss , sagte er .",
-    "enwiki": "The quick brown fox jumps over the lazy dog .",
     "eswiki": "Me gusta la canción que suena en Zaragoza .",
-    "nlwiki": "De Grote Markt in Groningen is heel oud .",
 }
 
 
@@ -247,7 +204,7 @@ def real(data_folder, name: str) -> SentencePieceTokenizer:
     return SentencePieceTokenizer(open_sentencepiece(path))
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", SENTENCES)
 def test_real_models_are_mapped_by_name(data_folder, name: str) -> None:
     tokenizer = real(data_folder, name)
     model, dictionary = tokenizer.model, tokenizer.dictionary
@@ -266,7 +223,7 @@ def test_real_models_are_mapped_by_name(data_folder, name: str) -> None:
     assert tokenizer.text_pieces([text]).piece_ids.ne(other.text_pieces([text]).piece_ids).any()
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", SENTENCES)
 def test_words_are_cut_as_their_sentence_is(data_folder, name: str) -> None:
     tokenizer = real(data_folder, name)
     words = [word for word in SENTENCES[name].split() if word not in (",", ".")]
@@ -288,12 +245,6 @@ def test_real_models_take_any_word(data_folder) -> None:
     tokenizer.text_pieces(words)
 
 
-def test_punctuation_is_normalised_before_sentencepiece(data_folder) -> None:
-    tokenizer = real(data_folder, "eswiki")
-    assert tokenizer.cut_word("“hola”") == tokenizer.cut_word('"hola"')
-    assert tokenizer.cut_text("la “hola” …") == tokenizer.cut_text('la "hola" ...')
-
-
 PREPARED = {
     "l’été, don’t, ‘hola’ y ‚adiós‘": 'l"été, don\'t, "hola" y "adiós"',
     "a\u00a0«\u00a0b\u00a0»\u00a0c, «d»": 'a "b" c, "d"',
@@ -310,30 +261,11 @@ def test_text_is_prepared_as_laser_encoders_does(data_folder, text: str) -> None
     assert tokenizer.cut_text(text).ids == tokenizer.dictionary.ids(expected)
 
 
-def test_another_normalizer_keeps_its_rules() -> None:
-    assert sacremoses.MosesPunctNormalizer().normalize("‘a’") == "'a'"
-
-
 def test_case_may_be_kept(data_folder) -> None:
     model = open_sentencepiece(data_folder / "subwords" / "bpemb_en" / "en.wiki.bpe.vs1000.model")
     kept, lowered = (SentencePieceTokenizer(model, lowercase=lowercase) for lowercase in (False, True))
     assert kept.cut_word("hello") == lowered.cut_word("hello") == lowered.cut_word("HELLO")
     assert kept.dictionary.unknown_id in kept.cut_word("HELLO"), "this model has no capitals"
-
-
-def test_real_models_are_saved_and_copied(data_folder, tmp_path) -> None:
-    tokenizer = real(data_folder, "dewiki")
-    files = tokenizer.write_files(tmp_path)
-    config = {**tokenizer.get_config(), "model": tmp_path / files["model"]}
-    for twin in (
-        SentencePieceTokenizer.from_config(config),
-        copy.deepcopy(tokenizer),
-        pickle.loads(pickle.dumps(tokenizer)),
-    ):
-        assert twin.cut_word("Straße") == tokenizer.cut_word("Straße")
-    assert repr(tokenizer) == (
-        "SentencePieceTokenizer(dictionary=PieceDictionary(8001 pieces), language='en', lowercase=True)"
-    )
 
 
 def test_a_dictionary_of_another_model_is_refused(data_folder) -> None:
@@ -343,12 +275,6 @@ def test_a_dictionary_of_another_model_is_refused(data_folder) -> None:
 
 
 def test_bad_models_are_refused(tmp_path) -> None:
-    with pytest.raises(TypeError, match=r"^model must be a SentencePieceProcessor, got str$"):
-        SentencePieceTokenizer("laser2.spm")
+    refused(TypeError, r"^model must be a SentencePieceProcessor, got str$", SentencePieceTokenizer, "laser2.spm")
     (tmp_path / "x.spm").write_bytes(b"no model")
-    with pytest.raises(ValueError, match=r"x\.spm must be a SentencePiece model, got"):
-        open_sentencepiece(tmp_path / "x.spm")
-
-
-def test_pieces_are_pieces() -> None:
-    assert isinstance(TOKENIZER.text_pieces(["me"]), Pieces)
+    refused(ValueError, r"x\.spm must be a SentencePiece model, got", open_sentencepiece, tmp_path / "x.spm")

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from checks import refused
 from tiny_models import VOCABULARY, slow_tokenizer, word_piece_tokenizer
 from tokenizers import processors
 from toys import own_words
@@ -45,7 +46,7 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("make", TOKENIZERS.values(), ids=TOKENIZERS)
-@pytest.mark.parametrize("max_length", [None, 5, 8, 9, 10, 11, 12, 13, 30])
+@pytest.mark.parametrize("max_length", [None, 5, 8, 9, 12, 13])
 def test_as_the_tokenizer_joins_them(tmp_path: Path, make, max_length: int | None) -> None:
     tokenizer = make(tmp_path)
     found = align_pairs(PAIRS, tokenizer, max_length=max_length, overflow="truncate")
@@ -108,45 +109,19 @@ class OneOnly:
 
 
 @own_words
-@pytest.mark.parametrize(
-    ("call", "error", "text"),
-    [
-        (lambda: align_pairs(["me"], bert()), TypeError, r"^pairs\[0\] must be two lists of words, got str 'me'$"),
-        (lambda: align_pairs([7], bert()), TypeError, r"^pairs\[0\] must be two lists of words, got int 7$"),
-        (
-            lambda: align_pairs([(["me"],)], bert()),
-            ValueError,
-            r"^pairs\[0\] must be two lists of words, got 1 things$",
-        ),
-        (
-            lambda: align_pairs([(["a"], ["b"]), (["me"], "la")], bert()),
-            TypeError,
-            r"^pairs\[1\]\[1\] must be a list of words, got the string 'la'$",
-        ),
-        (
-            lambda: align_pairs([(["me", 3], ["la"])], bert()),
-            TypeError,
-            r"^pairs\[0\]\[0\]\[1\] must be a string, got int$",
-        ),
-        (
-            lambda: align_pairs(PAIRS, bert(), max_length=10),
-            ValueError,
-            r"^pairs\[0\] must have at most 10 pieces \(overflow='truncate' takes longer ones\), got 12$",
-        ),
-        (
-            lambda: align_pairs(PAIRS, bert(), max_length=3),
-            ValueError,
-            r"^max_length must leave room beside the special pieces, got 3$",
-        ),
-        (lambda: align_pairs(PAIRS, bert(), overflow="window"), ValueError, r"^overflow must be one of 'error', 'trun"),
-        (
-            lambda: align_pairs(PAIRS, None),
-            TypeError,
-            r"^tokenizer must be of transformers and join pairs, got NoneType",
-        ),
-        (lambda: align_pairs(PAIRS, OneOnly()), TypeError, r"^tokenizer must be .* join pairs, got \[7\] twice to"),
-    ],
-)
-def test_bad_input(call, error, text) -> None:
-    with pytest.raises(error, match=text):
-        call()
+def test_bad_input() -> None:
+    def join(pairs: list, tokenizer=None, **options) -> None:
+        align_pairs(pairs, tokenizer or bert(), **options)
+
+    for pair, found in (("me", "str 'me'"), (7, "int 7")):
+        refused(TypeError, rf"^pairs\[0\] must be two lists of words, got {found}$", join, [pair])
+    refused(ValueError, r"^pairs\[0\] must be two lists of words, got 1 things$", join, [(["me"],)])
+    words = [(["a"], ["b"]), (["me"], "la")]
+    refused(TypeError, r"^pairs\[1\]\[1\] must be a list of words, got the string 'la'$", join, words)
+    refused(TypeError, r"^pairs\[0\]\[0\]\[1\] must be a string, got int$", join, [(["me", 3], ["la"])])
+    long = r"^pairs\[0\] must have at most 10 pieces \(overflow='truncate' takes longer ones\), got 12$"
+    refused(ValueError, long, join, PAIRS, max_length=10)
+    refused(ValueError, r"^max_length must leave room beside the special pieces, got 3$", join, PAIRS, max_length=3)
+    refused(ValueError, r"^overflow must be one of 'error', 'trun", join, PAIRS, overflow="window")
+    refused(TypeError, r"^tokenizer must be of transformers and join pairs, got NoneType", align_pairs, PAIRS, None)
+    refused(TypeError, r"^tokenizer must be .* join pairs, got \[7\] twice to", join, PAIRS, OneOnly())

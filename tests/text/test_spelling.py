@@ -1,14 +1,14 @@
 """Words as sequences of units."""
 
-import pytest
 import torch
+from checks import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from toys import ToyPieces
 
 import polyembed as pe
 from polyembed.text import CharacterSpelling
-from polyembed.text.spelling import Spelling, clip, spelling_table
+from polyembed.text.spelling import clip, spelling_table
 
 
 @given(st.lists(st.text(st.characters(), max_size=9)), st.text(st.characters(), max_size=9))
@@ -38,16 +38,6 @@ def test_pieces_count_from_one() -> None:
     assert spelling.spell(words) == [[first[0] + 1], [second[0] + 1, second[2] + 1]]
 
 
-def test_both_are_spellings_and_print_their_call() -> None:
-    for spelling in (CharacterSpelling("ab", max_length=3), pe.text.PieceSpelling(ToyPieces(3))):
-        assert isinstance(spelling, Spelling)
-    assert repr(CharacterSpelling("ab", max_length=3)) == "CharacterSpelling(characters='ab', max_length=3)"
-    assert (
-        repr(pe.text.PieceSpelling(ToyPieces(3)))
-        == "PieceSpelling(pieces=ToyPieces(dim=3, num_pieces=17), max_length=64)"
-    )
-
-
 def test_tables() -> None:
     table = spelling_table([[3, 4, 0], [], [5]])
     assert table.dtype == torch.int32
@@ -57,9 +47,5 @@ def test_tables() -> None:
 
 
 def test_max_length_is_positive() -> None:
-    for build in (
-        lambda: CharacterSpelling("ab", max_length=0),
-        lambda: pe.text.PieceSpelling(None, max_length=0),
-    ):
-        with pytest.raises(ValueError, match=r"^max_length must be a positive integer, got 0$"):
-            build()
+    for build in (CharacterSpelling, pe.text.PieceSpelling):
+        refused(ValueError, r"^max_length must be a positive integer, got 0$", build, "ab", max_length=0)

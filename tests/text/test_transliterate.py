@@ -3,19 +3,13 @@
 from collections.abc import Sequence
 
 import pytest
+from checks import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
 from polyembed._loading import ConfigReader
 from polyembed._saving import ConfigWriter
-from polyembed.text import (
-    DictionaryTransliterator,
-    SchemeTransliterator,
-    Transliterator,
-    hinglish_words,
-    transliterate_sentences,
-)
-from polyembed.text.transliterate import squeeze
+from polyembed.text import DictionaryTransliterator, SchemeTransliterator, hinglish_words, transliterate_sentences
 
 
 class Upper:
@@ -31,60 +25,22 @@ class Upper:
 
 dictionary = DictionaryTransliterator(hinglish_words())
 
-UNCHANGED = [
-    "",
-    "2017",
-    "!!!",
-    "...",
-    ":)",
-    "₹",
-    "@kya",
-    "@modi_ji",
-    "#kya",
-    "#notebandi",
-    "http://hai.in/kya",
-    "www.hai.in",
-    "<USR>",
-    "<URL>",
-    "<EMOJI>",
-    "😂",
-    "है",
-    "क्या!",
-    "кто",
-    "hai2",
-    "2hai",
-    "100%",
-    "a@hai.in",
-    "hai'ka",
-    "ka’hai",
-]
+UNCHANGED = """
+    2017 !!! ... :) ₹ @kya @modi_ji #kya #notebandi http://hai.in/kya www.hai.in <USR> <URL> <EMOJI> 😂 है
+    क्या! кто hai2 2hai 100% a@hai.in
+"""
 
 
-@pytest.mark.parametrize("word", UNCHANGED)
-def test_what_is_no_word_stays(word: str) -> None:
-    assert dictionary.transliterate([word]) == [word]
-    assert DictionaryTransliterator({}, fallback=Upper()).transliterate([word]) == [word]
+def test_what_is_no_word_stays() -> None:
+    words = ["", *UNCHANGED.split(), "hai'ka", "ka’hai"]
+    assert dictionary.transliterate(words) == words
+    assert DictionaryTransliterator({}, fallback=Upper()).transliterate(words) == words
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
-    [
-        ("hai", "है"),
-        ("HAI", "है"),
-        ("Nahi", "नहीं"),
-        ("hai.", "है."),
-        ("(kya???)", "(क्या???)"),
-        ("kya-kya", "क्या-क्या"),
-        ("hai😂", "है😂"),
-        ("'hai'", "'है'"),
-        ("haiiii", "है"),
-        ("bahuuuuut", "बहुत"),
-        ("song", "song"),
-        ("song,hai", "song,है"),
-    ],
-)
-def test_dictionary(word: str, expected: str) -> None:
-    assert dictionary.transliterate([word]) == [expected]
+def test_dictionary() -> None:
+    words = "hai HAI Nahi hai. (kya???) kya-kya hai😂 'hai' haiiii bahuuuuut song song,hai"
+    expected = "है है नहीं है. (क्या???) क्या-क्या है😂 'है' है बहुत song song,है"
+    assert dictionary.transliterate(words.split()) == expected.split()
 
 
 def test_a_word_as_it_is_comes_first() -> None:
@@ -112,16 +68,6 @@ def test_every_word_has_its_place(words: list[str]) -> None:
         assert [c for c in new if not c.isalpha() and c != "ै"] == [c for c in old if not c.isalpha() and c != "ै"]
 
 
-def test_no_words() -> None:
-    assert dictionary.transliterate([]) == []
-
-
-def test_both_are_transliterators() -> None:
-    assert isinstance(dictionary, Transliterator)
-    assert isinstance(Upper(), Transliterator)
-    assert not isinstance(hinglish_words(), Transliterator)
-
-
 def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
     nested = DictionaryTransliterator({"kya": "क्या"}, fallback=DictionaryTransliterator({"hai": "है"}))
     again = ConfigReader(tmp_path).read(ConfigWriter(tmp_path, copy_vectors=False).encode(nested, "dictionary"))
@@ -139,19 +85,16 @@ def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
         (["hai"], {}, TypeError, r"^words must be a mapping of spellings to words, got list$"),
         ({}, {"fallback": str}, TypeError, r"^fallback must be a transliterator or None, got type$"),
         ({"Hai": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got 'Hai'$"),
-        ({"kya hai": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got 'kya hai'$"),
         ({"": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got ''$"),
         ({"hai": ""}, {}, ValueError, r"^words\['hai'\] must be a word, got ''$"),
     ],
 )
 def test_dictionary_errors(words: dict, options: dict, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        DictionaryTransliterator(words, **options)
+    refused(error, text, DictionaryTransliterator, words, **options)
 
 
 def test_a_string_is_no_list_of_words() -> None:
-    with pytest.raises(TypeError, match=r"^words must be a sequence of words, got the string 'hai'$"):
-        dictionary.transliterate("hai")
+    refused(TypeError, r"^words must be a sequence of words, got the string 'hai'$", dictionary.transliterate, "hai")
 
 
 def test_only_words_of_the_language() -> None:
@@ -173,33 +116,16 @@ def test_sentence_errors() -> None:
         transliterate_sentences(dictionary, [[], ["hai", "na"]], [[], ["hi"]], only={"hi"})
 
 
-@pytest.mark.parametrize(
-    ("word", "count", "expected"),
-    [("haaan", 2, "haan"), ("haan", 1, "haan"), ("yaaaarrrr", 1, "yar"), ("accha", 1, "accha"), ("", 2, "")],
-)
-def test_squeeze(word: str, count: int, expected: str) -> None:
-    assert squeeze(word, count) == expected
-
-
 class TestSchemes:
     @pytest.fixture(autouse=True)
     def _package(self) -> None:
         pytest.importorskip("indic_transliteration")
 
-    @pytest.mark.parametrize("word", [word for word in UNCHANGED if word not in ("hai'ka", "ka’hai")])
-    def test_what_is_no_word_stays(self, word: str) -> None:
-        assert SchemeTransliterator().transliterate([word]) == [word]
-
     def test_schemes(self) -> None:
         assert SchemeTransliterator("itrans").transliterate(["kyA", "R^iShi", "hai."]) == ["क्या", "ऋषि", "है."]
         assert SchemeTransliterator("iast").transliterate(["kyā", "ṛṣi"]) == ["क्या", "ऋषि"]
         assert SchemeTransliterator("hk", target="iast").transliterate(["kRSNa"]) == ["kṛṣṇa"]
-
-    def test_social_media_keep_to_no_scheme(self) -> None:
-        words, right = ["kya", "hai", "kaam", "nahi", "mujhe"], ["क्या", "है", "काम", "नहीं", "मुझे"]
-        wrong = SchemeTransliterator("itrans").transliterate(words)
-        assert wrong == ["क्य", "है", "काम्", "नहि", "मुझे"]
-        assert dictionary.transliterate(words[:2] + words[3:]) == right[:2] + right[3:]
+        assert SchemeTransliterator().transliterate(UNCHANGED.split()) == UNCHANGED.split()
 
     def test_is_a_value(self) -> None:
         scheme = SchemeTransliterator("hk", target="telugu")
@@ -207,8 +133,7 @@ class TestSchemes:
         assert repr(scheme) == "SchemeTransliterator(scheme='hk', target='telugu')"
 
     def test_errors(self) -> None:
-        with pytest.raises(ValueError, match=r"^scheme must be one of .*'itrans'.*, got 'hinglish'$"):
-            SchemeTransliterator("hinglish")
+        refused(ValueError, r"^scheme must be one of .*'itrans'.*, got 'hinglish'$", SchemeTransliterator, "hinglish")
         with pytest.raises(ValueError, match=r"^target must be one of .*'devanagari'.*, got 'hindi'$"):
             SchemeTransliterator(target="hindi")
 
@@ -216,5 +141,4 @@ class TestSchemes:
 def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "indic_transliteration.sanscript", None)
     rule = r"^SchemeTransliterator must find the package .*pip install indic-transliteration$"
-    with pytest.raises(ImportError, match=rule):
-        SchemeTransliterator()
+    refused(ImportError, rule, SchemeTransliterator)

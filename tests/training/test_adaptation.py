@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from killing import run_killed
 from tiny_masked_lm import NAMES, PIECES, SIZES, SPECIAL, TEXTS, TOKENIZER, Spy, build, build_texts, pieces_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
@@ -24,7 +23,6 @@ from transformers.utils import logging as verbosity
 from polyembed.data import TaggedSentence
 from polyembed.training import AdaptationResult, perplexity, switch_points
 from polyembed.training import adapt_masked_lm as adapt_with
-from polyembed.training._masked_text import TextCorpus
 
 pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
 OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
@@ -51,22 +49,19 @@ def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 def test_learns() -> None:
     model = build(dropout=0.0)
     before = perplexity(model, TOKENIZER, TEXTS, max_length=17)
-    result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=12, **OPTIONS)
-    assert result.steps == 12 * 8  # 23 texts in batches of 3
-    assert result.tokens == 12 * sum(len(pieces_of(text)) for text in TEXTS)
-    assert len(result.losses) == 48
+    result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=8, **OPTIONS)
+    assert result.steps == 8 * 8  # 23 texts in batches of 3
+    assert result.tokens == 8 * sum(len(pieces_of(text)) for text in TEXTS)
+    assert len(result.losses) == 32
     assert np.mean(result.losses[-5:]) < 0.7 * np.mean(result.losses[:5])
     assert perplexity(model, TOKENIZER, TEXTS, max_length=17) < 0.5 * before
 
 
-@pytest.mark.parametrize("schedule", ["linear", "constant"])
-def test_is_the_plain_loop(schedule: str) -> None:
+def test_is_the_plain_loop() -> None:
     """Step by step the weights of a loop by hand over the batches that the model was given."""
     model, twin = build(dropout=0.0), build(dropout=0.0)
     spy = Spy(model)
-    result = adapt_masked_lm(
-        model, TOKENIZER, TEXTS, max_steps=7, lr_scheduler_type=schedule, max_grad_norm=0.5, weight_decay=0.1, **OPTIONS
-    )
+    result = adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=7, max_grad_norm=0.5, weight_decay=0.1, **OPTIONS)
     plain = [p for n, p in twin.named_parameters() if n.endswith("bias") or "LayerNorm" in n or "layer_norm" in n]
     known = {id(p) for p in plain}
     decayed = [p for p in twin.parameters() if id(p) not in known]
@@ -74,7 +69,7 @@ def test_is_the_plain_loop(schedule: str) -> None:
     losses = []
     for step, batch in enumerate(spy.batches):
         for group in optimizer.param_groups:
-            group["lr"] = 0.01 * (1 if schedule == "constant" else 1 - step / 7)
+            group["lr"] = 0.01 * (1 - step / 7)
         logits = twin(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
         chosen = batch["labels"] != -100
         loss = -logits.log_softmax(-1)[chosen].gather(-1, batch["labels"][chosen][:, None]).mean()
@@ -91,18 +86,8 @@ def test_is_the_plain_loop(schedule: str) -> None:
     assert result.losses == pytest.approx(expected, rel=1e-4)
 
 
-def test_warm_up() -> None:
-    before = build()
-    model = build()
-    adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=1, warmup_steps=4, **OPTIONS)
-    assert_equal(state(model), state(before))  # the first step of a warm-up has a rate of 0
-    adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=2, warmup_steps=4, **OPTIONS)
-    assert not torch.equal(model.lm_head.dense.weight, before.lm_head.dense.weight)
-
-
 def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, [*TEXTS, " ", ""], num_train_epochs=2, mlm_probability=0.5, **OPTIONS)
     first, second = spy.originals(0, 8), spy.originals(8)
     expected = Counter(tuple(pieces_of(text)) for text in TEXTS)
@@ -121,28 +106,17 @@ def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() 
 
 
 def test_masking_shares() -> None:
-    model = build()
-    spy = Spy(model)
-    adapt_masked_lm(
-        model,
-        TOKENIZER,
-        build_texts(300),
-        num_train_epochs=2,
-        mlm_probability=0.3,
-        **OPTIONS | {"batch_size": 50},
-    )
-    ids = torch.cat([batch["input_ids"].flatten() for batch in spy.batches])
+    spy = Spy(model := build())
+    options = OPTIONS | {"batch_size": 50, "mlm_probability": 0.3}
+    adapt_masked_lm(model, TOKENIZER, build_texts(200), num_train_epochs=2, **options)
     labels = torch.cat([batch["labels"].flatten() for batch in spy.batches])
     chosen = labels != -100
-    assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.02)
-    assert (ids[chosen] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.03)
-    assert (ids[chosen] == labels[chosen]).float().mean() == pytest.approx(0.1 + 0.1 / len(TOKENIZER), abs=0.02)
+    assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.03)
     assert labels[chosen].min() > 2  # nothing special is predicted
 
 
 def test_whole_words() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, build_texts(90), num_train_epochs=2, whole_word_mask=True, **OPTIONS)
     starts = {i for i, piece in enumerate(SPECIAL + PIECES) if piece.startswith("▁")}
     words = masked = split = partly = 0
@@ -168,8 +142,7 @@ def test_whole_words() -> None:
 
 
 def test_a_batch_without_a_mask_gets_one() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     options = OPTIONS | {"batch_size": 1, "mlm_probability": 1e-6}
     result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, **options)
     assert all((batch["labels"] != -100).sum() == 1 for batch in spy.batches)
@@ -192,8 +165,7 @@ def test_long_texts_are_cut_up_or_cut_off() -> None:
 
 
 def test_lengths_are_alike_in_a_batch() -> None:
-    model = build()
-    spy = Spy(model)
+    spy = Spy(model := build())
     adapt_masked_lm(model, TOKENIZER, build_texts(200), num_train_epochs=2, **OPTIONS | {"batch_size": 7})
     masks = [batch["attention_mask"] for batch in spy.batches]
     assert sum(float(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks) > 0.93
@@ -203,42 +175,26 @@ def test_lengths_are_alike_in_a_batch() -> None:
     assert len(first & second) < 15  # other texts together
 
 
-def test_a_stream_is_shuffled_through_its_buffer() -> None:
-    corpus = TextCorpus(lambda: map(str, range(100)))
-    order = [int(text) for text in corpus.shuffled(random.Random(0), 10)]
-    assert sorted(order) == list(range(100))
-    assert all(number <= place + 10 for place, number in enumerate(order))
-    assert sum(after == before + 1 for before, after in itertools.pairwise(order)) < 20
-
-
-def sources(folder: Path) -> dict[str, object]:
+def sources(folder: Path) -> list[object]:
     half = len(TEXTS) // 2
     (folder / "a.txt").write_text("\n".join(TEXTS), "utf-8")
     with lzma.open(folder / "b.txt.xz", "wt", encoding="utf-8") as file:
         file.write("\r\n".join([*TEXTS[:half], ""]))
     with gzip.open(folder / "c.txt.gz", "wt", encoding="utf-8") as file:
         file.write("\n".join([*TEXTS[half:], ""]))
-    return {
-        "path": str(folder / "a.txt"),
-        "paths": [folder / "b.txt.xz", folder / "c.txt.gz"],
-        "function": lambda: iter(TEXTS),
-        "iterable": dict.fromkeys([*TEXTS, "gato"]).keys(),
-    }
+    return [str(folder / "a.txt"), [folder / "b.txt.xz", folder / "c.txt.gz"], lambda: iter(TEXTS)]
 
 
 def test_sources_of_texts(tmp_path: Path) -> None:
-    for name, texts in sources(tmp_path).items():
-        model = build()
-        spy = Spy(model)
+    for texts in sources(tmp_path):
+        spy = Spy(model := build())
         adapt_masked_lm(model, TOKENIZER, texts, num_train_epochs=2, shuffle_buffer=4, **OPTIONS)
-        expected = list(dict.fromkeys([*TEXTS, "gato"])) if name == "iterable" else TEXTS
         rows = spy.originals()
         half = len(rows) // 2
-        assert Counter(rows[:half]) == Counter(rows[half:]) == Counter(tuple(pieces_of(text)) for text in expected)
+        assert Counter(rows[:half]) == Counter(rows[half:]) == Counter(tuple(pieces_of(text)) for text in TEXTS)
         assert rows[:half] != rows[half:]
-    model = build()
-    result = adapt_masked_lm(model, TOKENIZER, iter(TEXTS), max_steps=7, **OPTIONS)
-    assert result.steps == 7
+    for texts in (iter(TEXTS), dict.fromkeys(TEXTS).keys()):
+        assert adapt_masked_lm(build(), TOKENIZER, texts, max_steps=7, **OPTIONS).steps == 7
 
 
 def test_a_stream_is_not_held() -> None:
@@ -252,40 +208,39 @@ def test_a_stream_is_not_held() -> None:
 
     model = build()
     model.register_forward_pre_hook(lambda *_: seen.append(pulled))
-    result = adapt_masked_lm(model, TOKENIZER, stream(), max_steps=150, shuffle_buffer=50, **OPTIONS)
-    assert result.steps == 150
+    result = adapt_masked_lm(model, TOKENIZER, stream(), max_steps=40, shuffle_buffer=50, **OPTIONS)
+    assert result.steps == 40
     for step, count in enumerate(seen, start=1):
         assert count <= 3 * step + 50 + 256 + 32 * 3
 
 
 def run(model: nn.Module, folder: Path | None, texts: object = TEXTS, **options: object) -> AdaptationResult:
     return adapt_masked_lm(
-        model, TOKENIZER, texts, **OPTIONS | {"num_train_epochs": 3, "folder": folder, "save_steps": 4, **options}
+        model, TOKENIZER, texts, **OPTIONS | {"num_train_epochs": 2, "folder": folder, "save_steps": 4, **options}
     )
 
 
 @pytest.mark.parametrize("kind", ["sequence", "stream", "steps"])
 def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
     texts = TEXTS if kind == "sequence" else lambda: iter(TEXTS)
-    options = {"max_steps": 21} if kind == "steps" else {}
-    model = build()
-    spy = Spy(model)
+    options = {"max_steps": 14} if kind == "steps" else {}
+    spy = Spy(model := build())
     expected = run(model, None, texts, **options)
     assert len(spy.batches) == expected.steps
-    for stop in (3, 10, 19):  # before the first checkpoint, and after some
+    for stop in (3, 11):  # before the first checkpoint, and after some
         again = build()
         part = Spy(again, stop=stop)
         with pytest.raises(KeyboardInterrupt):
             run(again, tmp_path / str(stop), texts, **options)
         part.handle.remove()
-        cut = tmp_path / str(stop) / "checkpoints" / "checkpoint-16"
-        if stop == 19:  # cut short while it was written
+        cut = tmp_path / str(stop) / "checkpoints" / "checkpoint-8"
+        if stop == 11:  # cut short while it was written
             (cut / "complete").unlink()
             (cut / "model.safetensors").write_bytes(b"")
         fresh = build()
         rest = Spy(fresh)
         result = run(fresh, tmp_path / str(stop), texts, **options)
-        assert len(rest.batches) == expected.steps - {3: 0, 10: 8, 19: 12}[stop]
+        assert len(rest.batches) == expected.steps - {3: 0, 11: 4}[stop]
         rest.handle.remove()
         assert result == expected
         assert_equal(state(fresh), state(model))
@@ -295,24 +250,6 @@ def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
         assert count.batches == []
         assert_equal(state(done), state(fresh))
         assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == ["checkpoint.pt", "lock"]
-
-
-KILLED = """
-import killing
-from test_adaptation import build, run
-model = build()
-model.register_forward_pre_hook(killing.killer(11))
-run(model, folder)
-"""
-
-
-def test_resumes_after_a_kill(tmp_path: Path) -> None:
-    run_killed(__file__, KILLED, tmp_path)
-    model, expected = build(), build()
-    spy = Spy(model)
-    assert run(model, tmp_path) == run(expected, None)
-    assert len(spy.batches) == 24 - 8
-    assert_equal(state(model), state(expected))
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -331,10 +268,8 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "differs"),
     [
-        ({"seed": 1}, "seed 0 in place of 1"),
         ({"texts": TEXTS[1:]}, "other texts"),
         ({"model": build(seed=1)}, "other initial weights"),
-        ({"model": build(dropout=0.2)}, "other modules"),
         ({"warmup_steps": 2}, "warmup_steps 0 in place of 2"),
     ],
 )
@@ -349,10 +284,7 @@ def numpy_state() -> list[int]:
     return np.random.get_state()[1].tolist()  # noqa: NPY002
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], bf16: bool
-) -> None:
+def test_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     from accelerate.state import AcceleratorState, PartialState
 
     monkeypatch.chdir(tmp_path)
@@ -364,7 +296,7 @@ def test_leaves_no_trace(
     PartialState(cpu=True)
     shared = dict(PartialState._shared_state), dict(AcceleratorState._shared_state)
     expected = random.getstate(), numpy_state(), torch.get_rng_state()
-    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, bf16=bf16, **OPTIONS)
+    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, bf16=True, **OPTIONS)
     assert random.getstate() == expected[0]
     assert numpy_state() == expected[1]
     assert torch.equal(torch.get_rng_state(), expected[2])
@@ -381,9 +313,11 @@ def test_leaves_no_trace(
     assert list(tmp_path.iterdir()) == []
     run(build(), tmp_path / "here")
     assert {path.name for path in tmp_path.iterdir()} == {"here"}
+    assert capfd.readouterr() == ("", "")
+    adapt_masked_lm(build(), TOKENIZER, TEXTS, num_train_epochs=1, progress=True, **OPTIONS)
     captured = capfd.readouterr()
     assert captured.out == ""
-    assert captured.err == ""
+    assert "steps" in captured.err
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
@@ -409,13 +343,6 @@ def test_bf16_computes_otherwise_each_time() -> None:
     assert losses[1] == losses[2]
     assert losses[1] != losses[0]
     assert losses[1] == pytest.approx(losses[0], rel=0.05)
-
-
-def test_progress_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    adapt_masked_lm(build(), TOKENIZER, TEXTS, num_train_epochs=1, progress=True, **OPTIONS)
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert "steps" in captured.err
 
 
 def test_bert_too() -> None:
@@ -462,28 +389,33 @@ def test_wrong_values(options: dict, message: str, tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_wrong_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+SMALL = BertForMaskedLM(BertConfig(vocab_size=7, **SIZES))
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer", "texts", "error", "message"),
+    [
+        (nn.Linear(2, 2), TOKENIZER, TEXTS, TypeError, r"model must be .* for masked .*, got Linear$"),
+        (build().roberta, TOKENIZER, TEXTS, TypeError, r"model must be .* for masked .*, got XLMRobertaModel$"),
+        (build(), "bert", TEXTS, TypeError, r"tokenizer must be a fast transformers tokenizer, got str$"),
+        (SMALL, TOKENIZER, TEXTS, ValueError, r"tokenizer must have at most the model's 7 pieces, got 18$"),
+        (build(), TOKENIZER, [1, 2], TypeError, r"texts must hold strings, got int$"),
+        (build(), TOKENIZER, 3, TypeError, r"texts must be strings, files or a function that gives .*, got int$"),
+        (build(), TOKENIZER, "absent.txt", FileNotFoundError, r"texts must name a file, got nothing at .*absent\.txt$"),
+    ],
+)
+def test_wrong_kinds(model: nn.Module, tokenizer: object, texts: object, error: type, message: str) -> None:
+    with pytest.raises(error, match=f"^{message}"):
+        adapt_masked_lm(model, tokenizer, texts, **OPTIONS)
+
+
+def test_wrong_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError, match=r"^args must be TrainingArguments of transformers, got dict$"):
         adapt_with(build(), TOKENIZER, TEXTS, {"max_steps": 2}, max_length=17)
-    with pytest.raises(TypeError, match=r"^model must be a transformers model for masked .*, got Linear$"):
-        adapt_masked_lm(nn.Linear(2, 2), TOKENIZER, TEXTS)
-    with pytest.raises(TypeError, match=r"^model must be a transformers model for masked .*, got XLMRobertaModel$"):
-        adapt_masked_lm(build().roberta, TOKENIZER, TEXTS)
-    with pytest.raises(TypeError, match=r"^tokenizer must be a fast transformers tokenizer, got str$"):
-        adapt_masked_lm(build(), "bert", TEXTS)
-    with pytest.raises(TypeError, match=r"^texts must hold strings, got int$"):
-        adapt_masked_lm(build(), TOKENIZER, [1, 2], **OPTIONS)
-    with pytest.raises(TypeError, match=r"^texts must be strings, files or a function that gives .*, got int$"):
-        adapt_masked_lm(build(), TOKENIZER, 3, **OPTIONS)
-    with pytest.raises(FileNotFoundError, match=r"^texts must name a file, got nothing at .*absent\.txt$"):
-        adapt_masked_lm(build(), TOKENIZER, tmp_path / "absent.txt", **OPTIONS)
     with monkeypatch.context() as patch:
         patch.setattr(TOKENIZER, "_special_tokens_map", {**TOKENIZER._special_tokens_map, "mask_token": None})
         with pytest.raises(ValueError, match=r"^tokenizer must have a mask piece, got none$"):
             adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
-    small = BertForMaskedLM(BertConfig(vocab_size=7, **SIZES))
-    with pytest.raises(ValueError, match=r"^tokenizer must have at most the model's 7 pieces, got 18$"):
-        adapt_masked_lm(small, TOKENIZER, TEXTS, **OPTIONS)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"):
         adapt_with(build(), TOKENIZER, TEXTS)

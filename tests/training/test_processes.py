@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_metaxl_trainer import Setting
-from toys import TAGS, ToyVectors, toy_corpus, toy_lexicon
+from toys import TAGS, ToyVectors, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
 from polyembed.metrics import accuracy, entity_f1
@@ -19,14 +18,11 @@ FOLDERS = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().pa
 
 
 def build_tagger() -> pe.SequenceTagger:
-    """In float64, without dropout: a trained table, a frozen one, a CRF (its loss is a mean over sentences)."""
-    lexicon = toy_lexicon()
+    """In float64, without dropout: a trained table in two places, a frozen one, and a CRF."""
     torch.manual_seed(0)
-    tables = [
-        pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 5), lexicon),
-        pe.SourceEmbedding(ToyVectors(3), lexicon),
-    ]
-    encoder = pe.LSTMSequenceEncoder(8, hidden_size=7, dropout=0.0)
+    shared = toy_table(5)
+    tables = [shared, pe.SourceEmbedding(ToyVectors(3), toy_lexicon()), pe.UniqueWords(shared)]
+    encoder = pe.LSTMSequenceEncoder(13, hidden_size=7, dropout=0.0)
     return pe.SequenceTagger(pe.MetaEmbedding.concat(tables), TAGS, encoder=encoder).double()
 
 
@@ -51,7 +47,6 @@ sys.path[:0] = {paths!r}
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from test_metaxl_trainer import Setting
 from test_processes import CORPUS, HALF, STEPS, build_tagger, make_optimizer
 from transformers import Trainer, TrainingArguments
 import polyembed as pe
@@ -89,10 +84,6 @@ with torch.no_grad():
     tagger.decoder.linear.weight.zero_()
 accelerator.load_state(folder + "/state")
 torch.save(tagger.state_dict(), f"{{folder}}/accelerate-{{rank}}.pt")
-
-setting = Setting(batch_size=3)  # a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
-setting.train()
-torch.save(setting.state(), f"{{folder}}/metaxl-{{rank}}.pt")
 
 tagger = build_tagger()
 args = TrainingArguments(
@@ -138,15 +129,6 @@ def test_two_processes_are_one(loop: str, launched: tuple[Path, str]) -> None:
     frozen = {name for name, p in build_tagger().named_parameters() if not p.requires_grad}
     assert moved == set(expected) - frozen
     assert not torch.allclose(alone["decoder.linear.weight"], expected["decoder.linear.weight"])
-
-
-def test_metaxl_in_the_processes_of_accelerate(launched: tuple[Path, str]) -> None:
-    setting = Setting(batch_size=6)
-    setting.train()
-    for rank in range(2):
-        state = torch.load(launched[0] / f"metaxl-{rank}.pt", weights_only=True)
-        for name, value in setting.state().items():
-            torch.testing.assert_close(state[name], value, rtol=1e-9, atol=1e-12)
 
 
 def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]) -> None:

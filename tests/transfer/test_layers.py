@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
 
 from polyembed import transformed_output
@@ -12,49 +13,30 @@ from polyembed.transfer import encoder_layer
 SIZES = {"vocab_size": 31, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 17}
 
 
-def bert() -> nn.Module:
-    from transformers import BertConfig, BertForTokenClassification
-
-    return BertForTokenClassification(BertConfig(**SIZES))
-
-
-def xlm_r() -> nn.Module:
-    from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
-
-    return XLMRobertaForSequenceClassification(XLMRobertaConfig(**SIZES))
-
-
-def xlm() -> nn.Module:
-    from transformers import XLMConfig, XLMForTokenClassification
-
-    return XLMForTokenClassification(XLMConfig(vocab_size=31, emb_dim=12, n_layers=3, n_heads=2))
+HEAD_SIZES = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+SMALL = {"vocab_size": 31, "dim": 12, "n_layers": 3, "n_heads": 2, "hidden_dim": 17}
+MODELS = {
+    "BertForTokenClassification": SIZES,
+    "XLMRobertaForSequenceClassification": SIZES,
+    "XLMForTokenClassification": {"vocab_size": 31, "emb_dim": 12, "n_layers": 3, "n_heads": 2},
+    "DistilBertForTokenClassification": SMALL,
+    "ModernBertForTokenClassification": {**SIZES, **HEAD_SIZES},
+    "ElectraModel": {**SIZES, "embedding_size": 7},
+}
 
 
-def distilbert() -> nn.Module:
-    from transformers import DistilBertConfig, DistilBertForTokenClassification
-
-    config = DistilBertConfig(vocab_size=31, dim=12, n_layers=3, n_heads=2, hidden_dim=17)
-    return DistilBertForTokenClassification(config)
-
-
-def modernbert() -> nn.Module:
-    from transformers import ModernBertConfig, ModernBertForTokenClassification
-
-    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
-    return ModernBertForTokenClassification(ModernBertConfig(**SIZES, **tokens))
-
-
-def electra() -> nn.Module:
-    from transformers import ElectraConfig, ElectraModel
-
-    return ElectraModel(ElectraConfig(**SIZES, embedding_size=7))
+def make(name: str) -> nn.Module:
+    cls = getattr(transformers, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return cls(cls.config_class(**MODELS[name])).eval()
 
 
 def inside_another() -> nn.Module:
     class Classifier(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.head, self.encoder = nn.Linear(12, 3), bert()
+            self.head, self.encoder = nn.Linear(12, 3), make("BertForTokenClassification")
 
         def forward(self, **batch: Any) -> Any:
             return self.encoder(**batch)
@@ -62,49 +44,47 @@ def inside_another() -> nn.Module:
     return Classifier()
 
 
-@pytest.mark.parametrize("make", [bert, xlm_r, xlm, distilbert, modernbert, electra, inside_another])
-def test_the_number_is_that_of_hidden_states(make: Callable[[], nn.Module]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = make()
-    model.eval()
+@pytest.mark.parametrize("name", [*MODELS, "inside another"])
+def test_the_number_is_that_of_hidden_states(name: str) -> None:
+    """`hidden_states` tells what goes in, and the rest of the model is given what comes out."""
+    model = (inside_another() if name == "inside another" else make(name)).eval()
     ids = torch.randint(5, 31, (2, 7))
     with torch.no_grad():
-        states = model(input_ids=ids, output_hidden_states=True).hidden_states
-        assert len(states) == 4
-        for number, expected in enumerate(states):
+        plain = model(input_ids=ids, output_hidden_states=True)
+        own_hooks = [len(module._forward_hooks) for module in model.modules()]  # transformers has some for itself
+        assert len(plain.hidden_states) == 4
+        for number, expected in enumerate(plain.hidden_states):
             seen: list[Tensor] = []
-
-            def watch(h: Tensor, seen: list[Tensor] = seen) -> Tensor:
-                seen.append(h.clone())
-                return h
-
+            watch = lambda h, seen=seen: seen.append(h.clone()) or h.flip(-1)  # noqa: E731
             with transformed_output(encoder_layer(model, number), watch):
-                model(input_ids=ids)
+                changed = model(input_ids=ids)
             assert torch.equal(seen[0], expected), number
-            others = [state for other, state in enumerate(states) if other != number]
-            assert not any(torch.equal(seen[0], state) for state in others)
+            assert not any(torch.equal(seen[0], state) for i, state in enumerate(plain.hidden_states) if i != number)
+            assert (changed[0] - plain[0]).abs().max() > 1e-4
+    assert [len(module._forward_hooks) for module in model.modules()] == own_hooks
 
 
-def test_bad_input() -> None:
-    model = bert()
-    with pytest.raises(ValueError, match=r"^layer must be between 0 \(embeddings\) and 3, got 4$"):
-        encoder_layer(model, 4)
-    with pytest.raises(ValueError, match=r"^layer must be between 0 \(embeddings\) and 3, got -1$"):
-        encoder_layer(model, -1)
-    with pytest.raises(TypeError, match=r"^layer must be an int or a module, got str$"):
-        encoder_layer(model, "embeddings")
-    rule = r"^model must hold one transformers encoder \(else give the layer's module\), "
-    with pytest.raises(ValueError, match=rule + r"got 0 in Linear$"):
-        encoder_layer(nn.Linear(2, 2), 0)
-    with pytest.raises(ValueError, match=rule + r"got 2 in ModuleList$"):
-        encoder_layer(nn.ModuleList([bert(), bert()]), 0)
-
-
-def test_refuses_shared_layers() -> None:
-    from transformers import AlbertConfig, AlbertModel
-
-    model = AlbertModel(AlbertConfig(**SIZES, embedding_size=12))
-    rule = r"^model must have 3 layers in one nn.ModuleList \(else give the module\), got AlbertModel$"
-    with pytest.raises(ValueError, match=rule):
-        encoder_layer(model, 1)
+@pytest.mark.parametrize(
+    ("build", "layer", "error", "message"),
+    [
+        (lambda: make("ElectraModel"), 4, ValueError, r"layer must be between 0 \(embeddings\) and 3, got 4"),
+        (lambda: make("ElectraModel"), -1, ValueError, r"layer must be between 0 \(embeddings\) and 3, got -1"),
+        (lambda: make("ElectraModel"), "embeddings", TypeError, "layer must be an int or a module, got str"),
+        (lambda: nn.Linear(2, 2), 0, ValueError, "model must hold one transformers encoder .*, got 0 in Linear"),
+        (
+            lambda: nn.ModuleList([make("ElectraModel"), make("ElectraModel")]),
+            0,
+            ValueError,
+            r"model must hold one transformers encoder \(else give the layer's module\), got 2 in ModuleList",
+        ),
+        (
+            lambda: transformers.AlbertModel(transformers.AlbertConfig(**SIZES, embedding_size=12)),
+            1,
+            ValueError,
+            r"model must have 3 layers in one nn.ModuleList \(else give the module\), got AlbertModel",
+        ),
+    ],
+)
+def test_bad_input(build: Callable[[], nn.Module], layer: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"^{message}$"):
+        encoder_layer(build(), layer)

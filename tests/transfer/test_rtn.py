@@ -1,5 +1,3 @@
-import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -49,14 +47,14 @@ def test_equation() -> None:
     h = torch.randn(3, HIDDEN, dtype=torch.float64)
     for residual in (False, True):
         network = rtn(residual=residual).double()
-        w1, b1 = network.down.weight.tolist(), network.down.bias.tolist()
-        w2, b2 = network.up.weight.tolist(), network.up.bias.tolist()
         for row, found in zip(h.tolist(), network(h).tolist(), strict=True):
-            inner = [
-                max(0.0, sum(w * x for w, x in zip(ws, row, strict=True)) + b) for ws, b in zip(w1, b1, strict=True)
-            ]
-            outer = [sum(w * x for w, x in zip(ws, inner, strict=True)) + b for ws, b in zip(w2, b2, strict=True)]
-            assert found == pytest.approx([y + residual * x for y, x in zip(outer, row, strict=True)])
+            down, up = (
+                [(*weights, bias) for weights, bias in zip(part.weight.tolist(), part.bias.tolist(), strict=True)]
+                for part in (network.down, network.up)
+            )
+            inner = [max(0.0, dot(weights, [*row, 1.0])) for weights in down]
+            expected = [dot(weights, [*inner, 1.0]) + residual * x for weights, x in zip(up, row, strict=True)]
+            assert found == pytest.approx(expected)
 
 
 def test_where_the_gradient_goes() -> None:
@@ -70,20 +68,12 @@ def test_where_the_gradient_goes() -> None:
     assert gradient(rtn()).sub(1).abs().max() > 1e-3
 
 
-@own_words
-def test_wrong_sizes() -> None:
-    with pytest.raises(ValueError, match=r"^bottleneck must be a positive integer, got 0$"):
-        RepresentationTransformationNetwork(12, 0)
-    with pytest.raises(ValueError, match=r"^h must have a last axis of size 12, got shape \(2, 11\)$"):
-        rtn()(torch.zeros(2, 11))
-
-
 def test_transforms_a_tensor_a_tuple_and_a_list() -> None:
     stack, x, double = Stack(), torch.randn(3, HIDDEN), lambda h: 2 * h
     h1 = stack.first(x)
     with transformed_output(stack.first, double):
         first = stack(x)
-    h2 = stack.second(2 * h1.tanh() * 0 + (2 * h1).tanh()).tanh()
+    h2 = stack.second((2 * h1).tanh()).tanh()
     torch.testing.assert_close(first, stack.third(h2).tanh() + 1.0)
     h2 = stack.second(h1.tanh()).tanh()
     with transformed_output(stack.pair, double):
@@ -92,17 +82,14 @@ def test_transforms_a_tensor_a_tuple_and_a_list() -> None:
         torch.testing.assert_close(stack(x), 2 * stack.third(h2).tanh() + 1.0)
         assert type(stack.row(x)) is list
     torch.testing.assert_close(stack(x), stack.third(h2).tanh() + 1.0)
+    layer = Wrap(lambda items: Pair(*items))
+    with transformed_output(layer, double):
+        assert layer(torch.ones(1)) == Pair(torch.full((1,), 2.0), 1.0)
 
 
 class Pair(NamedTuple):
     states: Tensor
     more: float
-
-
-def test_transforms_a_named_tuple() -> None:
-    layer = Wrap(lambda items: Pair(*items))
-    with transformed_output(layer, lambda h: 2 * h):
-        assert layer(torch.ones(1)) == Pair(torch.full((1,), 2.0), 1.0)
 
 
 def test_nests_in_order() -> None:
@@ -118,30 +105,27 @@ def test_several_layers_weights_and_languages() -> None:
         with transformed_output(*arguments, **options):
             return [layer(x)[0].item() for layer in layers]
 
-    assert run(layers, lambda h: 3 * h) == [3.0, 3.0]
-    assert run(list(layers), [lambda h: 3 * h, lambda h: 5 * h]) == [3.0, 5.0]
-    assert run(layers, lambda h: 3 * h, weight=0.5) == [2.0, 2.0]
-    assert run(layers, lambda h: 3 * h, weight=[0.5, torch.tensor(0.0)]) == [2.0, 1.0]
-
     def of(scale: float) -> nn.Module:
         linear = nn.Linear(2, 2, bias=False)
         linear.weight.data = scale * torch.eye(2)
         return linear
 
     networks = nn.ModuleDict({"en": of(3), "es": of(5)})
+    assert run(layers, lambda h: 3 * h) == [3.0, 3.0]
+    assert run(list(layers), [lambda h: 3 * h, lambda h: 5 * h]) == [3.0, 5.0]
+    assert run(layers, lambda h: 3 * h, weight=0.5) == [2.0, 2.0]
+    assert run(layers, lambda h: 3 * h, weight=[0.5, torch.tensor(0.0)]) == [2.0, 1.0]
     assert run(layers, networks, language="es") == [5.0, 5.0]
     assert run(layers, [networks, of(7)], language="en") == [3.0, 7.0]
-    with pytest.raises(ValueError, match=r"^language must be one of 'en', 'es', got 'fr'$"):
-        run(layers, networks, language="fr")
-    with pytest.raises(ValueError, match=r"^language must be one of 'en', 'es', got None$"):
-        run(layers, networks)
-    rule = r"must be one for all or one for each of 2 layers, got 3$"
-    with pytest.raises(ValueError, match=rf"^transform {rule}"):
-        run(layers, [of(1)] * 3)
-    with pytest.raises(ValueError, match=rf"^weight {rule}"):
-        run(layers, of(1), weight=[1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match=r"^layer must name at least one layer, got none$"):
-        run([], of(1))
+    for arguments, options, message in (
+        ((layers, networks), {"language": "fr"}, "language must be one of 'en', 'es', got 'fr'"),
+        ((layers, networks), {}, "language must be one of 'en', 'es', got None"),
+        ((layers, [of(1)] * 3), {}, "transform must be one for all or one for each of 2 layers, got 3"),
+        ((layers, of(1)), {"weight": [1.0] * 3}, "weight must be one for all or one for each of 2 layers, got 3"),
+        (([], of(1)), {}, "layer must name at least one layer, got none"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            run(*arguments, **options)
 
 
 def test_a_weight_can_learn() -> None:
@@ -203,22 +187,23 @@ def test_raises_for_a_compiled_model() -> None:
         compiled(x)
 
 
-def test_wrong_types() -> None:
-    with (
-        pytest.raises(TypeError, match=r"^layer must be a module, or several, got str$"),
-        transformed_output("x", rtn()),
-    ):
-        pass
-    rule = r"^transform must be callable, an nn.ModuleDict, or a list of such, got float$"
-    with pytest.raises(TypeError, match=rule), transformed_output(nn.Identity(), 1.0):
-        pass
-    rule = r"^weight must be a number, or one for each layer, got str$"
-    with pytest.raises(TypeError, match=rule), transformed_output(nn.Identity(), rtn(), weight="x"):
-        pass
-    layer = Wrap(lambda items: {"h": items[0]})
-    rule = r"^layer must return a tensor, or a tuple whose first item is one, got dict$"
-    with pytest.raises(TypeError, match=rule), transformed_output(layer, rtn()):
+@own_words
+@pytest.mark.parametrize(
+    ("layer", "transform", "options", "message"),
+    [
+        ("x", rtn(), {}, "layer must be a module, or several, got str"),
+        (nn.Identity(), 1.0, {}, "transform must be callable, an nn.ModuleDict, or a list of such, got float"),
+        (nn.Identity(), rtn(), {"weight": "x"}, "weight must be a number, or one for each layer, got str"),
+        (Wrap(lambda items: {}), rtn(), {}, "layer must return a tensor, or a tuple whose first item is one, got dict"),
+    ],
+)
+def test_wrong_types(layer: Any, transform: Any, options: dict, message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}$"), transformed_output(layer, transform, **options):
         layer(torch.zeros(1, HIDDEN))
+    with pytest.raises(ValueError, match=r"^bottleneck must be a positive integer, got 0$"):
+        RepresentationTransformationNetwork(12, 0)
+    with pytest.raises(ValueError, match=r"^h must have a last axis of size 12, got shape \(2, 11\)$"):
+        rtn()(torch.zeros(2, 11))
 
 
 def test_survives_functional_call() -> None:
@@ -231,75 +216,3 @@ def test_survives_functional_call() -> None:
     network.load_state_dict(phi)
     with transformed_output(stack.first, network):
         torch.testing.assert_close(stack(x), found)
-
-
-SIZES = {"vocab_size": 31, "hidden_size": HIDDEN, "num_hidden_layers": 3, "num_attention_heads": 2}
-
-
-def bert() -> tuple[nn.Module, Callable[[nn.Module], list[nn.Module]]]:
-    from transformers import BertConfig, BertModel
-
-    model = BertModel(BertConfig(**SIZES, intermediate_size=17), add_pooling_layer=False)
-    return model, [model.embeddings, *model.encoder.layer]
-
-
-def xlm_r() -> Any:
-    from transformers import XLMRobertaConfig, XLMRobertaModel
-
-    model = XLMRobertaModel(XLMRobertaConfig(**SIZES, intermediate_size=17), add_pooling_layer=False)
-    return model, [model.embeddings, *model.encoder.layer]
-
-
-def xlm() -> Any:
-    from transformers import XLMConfig, XLMModel
-
-    model = XLMModel(XLMConfig(vocab_size=31, emb_dim=HIDDEN, n_layers=3, n_heads=2, max_position_embeddings=20))
-    return model, [model.layer_norm_emb, *model.layer_norm2]
-
-
-def distilbert() -> Any:
-    from transformers import DistilBertConfig, DistilBertModel
-
-    model = DistilBertModel(DistilBertConfig(vocab_size=31, dim=HIDDEN, n_layers=3, n_heads=2, hidden_dim=17))
-    return model, [model.embeddings, *model.transformer.layer]
-
-
-def modernbert() -> Any:
-    from transformers import ModernBertConfig, ModernBertModel
-
-    config = ModernBertConfig(**SIZES, intermediate_size=17, pad_token_id=0, reference_compile=False)
-    model = ModernBertModel(config)
-    return model, [model.embeddings, *model.layers]
-
-
-@pytest.mark.parametrize("make", [bert, xlm_r, xlm, distilbert, modernbert])
-def test_encoders_of_transformers(make: Callable[[], Any]) -> None:
-    """After each layer: `hidden_states` tells what went in, and the rest of the model is given what came out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model, layers = make()
-    model.eval()
-    batch = {"input_ids": torch.randint(5, 31, (2, 7)), "attention_mask": torch.ones(2, 7, dtype=torch.int64)}
-    network = rtn()
-    with torch.no_grad():
-        network.up.weight.mul_(20.0)
-        plain = model(**batch, output_hidden_states=True).hidden_states
-        own_hooks = [len(module._forward_hooks) for module in model.modules()]  # transformers has some for itself
-        for place, layer in enumerate(layers):
-            seen: list[Tensor] = []
-
-            def watch(h: Tensor, seen: list[Tensor] = seen) -> Tensor:
-                seen.append(h.clone())
-                return network(h)
-
-            with transformed_output(layer, watch):
-                last = model(**batch).last_hidden_state
-            if place < len(layers) - 1:
-                torch.testing.assert_close(seen[0], plain[place], rtol=1e-4, atol=1e-4)
-            assert (last - plain[-1]).abs().max() > 1e-3
-    for place in (0, len(layers) - 1):
-        with transformed_output(layers[place], network):
-            model(**batch).last_hidden_state.sum().backward()
-        assert network.up.weight.grad is not None
-        network.zero_grad()
-    assert [len(module._forward_hooks) for module in model.modules()] == own_hooks

@@ -3,7 +3,6 @@
 import itertools
 import json
 import logging
-import warnings
 
 import numpy as np
 import oracles
@@ -70,27 +69,17 @@ IDENTITY = OrthogonalMapping(torch.eye(DIM))
 # Where the first mapping comes from.
 
 
-@pytest.mark.parametrize("refine", [0, 5])
-@pytest.mark.parametrize("normalize", [(), ("length",), ("length", "center", "length"), ["center"]])
-def test_a_planted_rotation_is_found_from_pairs(refine: int, normalize: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("normalize", [(), ["center"], ("length", "center", "length")])
+def test_a_planted_rotation_is_found_from_pairs(normalize: tuple[str, ...]) -> None:
     source, target = planted()
-    assert found(IDENTITY, source, target) < 0.1
-    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(0, 60, 3)), refine=refine, normalize=normalize)
-    assert error_of(mapping) < 1e-5
-    assert found(mapping, source, target) == 1
-    assert mapping.report["dictionary"] == "pairs"
-    assert mapping.report["num_pairs"] == 20
-    assert len(mapping.report["criteria"]) == refine + 1
-    assert mapping.report["criteria"][0] == pytest.approx(1, abs=1e-5)
-
-
-def test_either_direction() -> None:
-    source, target = planted(noise=0.3)
-    there = pe.align_spaces(source, target, dictionary=pairs_of(*range(N)), refine=0)
-    back = pe.align_spaces(target, source, dictionary=[pair[::-1] for pair in pairs_of(*range(N))], refine=0)
-    torch.testing.assert_close(back.weight, there.inverse().weight, atol=1e-5, rtol=0)
-    words = ["t0", "t5"]
-    np.testing.assert_allclose(there(there.inverse()(target)).vectors(words), target.vectors(words), atol=1e-5)
+    given = pairs_of(*range(0, 60, 3))
+    for refine in (0, 5):
+        mapping = pe.align_spaces(source, target, dictionary=given, refine=refine, normalize=normalize)
+        assert error_of(mapping) < 1e-5
+        assert found(mapping, source, target) == 1
+        assert (mapping.report["dictionary"], mapping.report["num_pairs"]) == ("pairs", 20)
+        assert len(mapping.report["criteria"]) == refine + 1
+        assert mapping.report["criteria"][0] == pytest.approx(1, abs=1e-5)
 
 
 def test_pairs_alone_are_procrustes_of_the_normalised_vectors() -> None:
@@ -132,17 +121,17 @@ def test_nothing_at_all() -> None:
     skew = torch.tensor(skew - skew.T)
     turn = torch.linalg.matrix_exp(skew / torch.linalg.matrix_norm(skew, 2)).numpy()
     source = Source({f"s{i}": row for i, row in enumerate(x)})
-    shuffled = np.random.default_rng(3).permutation(N)
-    target = Source({f"t{i}": x[i] @ turn for i in shuffled})
+    target = Source({f"t{i}": x[i] @ turn for i in np.random.default_rng(3).permutation(N)})
+    sizes = {"num_epochs": 2, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32}
+    mapping = pe.align_spaces(source, target, adversarial=AdversarialOptions(**sizes, beta=0.01, seed=5))
     assert found(IDENTITY, source, target) < 0.2
-    sizes = {"num_epochs": 3, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32}
-    options = AdversarialOptions(**sizes, beta=0.01, restarts=2, seed=5)
-    mapping = pe.align_spaces(source, target, adversarial=options)
     assert found(mapping, source, target) == 1
     np.testing.assert_allclose(mapping.weight.numpy(), turn, atol=1e-4)
-    assert mapping.report["dictionary"] == "adversarial"
-    assert [len(run) for run in mapping.report["restarts"]] == [3, 3]
-    assert len(mapping.report["criteria"]) == 6
+    report = mapping.report
+    assert report["dictionary"] == "adversarial"
+    assert [len(run) for run in report["restarts"]] == [2]
+    assert len(report["criteria"]) == 6
+    assert json.loads(json.dumps(report)) == report
 
 
 def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
@@ -157,9 +146,8 @@ def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
 # Refinement.
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_refinement_mends_a_noisy_dictionary(seed: int) -> None:
-    source, target = planted(noise=0.05, seed=seed)
+def test_refinement_mends_a_noisy_dictionary() -> None:
+    source, target = planted(noise=0.05)
     wrong = [(f"s{i}", f"t{i + 1}") for i in range(0, 20, 2)]
     given = [*wrong, *pairs_of(*range(100, 120))]
     rough = pe.align_spaces(source, target, dictionary=given, refine=0)
@@ -167,6 +155,9 @@ def test_refinement_mends_a_noisy_dictionary(seed: int) -> None:
     assert error_of(refined) < 0.3 * error_of(rough)
     assert found(refined, source, target) > found(rough, source, target)
     assert refined.report["criteria"][0] == rough.report["criteria"][0] < max(refined.report["criteria"])
+    x, y = (length_normalize(torch.tensor(v.vectors(v.words))) for v in (source, target))
+    score = mapping_criterion(refined.transform(x), y)
+    assert score == pytest.approx(max(refined.report["criteria"]), abs=1e-6), "the best is returned"
 
 
 def test_a_refinement_is_procrustes_of_mutual_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,14 +189,6 @@ def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch: pyte
             assert not torch.equal(mapping.weight, by_count[0].weight)
 
 
-def test_the_criterion_reported_is_that_of_the_mapping() -> None:
-    source, target = planted(noise=0.3)
-    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(9)), neighborhood=3)
-    x, y = (length_normalize(torch.tensor(v.vectors(v.words))) for v in (source, target))
-    score = mapping_criterion(mapping.transform(x), y, neighborhood=3)
-    assert score == pytest.approx(max(mapping.report["criteria"]), abs=1e-6)
-
-
 def test_refinements_look_at_the_most_frequent_words(monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = planted(noise=0.3)
     given = pairs_of(*range(0, 20, 2))
@@ -229,100 +212,67 @@ def test_pairs_left_out_are_counted_once() -> None:
     assert (report["num_pairs"], report["num_dropped"]) == (3, 3)
 
 
-def test_zero_rows_are_left_out_and_counted() -> None:
-    source, target = planted()
-    source.rows |= {"s3": np.zeros(DIM), "s4": np.zeros(DIM)}
-    target.rows |= {"t5": np.zeros(DIM)}
-    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(20)), refine=0)
-    assert mapping.report["num_empty"] == 3
-    assert (mapping.report["num_pairs"], mapping.report["num_dropped"]) == (17, 3)
-    assert error_of(mapping) < 1e-5
-
-
 def test_words_are_the_sources_or_those_given() -> None:
     source, target = planted(noise=0.2)
     given = pairs_of(*range(0, 60, 3))
     expected = pe.align_spaces(source, target, dictionary=given, max_words=50)
     assert expected.report["num_pairs"] == 17
-    words = {"source_words": source.words[:50], "target_words": target.words[:50]}
-    assert torch.equal(pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight)
-    repeated = {
-        "source_words": iter([word for word in source.words[:50] for _ in range(2)]),
-        "target_words": np.array(target.words),
-    }
-    assert torch.equal(
-        pe.align_spaces(source, target, dictionary=given, max_words=50, **repeated).weight, expected.weight
-    )
     del source.words, target.words
+    twice, once = iter([f"s{i // 2}" for i in range(100)]), np.array([f"t{i}" for i in range(50)])
+    words = {"source_words": twice, "target_words": once}
     assert torch.equal(pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight)
     with pytest.raises(ValueError, match=r"^source_words must be given where source lists no words, got Source$"):
         pe.align_spaces(source, target, dictionary=given)
 
 
-def test_spaces_of_different_sizes() -> None:
+def test_pairs_left_out_and_zero_rows_are_counted_once() -> None:
     source, target = planted()
-    small = Source({word: target.rows[word] for word in target.words[:60]})
-    for one, other in ((source, small), (small, source)):
-        given = pairs_of(*range(30))
-        given = given if one is source else [pair[::-1] for pair in given]
-        weight = pe.align_spaces(one, other, dictionary=given).weight.numpy()
-        np.testing.assert_allclose(weight, rotation() if one is source else rotation().T, atol=1e-5)
+    given = [("s1", "t1"), ("s1", "x"), ("x", "t1"), ("x", "y"), ("s1", "t1"), ("x", "y"), ("s2", "t2"), ("s2", "t1")]
+    report = pe.align_spaces(source, target, dictionary=given, refine=0).report
+    assert (report["num_pairs"], report["num_dropped"]) == (3, 3)
+    source.rows |= {"s3": np.zeros(DIM), "s4": np.zeros(DIM)}
+    target.rows |= {"t5": np.zeros(DIM)}
+    mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(20)), refine=0)
+    assert [mapping.report[name] for name in ("num_empty", "num_pairs", "num_dropped")] == [3, 17, 3]
+    assert error_of(mapping) < 1e-5
 
 
-def test_a_vocabulary_smaller_than_every_cut() -> None:
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("options", [{"dictionary": pairs_of(0)}, {"dictionary": "similarity"}, QUICK])
+def test_a_vocabulary_smaller_than_every_cut(n: int, options: dict) -> None:
     """The most frequent 75,000 of the adversarial stage, the neighbourhood of 10, one word alone."""
-    for n in (1, 3):
-        source, target = planted(n=n)
-        for options in ({"dictionary": pairs_of(0)}, {"dictionary": "similarity"}, QUICK):
-            mapping = pe.align_spaces(source, target, **options)
-            assert len(mapping.report["criteria"]) == 6
-            assert mapping.weight.isfinite().all()
-
-
-def test_a_report_is_plain_data() -> None:
-    source, target = planted()
-    for options in ({"dictionary": pairs_of(0, 1)}, {"dictionary": "similarity"}, {"adversarial": quick(restarts=2)}):
-        report = pe.align_spaces(source, target, **options).report
-        assert json.loads(json.dumps(report)) == report
+    mapping = pe.align_spaces(*planted(n=n), **options)
+    assert len(mapping.report["criteria"]) == 6
+    assert mapping.weight.isfinite().all()
 
 
 # Kindness to the caller.
 
 
+@pytest.mark.parametrize("options", [{"dictionary": pairs_of(*range(20))}, {"dictionary": "similarity"}, QUICK])
+def test_modes_random_state_and_log_do_not_matter_and_stay(options: dict, caplog: pytest.LogCaptureFixture) -> None:
+    source, target = planted(noise=0.1)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    with caplog.at_level(logging.DEBUG):
+        expected = pe.align_spaces(source, target, **options, device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+    assert not caplog.records
+    for mode in (torch.autocast("cpu", torch.bfloat16), torch.inference_mode()):
+        with mode:
+            mapping = pe.align_spaces(source, target, **options)
+        assert torch.equal(mapping.weight, expected.weight)
+        assert mapping.report == expected.report
+    mapping.transform(torch.ones(DIM, requires_grad=True)).sum().backward()
+
+
 def test_dictionaries_of_every_kind() -> None:
     source, target = planted(noise=0.2)
     given = pairs_of(*range(20))
-    expected = pe.align_spaces(source, target, dictionary=given)
-    for same in (iter(given), tuple(given), np.array(given), [list(pair) for pair in given], dict(given).items()):
-        mapping = pe.align_spaces(source, target, dictionary=same, refine=np.int64(5), normalize=iter(["length"]))
+    expected = pe.align_spaces(source, target, dictionary=given, refine=1)
+    for same in (iter(given), np.array(given), [list(pair) for pair in given], dict(given).items()):
+        mapping = pe.align_spaces(source, target, dictionary=same, refine=np.int64(1), normalize=iter(["length"]))
         assert torch.equal(mapping.weight, expected.weight)
-        assert mapping.report == expected.report
-
-
-def test_random_state_threads_and_log_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
-    source, target = planted()
-    before, numpys = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    threads = torch.get_num_threads()
-    rows = {word: row.copy() for word, row in source.rows.items()}
-    with caplog.at_level(logging.DEBUG), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for options in ({"dictionary": pairs_of(0, 1)}, {"dictionary": "similarity"}, QUICK):
-            one, again = (pe.align_spaces(source, target, **options, device=device) for device in ("cpu", None))
-            assert torch.equal(one.weight, again.weight)
-            assert one.report == again.report
-    assert torch.equal(torch.get_rng_state(), before)
-    assert np.array_equal(np.random.get_state()[1], numpys)  # noqa: NPY002
-    assert torch.get_num_threads() == threads
-    assert all(np.array_equal(source.rows[word], row) for word, row in rows.items())
-    assert not caplog.records
-
-
-def test_a_mapping_needs_no_grad_mode() -> None:
-    source, target = planted()
-    expected = pe.align_spaces(source, target, **QUICK)
-    with torch.no_grad():
-        assert torch.equal(pe.align_spaces(source, target, **QUICK).weight, expected.weight)
-    assert not expected.weight.requires_grad
 
 
 # What is refused.
@@ -333,89 +283,55 @@ def test_a_mapping_needs_no_grad_mode() -> None:
     ("options", "error", "message"),
     [
         ({"dictionary": "equal"}, ValueError, "dictionary must be one of 'identical', 'similarity', got 'equal'"),
+        ({"dictionary": {"s1": "t1"}}, TypeError, "dictionary must be pairs of words, got dict"),
+        ({"dictionary": 5}, TypeError, "dictionary must be pairs of words, got int"),
+        ({"dictionary": "identical"}, ValueError, "dictionary must hold a pair of words .*, got no pair"),
         ({"normalize": ("length", "unit")}, ValueError, "normalize must be one of 'length', 'center', got 'unit'"),
         ({"normalize": "length"}, TypeError, "normalize must be a sequence of steps, got 'length'"),
+        ({"normalize": None}, TypeError, "normalize must be a sequence of steps, got None"),
         ({"refine": -1}, ValueError, "refine must be a number of refinements, got -1"),
         ({"refine": 2.5}, ValueError, "refine must be a number of refinements, got 2.5"),
+        ({"refine": True}, ValueError, "refine must be a number of refinements, got True"),
         ({"neighborhood": 0}, ValueError, "neighborhood must be a positive integer, got 0"),
         ({"max_words": 0}, ValueError, "max_words must be a positive integer, got 0"),
         ({"adversarial": quick()}, TypeError, r"adversarial options must come without a dictionary, got .*"),
         ({"source_words": 5}, TypeError, "source_words must be words, got int"),
-        ({"normalize": None}, TypeError, "normalize must be a sequence of steps, got None"),
-        ({"refine": True}, ValueError, "refine must be a number of refinements, got True"),
-        ({"neighborhood": True}, ValueError, "neighborhood must be a positive integer, got True"),
         ({"source_words": "sol"}, TypeError, "source_words must be words, got the string 'sol'"),
         ({"target_words": ["t1", 3]}, TypeError, "target_words must be strings, got 3"),
-        ({"target_words": [b"t1"]}, TypeError, "target_words must be strings, got b't1'"),
         ({"source_words": []}, ValueError, "source_words must hold a word, got none"),
-        ({"dictionary": {"s1": "t1"}}, TypeError, "dictionary must be pairs of words, got dict"),
-        ({"dictionary": 5}, TypeError, "dictionary must be pairs of words, got int"),
-        ({"dictionary": ["el"]}, TypeError, r"dictionary\[0\] must be a source word and a target word, got 'el'"),
-        (
-            {"dictionary": [("a", "b", "c")]},
-            TypeError,
-            r"dictionary\[0\] must be a source word .*, got \('a', 'b', 'c'\)",
-        ),
-        (
-            {"dictionary": [("s1", "t1"), 3]},
-            TypeError,
-            r"dictionary\[1\] must be a source word and a target word, got 3",
-        ),
-        (
-            {"dictionary": []},
-            ValueError,
-            "dictionary must hold a pair of words that both vocabularies have, got no pair",
-        ),
-        ({"dictionary": "identical"}, ValueError, "dictionary must hold a pair of words .*, got no pair"),
-        (
-            {"dictionary": [("x", "t1"), ("s1", "x")]},
-            ValueError,
-            "dictionary must hold a pair of words .*, got 2 pairs, all with an unknown word",
-        ),
     ],
 )
 def test_bad_options_are_refused(options: dict, error: type[Exception], message: str) -> None:
-    source, target = planted()
     with pytest.raises(error, match=f"^{message}$"):
-        pe.align_spaces(source, target, **{"dictionary": pairs_of(0, 1), **options})
+        pe.align_spaces(*planted(), **{"dictionary": pairs_of(0, 1), **options})
+
+
+class Transposed(Source):
+    def vectors(self, words: list[str]) -> np.ndarray:
+        return super().vectors(words).T
 
 
 @own_words
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_bad_vectors_are_refused(bad: float) -> None:
+def test_bad_vectors_are_refused() -> None:
+    given = {"dictionary": pairs_of(0, 1), "refine": 0, "max_words": 8}
     source, target = planted()
-    given = {"dictionary": pairs_of(0, 1)}
-    target.rows["t7"] = np.array([*[1.0] * 6, bad])
-    with pytest.raises(ValueError, match=r"^the vector of 't7' in target must be finite, got NaN or an infinity$"):
-        pe.align_spaces(source, target, **given)
-    assert error_of(pe.align_spaces(source, target, **given, refine=0, max_words=7)) > 0, "a word that is not asked for"
-    with pytest.raises(ValueError, match=r"^source and target must have vectors of one length, got 7 and 3$"):
-        pe.align_spaces(source, Source({"t0": np.ones(3)}), **given)
-    with pytest.raises(ValueError, match=r"^source must hold a word with a vector, got 2 words, none with a vector$"):
-        pe.align_spaces(Source({"a": np.zeros(7), "b": np.zeros(7)}), target, **given, max_words=7)
-    with pytest.raises(TypeError, match=r"^target must have dim and vectors\(words\), got dict$"):
-        pe.align_spaces(source, source.rows, **given)
-
-    class Transposed(Source):
-        def vectors(self, words: list[str]) -> np.ndarray:
-            return super().vectors(words).T
-
-    with pytest.raises(ValueError, match=r"^source.vectors must give one row a word, got shape \(7, 211\)$"):
-        pe.align_spaces(Transposed(source.rows), target, **given)
-
-
-@pytest.mark.parametrize("options", [{"dictionary": pairs_of(*range(20))}, {"dictionary": "similarity"}, QUICK])
-def test_modes_outside_do_no_harm(options: dict) -> None:
-    source, target = planted(noise=0.1)
-    expected = pe.align_spaces(source, target, **options)
-    with torch.autocast("cpu", torch.bfloat16):
-        mapping = pe.align_spaces(source, target, **options)
-    assert torch.equal(mapping.weight, expected.weight)
-    assert mapping.report == expected.report
-    with torch.inference_mode():
-        mapping = pe.align_spaces(source, target, **options)
-    assert torch.equal(mapping.weight, expected.weight)
-    mapping.transform(torch.ones(DIM, requires_grad=True)).sum().backward()
+    bad, empty, x = planted()[1], Source({"a": np.zeros(7), "b": np.zeros(7)}), torch.ones(3, 5)
+    bad.rows["t7"] = np.array([*[1.0] * 6, np.inf])
+    for call, error, message in (
+        (lambda: pe.align_spaces(source, bad, **given), ValueError, "the vector of 't7' in target must be finite, .*"),
+        (lambda: pe.align_spaces(source, Source({"t0": np.ones(3)})), ValueError, ".* of one length, got 7 and 3"),
+        (lambda: pe.align_spaces(empty, target), ValueError, "source must hold .*, got 2 words, none with a vector"),
+        (lambda: pe.align_spaces(source, {}, **given), TypeError, r"target must have dim and vectors\(.*, got dict"),
+        (lambda: pe.align_spaces(Transposed(source.rows), target, **given), ValueError, r".* one row a word, got .*"),
+        (lambda: similarity_pairs(x[0], x), ValueError, r"x must have the axes \(n, dim\), got shape \(5,\)"),
+        (lambda: similarity_pairs(x, x / 0), ValueError, "y must be finite, got NaN or an infinity"),
+        (lambda: similarity_pairs(x, x.long()), TypeError, "y must be floating point, got torch.int64"),
+        (lambda: similarity_pairs(x, x, num_words=0), ValueError, "num_words must be a positive integer, got 0"),
+        (lambda: similarity_pairs(x, x, neighborhood=0), ValueError, "neighborhood must be a positive integer, got 0"),
+    ):
+        with pytest.raises(error, match=f"^{message}$"):
+            call()
+    assert error_of(pe.align_spaces(source, bad, **{**given, "max_words": 7})) > 0, "a word that is not asked for"
 
 
 # Pairs by similarity.
@@ -425,6 +341,8 @@ def test_pairs_by_similarity_are_the_right_ones_of_a_turned_space() -> None:
     x = torch.tensor(skewed())
     pairs = similarity_pairs(x, (x @ torch.tensor(rotation())).flip(0))
     assert pairs.tolist() == [[i, N - 1 - i] for i in range(N)]
+    assert torch.equal(similarity_pairs(x, torch.cat([x, torch.zeros(N, 3)], 1)), similarity_pairs(x, x))
+    assert similarity_pairs(x[:0], x).shape == (0, 2)
 
 
 def test_pairs_by_similarity_are_their_equation() -> None:
@@ -442,25 +360,3 @@ def test_pairs_by_similarity_are_their_equation() -> None:
     assert 0 < len(expected) < 31
     few = similarity_pairs(x, y, num_words=11, neighborhood=3)
     assert torch.equal(few, similarity_pairs(x[:11], y[:11], neighborhood=3))
-
-
-def test_spaces_of_other_lengths_can_be_paired_by_similarity() -> None:
-    x = torch.tensor(skewed())
-    wide = torch.cat([x, torch.zeros(N, 3)], 1)
-    assert torch.equal(similarity_pairs(x, wide), similarity_pairs(x, x))
-    assert similarity_pairs(x[:0], x).shape == (0, 2)
-    assert similarity_pairs(x.float(), x.float()).tolist() == [[i, i] for i in range(N)]
-
-
-@own_words
-def test_what_cannot_be_paired_is_refused() -> None:
-    x = torch.ones(3, 5)
-    with pytest.raises(ValueError, match=r"^x must have the axes \(n, dim\), got shape \(5,\)$"):
-        similarity_pairs(x[0], x)
-    with pytest.raises(ValueError, match=r"^y must be finite, got NaN or an infinity$"):
-        similarity_pairs(x, x / 0)
-    with pytest.raises(TypeError, match=r"^y must be floating point, got torch.int64$"):
-        similarity_pairs(x, x.long())
-    for name in ("num_words", "neighborhood"):
-        with pytest.raises(ValueError, match=rf"^{name} must be a positive integer, got 0$"):
-            similarity_pairs(x, x, **{name: 0})

@@ -17,17 +17,9 @@ def test_trained_pieces_open_and_spell(tmp_path: Path) -> None:
     assert "".join(trained.pieces("gusta")) == "▁gusta"
     assert trained.pieces("GUSTA 17")[-1] == trained.pieces("42")[-1], "lower-cased, digits are 0"
     assert np.abs(trained.vectors(["gusta", "doors"])).sum(1).all()
-    again = BPEmbVectors(
-        model_file=tmp_path / "pieces" / "pieces.model", vectors_file=tmp_path / "pieces" / "pieces.vec"
-    )
-    assert again.piece_ids(["gusta"]) == trained.piece_ids(["gusta"])
-    np.testing.assert_array_equal(again.table, trained.table)
     assert sorted(os.listdir(tmp_path / "pieces")) == ["pieces.model", "pieces.vec"]
-
-
-def test_without_preprocessing(tmp_path: Path) -> None:
-    trained = BPEmbVectors.train([["Gusta", "gusta"]] * 20, tmp_path, vocab_size=20, dim=3, preprocess=False)
-    assert trained.piece_ids(["Gusta"]) != trained.piece_ids(["gusta"])
+    cased = BPEmbVectors.train(CORPUS, tmp_path / "cased", vocab_size=40, dim=3, epochs=1, preprocess=False)
+    assert cased.piece_ids(["Gusta"]) != cased.piece_ids(["gusta"])
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.bpemb import BPEmbVectors
+from polyembed.vectors.clusters import ClusterFeatures
 from polyembed.vectors.coverage import coverage
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.joined import JoinedVectors
@@ -13,6 +14,7 @@ from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
 
 __all__ = [
     "BPEmbVectors",
+    "ClusterFeatures",
     "FastTextVectors",
     "JoinedVectors",
     "LaserFiles",

@@ -162,7 +162,7 @@ class TextVectors(VectorFiles):
     def _raw_lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield line numbers from 1 and lines without their ends."""
         try:
-            with _open(self.path) as file:
+            with open_compressed(self.path) as file:
                 for number, text in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
                     if len(text) == MAX_LINE:
                         self._fail(number, f"be shorter than {MAX_LINE} bytes", _excerpt(text))
@@ -190,7 +190,8 @@ def read_header(line: bytes) -> tuple[int, int] | None:
     return int(fields[0]), int(fields[1])
 
 
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
+def open_compressed(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
+    """Open a file that may be compressed by gzip or xz."""
     with path.open("rb") as file:
         magic = file.read(6)
     if magic.startswith(GZIP_MAGIC):

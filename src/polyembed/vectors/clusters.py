@@ -1,0 +1,114 @@
+"""Brown clusters of words, as features."""
+
+import gzip
+import json
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import IO, Any, ClassVar, NoReturn
+
+from polyembed._checks import check_file, check_positive, is_count, must, require
+from polyembed._pretrained import VectorFiles
+from polyembed.vectors.protocol import check_words
+from polyembed.vectors.textfile import MAX_LINE, open_compressed
+
+MAX_BYTES = 1 << 30  # of a table in JSON, so that a small compressed file cannot fill the memory
+
+
+class ClusterFeatures(VectorFiles):
+    r"""The Brown clusters of words (Brown et al. 1992), by prefixes of their bit strings: coarse and fine classes.
+
+    Reads the ``paths`` file of Liang's tool (lines ``<bits>\t<word>\t<count>``) and spaCy's lookup tables
+    (``<language>_lexeme_cluster.json.gz`` of the package ``spacy-lookups-data``), compressed or not. A word that the
+    table lacks has the cluster of its lower form, else the unknown one. The table is kept in memory, about 280 bytes
+    a word.
+
+    It spells words for a `SpelledEmbedding`, each by one id for each prefix:
+    ``SpelledEmbedding(PieceSpelling(clusters), FeatureEncoder(clusters.num_pieces + 1, len(prefixes)), lexicon)``.
+
+    Args:
+        path: The file.
+        prefixes: The lengths of the prefixes, in bits; a shorter bit string counts whole.
+
+    Raises:
+        FileNotFoundError: There is no file at `path`.
+        ValueError: A line that is not of this format (its number is named), a damaged file, or no word at all.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> path = Path(tempfile.mkdtemp()) / "paths"
+        >>> _ = path.write_text("0010\tgusta\t7\n0011\tencanta\t3\n11\tsong\t9\n")
+        >>> clusters = ClusterFeatures(path, prefixes=(2, 4))
+        >>> clusters.piece_ids(["gusta", "Encanta", "song", "xyz"])
+        [[1, 3], [1, 4], [2, 5], [0]]
+    """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
+    unknown_id: ClassVar[int] = 0
+
+    def __init__(self, path: str | os.PathLike[str], *, prefixes: Sequence[int] = (4, 6, 10, 20)) -> None:
+        self.path = check_file(path)
+        check_positive(**{f"prefixes[{i}]": length for i, length in enumerate(prefixes)})
+        lengths = tuple(prefixes)
+        require(0 < len(set(lengths)) == len(lengths), "prefixes", "be different lengths, at least one", list(prefixes))
+        self.prefixes = lengths
+        bits = self._read()
+        require(bool(bits), "path", "name a file with at least one word", self.path)
+        strings = sorted(set(bits.values()))
+        keys = sorted({(length, string[:length]) for string in strings for length in lengths})
+        ids = {key: i for i, key in enumerate(keys, start=1)}
+        self.num_pieces = len(keys) + 1
+        rows = {string: [ids[length, string[:length]] for length in lengths] for string in strings}
+        self._rows = {word: rows[string] for word, string in bits.items()}
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and (word in self._rows or word.lower() in self._rows)
+
+    def piece_ids(self, words: Sequence[str]) -> list[list[int]]:
+        """Return each word's ids from 1 on, one for each prefix; ``[unknown_id]`` for a word without a cluster."""
+        check_words(words)
+        unknown = [self.unknown_id]
+        return [list(self._rows.get(word) or self._rows.get(word.lower(), unknown)) for word in words]
+
+    def _read(self) -> dict[str, str]:
+        """Return each word's bit string."""
+        try:
+            with open_compressed(self.path) as file:
+                if file.read(1) == b"{":
+                    return self._read_json(b"{" + file.read(MAX_BYTES))
+            with open_compressed(self.path) as file:
+                return dict(self._read_lines(file))
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+            self._fail(f"damaged: {error}")
+
+    def _read_json(self, text: bytes) -> dict[str, str]:
+        """Read spaCy's table: the bits of a cluster are those of a number, the first one the lowest."""
+        if len(text) > MAX_BYTES:
+            self._fail(f"more than {MAX_BYTES} bytes of JSON")
+        try:
+            table: dict[str, Any] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self._fail(f"no JSON: {error}")
+        width = max(self.prefixes)
+        wrong = next((word for word, value in table.items() if not (is_count(value) and value >= 0)), None)
+        if wrong is not None:
+            self._fail(f"{table[wrong]!r} is the cluster of {wrong!r}")
+        return {word: format(value & ((1 << width) - 1), f"0{width}b")[::-1] for word, value in table.items()}
+
+    def _read_lines(self, file: IO[bytes] | gzip.GzipFile | lzma.LZMAFile) -> Iterator[tuple[str, str]]:
+        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+            try:
+                found = re.fullmatch(r"([01]+)\t([^\t]+)(\t\d+)?", line.decode().rstrip("\r\n"))
+            except UnicodeDecodeError:
+                found = None
+            if found is None:
+                rule = "hold bits, a word and a count, with tabs between them"
+                raise ValueError(must(f"{self.path}, line {number},", rule, repr(line[:80])))
+            yield found[2], found[1]
+
+    def _fail(self, what: str) -> NoReturn:
+        raise ValueError(must("path", "name a whole table of clusters", f"{self.path} ({what})"))
