@@ -183,7 +183,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     except (SafetensorError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise ValueError(must(str(path), "be an intact safetensors file", error)) from error
     for name, tensor in weights.items():
-        rule = f"hold real numbers of at least 8 bits, {name!r} among them"
+        rule = f"hold booleans, integers, or floats of 16 bits or more, {name!r} among them"
         require(tensor.dtype in DTYPES, str(path), rule, tensor.dtype)
     return weights
 

@@ -49,7 +49,7 @@ def _write_weights(state: dict[str, Tensor], folder: Path) -> None:
     from safetensors.torch import save_file
 
     for name, tensor in state.items():
-        require(tensor.dtype in DTYPES, name, "be saved as a real number of at least 8 bits", tensor.dtype)
+        require(tensor.dtype in DTYPES, name, "be a boolean, an integer, or a float of 16 bits or more", tensor.dtype)
         require(not tensor.is_meta, name, "have values (attach its source, or save_sources=False)", "none")
     with usual_mode(folder / WEIGHTS_NAME) as path:
         try:
