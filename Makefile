@@ -8,8 +8,8 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 .PHONY: demo test test-types notebooks lint docs dist bench clean
 
-demo: .venv/ready
-	$(BIN)/python examples/tag_code_switched.py
+demo: .venv/ready  ## one thread: its tensors are small, and threads would wait for each other
+	OMP_NUM_THREADS=1 $(BIN)/python examples/tag_code_switched.py
 
 test: .venv/ready
 	$(PYTEST)
