@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = ROOT / "docs" / "api"
 WHY_NOT_RUN = {
+    "docs/serving.md": ["a GPU"],
     "docs/alignment.md": ["files of several GB"],
     "docs/coming_from/laser.md": ["a download"],
     "docs/encoders.md": ["a download"],

@@ -26,7 +26,7 @@ class UniqueWords(WrappedEmbedder):
         TypeError: A contextual embedder.
 
     Example:
-        >>> from polyembed import CharCNN, SpelledEmbedding
+        >>> from polyembed import CharCNN, Lexicon, SpelledEmbedding
         >>> lexicon = Lexicon(["me", "gusta"])
         >>> characters = SpelledEmbedding.from_characters(lexicon, CharCNN(lexicon.num_characters, 8))
         >>> UniqueWords(characters)(torch.tensor([[2, 3, 2]])).shape

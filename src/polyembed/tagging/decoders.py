@@ -135,7 +135,8 @@ class CRFDecoder(Decoder):
             A scalar in nats a sentence; an empty sentence counts as 0.
         """
         emissions = self.emissions(features, mask)
-        unknown = tags == IGNORE_INDEX if mask is None else (tags == IGNORE_INDEX) & mask
+        fits = mask is None or mask.shape == tags.shape  # the CRF refuses others
+        unknown = tags == IGNORE_INDEX if mask is None or not fits else (tags == IGNORE_INDEX) & mask
         if torch.compiler.is_compiling() or not unknown.any():
             log_likelihood: Tensor = self.crf(emissions, tags, mask, reduction="mean")
             return -log_likelihood
