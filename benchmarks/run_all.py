@@ -133,6 +133,9 @@ def main() -> None:
                 failed += off + ([] if found.good else [script])
                 break
             print("once more: " + ", ".join(off or [script]) + "\n", flush=True)
+    if arguments.check and not arguments.only:
+        known = {name for found in results.values() for name in found.ratios}
+        failed += [f"{name}: recorded, not measured" for name in sorted(recorded.get(kind, {}).keys() - known)]
     if arguments.device.startswith("cuda"):
         tests = [sys.executable, "-m", "pytest", str(HERE.parent / "tests" / "test_gpu.py"), "-m", "gpu"]
         if subprocess.run(tests, cwd=HERE.parent, check=False).returncode:

@@ -294,3 +294,31 @@ def test_labels_of_special_pieces_and_padding_are_refused() -> None:
     for piece_mask in (None, pieces.piece_mask):
         with pytest.raises(ValueError, match=rf"^tags\[0\] {rule}"):
             model(pieces, tags=by_piece, mask=piece_mask)
+
+
+def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
+    """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""
+    labels = torch.tensor([0] * 95 + [1] * 5)
+
+    def fitted(criterion: nn.Module) -> float:
+        scores = torch.zeros(2, requires_grad=True)
+        optimizer = torch.optim.LBFGS([scores], max_iter=200, line_search_fn="strong_wolfe")
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = criterion(scores.expand(100, 2), labels)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        return scores.softmax(-1)[1].item()
+
+    counts = label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
+    plain, balanced = (
+        fitted(pe.tagging.CrossEntropyLoss()),
+        fitted(pe.tagging.CrossEntropyLoss(class_weights(counts))),
+    )
+    assert plain == pytest.approx(0.05, abs=1e-3)
+    assert balanced == pytest.approx(0.5, abs=1e-3)
+    assert plain < fitted(pe.tagging.CrossEntropyLoss(class_weights(counts, beta=0.9))) < balanced
+    assert plain < fitted(pe.tagging.FocalLoss(2.0)) < balanced

@@ -54,6 +54,23 @@ def test_n_best_are_the_most_likely_of_all_sequences() -> None:
         assert [everything[tuple(tags)] for tags, _ in paths] == pytest.approx(best, abs=1e-4)
 
 
+@pytest.mark.parametrize("call", ["predict", "predict_probabilities", "predict_n_best"])
+def test_scores_of_nan_give_no_answer(call: str) -> None:
+    model = tagger()()
+    torch.nn.init.constant_(model.decoder.linear.bias, torch.nan)
+    arguments = (2,) if call == "predict_n_best" else ()
+    with pytest.raises(ValueError, match=r"^sentences\[1\] must have a tag for each word .*, got \['me'\]$"):
+        getattr(model, call)([[], ["me"]], *arguments)
+
+
+def test_a_classifier_of_nan_gives_no_answer() -> None:
+    model = pe.SequenceClassifier(vector_source(toy_lexicon()), ["bad", "good"], pooling="mean")
+    torch.nn.init.constant_(model.linear.bias, torch.nan)
+    for call in (model.predict, model.predict_probabilities):
+        with pytest.raises(ValueError, match=r"^texts\[0\] must have a finite score for a label, got none$"):
+            call([["me"]])
+
+
 def test_a_softmax_has_no_sequences() -> None:
     model = pe.TokenClassifier(vector_source(toy_lexicon()), TAGS)
     with pytest.raises(TypeError, match=r"^decoder must be a CRFDecoder, got SoftmaxDecoder$"):

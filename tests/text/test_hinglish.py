@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from polyembed.text import DictionaryTransliterator, hinglish_words
+from polyembed.text import DictionaryTransliterator, fold_devanagari, hinglish_words
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVANAGARI = "[\u0900-\u0963\u0970-\u097f]+"
@@ -55,3 +55,16 @@ def test_the_dictionary_is_right_where_it_answers(benchmark: ModuleType) -> None
     assert len(answers) > 130
     tests = [(answer.word, answer.spellings, 1) for answer in answers]
     assert benchmark.error_rates(dictionary, tests) == (0.0, 1.0)
+
+
+def test_answers_are_sound(benchmark: ModuleType) -> None:
+    answers = benchmark.read_answers()
+    assert len(answers) == len({answer.word for answer in answers}) == 300
+    for answer in answers:
+        assert re.fullmatch("[a-z]+", answer.word)
+        assert answer.draws > 0
+        assert answer.language in ("hi", "en", "name", "-")
+        assert bool(answer.spellings) == (answer.language != "-")
+        assert all(re.fullmatch(DEVANAGARI, spelling) for spelling in answer.spellings), answer
+        assert len(set(map(fold_devanagari, answer.spellings))) == len(answer.spellings)
+    assert sum(answer.language == "hi" for answer in answers) > 200

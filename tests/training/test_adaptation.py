@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killing import run_killed
 from tiny_masked_lm import NAMES, PIECES, SIZES, SPECIAL, TEXTS, TOKENIZER, Spy, build, build_texts, pieces_of
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
@@ -23,6 +24,7 @@ from transformers.utils import logging as verbosity
 from polyembed.data import TaggedSentence
 from polyembed.training import AdaptationResult, perplexity, switch_points
 from polyembed.training import adapt_masked_lm as adapt_with
+from polyembed.training._masked_text import TextCorpus
 
 pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
 OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
@@ -106,12 +108,22 @@ def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() 
 
 
 def test_masking_shares() -> None:
-    spy = Spy(model := build())
-    options = OPTIONS | {"batch_size": 50, "mlm_probability": 0.3}
-    adapt_masked_lm(model, TOKENIZER, build_texts(200), num_train_epochs=2, **options)
+    model = build()
+    spy = Spy(model)
+    adapt_masked_lm(
+        model,
+        TOKENIZER,
+        build_texts(300),
+        num_train_epochs=2,
+        mlm_probability=0.3,
+        **OPTIONS | {"batch_size": 50},
+    )
+    ids = torch.cat([batch["input_ids"].flatten() for batch in spy.batches])
     labels = torch.cat([batch["labels"].flatten() for batch in spy.batches])
     chosen = labels != -100
-    assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.03)
+    assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.02)
+    assert (ids[chosen] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.03)
+    assert (ids[chosen] == labels[chosen]).float().mean() == pytest.approx(0.1 + 0.1 / len(TOKENIZER), abs=0.02)
     assert labels[chosen].min() > 2  # nothing special is predicted
 
 
@@ -268,8 +280,10 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "differs"),
     [
+        ({"seed": 1}, "seed 0 in place of 1"),
         ({"texts": TEXTS[1:]}, "other texts"),
         ({"model": build(seed=1)}, "other initial weights"),
+        ({"model": build(dropout=0.2)}, "other modules"),
         ({"warmup_steps": 2}, "warmup_steps 0 in place of 2"),
     ],
 )
@@ -443,3 +457,38 @@ def test_lone_surrogates_are_left_out() -> None:
     sentence = TaggedSentence(words, ("X",) * 3, languages=("es", "es", "en"))
     score = switch_points(model, TOKENIZER, [sentence], max_length=17)
     assert (score.rest.words, score.switch.words) == (1, 1)
+
+
+def test_a_stream_is_shuffled_through_its_buffer() -> None:
+    corpus = TextCorpus(lambda: map(str, range(100)))
+    order = [int(text) for text in corpus.shuffled(random.Random(0), 10)]
+    assert sorted(order) == list(range(100))
+    assert all(number <= place + 10 for place, number in enumerate(order))
+    assert sum(after == before + 1 for before, after in itertools.pairwise(order)) < 20
+
+
+KILLED = """
+import killing
+from test_adaptation import build, run
+model = build()
+model.register_forward_pre_hook(killing.killer(11))
+run(model, folder)
+"""
+
+
+def test_resumes_after_a_kill(tmp_path: Path) -> None:
+    run_killed(__file__, KILLED, tmp_path)
+    model, expected = build(), build()
+    spy = Spy(model)
+    assert run(model, tmp_path) == run(expected, None)
+    assert len(spy.batches) == 16 - 8
+    assert_equal(state(model), state(expected))
+
+
+def test_warm_up() -> None:
+    before = build()
+    model = build()
+    adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=1, warmup_steps=4, **OPTIONS)
+    assert_equal(state(model), state(before))  # the first step of a warm-up has a rate of 0
+    adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=2, warmup_steps=4, **OPTIONS)
+    assert not torch.equal(model.lm_head.dense.weight, before.lm_head.dense.weight)

@@ -324,3 +324,16 @@ def test_wrong_kinds() -> None:
         fit(tagger, CORPUS, DEV, optimizer=adam(0.1)(tagger))
     with pytest.raises(TypeError, match=r"^options must be FitOptions, got dict$"):
         fit_with(tagger, CORPUS, DEV, {"batch_size": 3})
+
+
+def test_an_optimizers_groups_are_part_of_the_run(tmp_path: Path) -> None:
+    def groups(rate: float) -> Callable[[nn.Module], torch.optim.Optimizer]:
+        def make(tagger: nn.Module) -> torch.optim.Optimizer:
+            first, *rest = [p for p in tagger.parameters() if p.requires_grad]
+            return torch.optim.Adam([{"params": [first], "lr": rate}, {"params": rest}])
+
+        return make
+
+    fit(build(), toy_corpus(2), DEV, num_train_epochs=1, optimizer=groups(0.1), checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"got another one: other optimizer \("):
+        fit(build(), toy_corpus(2), DEV, num_train_epochs=1, optimizer=groups(0.2), checkpoint=tmp_path)

@@ -15,8 +15,18 @@ from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.checkpoint import checkpoint
+from toys import TAGS, toy_corpus, toy_lexicon
 
-from polyembed import MetaXLTrainer, RepresentationTransformationNetwork, metaxl_step, transformed_output
+from polyembed import (
+    MetaXLTrainer,
+    RepresentationTransformationNetwork,
+    SequenceTagger,
+    SourceEmbedding,
+    TransformerSequenceEncoder,
+    metaxl_step,
+    transformed_output,
+)
+from polyembed.metrics import accuracy
 from polyembed.training import MetaXLOptions, TrainerStep
 
 HIDDEN = 7
@@ -596,3 +606,23 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     assert all(rule in out for out, _ in outputs)
     assert "ZeroDivisionError" in outputs[0][0]
     assert "RuntimeError rank 0 must make this call as the others do" in outputs[1][0]
+
+
+def test_a_tagger_of_this_library() -> None:
+    """Its own collate, its own loss with a CRF, the network after its encoder."""
+    lexicon = toy_lexicon()
+    encoder = TransformerSequenceEncoder(8, hidden_size=8, num_layers=1, num_heads=2, feed_forward_size=8)
+    words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
+    tagger = SequenceTagger(words, TAGS, encoder=encoder)
+    rtn = RepresentationTransformationNetwork(8, bottleneck=3)
+    trainer = MetaXLTrainer(
+        tagger, rtn, encoder, options=MetaXLOptions(num_train_epochs=4, batch_size=6),
+        loss=lambda tagger, batch: tagger(**batch), optimizer=torch.optim.Adam(tagger.parameters(), 0.02),
+    )  # fmt: skip
+    corpus = toy_corpus()
+    words, gold = [one.words for one in corpus[:3]], [list(one.tags) for one in corpus[:3]]
+    result = trainer.train(
+        corpus, corpus[:4], collate=tagger.collate, evaluate=lambda tagger: accuracy(gold, tagger.predict(words))
+    )
+    assert result.history[-1].loss < result.history[0].loss
+    assert result.best.score > 0.5

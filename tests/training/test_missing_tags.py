@@ -9,6 +9,7 @@ from cases import tagger, vector_source
 from toys import SENTENCES, TAGS, toy_corpus, toy_lexicon
 
 import polyembed as pe
+from polyembed.crf import Constraints
 from polyembed.metrics import accuracy, entity_f1, macro_f1
 from polyembed.training import FitOptions, fit
 
@@ -33,6 +34,23 @@ def test_a_crf_sums_over_the_tags_that_are_not_known() -> None:
         total = total + (-model(**full)).exp()
     alone = model(**model.collate([Sentence(words[:2], TAGS[:2])]))
     torch.testing.assert_close(model(**batch), (alone - total.log()) / 2)
+
+
+def test_constraints_hold_beside_them() -> None:
+    """The known tags must be part of some allowed sequence, else the loss would be infinite."""
+    tags = ["O", "B-X", "I-X"]
+    decoder = pe.CRFDecoder(vector_source(toy_lexicon()).embedding_dim, 3, constraints=Constraints.bio(tags))
+    model = pe.SequenceTagger(vector_source(toy_lexicon()), tags, decoder=decoder)
+    names = [*tags, None]
+    for sentence in itertools.product(names, repeat=3):
+        full = itertools.product(*(tags if name is None else [name] for name in sentence))
+        allowed = any(decoder.constraints.first_violation([tags.index(tag) for tag in row]) is None for row in full)
+        if allowed:
+            batch = model.collate([Sentence(["me", "gusta", "that"], list(sentence))])
+            assert model(**batch).isfinite()
+        else:
+            with pytest.raises(ValueError, match=r"^tags\[0\] must be a sequence that the decoder's constraints allow"):
+                model.encode_tags([sentence])
 
 
 def test_a_softmax_leaves_them_out() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_metaxl_trainer import Setting
 from toys import TAGS, ToyVectors, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
@@ -47,6 +48,7 @@ sys.path[:0] = {paths!r}
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
+from test_metaxl_trainer import Setting
 from test_processes import CORPUS, HALF, STEPS, build_tagger, make_optimizer
 from transformers import Trainer, TrainingArguments
 import polyembed as pe
@@ -84,6 +86,10 @@ with torch.no_grad():
     tagger.decoder.linear.weight.zero_()
 accelerator.load_state(folder + "/state")
 torch.save(tagger.state_dict(), f"{{folder}}/accelerate-{{rank}}.pt")
+
+setting = Setting(batch_size=3)  # a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
+setting.train()
+torch.save(setting.state(), f"{{folder}}/metaxl-{{rank}}.pt")
 
 tagger = build_tagger()
 args = TrainingArguments(
@@ -146,3 +152,12 @@ def test_the_trainer_of_two_processes_evaluates_each_sentence_once(launched: tup
         metrics = json.loads((folder / f"metrics-{rank}.json").read_text())
         assert metrics["eval_f1"] == entity_f1(gold, said).f1
         assert metrics["eval_accuracy"] == accuracy(gold, said)
+
+
+def test_metaxl_in_the_processes_of_accelerate(launched: tuple[Path, str]) -> None:
+    setting = Setting(batch_size=6)
+    setting.train()
+    for rank in range(2):
+        state = torch.load(launched[0] / f"metaxl-{rank}.pt", weights_only=True)
+        for name, value in setting.state().items():
+            torch.testing.assert_close(state[name], value, rtol=1e-9, atol=1e-12)

@@ -74,5 +74,7 @@ def test_bad_prefixes(tmp_path) -> None:
     path = write(tmp_path / "file", "paths")
     with pytest.raises(ValueError, match=r"^prefixes\[1\] must be a positive integer, got 0$"):
         ClusterFeatures(path, prefixes=(4, 0))
+    with pytest.raises(ValueError, match=r"^prefixes must have at most 64 bits, got \[4, 1000000000000\]$"):
+        ClusterFeatures(path, prefixes=[4, 10**12])
     with pytest.raises(ValueError, match=r"^prefixes must be different lengths, at least one, got \[4, 4\]$"):
         ClusterFeatures(path, prefixes=[4, 4])

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 
 from polyembed._checks import must, require
 from polyembed._pretrained import Configurable
+from polyembed.crf.scores import ANY_TAG
 
 
 class Constraints(Configurable):
@@ -110,15 +111,22 @@ class Constraints(Configurable):
         """Return the first position at which a sequence breaks the constraints.
 
         Args:
-            tags: Tag ids.
+            tags: Tag ids, -100 where any tag may stand.
 
         Returns:
             The position, the number of tags if the sequence may not end there, or None if it is allowed.
         """
+        reached: set[int] = set()
         for i, tag in enumerate(tags):
-            if not (self.start[tag] if i == 0 else self.transitions[tags[i - 1]][tag]):
+            possible = range(self.num_tags) if tag == ANY_TAG else (tag,)
+            reached = {
+                this
+                for this in possible
+                if (self.start[this] if i == 0 else any(self.transitions[before][this] for before in reached))
+            }
+            if not reached:
                 return i
-        return len(tags) if tags and not self.end[tags[-1]] else None
+        return len(tags) if tags and not any(self.end[tag] for tag in reached) else None
 
     def _length_without_a_path(self) -> int | None:
         """Return the shortest length without an allowed sequence, from the tags reachable after 1, 2, ... words."""

@@ -197,13 +197,18 @@ class TextClassifier(TextModel):
     def _label_batch(self, texts: Mapping[int, Any]) -> list[str]:
         inputs, mask = self.encode(list(texts.values()))
         logits = self.logits(to_device(inputs, self.device), to_device(mask, self.device))
-        for i, sound in zip(texts, logits.isfinite().any(-1).tolist(), strict=True):
-            require(sound, f"texts[{i}]", "have a finite score for a label", "none")
+        self._check_scores(texts, logits)
         return [self.labels[label] for label in logits.argmax(-1).tolist()]
 
     def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
         inputs, mask = self.encode(list(texts.values()))
-        return list(self.probabilities(to_device(inputs, self.device), to_device(mask, self.device)).cpu())
+        rows = self.probabilities(to_device(inputs, self.device), to_device(mask, self.device)).cpu()
+        self._check_scores(texts, rows)
+        return list(rows)
+
+    def _check_scores(self, texts: Mapping[int, Any], rows: Tensor) -> None:
+        for i, sound in zip(texts, rows.isfinite().any(-1).tolist(), strict=True):
+            require(sound, f"texts[{i}]", "have a finite score for a label", "none")
 
     def labels_of(self, item: Any) -> list[str]:
         """Return a list of the text's label; raise a `TypeError` for a label that is not a string."""

@@ -109,13 +109,15 @@ class Tagger(TextModel):
         found = self._of_words(texts, self.decode, torch.zeros(0, dtype=torch.int64))
         for (i, words), row in zip(texts.items(), found, strict=True):
             tags = row.tolist()
-            rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
-            require(IGNORE_INDEX not in tags, f"sentences[{i}]", rule, list(words))
+            _check_scores(IGNORE_INDEX not in tags, i, words)
             predictions.append([self.tags[tag] for tag in tags])
         return predictions
 
     def _probabilities_of_batch(self, texts: Mapping[int, Sequence[str]]) -> list[Tensor]:
-        return self._of_words(texts, self.probabilities, torch.zeros(0, len(self.tags)))
+        found = self._of_words(texts, self.probabilities, torch.zeros(0, len(self.tags)))
+        for (i, words), rows in zip(texts.items(), found, strict=True):
+            _check_scores(bool((rows.sum(-1) > 0).all()), i, words)
+        return found
 
     def _of_words(
         self, texts: Mapping[int, Sequence[str]], compute: Callable[[Any, Tensor], Tensor], nothing: Tensor
@@ -128,6 +130,11 @@ class Tagger(TextModel):
         rows = compute(to_device(inputs, self.device), to_device(mask, self.device)).cpu()
         found = {i: row[: len(words)] for (i, words), row in zip(full.items(), rows, strict=True)}
         return [found.get(i, nothing) for i in texts]
+
+
+def _check_scores(sound: bool, place: int, words: Sequence[str]) -> None:
+    rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
+    require(sound, f"sentences[{place}]", rule, list(words))
 
 
 class SequenceTagger(Tagger):
@@ -309,18 +316,19 @@ class SequenceTagger(Tagger):
         assert isinstance(self.decoder, CRFDecoder)
         paths = self.decoder.crf.n_best(self.emissions(inputs, mask), k, mask)
         found = []
-        for words, tags, scores in zip(texts.values(), paths.tags.tolist(), paths.log_probs.tolist(), strict=True):
+        for (i, words), tags, scores in zip(texts.items(), paths.tags.tolist(), paths.log_probs.tolist(), strict=True):
+            _check_scores(scores[0] > -math.inf, i, words)
             pairs = [(row[: len(words)], score) for row, score in zip(tags, scores, strict=True) if score > -math.inf]
             found.append([([self.tags[tag] for tag in row], score) for row, score in pairs])
         return found
 
     def _check_constraints(self, row: int, ids: Sequence[int]) -> None:
         constraints = getattr(self.decoder, "constraints", None)
-        if constraints is None or IGNORE_INDEX in ids:
-            return
-        place = constraints.first_violation(ids)
+        place = None if constraints is None else constraints.first_violation(ids)
         if place is not None:
-            found = [self.tags[tag] for tag in ids[max(0, place - 1) : place + 1]]
+            found = [
+                MISSING_TAG if tag == IGNORE_INDEX else self.tags[tag] for tag in ids[max(0, place - 1) : place + 1]
+            ]
             rule = "be a sequence that the decoder's constraints allow"
             raise ValueError(must(f"tags[{row}]", rule, f"{' '.join(found)} at {place}"))
 

@@ -110,11 +110,13 @@ class Training:
         self.metric: str | Metric = model.default_metric if options.metric is None else options.metric
         self.train = [item for item in train if self._length(item)]
         self.dev = list(dev)
+        for item in self.dev:
+            self._length(item)  # raises for what is no labelled text
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
         require(bool(self.dev), "dev", "hold at least one sentence", "none")
         optimizer = options.make_optimizer(model)
         model.check_items(self.train)
-        self.gold = [model.labels_of(item) for item in self.dev if self._length(item) >= 0]
+        self.gold = [model.labels_of(item) for item in self.dev]
         self.labels: Sequence[str] = getattr(model, "tags", None) or model.labels  # type: ignore[assignment]
         names = set(self.labels)
         for i, row in enumerate(self.gold):

@@ -28,7 +28,7 @@ class FitOptions:
         scheduler_interval: When the schedule steps.
         metric: Entity micro-F1 as conlleval counts (``"f1"``, a tagger's if None), accuracy (a classifier's if None),
             the mean F1 of the labels (``"macro_f1"``), or a function of gold and predicted labels, one list a text
-            (a classifier's lists hold one label); higher is better.
+            (a classifier's lists hold one label, a gold label that is not known is None); higher is better.
         patience: Stop after so many epochs without a better score; None = never.
         max_decreases: Stop when the score has fallen so many times in a row, each time below the epoch before (Prechelt
             1998, UP); None = never.

@@ -29,7 +29,7 @@ class Epoch(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """The result of a training; the model holds the best epoch's weights.
+    """The result of a training; the model holds the best epoch's weights, or the mean of several (``average``).
 
     Attributes:
         best: The best epoch.

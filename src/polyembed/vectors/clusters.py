@@ -15,6 +15,7 @@ from polyembed._pretrained import VectorFiles
 from polyembed.vectors.protocol import check_words
 from polyembed.vectors.textfile import MAX_LINE, open_compressed
 
+MAX_PREFIX = 64  # bits; Brown's trees have about 20 levels
 MAX_BYTES = 1 << 30  # of a table in JSON, so that a small compressed file cannot fill the memory
 
 
@@ -54,6 +55,7 @@ class ClusterFeatures(VectorFiles):
         self.path = check_file(path)
         check_positive(**{f"prefixes[{i}]": length for i, length in enumerate(prefixes)})
         lengths = tuple(prefixes)
+        require(max(lengths, default=0) <= MAX_PREFIX, "prefixes", f"have at most {MAX_PREFIX} bits", list(prefixes))
         require(0 < len(set(lengths)) == len(lengths), "prefixes", "be different lengths, at least one", list(prefixes))
         self.prefixes = lengths
         bits = self._read()
