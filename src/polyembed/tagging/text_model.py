@@ -159,7 +159,7 @@ class TextModel(PretrainedModule):
             for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
                 bucket = self._check_texts(bucket, start)
                 words = {word for text in bucket for sentence in self.sentences_of(text) for word in sentence}
-                unseen = {word for word in words if any(word not in lexicon for lexicon in lexicons)} - cached
+                unseen = {word for lexicon in lexicons for word in words if word not in lexicon} - cached
                 if len(cached) + len(unseen) > cache_size:
                     unseen |= words & cached
                     model, cached = base, set[str]()
