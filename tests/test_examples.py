@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 import torch
+import transformers
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample
@@ -33,7 +34,10 @@ def run(name: str, *arguments: object) -> str:
         warnings.simplefilter("ignore")
         patch.syspath_prepend(ROOT / "examples")
         patch.setattr(sys, "argv", [name, *map(str, arguments)])
+        bars = transformers.utils.logging.is_progress_bar_enabled()
         runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    if bars:  # examples switch them off for their process
+        transformers.utils.logging.enable_progress_bar()
     return printed.getvalue()
 
 

@@ -19,11 +19,12 @@ def test_is_a_linear_map_of_the_features_side_by_side() -> None:
 
 def test_dropout_is_of_the_features() -> None:
     encoder = FeatureEncoder(9, 1, 1, feature_dim=4000)
-    torch.nn.init.ones_(encoder.embedding.weight)
     torch.nn.init.ones_(encoder.linear.weight)
-    dropped = encoder(torch.tensor([[3]])).item() / 2  # what is left counts twice
-    assert 1800 < dropped < 2200
-    assert encoder.eval()(torch.tensor([[3]])).item() == 4000
+    encoder(torch.tensor([[3]])).sum().backward()
+    gradient = encoder.embedding.weight.grad[3]
+    assert set(gradient.tolist()) == {0.0, 2.0}  # what is left counts twice
+    assert 1800 < gradient.count_nonzero() < 2200
+    torch.testing.assert_close(encoder.eval()(torch.tensor([[3]])).squeeze(), encoder.embedding.weight[3].sum())
 
 
 def test_more_ids_than_features() -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from cases import vector_source
 from toys import ToyWordEncoder, toy_lexicon
 
-from polyembed.embeddings import WordDropout
+from polyembed.embeddings import SourceEmbedding, WordDropout
 
 
 def test_words_become_unknown_in_training_alone() -> None:
-    source = vector_source(toy_lexicon())
+    lexicon = toy_lexicon()
+    source = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 3), lexicon)  # unknown is not zeros
     words = WordDropout(source, 0.3)
     ids = torch.arange(2, 6).repeat(2500)
     unknown, found = source(torch.tensor([1])), words(ids)

@@ -212,13 +212,18 @@ def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def make(**options: int) -> Any:
         given.append(options)
-        return SimpleNamespace(fit_transform=lambda points: points[:, :2].astype(np.float32))
+        return SimpleNamespace(fit_transform=first_two)
+
+    def first_two(points: np.ndarray) -> np.ndarray:
+        torch.set_num_threads(threads + 1)  # as numba does
+        return points[:, :2].astype(np.float32)
 
     stub = ModuleType("umap")
     stub.UMAP = make
     monkeypatch.setitem(sys.modules, "umap", stub)
-    one, other = torch.randn(3, 5), torch.randn(2, 5)
+    one, other, threads = torch.randn(3, 5), torch.randn(2, 5), torch.get_num_threads()
     found = project([one, other], "umap", seed=7)
+    assert torch.get_num_threads() == threads
     assert given == [{"n_components": 2, "n_neighbors": 4, "random_state": 7, "n_jobs": 1}]
     torch.testing.assert_close(found[1], other[:, :2])
     monkeypatch.setitem(sys.modules, "umap", None)

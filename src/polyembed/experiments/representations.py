@@ -253,7 +253,9 @@ def project(
         umap = import_optional("umap", pip="umap-learn", feature="UMAP")
         near = max(2, min(15, len(points) - 1))  # 15 is its default
         reducer = umap.UMAP(n_components=2, n_neighbors=near, random_state=seed, n_jobs=1)  # a seed means one job
+        threads = torch.get_num_threads()
         flat = torch.from_numpy(np.asarray(reducer.fit_transform(points.numpy())))
+        torch.set_num_threads(threads)  # numba has set OpenMP's number to that of the cores
     else:
         points = points - points.mean(0)
         axes = torch.linalg.eigh(points.T @ points).eigenvectors[:, -2:].flip(1)  # in rising order of variance
