@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -32,6 +32,8 @@ import torch
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv
+from polyembed.embeddings import FeatureSum, surface_scores
+from polyembed.encoders import WideAndDeepEncoder
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.text import Normalizer
 from polyembed.training import FitOptions, fit
@@ -73,6 +75,7 @@ def load_hinglish() -> tuple[Sentences, Sentences, Sentences]:
     return tweets[:dev], tweets[dev:cut], tweets[cut:]
 
 
+@cache
 def load_conll(language: str) -> tuple[Sentences, Sentences, Sentences]:
     train, dev, test = (read_conll(DATA / "conll2002" / f"{language}.{split}") for split in ("train", "testa", "testb"))
     return train, dev, test
@@ -154,20 +157,35 @@ def build_tagger(system: str, task: str, cache: Path, dim: int, encoder: str, se
     torch.manual_seed(seed)
     train, dev, _ = TASKS[task].load()
     lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-    embedder = build_embedder(system, task, Vectors(task, cache, dim), lexicon)
     tags = sorted({tag for sentence in (*train, *dev) for tag in sentence.tags})
+    wide = system.endswith("linear")
+    scores = surface_scores(lexicon, len(tags))
+    if system == "linear":
+        context = WideAndDeepEncoder(None, len(tags))
+        decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
+        return pe.SequenceTagger(scores, tags, encoder=context, decoder=decoder)
+    embedder = pe.UniqueWords(build_embedder(system.removesuffix("-linear"), task, Vectors(task, cache, dim), lexicon))
     size = embedder.embedding_dim
     context = (
         pe.LSTMSequenceEncoder(size, hidden_size=128, dropout=0.4)
         if encoder == "lstm"
         else pe.TransformerSequenceEncoder(size, dropout=0.2)
     )
-    return pe.SequenceTagger(pe.UniqueWords(embedder), tags, encoder=context)
+    if not wide:
+        return pe.SequenceTagger(embedder, tags, encoder=context)
+    context = WideAndDeepEncoder(context, len(tags))
+    decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
+    return pe.SequenceTagger(pe.MetaEmbedding.concat([embedder, scores]), tags, encoder=context, decoder=decoder)
 
 
 def make_optimizer(task: str, tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
-    trainable = [value for value in tagger.parameters() if value.requires_grad]
-    return torch.optim.Adam(trainable, lr=TASKS[task].learning_rate)
+    linear = [m.embedding.weight for m in tagger.modules() if isinstance(m, FeatureSum)]
+    held = {id(value) for value in linear}
+    trainable = [value for value in tagger.parameters() if value.requires_grad and id(value) not in held]
+    groups = [{"params": trainable}]
+    if linear:
+        groups.append({"params": linear, "lr": float(os.environ.get("LR", "1")), "eps": 1.0})
+    return torch.optim.Adam(groups, lr=TASKS[task].learning_rate, fused=True)
 
 
 def make_scheduler(task: str, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexicon
 
 import polyembed as pe
-from polyembed.embeddings import FeatureEncoder, PieceTransformer, WordDropout
-from polyembed.encoders import LaserEncoder, LaserSentences
+from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceTransformer, WordDropout
+from polyembed.encoders import LaserEncoder, LaserSentences, WideAndDeepEncoder
 from polyembed.text import CharacterTransliterator, PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
@@ -247,7 +247,7 @@ def decoder(name: str, build: Callable[[int, int], nn.Module], dim: int = 5, num
         rf"^tags must lie in \[0, {num_tags}\) where the mask is on, got",
     )
 
-    untouched = {TRAINS: "transitions serve the loss alone"} if name == "CRFDecoder" else {}
+    untouched = {TRAINS: "transitions serve the loss alone"} if name.startswith("CRFDecoder") else {}
     return [
         Case(
             f"{name}.emissions",
@@ -267,7 +267,7 @@ def decoder(name: str, build: Callable[[int, int], nn.Module], dim: int = 5, num
             reduced=True,
             wide=True,
             wrong=(short, flat, tags, outside),
-            exceptions=FORWARD_ALGORITHM if name == "CRFDecoder" else {},
+            exceptions=FORWARD_ALGORITHM if name.startswith("CRFDecoder") else {},
         ),
     ]
 
@@ -691,6 +691,7 @@ CASES: list[Case] = [
     ),
     combiner("AttentionCombiner.one", lambda: pe.embeddings.AttentionCombiner([1], 1), dims=(1,)),
     speller("CharCNN", lambda: pe.CharCNN(11, 5, character_dim=3, kernel_sizes=(1, 2, 6))),
+    speller("FeatureSum", lambda: FeatureSum(11, 5, dropout=0.0)),
     speller("FeatureEncoder", lambda: FeatureEncoder(11, 11, 5, feature_dim=3, dropout=0.0)),
     speller("CharCNN.one", lambda: pe.CharCNN(11, 1, character_dim=1, kernel_sizes=(3,))),
     speller("PieceMean", lambda: pe.embeddings.PieceMean(torch.randn(11, 4))),
@@ -744,7 +745,13 @@ CASES: list[Case] = [
     encoder("LSTMSequenceEncoder.one", lambda: pe.LSTMSequenceEncoder(1, hidden_size=1), dim=1, exceptions=LSTM),
     crf("CRF"),
     crf("CRF.one", num_tags=1, **{TRAINS: "a single tag is certain"}),
+    encoder("WideAndDeepEncoder", lambda: WideAndDeepEncoder(None, 1)),
+    encoder(
+        "WideAndDeepEncoder.deep",
+        lambda: WideAndDeepEncoder(pe.TransformerSequenceEncoder(2, hidden_size=4, dropout=0.0), 1, window=1),
+    ),
     *decoder("CRFDecoder", pe.CRFDecoder),
+    *decoder("CRFDecoder.direct", lambda dim, tags: pe.CRFDecoder(dim, tags, direct_scores=True)),
     *decoder("SoftmaxDecoder", pe.SoftmaxDecoder),
     *decoder(
         "SoftmaxDecoder.focal",

@@ -9,7 +9,8 @@ from polyembed.embeddings.meta import MetaEmbedding
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
 from polyembed.embeddings.source import SourceEmbedding
 from polyembed.embeddings.spelled import SpelledEmbedding
-from polyembed.embeddings.surface import FeatureEncoder
+from polyembed.embeddings.surface import FeatureEncoder, FeatureSum
+from polyembed.embeddings.surface_scores import surface_scores
 from polyembed.embeddings.unique import UniqueWords
 from polyembed.embeddings.word_dropout import WordDropout
 
@@ -20,6 +21,7 @@ __all__ = [
     "Combiner",
     "ConcatCombiner",
     "FeatureEncoder",
+    "FeatureSum",
     "HierarchicalMetaEmbedding",
     "LinearCombiner",
     "MetaEmbedding",
@@ -31,4 +33,5 @@ __all__ = [
     "WordDropout",
     "WordEmbedder",
     "bake",
+    "surface_scores",
 ]

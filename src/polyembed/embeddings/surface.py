@@ -1,4 +1,4 @@
-"""A word's vector from the features of its surface."""
+"""A word's vector, or its scores of tags, from the features of its surface."""
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -58,3 +58,43 @@ class FeatureEncoder(PretrainedModule):
         x = self.embedding(ids).where(ids.ne(0)[..., None], 0.0).flatten(-2)
         y: Tensor = self.linear(F.dropout(x, self.dropout, self.training))
         return y
+
+
+class FeatureSum(PretrainedModule):
+    """The sum of a word's features: ``y = sum of E[f] over its features f``, of zeros before training.
+
+    With a number for each tag it is the linear model of a hand-featured tagger: each feature has a score for each tag.
+
+    Args:
+        num_embeddings: How many feature ids there are, the padding's 0 among them.
+        embedding_dim: The size of a word's vector.
+        dropout: The probability of leaving a feature of a word out, in training; the others count for more.
+
+    Shape:
+        ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``.
+
+    Raises:
+        ValueError: Sizes that are not positive.
+        TypeError: Ids that are not integers.
+
+    Example:
+        >>> import torch
+        >>> FeatureSum(50, embedding_dim=3)(torch.tensor([[3, 4, 5], [6, 4, 0]]))
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]], grad_fn=<SumBackward1>)
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, dropout: float = 0.2) -> None:
+        check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        check_probability(dropout=dropout)
+        super().__init__()
+        self.num_embeddings, self.embedding_dim, self.dropout = num_embeddings, embedding_dim, dropout
+        self.embedding = nn.Embedding(num_embeddings, embedding_dim, padding_idx=0)
+        nn.init.zeros_(self.embedding.weight)
+
+    def forward(self, ids: Int[Tensor, "*batch feature"]) -> Float[Tensor, "*batch embedding_dim"]:
+        """Add the vectors of words' features."""
+        check_ids("ids", ids)
+        kept = F.dropout(ids.ne(0).to(self.embedding.weight.dtype), self.dropout, self.training)
+        total: Tensor = (self.embedding(ids) * kept[..., None]).sum(-2)
+        return total

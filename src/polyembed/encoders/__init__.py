@@ -19,6 +19,7 @@ from polyembed.encoders.laser import (
 from polyembed.encoders.pooling import pool_sequence, pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
 from polyembed.encoders.sequence import LSTMSequenceEncoder, SequenceEncoder, TransformerSequenceEncoder
+from polyembed.encoders.wide_and_deep import WideAndDeepEncoder
 
 __all__ = [
     "AIF",
@@ -43,6 +44,7 @@ __all__ = [
     "SequenceEncoder",
     "TableFit",
     "TransformerSequenceEncoder",
+    "WideAndDeepEncoder",
     "load_laser",
     "pool_sequence",
     "pool_words",

@@ -10,7 +10,7 @@ from polyembed._checks import check_dim, check_last_dim, check_mask, check_posit
 from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
 from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
-from polyembed.functional.masking import select_valid, valid_first
+from polyembed.functional.masking import select_valid, valid_first, valid_places
 
 
 class SequenceEncoder(PretrainedModule):
@@ -188,5 +188,5 @@ class LSTMSequenceEncoder(SequenceEncoder):
             states = bidirectional(
                 self.drop(states), reverse, direction_weights(forwards), direction_weights(backwards)
             )
-        states = self.drop(reorder(states, order.argsort(1)))
+        states = self.drop(reorder(states, valid_places(mask)))
         return torch.where(mask[..., None], states, 0.0)

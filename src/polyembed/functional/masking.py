@@ -64,8 +64,7 @@ def masked_max(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] 
 def valid_first(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
     """Return each row's positions with the valid ones first, both groups in their old order.
 
-    ``x.gather(1, valid_first(mask))`` closes the holes of a mask; ``scatter`` with the same index opens them
-    again.
+    ``x.gather(1, valid_first(mask))`` closes the holes of a mask, and a gather by `valid_places` opens them again.
 
     Args:
         mask: True = valid, ``(batch, n)``.
@@ -77,4 +76,23 @@ def valid_first(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
         >>> valid_first(torch.tensor([[False, True, False, True]]))
         tensor([[1, 3, 0, 2]])
     """
-    return torch.argsort(~mask, dim=-1, stable=True)
+    places = valid_places(mask)
+    numbers = torch.arange(mask.shape[1], device=mask.device).expand_as(places)
+    return torch.zeros_like(places).scatter(1, places, numbers)
+
+
+def valid_places(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
+    """Return the place of each position in the order of `valid_first`: the inverse permutation.
+
+    Args:
+        mask: True = valid, ``(batch, n)``.
+
+    Returns:
+        A permutation of ``0..n-1`` in each row.
+
+    Example:
+        >>> valid_places(torch.tensor([[False, True, False, True]]))
+        tensor([[2, 0, 3, 1]])
+    """
+    ones = mask.long()  # cumulative sums, not a sort: they export to ONNX
+    return torch.where(mask, ones.cumsum(1) - 1, ones.sum(1, keepdim=True) + (1 - ones).cumsum(1) - 1)

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from polyembed.encoders import LSTMSequenceEncoder
+from polyembed.encoders._bilstm import reorder
+from polyembed.functional.masking import select_valid, valid_first, valid_places
 
 WEIGHTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 TO_ONNX = (0, 3, 1, 2)  # torch: input, forget, cell, output; ONNX: input, output, forget, cell
@@ -50,17 +52,11 @@ class RecurrentGraph(nn.Module):
         self, x: Float[Tensor, "batch word input"], mask: Bool[Tensor, "batch word"]
     ) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their context, as the encoder does."""
-        ones = mask.long()
-        lengths = ones.sum(1)
-        # words to the front, in their order: where each position goes, and where each comes from
-        goes = torch.where(mask, ones.cumsum(1) - 1, lengths[:, None] + (1 - ones).cumsum(1) - 1)
-        comes = torch.zeros_like(goes).scatter(1, goes, torch.arange(x.shape[1], device=x.device).expand_as(goes))
-        states = _reorder(torch.where(mask[..., None], x, 0.0), comes)
+        states = reorder(select_valid(x, mask), valid_first(mask))
+        lengths = mask.sum(1).clamp(min=1)
         for layer in self.layers:
-            states = bidirectional_lstm(
-                states, lengths.clamp(min=1), layer.weight, layer.recurrence, layer.bias, self.hidden_size
-            )
-        return torch.where(mask[..., None], _reorder(states, goes), 0.0)
+            states = bidirectional_lstm(states, lengths, layer.weight, layer.recurrence, layer.bias, self.hidden_size)
+        return select_valid(reorder(states, valid_places(mask)), mask)
 
 
 class _Layer(nn.Module):
@@ -95,7 +91,3 @@ def translations() -> dict[Any, Any]:
 def _gates(x: Tensor, order: tuple[int, ...]) -> Tensor:
     parts = x.chunk(4)
     return torch.cat([parts[i] for i in order])
-
-
-def _reorder(x: Tensor, order: Tensor) -> Tensor:
-    return x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))

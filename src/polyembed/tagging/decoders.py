@@ -24,13 +24,16 @@ class Decoder(PretrainedModule):
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
+        direct_scores: Whether the last `num_tags` features are scores, which are added to those of the linear map.
     """
 
-    def __init__(self, in_features: int, num_tags: int) -> None:
+    def __init__(self, in_features: int, num_tags: int, *, direct_scores: bool = False) -> None:
         check_positive(in_features=in_features, num_tags=num_tags)
+        mapped = in_features - num_tags if direct_scores else in_features
+        require(mapped >= 0, "in_features", f"hold {num_tags} direct scores", in_features)
         super().__init__()
-        self.in_features, self.num_tags = in_features, num_tags
-        self.linear = nn.Linear(in_features, num_tags)
+        self.in_features, self.num_tags, self.direct_scores = in_features, num_tags, direct_scores
+        self.linear = nn.Linear(mapped, num_tags) if mapped else None
 
     @property
     def constraints(self) -> Constraints | None:
@@ -42,10 +45,14 @@ class Decoder(PretrainedModule):
     ) -> Float[Tensor, "batch word tag"]:
         """Score each tag at each word: ``(batch, word, tag)``."""
         check_dim("features", features, 3, "batch, word, dim")
-        check_last_dim("features", features, self.linear.in_features)
+        check_last_dim("features", features, self.in_features)
         check_mask(mask, features.shape[:2])
-        emissions: Tensor = self.linear(select_valid(features, mask))
-        return emissions
+        features = select_valid(features, mask)
+        if self.linear is None:
+            return features
+        mapped = self.linear.in_features
+        emissions: Tensor = self.linear(features[..., :mapped])
+        return emissions + features[..., mapped:] if self.direct_scores else emissions
 
     @abstractmethod
     def loss(
@@ -94,6 +101,8 @@ class CRFDecoder(Decoder):
         in_features: The size of a word's features.
         num_tags: How many tags.
         constraints: Which tags may begin, follow each other and end, in training and in decoding.
+        direct_scores: Whether the last `num_tags` features are scores of the tags, which are added to those of the
+            linear map over the others (`WideAndDeepEncoder`).
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
@@ -108,8 +117,15 @@ class CRFDecoder(Decoder):
         torch.Size([2, 3])
     """
 
-    def __init__(self, in_features: int, num_tags: int, *, constraints: Constraints | None = None) -> None:
-        super().__init__(in_features, num_tags)
+    def __init__(
+        self,
+        in_features: int,
+        num_tags: int,
+        *,
+        constraints: Constraints | None = None,
+        direct_scores: bool = False,
+    ) -> None:
+        super().__init__(in_features, num_tags, direct_scores=direct_scores)
         self.crf = CRF(num_tags, constraints=constraints)
 
     @property

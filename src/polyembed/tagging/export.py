@@ -18,7 +18,7 @@ from polyembed._checks import class_name, import_optional, must, require
 from polyembed._version import __version__
 from polyembed.embeddings.baked import BakedEmbedding, bake
 from polyembed.embeddings.embedder import require_lexicon
-from polyembed.encoders import LSTMSequenceEncoder
+from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
 from polyembed.tagging._recurrent import RecurrentGraph, translations
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MARK, MODEL_NAME, SETTINGS_NAME, mark_of
@@ -129,9 +129,7 @@ class _Graph(nn.Module):
         whole = isinstance(embedder, BakedEmbedding) and not embedder.table.num_extended
         table: Tensor = embedder.weight if whole else bake(embedder).weight  # type: ignore[assignment]
         self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
-        self.encoder = None if tagger.encoder is None else _copy(tagger.encoder)
-        if isinstance(self.encoder, LSTMSequenceEncoder):
-            self.encoder = RecurrentGraph(self.encoder)
+        self.encoder = None if tagger.encoder is None else _without_recurrence(_copy(tagger.encoder))
         self.decoder: Decoder = _copy(tagger.decoder)
         self.eval()
 
@@ -144,6 +142,13 @@ class _Graph(nn.Module):
         if isinstance(self.decoder, CRFDecoder):
             return (emissions, *self.decoder.crf.constrained_scores())
         return (emissions,)
+
+
+def _without_recurrence(encoder: nn.Module) -> nn.Module:
+    """Replace an LSTM, alone or below a linear path, by one operator."""
+    if isinstance(encoder, WideAndDeepEncoder) and encoder.encoder is not None:
+        encoder.encoder = _without_recurrence(encoder.encoder)
+    return RecurrentGraph(encoder) if isinstance(encoder, LSTMSequenceEncoder) else encoder
 
 
 def _copy(module: nn.Module) -> Any:
@@ -159,8 +164,9 @@ def _check_tagger(tagger: SequenceTagger) -> SequenceTagger:
         raise TypeError(must("tagger.embedder", rule, f"the contextual {class_name(tagger.embedder)}"))
     if not isinstance(tagger.decoder, CRFDecoder | SoftmaxDecoder):
         raise TypeError(must("tagger.decoder", "be a CRFDecoder or a SoftmaxDecoder", class_name(tagger.decoder)))
-    recurrent = tagger.encoder is not None and any(isinstance(part, nn.RNNBase) for part in tagger.encoder.modules())
-    if recurrent and not isinstance(tagger.encoder, LSTMSequenceEncoder):
+    encoder = tagger.encoder.encoder if isinstance(tagger.encoder, WideAndDeepEncoder) else tagger.encoder
+    recurrent = encoder is not None and any(isinstance(part, nn.RNNBase) for part in encoder.modules())
+    if recurrent and not isinstance(encoder, LSTMSequenceEncoder):
         rule = (
             "be None, an LSTMSequenceEncoder or without recurrence, which torch.export takes with a fixed length only"
         )

@@ -24,7 +24,7 @@ from polyembed._checks import (
 from polyembed._pretrained import PretrainedModule
 from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
 from polyembed.encoders.laser.checkpoint import read_checkpoint
-from polyembed.functional.masking import masked_max, valid_first
+from polyembed.functional.masking import masked_max, valid_first, valid_places
 from polyembed.text.piece_dictionary import PieceDictionary
 
 
@@ -145,7 +145,7 @@ class LaserEncoder(PretrainedModule):
             zeros at padding.
         """
         mask = self._mask(token_ids, mask)
-        back = valid_first(mask).argsort(1)
+        back = valid_places(mask)
         return [torch.where(mask[..., None], reorder(x, back), 0.0) for x in self._layers(token_ids, mask)]
 
     def last_hidden_state(
@@ -162,7 +162,7 @@ class LaserEncoder(PretrainedModule):
         """
         mask = self._mask(token_ids, mask)
         states = deque(self._layers(token_ids, mask), maxlen=1).pop()
-        return torch.where(mask[..., None], reorder(states, valid_first(mask).argsort(1)), 0.0)
+        return torch.where(mask[..., None], reorder(states, valid_places(mask)), 0.0)
 
     def _mask(self, token_ids: Tensor, mask: Tensor | None) -> Tensor:
         check_dim("token_ids", token_ids, 2, "batch, piece")
