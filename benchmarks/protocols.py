@@ -131,17 +131,16 @@ def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str,
     return {first: system(f"fasttext-{first}"), second: system(f"fasttext-{second}"), "MME": system("mme")}
 
 
-def training(epochs: int, task: str, metric: str = "f1") -> FitOptions:
-    """Return the task's settings: as in tagging_quality.py, but for the number of epochs."""
-    rate, size = TASKS[task].learning_rate, TASKS[task].batch_size
+def training(epochs: int, metric: str = "f1") -> FitOptions:
+    """Return the settings of all tasks."""
 
     def adam(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
-        return torch.optim.Adam([value for value in tagger.parameters() if value.requires_grad], lr=rate)
+        return torch.optim.Adam([value for value in tagger.parameters() if value.requires_grad], lr=2e-3)
 
     def falling(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
 
-    return FitOptions(num_train_epochs=epochs, batch_size=size, optimizer=adam, scheduler=falling, metric=metric)
+    return FitOptions(num_train_epochs=epochs, batch_size=32, optimizer=adam, scheduler=falling, metric=metric)
 
 
 def report(title: str, result: ProtocolResult, against: str) -> None:
@@ -189,11 +188,11 @@ def main() -> None:
         if name in ("sagt", "hinglish"):
             corpus = load(name, name, arguments)
             epochs = arguments.epochs or (40 if name == "sagt" else 16)
-            options = training(epochs, name, TASKS[name].metric)
+            options = training(epochs, TASKS[name].metric)
             result = code_switched(mixed(name, corpus, arguments), [corpus], options, **common)
             report(f"{name}: train and test on code-switched text", result, "MME")
             continue
-        options = training(arguments.epochs or 20, "es")
+        options = training(arguments.epochs or 20)
         es, nl = (load(language, language, arguments) for language in ("es", "nl"))
         if name == "joint":
             systems = cross_lingual(es, nl, arguments)

@@ -3,21 +3,26 @@
     python benchmarks/tagging_quality.py --task sagt hinglish es nl --jobs 2
 
 Every vector is trained here: for each task, fastText and byte-pair embeddings of several languages' raw text, each
-with the task's own training words added. Systems, on equal terms (one optimiser, one sequence encoder):
+with the task's own training words added. Systems, on equal terms (one optimiser, one sequence encoder, the same
+settings for every task, by the number of its training sentences alone):
 
 - ``fasttext-<language>``: one source; ``control``: one source over all the texts together, as wide as all sources;
 - ``mme``: self-attention over the languages' sources (Winata 2021, equations 2 to 4);
 - ``hme``: MME over words, MME over sub-words, and a character CNN; ``hme-surface``: the surface features of a
-  hand-featured tagger beside them; of both, the vote of 5 seeds; ``surface``: these features alone;
+  hand-featured tagger beside them; ``surface``: these features alone;
+- ``linear``: a linear CRF over the surface features of a word and its neighbours, no network;
+  ``hme-surface-linear``: the network and the linear path together;
 - ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features.
 
-Finished runs are kept in ``--cache`` and not made again, so a run that was stopped goes on.
+``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in ``--cache`` and not made
+again, so a run that was stopped goes on.
 """
 
 import argparse
 import json
 import lzma
 import os
+import random
 import re
 import statistics
 import time
@@ -31,10 +36,12 @@ from pathlib import Path
 import torch
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv
+from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv, read_inline, read_sentimix, read_wikiann
 from polyembed.embeddings import FeatureSum, surface_scores
 from polyembed.encoders import WideAndDeepEncoder
+from polyembed.experiments import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
+from polyembed.tables import Table, mean_and_deviation
 from polyembed.text import Normalizer
 from polyembed.training import FitOptions, fit
 from polyembed.vectors import BPEmbVectors, FastTextVectors
@@ -42,6 +49,7 @@ from polyembed.vectors import BPEmbVectors, FastTextVectors
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 Sentences = list[TaggedSentence]
+SYSTEMS = ["crf", "linear", "mme", "hme", "hme-surface", "hme-surface-linear"]
 
 
 @dataclass(frozen=True)
@@ -51,28 +59,52 @@ class Task:
     load: Callable[[], tuple[Sentences, Sentences, Sentences]]
     languages: tuple[str, ...]
     metric: str
-    epochs: int
-    batch_size: int
-    patience: int
-    learning_rate: float
 
 
-def load_sagt() -> tuple[Sentences, Sentences, Sentences]:
+def by_language(sentences: Sentences) -> Sentences:
+    """Make the language of each word its tag."""
+    return [TaggedSentence(one.words, one.languages) for one in sentences if one.languages is not None]
+
+
+def load_sagt(tag: str = "upos") -> tuple[Sentences, Sentences, Sentences]:
     folder = DATA / "code_switched" / "ud_turkish_german_sagt"
-    train, dev, test = (read_conllu(folder / f"qtd_sagt-ud-{split}.conllu") for split in ("train", "dev", "test"))
+    files = [folder / f"qtd_sagt-ud-{split}.conllu" for split in ("train", "dev", "test")]
+    if tag == "upos":
+        train, dev, test = (read_conllu(path) for path in files)
+    else:
+        train, dev, test = (by_language(read_conllu(path, language="misc:CSID")) for path in files)
     return train, dev, test
 
 
-def load_hinglish() -> tuple[Sentences, Sentences, Sentences]:
+def in_parts(sentences: Sentences, *, shuffle: bool = False) -> tuple[Sentences, Sentences, Sentences]:
+    """Cut a corpus without parts: the last fifth to test, a tenth of the rest before it to choose settings."""
+    if shuffle:
+        random.Random(0).shuffle(sentences)
+    cut = int(0.8 * len(sentences))
+    dev = cut - cut // 10
+    return sentences[:dev], sentences[dev:cut], sentences[cut:]
+
+
+def load_hinglish(*, shuffle: bool = False) -> tuple[Sentences, Sentences, Sentences]:
     # hashtags and mentions stay: here a third of them, and two thirds, are entities
     normalize = Normalizer(hashtags=False, mentions=False)
     tweets = [
         TaggedSentence(tuple(normalize.words(tweet.words)), tweet.tags)
         for tweet in read_csv(DATA / "code_switched" / "hinglish_ner" / "annotatedData.csv")
     ]
-    cut = int(0.8 * len(tweets))
-    dev = cut - cut // 10
-    return tweets[:dev], tweets[dev:cut], tweets[cut:]
+    return in_parts(tweets, shuffle=shuffle)
+
+
+def load_sentimix() -> tuple[Sentences, Sentences, Sentences]:
+    tweets = read_sentimix(DATA / "code_switched" / "hinglish_sentimix" / "dev_3k_split_conll.txt")
+    return in_parts(by_language(tweets), shuffle=True)
+
+
+def load_spanglish() -> tuple[Sentences, Sentences, Sentences]:
+    folder = DATA / "code_switched" / "spanglish_lid_calcs"
+    train, test = (read_inline(folder / name) for name in ("train.enes.txt", "test_enes.txt"))
+    cut = len(train) - len(train) // 10
+    return train[:cut], train[cut:], test
 
 
 @cache
@@ -81,15 +113,26 @@ def load_conll(language: str) -> tuple[Sentences, Sentences, Sentences]:
     return train, dev, test
 
 
+def load_wikiann(language: str) -> tuple[Sentences, Sentences, Sentences]:
+    folder = DATA / "wikiann" / "low_resource" / language
+    train, dev, test = (read_wikiann(folder / f"{split}.txt") for split in ("train", "dev", "test"))
+    return train, dev, test
+
+
 TASKS = {
-    "sagt": Task(load_sagt, ("de", "tr"), "accuracy", epochs=40, batch_size=16, patience=6, learning_rate=1e-3),
-    "hinglish": Task(load_hinglish, ("hi", "en"), "f1", epochs=16, batch_size=16, patience=6, learning_rate=2e-3),
-    "es": Task(
-        lambda: load_conll("esp"), ("es", "nl", "en"), "f1", epochs=6, batch_size=32, patience=6, learning_rate=2e-3
-    ),
-    "nl": Task(
-        lambda: load_conll("ned"), ("nl", "es", "en"), "f1", epochs=6, batch_size=32, patience=6, learning_rate=2e-3
-    ),
+    "sagt": Task(load_sagt, ("de", "tr"), "accuracy"),
+    "sagt-language": Task(partial(load_sagt, "language"), ("de", "tr"), "accuracy"),
+    "hinglish": Task(load_hinglish, ("hi", "en"), "f1"),
+    "hinglish-shuffled": Task(partial(load_hinglish, shuffle=True), ("hi", "en"), "f1"),
+    "hinglish-language": Task(load_sentimix, ("hi", "en"), "accuracy"),
+    "spanglish-language": Task(load_spanglish, ("es", "en"), "accuracy"),
+    "es": Task(partial(load_conll, "esp"), ("es", "nl", "en"), "f1"),
+    "nl": Task(partial(load_conll, "ned"), ("nl", "es", "en"), "f1"),
+    "am": Task(partial(load_wikiann, "amh"), ("am", "en"), "f1"),
+    "ig": Task(partial(load_wikiann, "ibo"), ("ig", "en"), "f1"),
+    "rw": Task(partial(load_wikiann, "kin"), ("rw", "sw"), "f1"),
+    "sw": Task(partial(load_wikiann, "swa"), ("sw", "en"), "f1"),
+    "yo": Task(partial(load_wikiann, "yor"), ("yo", "en"), "f1"),
 }
 
 
@@ -152,11 +195,13 @@ def build_embedder(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
     return pe.HierarchicalMetaEmbedding(words=words, subwords=subwords, characters=characters, **parts)
 
 
-def build_tagger(system: str, task: str, cache: Path, dim: int, encoder: str, seed: int) -> pe.SequenceTagger:
+def build_tagger(
+    system: str, task: str, cache: Path, dim: int, encoder: str, seed: int, size: int | None = None
+) -> pe.SequenceTagger:
     """Build a system, untrained: its embedder, the encoder that all have, and a CRF."""
     torch.manual_seed(seed)
     train, dev, _ = TASKS[task].load()
-    lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
+    lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train[:size])
     tags = sorted({tag for sentence in (*train, *dev) for tag in sentence.tags})
     wide = system.endswith("linear")
     scores = surface_scores(lexicon, len(tags))
@@ -178,51 +223,50 @@ def build_tagger(system: str, task: str, cache: Path, dim: int, encoder: str, se
     return pe.SequenceTagger(pe.MetaEmbedding.concat([embedder, scores]), tags, encoder=context, decoder=decoder)
 
 
-def make_optimizer(task: str, tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
-    linear = [m.embedding.weight for m in tagger.modules() if isinstance(m, FeatureSum)]
-    held = {id(value) for value in linear}
-    trainable = [value for value in tagger.parameters() if value.requires_grad and id(value) not in held]
-    groups = [{"params": trainable}]
-    if linear:
-        groups.append({"params": linear, "lr": float(os.environ.get("LR", "1")), "eps": 1.0})
-    return torch.optim.Adam(groups, lr=TASKS[task].learning_rate, fused=True)
+def make_optimizer(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
+    """Make Adam; with ``eps=1`` it is gradient descent with momentum, which does not learn rare features by heart."""
+    linear = [part.embedding.weight for part in tagger.modules() if isinstance(part, FeatureSum)]
+    rest = [v for v in tagger.parameters() if v.requires_grad and not any(v is weight for weight in linear)]
+    groups = [{"params": rest}, {"params": linear, "lr": 1.0, "eps": 1.0}]
+    return torch.optim.Adam([group for group in groups if group["params"]], lr=1e-3, fused=True)
 
 
-def make_scheduler(task: str, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
-    return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=TASKS[task].epochs)
-
-
-def fit_options(task: str) -> FitOptions:
+def fit_options(task: str, size: int | None = None) -> FitOptions:
+    """Choose by the number of training sentences: 40 epochs of a thousand, small batches for a hundred."""
+    size = size or len(TASKS[task].load()[0])
+    epochs = min(40, max(8, 40_000 // size))
     return FitOptions(
-        num_train_epochs=TASKS[task].epochs,
-        batch_size=TASKS[task].batch_size,
-        optimizer=partial(make_optimizer, task),
-        scheduler=partial(make_scheduler, task),
+        num_train_epochs=epochs,
+        batch_size=min(16, max(2, size // 25)),
+        optimizer=make_optimizer,
+        scheduler=partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=epochs),
         metric=TASKS[task].metric,
-        patience=TASKS[task].patience,
+        patience=6,
     )
 
 
-def run(task: str, system: str, seed: int, cache: Path, dim: int, encoder: str) -> dict[str, object]:
-    """Train one system once and tag the test set."""
-    path = cache / task / f"{system}.{encoder}.{seed}.json"
+def run(task: str, system: str, seed: int, size: int | None, cache: Path, dim: int, encoder: str) -> dict[str, object]:
+    """Train one system once, on all sentences or the first `size`, and tag the test set."""
+    path = cache / task / ".".join(map(str, [system, encoder, *([f"first-{size}"] if size else []), seed, "json"]))
     if path.exists():
         return dict(json.loads(path.read_text()))
     torch.set_num_threads(1)
     train, dev, test = TASKS[task].load()
+    train = [sentence for sentence in train if sentence.words][:size]
     start = time.perf_counter()
     if system == "crf":
         predicted, parameters, epochs = crfsuite(train, dev, test), 0, 0
     else:
-        tagger = build_tagger(system, task, cache, dim, encoder, seed)
+        tagger = build_tagger(system, task, cache, dim, encoder, seed, size)
         trainable = [value for value in tagger.parameters() if value.requires_grad]
         parameters = sum(value.numel() for value in trainable)
-        result = fit(tagger, train, dev, fit_options(task), seed=seed, progress=False)
+        result = fit(tagger, train, dev, fit_options(task, size), seed=seed, progress=False)
         epochs = len(result.history)
         predicted = tagger.predict([sentence.words for sentence in test])
     data = {
         "task": task,
         "system": system,
+        "size": len(train),
         "seed": seed,
         "score": score(task, test, predicted),
         "parameters": parameters,
@@ -285,11 +329,12 @@ def crfsuite(train: Sentences, dev: Sentences, test: Sentences) -> list[list[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=3, help="of each system; HME always has 5, for the vote")
+    parser.add_argument("--task", nargs="+", choices=TASKS, default=["sagt", "hinglish", "es", "nl"])
+    parser.add_argument("--systems", nargs="+", default=SYSTEMS, help="or fasttext-de, a single source")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[None], help="train on the first so many sentences")
+    parser.add_argument("--seeds", type=int, default=3, help="of each system; with 5, votes are of 5")
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument("--encoder", choices=("lstm", "transformer"), default="lstm")
-    parser.add_argument("--systems", nargs="+", help="a choice of systems")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
     arguments = parser.parse_args()
@@ -297,40 +342,54 @@ def main() -> None:
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
     jobs = []
     for task in arguments.task:
-        languages = TASKS[task].languages
-        singles = [f"fasttext-{language}" for language in languages[:2]]
-        systems = arguments.systems or ["crf", "hme", "hme-surface", "mme", *singles, "control"]
-        vectors = Vectors(task, arguments.cache, arguments.dim)
-        if set(systems) - {"crf"}:
-            for language in languages:
-                vectors.words((language,), arguments.dim)
-        if {"hme", "hme-surface"} & set(systems):
-            for language in languages:
-                vectors.pieces(language)
-        if "control" in systems:
-            vectors.words(languages, arguments.dim * len(languages))
-        for system in systems:
-            count = {"crf": 1, "hme": 5, "hme-surface": 5}.get(system, arguments.seeds)
-            jobs += [(task, system, seed, arguments.cache, arguments.dim, arguments.encoder) for seed in range(count)]
+        train_vectors(task, arguments.systems, Vectors(task, arguments.cache, arguments.dim))
+        for system in arguments.systems:
+            seeds = 1 if system == "crf" else arguments.seeds  # it has no random numbers
+            jobs += [(task, system, seed, size) for size in arguments.sizes for seed in range(seeds)]
     jobs.sort(key=lambda job: job[2])  # every system's first seed before the second
-    results: dict[tuple[str, str], list[dict[str, object]]] = {}
+    common = (arguments.cache, arguments.dim, arguments.encoder)
+    results: dict[tuple[str, int, str], list[dict[str, object]]] = {}
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run, *job) for job in jobs]):
+        for future in as_completed([pool.submit(run, *job, *common) for job in jobs]):
             result = future.result()
-            results.setdefault((str(result["task"]), str(result["system"])), []).append(result)
-            shown = {key: value for key, value in result.items() if key != "predicted"}
-            print(json.dumps(shown), flush=True)
-    print("\n| task | system | parameters | score, mean of 3 | deviation | seconds |\n|---|---|---|---|---|---|")
-    for (task, system), runs in sorted(results.items()):
+            key = (str(result["task"]), int(str(result.get("size", 0))), str(result["system"]))
+            results.setdefault(key, []).append(result)
+            print(json.dumps({key: value for key, value in result.items() if key != "predicted"}), flush=True)
+    report(results)
+
+
+def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
+    """Train what the systems need, before processes would each train it."""
+    languages = TASKS[task].languages
+    single = [system.removeprefix("fasttext-") for system in systems if system.startswith("fasttext-")]
+    several = any(system.startswith(("hme", "mme")) for system in systems)
+    for language in languages if several else single:
+        vectors.words((language,), vectors.dim)
+    if any(system.startswith("hme") for system in systems):
+        for language in languages:
+            vectors.pieces(language)
+    if "control" in systems:
+        vectors.words(languages, vectors.dim * len(languages))
+
+
+def report(results: dict[tuple[str, int, str], list[dict[str, object]]]) -> None:
+    """Print each system's scores, its vote, and how surely the first seed differs from the hand-featured CRF."""
+    columns = ("task", "sentences", "system", "score", "vote", "p against crf", "parameters", "seconds")
+    rows = []
+    for (task, size, system), runs in sorted(results.items()):
         runs.sort(key=lambda one: int(str(one["seed"])))
-        scores = [float(str(one["score"])) for one in runs][: arguments.seeds]
-        spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
+        gold = [list(sentence.tags) for sentence in TASKS[task].load()[2]]
+        predicted = [one["predicted"] for one in runs]
+        vote = score(task, TASKS[task].load()[2], pe.functional.majority_vote(predicted)) if len(runs) > 2 else None
+        crf = results.get((task, size, "crf"))
+        p = None
+        if crf and system != "crf":
+            metric = TASKS[task].metric
+            p = approximate_randomization(gold, crf[0]["predicted"], predicted[0], metric=metric).p_value
+        scores = mean_and_deviation([float(str(one["score"])) for one in runs])
         seconds = statistics.median(float(str(one["seconds"])) for one in runs)
-        line = f"{runs[0]['parameters']:,} | {statistics.mean(scores):.4f} | {spread:.4f} | {seconds:.0f}"
-        print(f"| {task} | {system} | {line} |")
-        if system.startswith("hme"):
-            voted = pe.functional.majority_vote([one["predicted"] for one in runs])
-            print(f"| {task} | {system}, vote of {len(runs)} | | {score(task, TASKS[task].load()[2], voted):.4f} | | |")
+        rows.append((task, size, system, scores, vote, p, runs[0]["parameters"], round(seconds)))
+    print("\n" + Table(columns, rows, digits=4).to_markdown())
 
 
 if __name__ == "__main__":
