@@ -12,7 +12,7 @@ from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexi
 
 import polyembed as pe
 from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceTransformer, WordDropout
-from polyembed.encoders import LaserEncoder, LaserSentences, WideAndDeepEncoder
+from polyembed.encoders import CachedEmbedder, LaserEncoder, LaserSentences, WideAndDeepEncoder, WordFeatures
 from polyembed.text import CharacterTransliterator, PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
@@ -510,6 +510,11 @@ def character_encoder() -> pe.CharacterWordEncoder:
     return pe.CharacterWordEncoder(encoder, pe.encoders.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word")
 
 
+def cached_embedder() -> CachedEmbedder:
+    encoder = pe.PretrainedWordEncoder(tiny_bert())
+    return CachedEmbedder(encoder, layers=[0, 1], fusion=pe.ScalarMix(2))
+
+
 def laser_encoder(num_layers: int = 2, **options: Any) -> LaserEncoder:
     return LaserEncoder(23, 4, 3, num_layers=num_layers, **options)
 
@@ -608,6 +613,17 @@ CASES: list[Case] = [
         padded=("ids",),
         wordwise=True,
         exceptions=PIECES,
+    ),
+    Case(
+        "CachedEmbedder",
+        cached_embedder,
+        lambda rows, width: {
+            "features": torch.randn(rows, width, 2, 4, dtype=torch.float64),
+            "mask": mask(rows, width),
+        },
+        lambda module, batch: module(WordFeatures(**batch)),
+        padded=("features",),
+        wordwise=True,
     ),
     Case(
         "CharacterWordEncoder",

@@ -390,7 +390,7 @@ class _Holder(nn.Module):
 def _spoil(x: Tensor, mask: Tensor) -> Tensor:
     """Put into padding what must not matter: NaN, another word, no tag at all."""
     if x.is_floating_point():
-        return torch.where(mask[..., None], x, float("nan"))
+        return torch.where(mask.view(*mask.shape, *[1] * (x.dim() - mask.dim())), x, float("nan"))
     return torch.where(mask, x, -100 if x.lt(0).any() else 1)
 
 

@@ -73,6 +73,32 @@ def _modernbert(**sizes) -> nn.Module:
     return ModernBertModel(ModernBertConfig(**{**SIZES, **ids, **sizes}))
 
 
+def _gpt2(**sizes) -> nn.Module:
+    from transformers import GPT2Config, GPT2Model
+
+    return GPT2Model(GPT2Config(vocab_size=23, n_embd=8, n_layer=3, n_head=2, n_positions=64, **sizes))
+
+
+def _causal(name: str, **options) -> Callable[..., nn.Module]:
+    """A decoder with rotary positions and grouped keys."""
+
+    def build(**sizes) -> nn.Module:
+        import transformers
+
+        config = getattr(transformers, f"{name}Config")
+        model = getattr(transformers, f"{name}Model")
+        settings = {**SIZES, "num_key_value_heads": 1, "head_dim": 4, "pad_token_id": 0, **options, **sizes}
+        return model(config(max_position_embeddings=64, **settings))
+
+    return build
+
+
+CAUSAL_MODELS: dict[str, Callable[..., nn.Module]] = {
+    "gpt2": _gpt2,
+    "llama": _causal("Llama"),
+    "gemma3": _causal("Gemma3Text", sliding_window=4, query_pre_attn_scalar=4),
+    "qwen3": _causal("Qwen3"),
+}
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "bert": _bert,
     "xlm-roberta": _xlm_roberta,
@@ -86,4 +112,4 @@ def tiny_model(name: str, *, seed: int = 0, **sizes) -> nn.Module:
     """A model with random weights, the same for the same seed, in evaluation mode."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return MODELS[name](**sizes).eval()
+        return {**MODELS, **CAUSAL_MODELS}[name](**sizes).eval()

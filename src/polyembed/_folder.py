@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from polyembed._checks import check_file, must, require
 
@@ -129,6 +129,19 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def try_lock(file: BinaryIO) -> bool:
+    """Return whether this process now holds the lock of a file; True on systems without such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

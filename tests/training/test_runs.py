@@ -13,8 +13,8 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR, StepLR
 
 from polyembed import Lexicon
+from polyembed._fingerprint import checksum, describe_model
 from polyembed.data import TaggedSentence
-from polyembed.training.fingerprint import checksum, describe_model
 from polyembed.training.runs import CHECKPOINT_NAME, Run
 
 

@@ -2,9 +2,11 @@
 
 from polyembed.encoders._fit_table import RowScore, TableFit
 from polyembed.encoders.aif import AIF
+from polyembed.encoders.cached import CachedEmbedder, WordFeatures
 from polyembed.encoders.char2subword import Char2Subword
 from polyembed.encoders.character_encoder import CharacterWordEncoder
 from polyembed.encoders.contextual import ContextualEmbedder
+from polyembed.encoders.feature_store import FeatureStore, cache_features
 from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
 from polyembed.encoders.laser import (
     BPEGRU,
@@ -26,9 +28,11 @@ __all__ = [
     "BPEGRU",
     "DLFA",
     "BPEBow",
+    "CachedEmbedder",
     "Char2Subword",
     "CharacterWordEncoder",
     "ContextualEmbedder",
+    "FeatureStore",
     "LSTMSequenceEncoder",
     "LaserElmo",
     "LaserEncoder",
@@ -45,6 +49,8 @@ __all__ = [
     "TableFit",
     "TransformerSequenceEncoder",
     "WideAndDeepEncoder",
+    "WordFeatures",
+    "cache_features",
     "load_laser",
     "pool_sequence",
     "pool_words",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import check_file, class_name, import_optional, must, require
 from polyembed.encoders._adapters import describe, inject
 
 TOKENIZER_FILE = "tokenizer-"
@@ -36,9 +36,12 @@ def describe_model(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, A
     """
     config: Any = model.config
     adapter = describe(model, adapters)
+    settings = _plain(config.to_dict())
+    if settings.get("quantization_config", {}).get("quant_method") == "gguf":
+        del settings["quantization_config"]  # of the file; in memory the weights are plain numbers
     return {
         **({} if adapter is None else {"adapter": adapter}),
-        "model": _plain(config.to_dict()),
+        "model": settings,
         "architecture": _architecture(model),
         "pooler": getattr(model, "pooler", None) is not None,
     }
@@ -66,12 +69,17 @@ def build_model(described: dict[str, Any]) -> nn.Module:
 
 
 def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
-    """Load a model by name or folder, and its tokenizer unless one is given."""
+    """Load a model by name, folder or GGUF file, and its tokenizer unless one is given."""
     from transformers import AutoModel, AutoTokenizer
 
+    place, options = name_or_folder, dict[str, str]()
+    if place.endswith(".gguf"):
+        path = check_file(place, name="model")
+        place, options = str(path.parent), {"gguf_file": path.name}
+        import_optional("gguf", feature="models in GGUF files")
     if tokenizer is None:
-        tokenizer = AutoTokenizer.from_pretrained(name_or_folder, trust_remote_code=False)
-    return AutoModel.from_pretrained(name_or_folder, trust_remote_code=False), tokenizer
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+    return AutoModel.from_pretrained(place, trust_remote_code=False, **options), tokenizer
 
 
 def write_tokenizer(tokenizer: Any, folder: Path) -> dict[str, str]:

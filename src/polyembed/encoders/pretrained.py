@@ -43,11 +43,13 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R, XLM, DistilBERT,
-            ModernBERT and similar ones; also inside a `PeftModel`, or with adapters added: then the adapters train, and
-            LoRA is saved too. Or a name on the hub or a folder, from which model and tokenizer are loaded.
+            ModernBERT and similar ones; or a causal language model: GPT-2, Llama, Gemma, Qwen. Also inside a
+            `PeftModel`, or with adapters added: then the adapters train, and LoRA is saved too. Or a name on the hub,
+            a folder or a GGUF file, from which model and tokenizer are loaded.
         tokenizer: The model's, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
-        pooling: How a word's pieces become one vector.
+        pooling: How a word's pieces become one vector; by default the first piece, for a causal language model the
+            last, since only it has seen the whole word.
         freeze: ``"none"``; ``"embeddings"``: the embedding layer does not train (Winata 2021, section 3.2.3, for large
             models); ``"all"``: the model runs without a graph and in evaluation mode, only `fusion` trains (the heads
             of 2503.07990).
@@ -82,12 +84,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         tokenizer: Any = None,
         *,
         fusion: LayerFusion | None = None,
-        pooling: WordPooling = "first",
+        pooling: WordPooling | None = None,
         freeze: Literal["none", "embeddings", "all"] = "none",
         overflow: Literal["error", "truncate", "window"] = "window",
     ) -> None:
         super().__init__()
-        check_choice("pooling", pooling, WORD_POOLINGS)
         check_choice("freeze", freeze, FREEZE)
         check_choice("overflow", overflow, OVERFLOW)
         found: Any = model
@@ -100,11 +101,16 @@ class PretrainedWordEncoder(ContextualEmbedder):
         if getattr(found.config, "is_encoder_decoder", False):
             got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
             raise TypeError(must("model", "be an encoder of transformers", got))
+        if pooling is None:
+            pooling = "last" if _is_causal(self.model) else "first"
+        check_choice("pooling", pooling, WORD_POOLINGS)
         self.tokenizer = tokenizer
         self.fusion = LastLayer() if fusion is None else fusion
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         self.max_length = _most_pieces(self.model, tokenizer)
+        # a causal model keeps keys and values of all layers otherwise
+        self._no_cache = {"use_cache": False} if "use_cache" in inspect.signature(self.model.forward).parameters else {}
         if freeze != "none":
             for parameter in self.model.parameters() if freeze == "all" else _embedding_layer(self.model):
                 parameter.requires_grad_(False)
@@ -224,6 +230,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         token_types: Int[Tensor, "batch piece"] | None = None,
         *,
         table: Float[Tensor, "row hidden"] | None = None,
+        all_layers: bool = False,
     ) -> list[Float[Tensor, "batch piece hidden"]]:
         """Run the model, in windows if a row is longer than it reads at once (then a GPU's host waits for the lengths).
 
@@ -231,22 +238,23 @@ class PretrainedWordEncoder(ContextualEmbedder):
             pieces: Sentences cut into pieces.
             token_types: Of pairs, which are not read in windows; the model's own choice if None.
             table: As in `forward`.
+            all_layers: Whether to return all layers also where the fusion is `LastLayer`, which reads one.
 
         Returns:
             The embeddings and each layer's output, in the order of transformers; only the last layer's output if the
-            fusion is `LastLayer`.
+            fusion is `LastLayer`, unless `all_layers`.
         """
         ids, mask = pieces.piece_ids, pieces.piece_mask
-        limit = self.max_length
+        limit, everything = self.max_length, all_layers or not isinstance(self.fusion, LastLayer)
         if limit is None or ids.shape[1] <= limit:
-            return self._run(ids, mask, token_types, table)
+            return self._run(ids, mask, token_types, table, everything)
         may_cut = token_types is None and self.overflow == "window"
         require(may_cut, "piece_ids", f"have at most {limit} pieces", ids.shape[1])
         self._tokenizer()
         plan = plan_windows(mask, limit, before=len(self.special.before), after=len(self.special.after))
         windows = ids.flatten()[plan.take]
         chunks = [slice(i, i + WINDOWS_AT_ONCE) for i in range(0, len(windows), WINDOWS_AT_ONCE)]
-        runs = [self._run(windows[chunk], plan.mask[chunk], table=table) for chunk in chunks]
+        runs = [self._run(windows[chunk], plan.mask[chunk], None, table, everything) for chunk in chunks]
         return [torch.cat(parts).flatten(0, 1)[plan.give] for parts in zip(*runs, strict=True)]
 
     def train(self, mode: bool = True) -> Self:
@@ -262,9 +270,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return self.tokenizer
 
     def _run(
-        self, ids: Tensor, mask: Tensor, token_types: Tensor | None = None, table: Tensor | None = None
+        self, ids: Tensor, mask: Tensor, token_types: Tensor | None, table: Tensor | None, everything: bool
     ) -> list[Tensor]:
-        everything = not isinstance(self.fusion, LastLayer)
         if ids.numel() == 0:
             empty = next(self.model.parameters()).new_zeros(*ids.shape, self.embedding_dim)
             count = getattr(self.model.config, "num_hidden_layers", 1) + 1 if everything else 1
@@ -276,7 +283,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
         inputs = {"input_ids": ids} if table is None else {"inputs_embeds": F.embedding(ids, table)}
         learns = self.freeze != "all" or (table is not None and table.requires_grad)
         with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
-            found = self.model(**inputs, attention_mask=attended.long(), output_hidden_states=everything, **types)
+            found = self.model(
+                **inputs, attention_mask=attended.long(), output_hidden_states=everything, **types, **self._no_cache
+            )
         return list(found.hidden_states) if everything else [found.last_hidden_state]
 
     def get_config(self) -> dict[str, Any]:
@@ -293,6 +302,17 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """Build the encoder, its weights still to be loaded, and its tokenizer."""
         tokenizer = read_tokenizer(config)
         return cls(build_model(config), tokenizer, **config)
+
+
+def _is_causal(model: nn.Module) -> bool:
+    """Return whether a piece sees only the pieces before it."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
+
+    config: Any = model.config
+    if getattr(config, "is_decoder", False):
+        return True
+    both_ways = type(config) in MODEL_FOR_MASKED_LM_MAPPING or getattr(config, "use_bidirectional_attention", False)
+    return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not both_ways
 
 
 def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:

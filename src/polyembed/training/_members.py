@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import torch
 
 from polyembed._checks import class_name, must
+from polyembed._fingerprint import trained_state
 from polyembed._progress import progress_bar
 from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fingerprint import trained_state
 from polyembed.training.fit import Training
 from polyembed.training.options import FitOptions
 from polyembed.training.runs import Run

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from polyembed._checks import check_positive, import_optional, must, require
+from polyembed._fingerprint import describe_model, trained_state
 from polyembed.training._masked_batches import MaskedBatches, MaskedStream, make_collator
 from polyembed.training._masked_text import ExampleEncoder, TextCorpus, Texts, check_masked_lm, check_masking
 from polyembed.training._masked_trainer import last_checkpoint, train, untouched
-from polyembed.training.fingerprint import describe_model, trained_state
 from polyembed.training.runs import Run
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from polyembed._checks import class_name, must, require
+from polyembed._fingerprint import describe_model
 from polyembed._progress import progress_bar
 from polyembed.tagging.classifiers import Labelled, LabelledPair
 from polyembed.tagging.tagger import Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
-from polyembed.training.fingerprint import describe_model
 from polyembed.training.options import DEFAULTS, FitOptions
 from polyembed.training.runs import Run
 from polyembed.training.scoring import Metric, measure

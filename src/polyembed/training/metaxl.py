@@ -15,11 +15,11 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
 from polyembed._checks import class_name, must, require
+from polyembed._fingerprint import describe_model, rows_checksum
 from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
 from polyembed.training._ranks import Ranks, open_ranks
 from polyembed.training._rows import Plan, Rows, check_labels, check_rows
-from polyembed.training.fingerprint import describe_model, rows_checksum
 from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
 from polyembed.training.runs import Run, differences
 from polyembed.training.state import Epoch, FitResult, TrainingState

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, Self
 import torch
 
 from polyembed._checks import class_name
-from polyembed._folder import sync
-from polyembed.training.fingerprint import MARK, checksum
+from polyembed._fingerprint import MARK, checksum
+from polyembed._folder import sync, try_lock
 
 CHECKPOINT_NAME = "checkpoint.pt"
 LOCK_NAME = "lock"
@@ -79,7 +79,7 @@ class Run:
                 self._lock = (self.folder / LOCK_NAME).open("ab")
             except OSError as error:
                 raise type(error)(f"{self.folder} must be a folder that can be written to: {error}") from error
-            if not _lock(self._lock):
+            if not try_lock(self._lock):
                 self._lock.close()
                 rule = "must be used by one process at a time, and another process trains in it now"
                 raise RuntimeError(f"{self.folder} {rule} (wait for it or choose another folder)")
@@ -179,16 +179,3 @@ def _digest(file: BinaryIO, size: int) -> bytes:
         digest.update(chunk)
         size -= len(chunk)
     return digest.digest()
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Return whether this process now holds the lock of a file; True on systems without such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

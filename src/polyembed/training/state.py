@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from polyembed.training.fingerprint import trained_state
+from polyembed._fingerprint import trained_state
 
 
 class Epoch(NamedTuple):

@@ -15,7 +15,6 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from polyembed._pretrained import Configurable
-from polyembed.text.lexicon import Lexicon
 
 PLAIN = (str, bytes, bool, int, float, complex, np.generic, torch.dtype, torch.device, PathLike, type(None))
 MARK = "sha256:"
@@ -100,8 +99,6 @@ def _update(digest: Any, value: Any) -> None:
 
 def _content(value: Any) -> Any:
     """Return the content of an object that is not a plain value or a container."""
-    if isinstance(value, Lexicon):
-        return value.checksum
     if isinstance(value, nn.Module):
         return describe_model(value)
     if isinstance(value, Optimizer):
@@ -117,6 +114,8 @@ def _content(value: Any) -> Any:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, types.SimpleNamespace):
         return vars(value)
+    if isinstance(found := getattr(value, "checksum", None), int):  # a lexicon's, which knows its words
+        return found
     if isinstance(value, Configurable):
         return _config(value)
     if callable(value):
