@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,24 @@ def test_loading_draws_no_random_numbers(tagger: pe.SequenceTagger, tmp_path: Pa
     before = torch.get_rng_state()
     pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_threads_load_and_build_modules_at_once(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    tagger.save_pretrained(tmp_path / "tagger")
+
+    def work(number: int) -> None:
+        if number % 2:
+            pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
+        else:
+            nn.ModuleList(nn.Linear(2, 2) for _ in range(2000))  # more parts than the folder's limit: 1,000 and a few
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(40)))
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_characters_that_are_no_text_are_saved(tmp_path: Path) -> None:

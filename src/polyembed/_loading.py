@@ -3,9 +3,9 @@
 import json
 import operator
 import os
-import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ CONVERSION = (
     "Build the module in code, then safetensors.torch.load_model(module, folder + '/model.safetensors') and "
     "module.save_pretrained"
 )
+_COUNT: ContextVar[Callable[[str, Any], None] | None] = ContextVar("_COUNT", default=None)  # of the load in this thread
 
 
 def load_module(folder: Path, *, bounded: bool = True) -> nn.Module:
@@ -197,12 +198,9 @@ def _bounded(weights: dict[str, Tensor]) -> Iterator[None]:
     sizes = [tensor.numel() for tensor in weights.values()]
     most_parts, largest, most_elements = 1_000 + 10 * len(sizes), max(sizes, default=0), 16 * sum(sizes)
     parts = elements = 0
-    thread = threading.get_ident()
 
-    def count(module: nn.Module, name: str, part: Any) -> None:
+    def count(name: str, part: Any) -> None:
         nonlocal parts, elements
-        if part is None or threading.get_ident() != thread:
-            return
         parts += 1
         rule = f"have parts that {len(sizes)} saved tensors can fill"
         require(parts <= most_parts, "config", rule, f"more than {most_parts} modules and tensors ({LIFT})")
@@ -212,16 +210,25 @@ def _bounded(weights: dict[str, Tensor]) -> Iterator[None]:
             got = f"{name} of shape {tuple(part.shape)} ({LIFT})"
             require(fits, "config", f"have tensors that {WEIGHTS_NAME} can fill ({largest} numbers at most)", got)
 
-    handles = [
-        registry.register_module_parameter_registration_hook(count),
-        registry.register_module_buffer_registration_hook(count),
-        registry.register_module_module_registration_hook(count),
-    ]
+    before = _COUNT.set(count)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        _COUNT.reset(before)
+
+
+def _count_part(module: nn.Module, name: str, part: Any) -> None:
+    count = _COUNT.get()
+    if count is not None and part is not None:
+        count(name, part)
+
+
+for register in (
+    registry.register_module_parameter_registration_hook,
+    registry.register_module_buffer_registration_hook,
+    registry.register_module_module_registration_hook,
+):
+    register(_count_part)  # for good: torch's table of hooks must not change while another thread builds a module
 
 
 def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
