@@ -97,6 +97,21 @@ def test_custom_constraints() -> None:
     assert hash(constraints) == hash(pe.Constraints([[False, True], [True, False]]))
 
 
+def cycles(*lengths: int) -> tuple[list[list[bool]], list[bool]]:
+    """Return transitions and starts of cycles: the tags that can follow n words repeat after their common multiple."""
+    places = [(length, i) for length in lengths for i in range(length)]
+    return [[to == (size, (i + 1) % size) for to in places] for size, i in places], [i == 0 for _, i in places]
+
+
+def test_cycles_are_followed_until_they_repeat() -> None:
+    transitions, start = cycles(4, 9, 11)
+    end = [i < size - 1 for size in (4, 9, 11) for i in range(size)]  # not in a cycle's last tag
+    with pytest.raises(ValueError, match=r"got no sequence of 396 words$"):
+        pe.Constraints(transitions, start, end)
+    end[3] = True  # the last of the first cycle
+    assert pe.Constraints(transitions, start, end).first_violation([*range(4)] * 99) is None
+
+
 @own_words
 def test_wrong_constraints() -> None:
     refused(ValueError, r"^tags\[1\] must be O, B-X or I-X, got E-X$", pe.Constraints.bio, ["O", "E-X"])
@@ -109,6 +124,10 @@ def test_wrong_constraints() -> None:
         ValueError, match=r"^constraints must allow a sequence of every length, got no sequence of 3 words$"
     ):
         pe.Constraints([[False, True], [False, False]])
+    with pytest.raises(
+        ValueError, match=r"^constraints must reach the same set of tags again within 5000 words, got longer cycles$"
+    ):
+        pe.Constraints(*cycles(2, 3, 5, 7, 11, 13))
     with pytest.raises(ValueError, match=r"^transitions\[1\] must have 2 entries, as there are rows, got 3$"):
         pe.Constraints([[1, 1], [1, 1, 1]])
     refused(ValueError, r"^transitions must have a row a tag, at least one, got none$", pe.Constraints, [])

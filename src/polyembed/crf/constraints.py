@@ -1,11 +1,15 @@
 """Which tags may begin, follow each other and end: the grammar of a tagging scheme."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any, Literal, Self
 
 from polyembed._checks import must, require
 from polyembed._pretrained import Configurable
 from polyembed.crf.scores import ANY_TAG
+
+MOST_WORDS = 5_000  # that are checked: cycles of 2, 3, 5, 7, ... tags repeat only after their product
 
 
 class Constraints(Configurable):
@@ -17,7 +21,8 @@ class Constraints(Configurable):
         end: Whether a sequence may end with tag i; any if None.
 
     Raises:
-        ValueError: Sizes that do not fit, or constraints that leave sentences of some length no sequence at all.
+        ValueError: Sizes that do not fit; constraints that leave sentences of some length no sequence at all, or whose
+            cycles repeat only after 5,000 words.
 
     Example:
         >>> Constraints.bio(["O", "B-PER", "I-PER"]).transitions
@@ -130,15 +135,16 @@ class Constraints(Configurable):
 
     def _length_without_a_path(self) -> int | None:
         """Return the shortest length without an allowed sequence, from the tags reachable after 1, 2, ... words."""
-        reached = frozenset(tag for tag, allowed in enumerate(self.start) if allowed)
-        seen: set[frozenset[int]] = set()
+        after, end, reached = [_bits(row) for row in self.transitions], _bits(self.end), _bits(self.start)
+        seen: set[int] = set()
         while reached not in seen:
-            if not any(self.end[tag] for tag in reached):
+            if not reached & end:
                 return len(seen) + 1
+            rule = f"reach the same set of tags again within {MOST_WORDS} words"
+            require(len(seen) < MOST_WORDS, "constraints", rule, "longer cycles")
             seen.add(reached)
-            reached = frozenset(
-                tag for left in reached for tag, allowed in enumerate(self.transitions[left]) if allowed
-            )
+            left = f"{reached:b}"[::-1]
+            reached = reduce(or_, (rows for rows, bit in zip(after, left, strict=False) if bit == "1"), 0)
         return None
 
     def get_config(self) -> dict[str, Any]:
@@ -159,3 +165,8 @@ def _check_rows(transitions: Any, start: Any, end: Any) -> None:
     for name, row in rows.items():
         if row is not None and not (isinstance(row, Sequence) and all(value in (0, 1) for value in row)):
             raise TypeError(must(name, "be a sequence of True and False", repr(row)))
+
+
+def _bits(row: Iterable[bool]) -> int:
+    """Return a set of tags as an integer: bit i is tag i."""
+    return int("".join("01"[allowed] for allowed in row)[::-1], 2)
