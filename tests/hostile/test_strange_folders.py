@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 import time
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,24 @@ def test_a_strange_folder_is_refused(name: str, tagger_folder: Path) -> None:
     assert str(tagger_folder) in message, "the error names no file"
     assert " must " in message
     assert time.process_time() - started < 3, "it took long"
+
+
+def peak_of_opening(folder: Path) -> tuple[str | None, int]:
+    """Return the outcome, and the most bytes that Python's objects took."""
+    outcome(folder)  # imports are not counted
+    tracemalloc.start()
+    try:
+        return outcome(folder), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_layers_without_weights_take_no_memory(tagger_folder: Path) -> None:
+    lstm = {"class": "LSTMSequenceEncoder", "config": {"input_size": 5, "hidden_size": 3, "num_layers": 10**7}}
+    change(tagger_folder, lambda config: config["config"].update(encoder=lstm))
+    message, peak = peak_of_opening(tagger_folder)
+    assert "config must have parts that" in str(message)
+    assert peak < 2e7
 
 
 def test_the_good_folder_opens(tagger_folder: Path) -> None:

@@ -162,9 +162,13 @@ class LSTMSequenceEncoder(SequenceEncoder):
         check_probability(dropout=dropout)
         super().__init__()
         self.input_size, self.hidden_size, self.num_layers, self.dropout = input_size, hidden_size, num_layers, dropout
-        sizes = [input_size] + [2 * hidden_size] * (num_layers - 1)
-        self.forward_layers = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in sizes)
-        self.backward_layers = nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in sizes)
+        self.forward_layers, self.backward_layers = (
+            nn.ModuleList(
+                nn.LSTM(2 * hidden_size if layer else input_size, hidden_size, batch_first=True)
+                for layer in range(num_layers)  # one at a time: loading a folder stops at more than its weights fill
+            )
+            for _ in range(2)
+        )
         self.drop = nn.Dropout(dropout)
 
     @property
