@@ -70,6 +70,33 @@ def test_broken_files(tmp_path, data: bytes, message: str) -> None:
         ClusterFeatures(tmp_path / "file")
 
 
+@pytest.mark.parametrize("form", ["paths", "spacy"])
+def test_a_table_is_small_uncompressed(tmp_path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "file", form)
+    text = gzip.decompress(path.read_bytes()) if form == "spacy" else path.read_bytes()
+    path.write_bytes(gzip.compress(text))
+    monkeypatch.setattr("polyembed.vectors.clusters.MAX_BYTES", len(text))
+    assert "song" in ClusterFeatures(path)
+    monkeypatch.setattr("polyembed.vectors.clusters.MAX_BYTES", len(text) - 1)
+    with pytest.raises(ValueError, match=r"\(more than \d+ bytes, uncompressed\)$"):
+        ClusterFeatures(path)
+
+
+def test_a_table_has_thousands_of_clusters(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "file", "paths")
+    monkeypatch.setattr("polyembed.vectors.clusters.MAX_FEATURES", 8)
+    assert "song" in ClusterFeatures(path, prefixes=(2, 4))
+    with pytest.raises(ValueError, match=r"\(4 clusters; 2 at most with 3 prefixes\)$"):
+        ClusterFeatures(path, prefixes=(2, 3, 4))
+
+
+def test_a_long_line_is_one_line(tmp_path) -> None:
+    """Lines were once read in parts of 16 MiB, the second of which could be a line of its own."""
+    (tmp_path / "file").write_bytes(b"01\t" + b"a" * (2**24 - 3) + b"1\tsong\t3\n")
+    with pytest.raises(ValueError, match=r"file, line 1, must hold bits, a word and a count"):
+        ClusterFeatures(tmp_path / "file")
+
+
 def test_bad_prefixes(tmp_path) -> None:
     path = write(tmp_path / "file", "paths")
     with pytest.raises(ValueError, match=r"^prefixes\[1\] must be a positive integer, got 0$"):

@@ -1,22 +1,23 @@
 """Brown clusters of words, as features."""
 
 import gzip
+import io
 import json
 import lzma
 import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import IO, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from polyembed._checks import check_file, check_positive, is_count, must, require
 from polyembed._pretrained import VectorFiles
 from polyembed.vectors.protocol import check_words
-from polyembed.vectors.textfile import MAX_LINE, open_compressed
+from polyembed.vectors.textfile import open_compressed
 
 MAX_PREFIX = 64  # bits; Brown's trees have about 20 levels
-MAX_BYTES = 1 << 30  # of a table in JSON, so that a small compressed file cannot fill the memory
+MAX_BYTES = 1 << 26  # of a table, uncompressed, so that a small compressed file cannot fill the memory
+MAX_FEATURES = 1 << 20  # clusters times prefixes; Brown's tools make thousands of clusters
 
 
 class ClusterFeatures(VectorFiles):
@@ -36,7 +37,8 @@ class ClusterFeatures(VectorFiles):
 
     Raises:
         FileNotFoundError: There is no file at `path`.
-        ValueError: A line that is not of this format (its number is named), a damaged file, or no word at all.
+        ValueError: A line that is not of this format (its number is named), a damaged file, no word at all, more than
+            64 MiB uncompressed, or more than 2^20 clusters times prefixes.
 
     Example:
         >>> import tempfile
@@ -61,6 +63,8 @@ class ClusterFeatures(VectorFiles):
         bits = self._read()
         require(bool(bits), "path", "name a file with at least one word", self.path)
         strings = sorted(set(bits.values()))
+        if len(strings) * len(lengths) > MAX_FEATURES:
+            self._fail(f"{len(strings)} clusters; {MAX_FEATURES // len(lengths)} at most with {len(lengths)} prefixes")
         keys = sorted({(length, string[:length]) for string in strings for length in lengths})
         ids = {key: i for i, key in enumerate(keys, start=1)}
         self.num_pieces = len(keys) + 1
@@ -80,17 +84,15 @@ class ClusterFeatures(VectorFiles):
         """Return each word's bit string."""
         try:
             with open_compressed(self.path) as file:
-                if file.read(1) == b"{":
-                    return self._read_json(b"{" + file.read(MAX_BYTES))
-            with open_compressed(self.path) as file:
-                return dict(self._read_lines(file))
+                text = file.read(MAX_BYTES + 1)
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
             self._fail(f"damaged: {error}")
+        if len(text) > MAX_BYTES:
+            self._fail(f"more than {MAX_BYTES} bytes, uncompressed")
+        return self._read_json(text) if text.startswith(b"{") else dict(self._read_lines(text))
 
     def _read_json(self, text: bytes) -> dict[str, str]:
         """Read spaCy's table: the bits of a cluster are those of a number, the first one the lowest."""
-        if len(text) > MAX_BYTES:
-            self._fail(f"more than {MAX_BYTES} bytes of JSON")
         try:
             table: dict[str, Any] = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -101,8 +103,8 @@ class ClusterFeatures(VectorFiles):
             self._fail(f"{table[wrong]!r} is the cluster of {wrong!r}")
         return {word: format(value & ((1 << width) - 1), f"0{width}b")[::-1] for word, value in table.items()}
 
-    def _read_lines(self, file: IO[bytes] | gzip.GzipFile | lzma.LZMAFile) -> Iterator[tuple[str, str]]:
-        for number, line in enumerate(iter(partial(file.readline, MAX_LINE), b""), 1):
+    def _read_lines(self, text: bytes) -> Iterator[tuple[str, str]]:
+        for number, line in enumerate(io.BytesIO(text), 1):
             try:
                 found = re.fullmatch(r"([01]+)\t([^\t]+)(\t\d+)?", line.decode().rstrip("\r\n"))
             except UnicodeDecodeError:
