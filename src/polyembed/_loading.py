@@ -18,7 +18,8 @@ from polyembed._config import VectorFiles, find_class
 from polyembed._folder import CONFIG_NAME, SAVED, WEIGHTS_NAME, own_file, read_folder, verify
 from polyembed._saving import DTYPES, FORMAT_VERSION, detachable_names, tensors
 
-MOST_BYTES = 2**27  # of a configuration
+MOST_BYTES = 2**24  # of a configuration
+MOST_VALUES = 2**20  # in it; a value takes up to 300 bytes
 MOST_DIGITS = 18  # of an integer in it
 MOST_DEPTH = 100  # of objects, lists and dicts inside one another
 MOST_OBJECTS = 10_000
@@ -152,8 +153,11 @@ def _read_config(folder: Path, *, bounded: bool) -> dict[str, Any]:
     path = own_file(folder, CONFIG_NAME, name="folder")
     size = path.stat().st_size
     require(not bounded or size <= MOST_BYTES, str(path), f"have at most {MOST_BYTES} bytes", f"{size} ({LIFT})")
+    data = path.read_bytes()
+    values = sum(map(data.count, b",[{"))  # one of these is before each value
+    require(not bounded or values <= MOST_VALUES, str(path), f"have at most {MOST_VALUES} values", f"{values} ({LIFT})")
     try:
-        config: dict[str, Any] = json.loads(path.read_text("utf-8", "surrogatepass"), parse_int=_parse_int)
+        config: dict[str, Any] = json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_parse_int)
     except (ValueError, RecursionError) as error:
         raise ValueError(must(str(path), "be JSON", error)) from error
     kind = config.get("model_type") if isinstance(config, dict) else None

@@ -1,5 +1,6 @@
 """A sound model that is larger than the limits opens where its user says so."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ def combined(folder: Path) -> pe.MetaEmbedding:
     ("limit", "message"),
     [
         ("MOST_BYTES", r"config\.json must have at most 3 bytes, got \d+ "),
+        ("MOST_VALUES", r"config\.json must have at most 3 values, got \d+ "),
         ("MOST_OBJECTS", r"config must have at most 3 objects, got more "),
         ("MOST_PLACES", r"config must have at most 3 modules, got \d+ places "),
     ],
@@ -38,6 +40,17 @@ def test_a_limit_can_be_lifted(limit: str, message: str, tmp_path: Path, monkeyp
     opened = pe.MetaEmbedding.from_pretrained(tmp_path, bounded=False)
     ids = torch.arange(5)
     torch.testing.assert_close(opened(ids), embedder(ids))
+
+
+def test_a_configuration_takes_memory_in_bounds(tmp_path: Path) -> None:
+    """Lists without content took 50 times the size of the file."""
+    combined(tmp_path)
+    change(tmp_path, lambda config: config["config"].update(junk=[[]] * (_loading.MOST_VALUES // 2)))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"config\.json must have at most 1048576 values"):
+        pe.MetaEmbedding.from_pretrained(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 2e7
+    tracemalloc.stop()
 
 
 def test_what_the_weights_cannot_fill_is_refused_in_any_case(tmp_path: Path) -> None:
