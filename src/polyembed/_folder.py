@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -110,9 +111,10 @@ def checksum(path: Path) -> str:
 
 def verify(folder: Path, checksums: Mapping[str, Any]) -> None:
     """Check that every file is the one that was saved; only the card may be edited."""
+    digest = cache(checksum)  # links to one file are read once
     for name, saved in checksums.items():
         path = None if name == CARD_NAME else own_file(folder, name, name="folder")
-        found = saved if path is None else checksum(path)
+        found = saved if path is None else digest(path.resolve())
         advice = "It is damaged or was changed: fetch or copy it again."
         require(found == saved, str(path), f"have the SHA-256 {saved!r} of {CONFIG_NAME}", f"{found!r}. {advice}")
 

@@ -3,6 +3,7 @@
 import json
 import operator
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -23,7 +24,8 @@ MOST_VALUES = 2**20  # in it; a value takes up to 300 bytes
 MOST_DIGITS = 18  # of an integer in it
 MOST_DEPTH = 100  # of objects, lists and dicts inside one another
 MOST_OBJECTS = 10_000
-MOST_PLACES = 20_000  # of modules, a shared one counted in each place
+MOST_PLACES = 20_000  # of objects and modules, a shared one counted in each
+MOST_OPENED = 16  # of objects over one file: each has a copy of its content
 LIFT = "bounded=False lifts this limit, for a folder that you trust"
 CONVERSION = (
     "Build the module in code, then safetensors.torch.load_model(module, folder + '/model.safetensors') and "
@@ -88,8 +90,11 @@ class ConfigReader:
         self.folder = folder
         self.bounded = bounded
         self.files = files  # those with a checksum
+        self.opened: Counter[Path] = Counter()
         self.built: list[Any] = []
-        self.places: dict[nn.Module, int] = {}
+        self.sizes: list[int] = []  # of each object, in places
+        self.places = 0
+        self.modules: dict[nn.Module, int] = {}
 
     def read(self, tree: dict[str, Any]) -> Any:
         """Build the whole tree; an error of a constructor names the configuration's file."""
@@ -115,6 +120,7 @@ class ConfigReader:
             known = node["same_as"]
             require(known in range(len(self.built)), "same_as", "be the number of an object before it", known)
             require(self.built[known] is not None, "same_as", "be the number of a finished object", known)
+            self._add(self.sizes[known])
             return self.built[known]
         if "class" not in node:
             return {key: self.decode(item, depth + 1) for key, item in node.items()}
@@ -122,6 +128,9 @@ class ConfigReader:
         few = not self.bounded or place < MOST_OBJECTS
         require(few, "config", f"have at most {MOST_OBJECTS} objects", f"more ({LIFT})")
         self.built.append(None)  # numbered before its parts, as in the writer
+        self.sizes.append(0)
+        before = self.places
+        self._add(1)
         config = self.decode(node.get("config") or {}, depth + 1)
         found = find_class(node["class"])
         named = sorted(set(config) & found.file_arguments)
@@ -134,19 +143,27 @@ class ConfigReader:
         for argument, file in files.items():
             listed = self.files is None or file in self.files
             require(listed, f"files.{argument}", "be a plain file name with a checksum", repr(file)[:300])
-            config[argument] = own_file(self.folder, file, name=argument)
+            config[argument] = path = own_file(self.folder, file, name=argument)
+            self.opened[path.resolve()] += 1  # a hub's files of equal content are links to one
+            few = not self.bounded or self.opened[path.resolve()] <= MOST_OPENED
+            require(few, f"files.{argument}", f"be a file of at most {MOST_OPENED} objects", f"{file} of more ({LIFT})")
         self.built[place] = built = found.from_config(config)
         if isinstance(built, nn.Module):
-            places = self._count(built)
-            few = not self.bounded or places <= MOST_PLACES
-            require(few, "config", f"have at most {MOST_PLACES} modules", f"{places} places ({LIFT})")
+            self._add(max(0, before + self._count(built) - self.places))
+        self.sizes[place] = self.places - before
         return built
+
+    def _add(self, places: int) -> None:
+        """Count places of objects: what looks into all would visit a shared one in each."""
+        self.places += places
+        few = not self.bounded or self.places <= MOST_PLACES
+        require(few, "config", f"have at most {MOST_PLACES} places of objects", f"{self.places} ({LIFT})")
 
     def _count(self, module: nn.Module) -> int:
         """Count the places of a module's parts: nested pairs of one module would double them at each level."""
-        if module not in self.places:
-            self.places[module] = 1 + sum(self._count(part) for part in module._modules.values() if part is not None)
-        return self.places[module]
+        if module not in self.modules:
+            self.modules[module] = 1 + sum(self._count(part) for part in module._modules.values() if part is not None)
+        return self.modules[module]
 
 
 def _read_config(folder: Path, *, bounded: bool) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A sound model that is larger than the limits opens where its user says so."""
 
+import json
 import tracemalloc
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def combined(folder: Path) -> pe.MetaEmbedding:
         ("MOST_BYTES", r"config\.json must have at most 3 bytes, got \d+ "),
         ("MOST_VALUES", r"config\.json must have at most 3 values, got \d+ "),
         ("MOST_OBJECTS", r"config must have at most 3 objects, got more "),
-        ("MOST_PLACES", r"config must have at most 3 modules, got \d+ places "),
+        ("MOST_PLACES", r"config must have at most 3 places of objects, got \d+ "),
     ],
 )
 def test_a_limit_can_be_lifted(limit: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +41,21 @@ def test_a_limit_can_be_lifted(limit: str, message: str, tmp_path: Path, monkeyp
     opened = pe.MetaEmbedding.from_pretrained(tmp_path, bounded=False)
     ids = torch.arange(5)
     torch.testing.assert_close(opened(ids), embedder(ids))
+
+
+def test_a_file_is_opened_by_few_objects(tmp_path: Path) -> None:
+    """Also under several names, as a hub's files of equal content are."""
+    combined(tmp_path)
+    sums = json.loads((tmp_path / "config.json").read_text())["checksums"]
+    for i in range(20):
+        (tmp_path / f"lexicon-{i}.json").symlink_to("lexicon.json")
+    opened = [{"class": "Lexicon", "files": {"path": f"lexicon-{i}.json"}} for i in range(20)]
+    change(tmp_path, lambda config: config["config"].update(opened=opened))
+    names = {f"lexicon-{i}.json": sums["lexicon.json"] for i in range(20)}
+    change(tmp_path, lambda config: config["checksums"].update(names))
+    message = r"files.path must be a file of at most 16 objects, got lexicon-15.json of more " + LIFTS
+    with pytest.raises(ValueError, match=message):
+        pe.MetaEmbedding.from_pretrained(tmp_path)
 
 
 def test_a_configuration_takes_memory_in_bounds(tmp_path: Path) -> None:

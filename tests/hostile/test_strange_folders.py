@@ -19,7 +19,14 @@ from toys import TAGS, ToyVectors, toy_lexicon
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
 from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer
-from polyembed.vectors import BPEmbVectors, ClusterFeatures, FastTextVectors, TextVectors, Word2VecBinaryVectors
+from polyembed.vectors import (
+    BPEmbVectors,
+    ClusterFeatures,
+    FastTextVectors,
+    JoinedVectors,
+    TextVectors,
+    Word2VecBinaryVectors,
+)
 
 
 @pytest.fixture
@@ -97,7 +104,25 @@ def test_a_module_in_more_and_more_places(tmp_path: Path) -> None:
     assert outcome(tmp_path) is None
     for levels in (16, 24):
         change(tmp_path, lambda config, levels=levels: config.update(doubled(tree, levels)))
-        assert "config must have at most 20000 modules" in str(outcome(tmp_path))
+        assert "config must have at most 20000 places of objects" in str(outcome(tmp_path))
+
+
+def test_joined_vectors_in_more_and_more_places(tmp_path: Path) -> None:
+    """A look-up asks every source in each of its places."""
+    (tmp_path / "me.vec").write_text("me 1 2 3\n")
+    source = JoinedVectors([TextVectors(tmp_path / "me.vec")])
+    pe.SourceEmbedding(source, toy_lexicon()).save_pretrained(tmp_path / "saved")
+    arguments = json.loads((tmp_path / "saved" / "config.json").read_text())["config"]
+
+    def nest(levels: int) -> str | None:
+        inner = arguments["source"]["config"]["sources"][0]
+        for level in reversed(range(levels)):  # the embedder is number 0, its lexicon 1, the sources follow
+            inner = {"class": "JoinedVectors", "config": {"sources": [inner, {"same_as": level + 3}]}}
+        change(tmp_path / "saved", lambda config: config["config"].update(source=inner))
+        return outcome(tmp_path / "saved")
+
+    assert nest(4) is None
+    assert "config must have at most 20000 places of objects" in str(nest(16))
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors", "lexicon.json"])
