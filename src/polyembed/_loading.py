@@ -280,6 +280,10 @@ def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any],
     missing = sorted(set(result.missing_keys) - {*left_out, *tied})
     wrong = f"missing {missing}, unexpected {result.unexpected_keys}"
     require(not (missing or result.unexpected_keys), path, "hold the module's tensors", wrong)
+    for name, part in module.named_modules():
+        check = getattr(part, "_check_loaded", None)
+        if check is not None:
+            check(f"{path}: {name}{'.' * (name != '')}")
 
 
 def _same_kind(one: Tensor, other: Tensor) -> bool:

@@ -112,6 +112,7 @@ def test_wrong_arguments() -> None:
     lexicon = toy_lexicon()
     refused(ValueError, r"^window must be a positive integer", surface_scores, lexicon, 3, window=0)
     refused(ValueError, r"^num_tags must be a positive integer", surface_scores, lexicon, 0)
+    refused(ValueError, "^direct_scores must be True or False, got 'no'$", pe.CRFDecoder, 9, 5, direct_scores="no")
     refused(ValueError, r"^in_features must hold 5 direct scores, got 4$", pe.CRFDecoder, 4, 5, direct_scores=True)
     assert surface_scores(lexicon, 3).embedders[1].spelling.features == ("lower", "shape", "suffix3")
     assert isinstance(surface_scores(lexicon, 3).embedders[0].spelling, SurfaceSpelling)

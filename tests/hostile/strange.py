@@ -159,6 +159,8 @@ weights("integers", lambda tensors: tensors.update({WEIGHT: torch.zeros(tensors[
 weights("booleans", lambda tensors: tensors.update({WEIGHT: torch.zeros(tensors[WEIGHT].shape, dtype=torch.bool)}))
 weights("complex", lambda tensors: tensors.update({WEIGHT: tensors[WEIGHT].to(torch.complex64)}))
 weights("float8", lambda tensors: tensors.update({WEIGHT: tensors[WEIGHT].to(torch.float8_e4m3fn)}))
+weights("a character outside the inventory", lambda tensors: tensors["embedder.table.weight"].fill_(10**6))
+weights("a negative character", lambda tensors: tensors["embedder.table.weight"].fill_(-1))
 weights("no tensors", lambda tensors: tensors.clear())
 contents("half the weights", "model.safetensors", lambda data: data[: len(data) // 2])
 contents("empty weights", "model.safetensors", lambda data: b"")
@@ -166,6 +168,16 @@ contents("a header longer than the file", "model.safetensors", lambda data: b"\x
 contents("a pickle as weights", "model.safetensors", lambda data: b"\x80\x04K\x01.")
 contents("weights of another model", "model.safetensors", lambda data: data[:-1] + b"\x01", sealed=False)
 contents("one flipped bit", "lexicon.json", lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:], sealed=False)
+
+
+@damage
+def a_table_without_columns(folder: Path) -> None:
+    change(folder, lambda config: config["config"]["embedder"]["config"]["shapes"]["weight"].pop())
+    tensors = load_file(folder / "model.safetensors")
+    tensors["embedder.table.weight"] = tensors["embedder.table.weight"][:, 0].clone()
+    save_file(tensors, folder / "model.safetensors")
+    reseal(folder)
+
 
 # --- the lexicon -------------------------------------------------------------------------------------------------
 

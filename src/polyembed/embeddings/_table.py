@@ -37,6 +37,8 @@ class RowTable(nn.Module):
     @classmethod
     def empty(cls, shapes: dict[str, list[int]], num_rows: int, *, dtype: torch.dtype, **options: Any) -> "RowTable":
         """Build a table whose rows are still to be loaded; the shapes of its tensors must have `num_rows` rows."""
+        for name, shape in shapes.items():
+            require(len(shape) == 2, f"shapes.{name}", "be a number of rows and a number of columns", shape)
         tensors = {name: torch.empty(*shape, dtype=dtype) for name, shape in shapes.items()}
         table = cls(tensors["weight"], extension=tensors.get("extension"), **options)
         require(table.num_rows == num_rows, "shapes", f"have {num_rows} rows, one for each id", table.num_rows)

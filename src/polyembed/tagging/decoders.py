@@ -29,6 +29,7 @@ class Decoder(PretrainedModule):
 
     def __init__(self, in_features: int, num_tags: int, *, direct_scores: bool = False) -> None:
         check_positive(in_features=in_features, num_tags=num_tags)
+        require(isinstance(direct_scores, bool), "direct_scores", "be True or False", repr(direct_scores))
         mapped = in_features - num_tags if direct_scores else in_features
         require(mapped >= 0, "in_features", f"hold {num_tags} direct scores", in_features)
         super().__init__()
