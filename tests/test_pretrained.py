@@ -176,7 +176,7 @@ def test_what_cannot_be_rebuilt_is_not_saved(tagger: pe.SequenceTagger, tmp_path
     ):
         tagger.encoder = encoder
         with pytest.raises(TypeError, match=message):
-            tagger.save_pretrained(tmp_path / "tagger")
+            tagger.save_pretrained(tmp_path / "new" / "tagger")
     assert os.listdir(tmp_path) == []
 
 
@@ -195,6 +195,12 @@ def test_places_that_are_no_folders(tagger: pe.SequenceTagger, tmp_path: Path) -
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"^folder must not be a file, got .*file$"):
         tagger.save_pretrained(tmp_path / "file")
+    (tmp_path / "model" / "model.safetensors").mkdir(parents=True)
+    with pytest.raises(
+        ValueError, match=r"model\.safetensors must not be a folder: a file of this name is to be saved"
+    ):
+        tagger.save_pretrained(tmp_path / "model")
+    assert os.listdir(tmp_path / "model") == ["model.safetensors"]
     for name in ("nobody/nothing", str(tmp_path / "nothing"), "a name with spaces"):
         with pytest.raises(FileNotFoundError, match=r"name_or_folder must be a folder or a repository on the hub, got"):
             pe.SequenceTagger.from_pretrained(name, local_files_only=True)

@@ -40,7 +40,7 @@ def save_folder(folder: Path, write: Callable[[Path], set[Path]]) -> None:
         folder: The folder; made if missing. Files that no save has written stay.
         write: Fills an empty folder, and returns files that are in use and must stay.
     """
-    made = not folder.exists()
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / DRAFT
     with _locked(folder):
@@ -49,18 +49,22 @@ def save_folder(folder: Path, write: Callable[[Path], set[Path]]) -> None:
             _remove(draft)
             draft.mkdir()
             keep = write(draft)
-            for path in (*draft.iterdir(), draft):
+            for path in draft.iterdir():
+                place = folder / path.name
+                free = place.is_symlink() or not place.is_dir()
+                require(free, str(place), "not be a folder: a file of this name is to be saved", "a folder")
                 sync(path)
+            sync(draft)
             draft.rename(folder / SAVED)
         except BaseException:
             _remove(draft)
-            if made:
-                with suppress(OSError):
-                    folder.rmdir()
+            with suppress(OSError):  # another file is in one of them
+                for path in made:
+                    path.rmdir()
             raise
         sync(folder)  # from here on, the new save survives a power cut
-        if made:
-            sync(folder.parent)
+        for path in made:
+            sync(path.parent)
         _exchange(folder, keep=keep)
 
 
