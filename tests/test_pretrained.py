@@ -180,6 +180,22 @@ def test_what_cannot_be_rebuilt_is_not_saved(tagger: pe.SequenceTagger, tmp_path
     assert os.listdir(tmp_path) == []
 
 
+def test_what_cannot_be_opened_is_not_saved(tmp_path: Path) -> None:
+    lexicon = toy_lexicon()
+    embedder = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 2), lexicon)
+    for _ in range(48):
+        embedder = pe.UniqueWords(embedder)
+    embedder.save_pretrained(tmp_path / "deep")
+    pe.UniqueWords.from_pretrained(tmp_path / "deep")
+    with pytest.raises(ValueError, match=r"^module must be saved in at most 100 levels, got more$"):
+        pe.UniqueWords(embedder).save_pretrained(tmp_path / "deeper")
+    for number in (10**18 - 1, -(10**17) + 1):
+        OrthogonalMapping(torch.eye(2), report={"seed": number}).save_pretrained(tmp_path / "mapping")
+        assert OrthogonalMapping.from_pretrained(tmp_path / "mapping").report == {"seed": number}
+    with pytest.raises(ValueError, match=r"^model.report.seed must be saved in at most 18 digits, got 19$"):
+        OrthogonalMapping(torch.eye(2), report={"seed": 10**18}).save_pretrained(tmp_path / "mapping")
+
+
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn])
 def test_dtypes_that_are_not_saved(dtype: torch.dtype, tmp_path: Path) -> None:
     cnn = pe.CharCNN(7, 5)

@@ -17,12 +17,10 @@ from torch.nn.modules import module as registry
 from polyembed._checks import check_file, class_name, must, require
 from polyembed._config import VectorFiles, find_class
 from polyembed._folder import CONFIG_NAME, SAVED, WEIGHTS_NAME, own_file, read_folder, verify
-from polyembed._saving import DTYPES, FORMAT_VERSION, detachable_names, tensors
+from polyembed._saving import DTYPES, FORMAT_VERSION, MOST_DEPTH, MOST_DIGITS, detachable_names, tensors
 
 MOST_BYTES = 2**24  # of a configuration
 MOST_VALUES = 2**20  # in it; a value takes up to 300 bytes
-MOST_DIGITS = 18  # of an integer in it
-MOST_DEPTH = 100  # of objects, lists and dicts inside one another
 MOST_OBJECTS = 10_000
 MOST_PLACES = 20_000  # of objects and modules, a shared one counted in each
 MOST_OPENED = 16  # of objects over one file: each has a copy of its content

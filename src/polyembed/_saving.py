@@ -13,6 +13,8 @@ from polyembed._folder import CARD_NAME, CONFIG_NAME, WEIGHTS_NAME, checksum, sa
 from polyembed._version import __version__
 
 FORMAT_VERSION = 2
+MOST_DIGITS = 18  # of an integer in a configuration
+MOST_DEPTH = 100  # of objects, lists and dicts inside one another
 FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 DTYPES = FLOATS | {torch.bool, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
@@ -68,27 +70,31 @@ class ConfigWriter:
         self.in_use: set[Path] = set()
         """Files that the saved objects read: they must not be removed."""
 
-    def encode(self, value: Any, name: str) -> Any:
-        """Return a value as JSON; `name` is for messages."""
+    def encode(self, value: Any, name: str, depth: int = 0) -> Any:
+        """Return a value as JSON, no deeper than loading allows; `name` is for messages."""
+        require(depth <= MOST_DEPTH, "module", f"be saved in at most {MOST_DEPTH} levels", "more")
+        if isinstance(value, int):
+            digits = len(str(value))
+            require(digits <= MOST_DIGITS, name, f"be saved in at most {MOST_DIGITS} digits", digits)
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, list | tuple) and not isinstance(value, Detachable):
-            return [self.encode(item, f"{name}[{i}]") for i, item in enumerate(value)]
+            return [self.encode(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value)]
         if isinstance(value, dict):
-            return {str(key): self.encode(item, f"{name}.{key}") for key, item in value.items()}
+            return {str(key): self.encode(item, f"{name}.{key}", depth + 1) for key, item in value.items()}
         if id(value) in self.seen:
             return {"same_as": self.seen[id(value)][0]}
         if isinstance(value, Detachable):
             if isinstance(value.value, VectorFiles):
                 self.in_use |= {path.resolve() for path in value.value.files().values()}
             wanted = self.copy_vectors and isinstance(value.value, Configurable)
-            return self.encode(value.value, name) if wanted else None
+            return self.encode(value.value, name, depth) if wanted else None
         if not isinstance(value, Configurable):
             raise TypeError(must(name, "be something that can be rebuilt from its configuration", class_name(value)))
         self.seen[id(value)] = (len(self.seen), value)  # the object too, so that its id is not used again
         return {
             "class": class_name(value),
-            "config": self.encode(value.get_config(), name),
+            "config": self.encode(value.get_config(), name, depth + 1),
             "files": value.write_files(self.folder),
         }
 
