@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from polyembed.tagging.onnx_tagger import digest_of
+
 
 def mutations(data: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
     """Yield `n` damaged copies of `data`: cut, flipped bits, other bytes, parts doubled, moved or taken out."""
@@ -63,3 +65,12 @@ def reseal(folder: Path) -> None:
                 config["checksums"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
 
     change(folder, edit)
+
+
+def seal_export(folder: Path, settings: dict[str, Any]) -> None:
+    """Write the settings of an exported tagger with the right checksums."""
+    names = ("tagger.onnx", "tagger.onnx.data")
+    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    settings = {**settings, "checksums": {"tagger.json": digest_of(settings), **sums}}
+    content = json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    (folder / "tagger.json").write_bytes(content)

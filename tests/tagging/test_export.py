@@ -1,6 +1,7 @@
 """Exported taggers against the taggers, tag by tag."""
 
 import copy
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from cases import meta, tagger, vector_source
+from hostile.mutations import seal_export
 from toys import NEW_WORDS, TAGS, WORDS, ToyWordEncoder, compiles, toy_lexicon
 
 import polyembed as pe
@@ -179,20 +181,89 @@ def test_a_damaged_file(folder, tmp_path, name: str) -> None:
     path = tmp_path / "copy" / name
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    message = r"hold the settings" if name == "tagger.json" else r"be a model that onnxruntime can open, got "
-    with pytest.raises(ValueError, match=rf"tagger\.(json|onnx) must {message}"):
+    message = r"hold the settings" if name == "tagger.json" else r"have the SHA-256 [0-9a-f]{64} of tagger\.json, got "
+    with pytest.raises(ValueError, match=rf"{name} must {message}"):
         open_tagger(tmp_path / "copy")
     path.unlink()
-    with pytest.raises((FileNotFoundError, ValueError), match=r"(folder must hold|must be a model that)"):
+    with pytest.raises(FileNotFoundError, match=rf"^folder must hold {name}, got nothing"):
         open_tagger(tmp_path / "copy")
 
 
-def test_files_of_two_taggers(folder, tmp_path) -> None:
+@pytest.mark.parametrize("name", ["tagger.json", "tagger.onnx", "tagger.onnx.data"])
+def test_a_file_of_another_export(folder, tmp_path, name: str) -> None:
+    """Of the same sizes, and so with the same graph."""
+    other, mixed = tmp_path / "other", tmp_path / "mixed"
+    model = crf_tagger()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    pe.tagging.export_onnx(model, other)
+    shutil.copytree(folder, mixed)
+    shutil.copy(other / name, mixed)
+    message = r"tagger\.onnx(\.data)? must have the SHA-256 .* damaged or of another export: copy the folder or export"
+    with pytest.raises(ValueError, match=message):
+        open_tagger(mixed)
+
+
+def test_settings_that_were_edited(folder, tmp_path) -> None:
     shutil.copytree(folder, tmp_path / "copy")
     path = tmp_path / "copy" / "tagger.json"
     path.write_text(path.read_text("utf-8").replace('"O"', '"X"'), "utf-8")
-    with pytest.raises(ValueError, match=r"tagger\.onnx must be written together with tagger\.json, got one that "):
+    with pytest.raises(ValueError, match=r"tagger\.json must have the SHA-256 [0-9a-f]{64} of tagger\.json, got "):
         open_tagger(tmp_path / "copy")
+
+
+def test_an_export_that_was_killed_while_it_replaced_another(model, tmp_path, monkeypatch) -> None:
+    pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
+    pe.tagging.export_onnx(tagger()(), tmp_path)
+    replace = Path.replace
+
+    def die(path: Path, target: Path) -> None:
+        if path.name == "tagger.json":
+            raise KeyboardInterrupt
+        replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        pe.tagging.export_onnx(model, tmp_path)
+    with pytest.raises(ValueError, match=r"tagger\.onnx must have the SHA-256 "):
+        open_tagger(tmp_path)
+
+
+def drop_outputs(graph, count: int) -> None:
+    del graph.output[count:]
+
+
+def rename_output(graph) -> None:
+    for node in graph.node:
+        node.output[:] = ["scores" if name == "emissions" else name for name in node.output]
+    graph.output[0].name = "scores"
+
+
+@pytest.mark.parametrize(
+    ("change", "edit", "message"),
+    [
+        ({"tags": TAGS[:-1]}, None, r"score \d+ tags, as tagger\.json lists them, got outputs \{'emissions': "),
+        ({"tags": [*TAGS, "B-X"]}, None, r"got outputs \{'emissions': \(1, 1, "),
+        ({"words": [*WORDS, "Ñu", "more"]}, None, r"got .*out of data bounds"),
+        ({}, lambda graph: drop_outputs(graph, 3), r"got outputs \{'emissions': .*'start': \(\d+,\)\}"),
+        ({}, rename_output, r"got outputs \{'scores': "),
+    ],
+)
+def test_a_model_that_does_not_fit_its_settings(folder, tmp_path, change, edit, message: str) -> None:
+    """Sealed with the right checksums."""
+    import onnx
+
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy" / "tagger.onnx"
+    if edit is not None:
+        whole = onnx.load(path, load_external_data=False)
+        edit(whole.graph)
+        path.write_bytes(whole.SerializeToString())
+    settings = {**json.loads((folder / "tagger.json").read_text("utf-8")), **change}
+    seal_export(path.parent, settings)
+    with pytest.raises(ValueError, match=rf"tagger\.onnx must take .*{message}"):
+        open_tagger(path.parent)
 
 
 def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:

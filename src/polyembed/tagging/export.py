@@ -15,20 +15,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import class_name, import_optional, must, require
+from polyembed._folder import checksum
 from polyembed._version import __version__
 from polyembed.embeddings.baked import BakedEmbedding, bake
 from polyembed.embeddings.embedder import require_lexicon
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
 from polyembed.tagging._recurrent import RecurrentGraph, translations
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
-from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MARK, MODEL_NAME, SETTINGS_NAME, mark_of
+from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MODEL_NAME, OUTPUTS, SETTINGS_NAME, digest_of
 from polyembed.tagging.tagger import SequenceTagger
 from polyembed.text.lexicon import Lexicon
 
 __all__ = ["export_onnx", "export_program"]
 
 AXES = {0: "batch", 1: "word"}
-OUTPUTS = ["emissions", "transitions", "start", "end"]
 
 
 def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
@@ -67,13 +67,14 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
 
     ``tagger.onnx``, with its weights beside it in ``tagger.onnx.data``, takes ``ids`` and ``mask (batch, word)`` of any
     size and gives ``emissions`` and, of a CRF, ``transitions``, ``start`` and ``end``, with -inf where its constraints
-    forbid. ``tagger.json`` holds the tags and the words in the order of their ids, from id 2 on. Every word of the
-    lexicon is baked, so any type embedder may be below; words that are not listed are unknown (id 1) where the file is
-    used. The graph is for the CPU, in float32, in evaluation mode.
+    forbid. ``tagger.json`` holds the tags, the words in the order of their ids, from id 2 on, and the SHA-256 of each
+    file, which `OnnxTagger` checks. Every word of the lexicon is baked, so any type embedder may be below; words that
+    are not listed are unknown (id 1) where the file is used. The graph is for the CPU, in float32, in evaluation mode.
 
     Args:
         tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
-        folder: Where to; made if missing. Files are replaced when all are written.
+        folder: Where to; made if missing. Files are replaced when all are written; a replacement that was interrupted
+            is refused by `OnnxTagger`.
         words: Words beyond the lexicon's to be baked too, with the vectors that they would have in `predict`.
 
     Raises:
@@ -108,15 +109,17 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
             verbose=False,
         )
     assert program is not None
-    program.model.metadata_props[MARK] = mark_of(settings)
     for node in program.model.graph:
         node.metadata_props.clear()  # traces of the program that exported, with its folders
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as draft:
         program.save(Path(draft, MODEL_NAME), external_data=True)  # a runtime maps it, and a table may be large
-        Path(draft, SETTINGS_NAME).write_bytes(settings)
+        sums = {path.name: checksum(path) for path in Path(draft).iterdir()}
+        settings["checksums"] = {SETTINGS_NAME: digest_of(settings), **sums}
+        content = json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        Path(draft, SETTINGS_NAME).write_bytes(content)
         folder.mkdir(exist_ok=True)
-        for path in sorted(Path(draft).iterdir(), reverse=True):
+        for path in sorted(Path(draft).iterdir(), reverse=True):  # the checksums last
             path.replace(folder / path.name)
 
 
@@ -182,8 +185,8 @@ def _export(graph: _Graph) -> torch.export.ExportedProgram:
         return torch.export.export(graph, (ids, mask), dynamic_shapes=(sizes, sizes))
 
 
-def _settings(tags: Sequence[str], lexicon: Lexicon) -> bytes:
-    settings = {
+def _settings(tags: Sequence[str], lexicon: Lexicon) -> dict[str, Any]:
+    return {
         "format_version": FORMAT_VERSION,
         "polyembed_version": __version__,
         "tags": list(tags),
@@ -191,4 +194,3 @@ def _settings(tags: Sequence[str], lexicon: Lexicon) -> bytes:
         "normalization": lexicon.normalization,
         "words": lexicon.words(),
     }
-    return json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -4,11 +4,11 @@ This file and `polyembed/crf/numpy_viterbi.py` import no torch: where torch is n
 program that serves the tagger.
 """
 
+import hashlib
 import importlib
 import json
 import os
 import unicodedata
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,11 +24,10 @@ except ImportError:  # copies of the two files, without the package
 __all__ = ["OnnxTagger"]
 
 MODEL_NAME = "tagger.onnx"
+DATA_NAME = "tagger.onnx.data"
 SETTINGS_NAME = "tagger.json"
-MARK = "polyembed_settings"
-"""The entry of the model's metadata that tells which `tagger.json` belongs to it."""
-
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+OUTPUTS = ["emissions", "transitions", "start", "end"]
 NUM_SPECIAL, UNKNOWN_ID = 2, 1
 IGNORE_INDEX = -100
 
@@ -54,7 +53,7 @@ class OnnxTagger:
 
     Raises:
         FileNotFoundError: A file of the folder is missing.
-        ValueError: A damaged file, a newer format, or two files that were not written together.
+        ValueError: A damaged file, another format, or files that were not written together.
         ImportError: onnxruntime is not installed.
 
     Example:
@@ -73,21 +72,18 @@ class OnnxTagger:
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> None:
         folder = Path(folder).absolute()
-        for name in (SETTINGS_NAME, MODEL_NAME):
+        for name in (SETTINGS_NAME, MODEL_NAME, DATA_NAME):
             if not (folder / name).is_file():
                 raise FileNotFoundError(_must("folder", f"hold {name}", f"nothing at {folder / name}"))
-        content = (folder / SETTINGS_NAME).read_bytes()
-        settings = _read_settings(folder / SETTINGS_NAME, content)
+        settings = _read_settings(folder / SETTINGS_NAME)
+        _verify(folder, settings)
         self.tags: tuple[str, ...] = tuple(settings["tags"])
         self._normalization: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = settings["normalization"]
         self._lowercase_fallback: bool = settings["lowercase_fallback"]
         self._ids = {word: i for i, word in enumerate(settings["words"], NUM_SPECIAL)}
-        self._session = _open(folder / MODEL_NAME, mark_of(content), session_options, list(providers))
-        outputs = [output.name for output in self._session.get_outputs()]
-        self._scores: list[Floats] = []
-        if len(outputs) > 1:
-            inputs = {"ids": np.zeros((1, 1), np.int64), "mask": np.ones((1, 1), np.bool_)}
-            self._scores = self._session.run(outputs[1:], inputs)
+        self._session = _open(folder / MODEL_NAME, session_options, list(providers))
+        last = NUM_SPECIAL + len(settings["words"]) - 1
+        self._scores = _scores(self._session, folder / MODEL_NAME, last, len(self.tags))
 
     def encode(self, sentences: Iterable[Iterable[str]]) -> tuple[Ids, Mask]:
         """Turn words into ids, padded to the longest.
@@ -189,9 +185,10 @@ class OnnxTagger:
         return f"OnnxTagger({len(self.tags)} tags, {len(self._ids)} words)"
 
 
-def mark_of(content: bytes) -> str:
-    """Return a checksum of the content of ``tagger.json``."""
-    return str(zlib.crc32(content))
+def digest_of(settings: dict[str, Any]) -> str:
+    """Return the SHA-256 of the settings of ``tagger.json``, without its checksums."""
+    content = json.dumps({**settings, "checksums": None}, sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _must(name: str, rule: str, value: object) -> str:
@@ -216,34 +213,75 @@ def _check_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
     return rows
 
 
-def _read_settings(path: Path, content: bytes) -> dict[str, Any]:
+def _read_settings(path: Path) -> dict[str, Any]:
+    rule = "hold the settings of an exported tagger"
     try:
-        settings: dict[str, Any] = json.loads(content.decode("utf-8", "surrogatepass"))
+        settings: dict[str, Any] = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
         version = settings["format_version"]
-        missing = {"tags", "words", "normalization", "lowercase_fallback"} - set(settings)
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise ValueError(_must(str(path), "hold the settings of an exported tagger", found)) from error
-    if type(version) is not int or version > FORMAT_VERSION:
-        raise ValueError(_must(str(path), f"have a format_version of at most {FORMAT_VERSION}", repr(version)))
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise ValueError(_must(str(path), rule, f"{type(error).__name__}: {error}")) from error
+    if type(version) is not int or version != FORMAT_VERSION:
+        found = f"{version!r}. Export the tagger again, with the version of polyembed that opens it"
+        raise ValueError(_must(str(path), f"have the format_version {FORMAT_VERSION}", found))
+    missing = {"tags", "words", "normalization", "lowercase_fallback", "checksums"} - set(settings)
     if missing:
-        raise ValueError(
-            _must(str(path), "hold the settings of an exported tagger", f"no {', '.join(sorted(missing))}")
-        )
+        raise ValueError(_must(str(path), rule, f"no {', '.join(sorted(missing))}"))
+    tags = settings["tags"]
+    valid = {
+        "tags": _is_list_of_strings(tags) and len(set(tags)) == len(tags) > 0,
+        "words": _is_list_of_strings(settings["words"]),
+        "normalization": settings["normalization"] in (None, "NFC", "NFD", "NFKC", "NFKD"),
+        "lowercase_fallback": isinstance(settings["lowercase_fallback"], bool),
+        "checksums": isinstance(settings["checksums"], dict),
+    }
+    for name, is_valid in valid.items():
+        if not is_valid:
+            raise ValueError(_must(str(path), rule, f"{name} {str(settings[name])[:100]}"))
     return settings
 
 
-def _open(path: Path, mark: str, options: Any, providers: list[str]) -> Any:
+def _is_list_of_strings(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(item, str) for item in found)
+
+
+def _verify(folder: Path, settings: dict[str, Any]) -> None:
+    """Check that every file is the one that was exported."""
+    for name in (SETTINGS_NAME, MODEL_NAME, DATA_NAME):
+        if name == SETTINGS_NAME:
+            found = digest_of(settings)
+        else:
+            with (folder / name).open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        saved = settings["checksums"].get(name)
+        if found != saved:
+            advice = "It is damaged or of another export: copy the folder or export the tagger again"
+            rule = f"have the SHA-256 {str(saved)[:64]} of {SETTINGS_NAME}"
+            raise ValueError(_must(str(folder / name), rule, f"{found}. {advice}"))
+
+
+def _open(path: Path, options: Any, providers: list[str]) -> Any:
     try:
         onnxruntime = importlib.import_module("onnxruntime")
     except ImportError as error:
         found = f'{error}. pip install "polyembed[onnx]"'
         raise ImportError(_must("OnnxTagger", "find the package 'onnxruntime'", found)) from error
     try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+        return onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:  # its errors have no class in common
         raise ValueError(_must(str(path), "be a model that onnxruntime can open", error)) from error
-    found = session.get_modelmeta().custom_metadata_map.get(MARK)
-    if found != mark:
-        raise ValueError(_must(str(path), f"be written together with {SETTINGS_NAME}", "one that belongs to another"))
-    return session
+
+
+def _scores(session: Any, path: Path, last: int, num_tags: int) -> list[Floats]:
+    """Return the scores of a CRF, after running the model once on the last word."""
+    rule = f"take {last + 1} ids and score {num_tags} tags, as {SETTINGS_NAME} lists them"
+    names = [output.name for output in session.get_outputs()]
+    inputs = {"ids": np.full((1, 1), last, np.int64), "mask": np.ones((1, 1), np.bool_)}
+    try:
+        found: list[Floats] = session.run(None, inputs)
+    except Exception as error:  # its errors have no class in common
+        raise ValueError(_must(str(path), rule, error)) from error
+    shapes = dict(zip(names, map(np.shape, found), strict=True))
+    expected = dict(zip(OUTPUTS, [(1, 1, num_tags), (num_tags, num_tags), (num_tags,), (num_tags,)], strict=True))
+    if shapes not in (expected, {OUTPUTS[0]: expected[OUTPUTS[0]]}):
+        raise ValueError(_must(str(path), rule, f"outputs {shapes}"))
+    return found[1:]
