@@ -85,3 +85,14 @@ def test_wrong_arguments(kind, features: Tensor) -> None:
         kind(5, 0)
     with pytest.raises(ValueError, match=r"^in_features must be a positive integer, got -1$"):
         kind(-1, 4)
+
+
+def test_a_softmax_has_no_best_tag_where_scores_are_nan() -> None:
+    decoder = pe.SoftmaxDecoder(2, 3)
+    features = torch.tensor([[[1.0, 2.0], [torch.nan, 1.0], [torch.nan, torch.nan]]])
+    mask = torch.tensor([[True, True, False]])
+    for found in (decoder.decode(features), decoder.decode(features, mask)):
+        assert found[0, 0] >= 0
+        assert found[0, 1:].tolist() == [-100, -100]
+    torch.nn.init.constant_(decoder.linear.bias, -torch.inf)
+    assert decoder.decode(features[:, :1]).tolist() == [[-100]]

@@ -95,6 +95,21 @@ def test_predicts_what_members_predict_in_the_majority() -> None:
     assert model.predict([[]]) == [[]]
 
 
+@pytest.mark.parametrize("place", [0, 2])
+@pytest.mark.parametrize("decoder", [pe.CRFDecoder, pe.SoftmaxDecoder])
+@pytest.mark.parametrize("vote", ["hard", "soft", "entity"])
+def test_a_member_of_nan_leaves_no_vote(vote, decoder, place: int) -> None:
+    tags = ["O", "B-X", "I-X"]
+    members = [pe.SequenceTagger(toy_table(8), tags, decoder=decoder(8, 3)) for _ in range(3)]
+    nn.init.constant_(members[place].decoder.linear.bias, torch.nan)
+    ensemble = pe.VotingEnsemble(members, vote=vote)
+    for call in (ensemble.predict, ensemble.predict_probabilities):
+        with pytest.raises(ValueError, match=r"^sentences\[\d\] must have a tag for each word \(scores of NaN"):
+            call([[], ["b", "a"], ["a"]], batch_size=1)
+    inputs, mask = ensemble.encode([["a"], ["b", "a"]])
+    assert ensemble.decode(inputs, mask).tolist() == [[-100, -100]] * 2
+
+
 def test_the_loss_is_the_mean_and_each_member_learns_its_own() -> None:
     model = ensemble()
     inputs = model.collate(toy_corpus(1))

@@ -288,6 +288,17 @@ def test_a_softmax_tagger_that_is_not_baked_with_more_words(tmp_path) -> None:
     assert fast.decode(*fast.encode([["me"], ["me", "y"]]))[0].tolist()[1] == -100
 
 
+@pytest.mark.parametrize("decoder", [pe.CRFDecoder, pe.SoftmaxDecoder])
+def test_scores_of_nan_give_no_tags(decoder, tmp_path) -> None:
+    pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
+    model = tagger(decoder=lambda: decoder(7, len(TAGS)))()
+    with torch.no_grad():
+        model.decoder.linear.bias[1] = torch.nan
+    pe.tagging.export_onnx(model, tmp_path)
+    with pytest.raises(ValueError, match=r"^sentences\[1\] must have a tag for each word \(scores of NaN"):
+        open_tagger(tmp_path).predict([[], ["me", "zzz"]])
+
+
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_an_lstm(num_layers: int, tmp_path) -> None:
     """Padded batches of several lengths, rows without words and masks with holes, in both kinds of export."""

@@ -66,8 +66,9 @@ def test_scores_of_nan_give_no_answer(call: str) -> None:
 def test_a_classifier_of_nan_gives_no_answer() -> None:
     model = pe.SequenceClassifier(vector_source(toy_lexicon()), ["bad", "good"], pooling="mean")
     torch.nn.init.constant_(model.linear.bias, torch.nan)
+    message = r"^texts\[0\] must have a finite score for a label, and no NaN, got \[nan, nan\]$"
     for call in (model.predict, model.predict_probabilities):
-        with pytest.raises(ValueError, match=r"^texts\[0\] must have a finite score for a label, got none$"):
+        with pytest.raises(ValueError, match=message):
             call([["me"]])
 
 

@@ -207,8 +207,9 @@ class TextClassifier(TextModel):
         return list(rows)
 
     def _check_scores(self, texts: Mapping[int, Any], rows: Tensor) -> None:
-        for i, sound in zip(texts, rows.isfinite().any(-1).tolist(), strict=True):
-            require(sound, f"texts[{i}]", "have a finite score for a label", "none")
+        valid = rows.isfinite().any(-1) & ~rows.isnan().any(-1)
+        for i, sound, scores in zip(texts, valid.tolist(), rows, strict=True):
+            require(sound, f"texts[{i}]", "have a finite score for a label, and no NaN", scores.tolist())
 
     def labels_of(self, item: Any) -> list[str]:
         """Return a list of the text's label; raise a `TypeError` for a label that is not a string."""

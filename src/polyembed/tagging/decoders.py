@@ -80,7 +80,7 @@ class Decoder(PretrainedModule):
     def decode(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Int[Tensor, "batch word"]:
-        """Return the ids of the best tags; -100 at masked positions."""
+        """Return the ids of the best tags; -100 at masked positions, and where scores of NaN leave no best tag."""
 
     @abstractmethod
     def probabilities(
@@ -244,9 +244,10 @@ class SoftmaxDecoder(Decoder):
     def decode(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
     ) -> Int[Tensor, "batch word"]:
-        """Return the id of each word's most likely tag; -100 at masked positions."""
-        tags = self.emissions(features, mask).argmax(-1)
-        return tags if mask is None else torch.where(mask, tags, IGNORE_INDEX)
+        """Return the id of each word's most likely tag; -100 at masked positions and where scores hold NaN."""
+        best, tags = self.emissions(features, mask).max(-1)
+        sound = best > float("-inf")  # not so of NaN
+        return torch.where(sound if mask is None else sound & mask, tags, IGNORE_INDEX)
 
     def probabilities(
         self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None

@@ -117,11 +117,15 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "batch word"]:
-        """Vote on the tags: ids, -100 at masked positions; an entity vote makes the host wait for a GPU."""
+        """Vote on the tags: ids, -100 at masked positions and where a member has no tag, as over scores of NaN.
+
+        An entity vote makes the host wait for a GPU.
+        """
         if self.vote == "soft":
-            tags = self.probabilities(inputs, mask).argmax(-1)
-            return tags if mask is None else torch.where(mask, tags, IGNORE_INDEX)
+            mean = self.probabilities(inputs, mask)
+            return torch.where(mean.sum(-1) > 0, mean.argmax(-1), IGNORE_INDEX)
         votes = self.votes(inputs, mask)
+        votes = torch.where((votes == IGNORE_INDEX).any(0), IGNORE_INDEX, votes)
         return self._entity_vote(votes) if self.vote == "entity" else voting.majority_vote(votes)
 
     def probabilities(
@@ -129,8 +133,13 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the members' mean probability of each tag at each word; zeros at masked positions."""
-        return torch.stack([member.probabilities(x, mask) for member, x in self._each(inputs)]).mean(0)
+        """Compute the members' mean probability of each tag at each word; zeros at masked positions.
+
+        A word for which a member has no probabilities, as over scores of NaN, has zeros too.
+        """
+        found = torch.stack([member.probabilities(x, mask) for member, x in self._each(inputs)])
+        sound = (found.sum(-1, keepdim=True) > 0).all(0)
+        return torch.where(sound, found.mean(0), 0.0)
 
     @torch.no_grad()
     def votes(

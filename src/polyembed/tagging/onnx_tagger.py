@@ -143,13 +143,15 @@ class OnnxTagger:
             mask: True = a word; holes are skipped as if they were not there.
 
         Returns:
-            Tag ids ``(batch, word)``, -100 at masked positions, and in rows of which a CRF forbids every path.
+            Tag ids ``(batch, word)``, -100 at masked positions, in rows of which a CRF forbids every path, and where
+            scores are NaN.
         """
         emissions = self.emissions(ids, mask)
         if self._scores:
             transitions, start, end = self._scores
             return viterbi(emissions, mask, transitions, start, end)
-        return np.where(mask, emissions.argmax(-1), IGNORE_INDEX)
+        sound = emissions.max(-1) > -np.inf  # not so of NaN
+        return np.where(mask & sound, emissions.argmax(-1), IGNORE_INDEX)
 
     def predict(self, sentences: Iterable[Iterable[str]], *, batch_size: int = 64) -> list[list[str]]:
         """Tag raw words.
