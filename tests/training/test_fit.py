@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -244,6 +245,47 @@ def test_what_is_not_finite_stops() -> None:
         fit(tagger, toy_corpus(), DEV, num_train_epochs=1)
 
 
+@pytest.mark.parametrize("failing", ["weights", "metric"])
+def test_the_best_weights_outlive_an_epoch_that_fails(failing: str) -> None:
+    """One step an epoch: the loss of the second is finite, its weights are not, or its score."""
+
+    class Diverging(torch.optim.SGD):
+        count = 0
+
+        def step(self, *args, **options):
+            result = super().step(*args, **options)
+            self.count += 1
+            if self.count == 2 and failing == "weights":
+                self.param_groups[0]["params"][0].data.fill_(math.nan)
+            return result
+
+    kept = []
+    tagger = build()
+    message = {
+        "weights": r"^weights must stay finite, got NaN or infinities in epoch 2: the training has diverged$",
+        "metric": r"^metric must give a finite score, got nan in epoch 2$",
+    }
+    with pytest.raises(ValueError, match=message[failing]):
+        fit(
+            tagger,
+            toy_corpus(1),
+            DEV,
+            num_train_epochs=3,
+            batch_size=100,
+            metric=scores(0.5, math.nan) if failing == "metric" else "accuracy",
+            optimizer=lambda model: Diverging([p for p in model.parameters() if p.requires_grad][::-1], lr=0.1),
+            on_epoch=lambda _: kept.append(snapshot(tagger)),
+        )
+    assert len(kept) == 1
+    assert_equal_states(tagger, kept[0])
+
+
+def test_an_error_of_predict_with_sound_weights_stays(monkeypatch) -> None:
+    monkeypatch.setattr(pe.SequenceTagger, "predict", lambda *_: (_ for _ in ()).throw(ValueError("of its own")))
+    with pytest.raises(ValueError, match=r"^of its own$"):
+        fit(build(), CORPUS, DEV, num_train_epochs=1)
+
+
 def test_global_random_state_is_untouched() -> None:
     tagger = build()
     before = torch.get_rng_state()
@@ -293,7 +335,16 @@ def test_frozen_parameters_stay(tmp_path) -> None:
     assert "embedder.embedder.embedders.0.table.weight" in saved
 
 
+class Words(NamedTuple):
+    """What a reader of one's own may give: it checks nothing."""
+
+    words: tuple[str, ...]
+    tags: tuple[str | None, ...]
+
+
 WRONG = [TaggedSentence(("me",), ("VERB",))]
+EMPTY, UNEVEN = Words((), ()), Words(("me", "gusta"), ("O",))
+UNEVEN_RULE = r"must be as many as the words, 2, got 1$"
 
 
 @pytest.mark.parametrize(
@@ -304,6 +355,14 @@ WRONG = [TaggedSentence(("me",), ("VERB",))]
         (lambda one: fit(one, CORPUS, DEV, optimizer=lambda _: adam(0.1)(build())), r"^optimizer must hold parameters"),
         (lambda one: fit(one, [TaggedSentence((), ())], DEV), r"^train must hold at least one sentence with a word"),
         (lambda one: fit(one, CORPUS, []), r"^dev must hold at least one sentence, got none$"),
+        (lambda one: fit(one, [*CORPUS, EMPTY, UNEVEN], DEV), rf"^train\[{len(CORPUS) + 1}\]\.tags {UNEVEN_RULE}"),
+        (lambda one: fit(one, CORPUS, [*CORPUS, UNEVEN]), rf"^dev\[{len(CORPUS)}\]\.tags {UNEVEN_RULE}"),
+        (
+            lambda one: fit(one, CORPUS, [Words(("me",), (None,))]),
+            r"^dev must hold at least one known label, got none$",
+        ),
+        (lambda one: fit(one, CORPUS, [EMPTY]), r"^dev must hold at least one known label, got none$"),
+        (lambda one: fit(one, [Words(("me",), ("_",))], DEV), r"^train must hold at least one known label, got none$"),
         (lambda one: fit(one, CORPUS, DEV, metric="recall"), r"^metric must be one of 'f1', .*, got 'recall'$"),
         (lambda one: fit(one, CORPUS, DEV, num_train_epochs=0), r"^num_train_epochs must be a positive .*, got 0$"),
         (lambda one: fit(one, CORPUS, DEV, patience=0), r"^patience must be a positive integer, got 0$"),

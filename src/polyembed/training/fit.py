@@ -16,7 +16,7 @@ from polyembed._checks import class_name, must, require
 from polyembed._fingerprint import describe_model
 from polyembed._progress import progress_bar
 from polyembed.tagging.classifiers import Labelled, LabelledPair
-from polyembed.tagging.tagger import Tagged
+from polyembed.tagging.tagger import Tagged, Tagger
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
 from polyembed.training.options import DEFAULTS, FitOptions
 from polyembed.training.runs import Run
@@ -65,8 +65,9 @@ def fit(
         The best epoch and the history.
 
     Raises:
-        ValueError: Nothing to train on, a tag or label outside the set, a loss that is not finite, or a checkpoint that
-            is damaged or of another run.
+        ValueError: Nothing to train on or to measure, a tag or label outside the set, another number of tags than of
+            words, a loss or weights that are not finite (the model then has the best epoch's weights), or a
+            checkpoint that is damaged or of another run.
         TypeError: A wrapped model, as by `DistributedDataParallel`, or another module.
         RuntimeError: Another process uses the checkpoint's folder.
         OSError: The checkpoint's folder cannot be written to.
@@ -108,7 +109,8 @@ class Training:
         self.options = options
         self.seed = seed
         self.metric: str | Metric = model.default_metric if options.metric is None else options.metric
-        self.train = [item for item in train if self._length(item)]
+        numbered = [(i, item) for i, item in enumerate(train) if self._length(item)]
+        self.train = [item for _, item in numbered]
         self.dev = list(dev)
         for item in self.dev:
             self._length(item)  # raises for what is no labelled text
@@ -116,6 +118,8 @@ class Training:
         require(bool(self.dev), "dev", "hold at least one sentence", "none")
         optimizer = options.make_optimizer(model)
         model.check_items(self.train)
+        self._check_labels("train", numbered)
+        self._check_labels("dev", list(enumerate(self.dev)))
         self.gold = [model.labels_of(item) for item in self.dev]
         self.labels: Sequence[str] = getattr(model, "tags", None) or model.labels  # type: ignore[assignment]
         names = set(self.labels)
@@ -171,7 +175,11 @@ class Training:
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             while len(history) < wanted and not self._is_stale():
-                epoch = self._epoch(len(history) + 1, progress)
+                try:
+                    epoch = self._epoch(len(history) + 1, progress)
+                except ValueError:
+                    self.state.restore_best()
+                    raise
                 self.state.add(epoch)
                 run.save(self.state.state_dict())
                 if on_epoch is not None:
@@ -187,11 +195,15 @@ class Training:
         for batch in progress_bar(batches, progress=progress, desc=f"epoch {number}"):
             total = total + self._step(batch)
         loss = float(total) / len(batches)
-        if not math.isfinite(loss):
-            self.state.restore_best()
-            raise ValueError(must("loss", "stay finite", f"{loss} in epoch {number}"))
-        with self._autocast():
-            predicted = self.model.predict([self.model.text_of(item) for item in self.dev])
+        require(math.isfinite(loss), "loss", "stay finite", f"{loss} in epoch {number}")
+        try:
+            with self._autocast():
+                predicted = self.model.predict([self.model.text_of(item) for item in self.dev])
+        except ValueError as error:
+            if all(bool(value.isfinite().all()) for value in self.model.parameters() if value.requires_grad):
+                raise
+            found = f"NaN or infinities in epoch {number}: the training has diverged"
+            raise ValueError(must("weights", "stay finite", found)) from error
         score = measure(self.metric, self.gold, predicted)
         require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
         if self.options.scheduler_interval == "epoch" and self.scheduler is not None:
@@ -237,6 +249,17 @@ class Training:
         batches = [chunk[i : i + size] for chunk in pools for i in range(0, len(chunk), size)]
         for i in torch.randperm(len(batches), generator=generator).tolist():
             yield [self.train[k] for k in batches[i]]
+
+    def _check_labels(self, name: str, items: Sequence[tuple[int, Item]]) -> None:
+        """Require a tag for each word, and at least one label that is known."""
+        known = False
+        for i, item in items:
+            labels = self.model.labels_of(item)
+            known = known or any(label is not None for label in labels)
+            if isinstance(self.model, Tagger):
+                count = self._length(item)
+                require(len(labels) == count, f"{name}[{i}].tags", f"be as many as the words, {count}", len(labels))
+        require(known, name, "hold at least one known label", "none")
 
     def _length(self, item: Item) -> int:
         try:
