@@ -92,6 +92,11 @@ def test_custom_constraints() -> None:
     crf = pe.CRF(2, constraints=constraints)
     assert crf.decode(torch.tensor([[[0.0, 9.0], [0.0, 9.0], [0.0, 1.0]]])) == [[1, 0, 1]]
     assert constraints.first_violation([1, 0, 0]) == 2
+    size = constraints.num_tags
+    for tag in (size, -1, "O", None, True):
+        message = rf"^tags\[1\] must be an id in \[0, {size}\) or -100, got {tag!r}$"
+        with pytest.raises(ValueError, match=message):
+            constraints.first_violation([1, tag])
     assert pe.Constraints([[1, 1], [1, 1]], end=[True, False]).first_violation([0, 1]) == 2
     assert constraints != pe.Constraints([[1, 1], [1, 1]])
     assert hash(constraints) == hash(pe.Constraints([[False, True], [True, False]]))

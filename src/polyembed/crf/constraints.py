@@ -5,7 +5,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Literal, Self
 
-from polyembed._checks import must, require
+from polyembed._checks import is_count, must, require
 from polyembed._pretrained import Configurable
 from polyembed.crf.scores import ANY_TAG
 
@@ -120,9 +120,14 @@ class Constraints(Configurable):
 
         Returns:
             The position, the number of tags if the sequence may not end there, or None if it is allowed.
+
+        Raises:
+            ValueError: A tag that is not an id of the tag set.
         """
         reached: set[int] = set()
         for i, tag in enumerate(tags):
+            known = is_count(tag) and (tag == ANY_TAG or 0 <= tag < self.num_tags)
+            require(known, f"tags[{i}]", f"be an id in [0, {self.num_tags}) or {ANY_TAG}", repr(tag))
             possible = range(self.num_tags) if tag == ANY_TAG else (tag,)
             reached = {
                 this
