@@ -54,6 +54,18 @@ def test_n_best_are_the_most_likely_of_all_sequences() -> None:
         assert [everything[tuple(tags)] for tags, _ in paths] == pytest.approx(best, abs=1e-4)
 
 
+def test_n_best_of_short_sentences_takes_memory_for_the_sequences_that_exist(monkeypatch) -> None:
+    model, asked = tagger()(), []
+    search = pe.CRF.n_best
+    monkeypatch.setattr(pe.CRF, "n_best", lambda crf, x, k, mask: asked.append(k) or search(crf, x, k, mask))
+    found = model.predict_n_best([["me", "y"], ["me"], []], 1_000_000, batch_size=1)
+    assert [len(paths) for paths in found] == [len(TAGS) ** 2, len(TAGS), 1]
+    assert asked == [1, len(TAGS), len(TAGS) ** 2]
+    for k, rule in ((10**30, "be at most 1000000"), (1.5, "be a positive integer"), ("3", "be a positive integer")):
+        with pytest.raises(ValueError, match=rf"^k must {rule}, got {k!r}$"):
+            model.predict_n_best([["me"]], k)
+
+
 @pytest.mark.parametrize("call", ["predict", "predict_probabilities", "predict_n_best"])
 def test_scores_of_nan_give_no_answer(call: str) -> None:
     model = tagger()()

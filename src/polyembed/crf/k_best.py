@@ -6,9 +6,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import check_positive
+from polyembed._checks import check_positive, require
 from polyembed.crf.chain import is_allowed, make_chain, path_scores
 from polyembed.crf.partition import partition_and_marginals
+
+MOST_PATHS = 1_000_000
 
 
 class BestPaths(NamedTuple):
@@ -21,6 +23,12 @@ class BestPaths(NamedTuple):
 
     tags: Tensor
     log_probs: Tensor
+
+
+def check_num_paths(k: int) -> None:
+    """Require a number of paths that a search can hold."""
+    check_positive(k=k)
+    require(k <= MOST_PATHS, "k", f"be at most {MOST_PATHS}", k)
 
 
 @torch.no_grad()
@@ -42,14 +50,14 @@ def n_best(
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        k: The number of paths.
+        k: The number of paths, at most a million; memory is taken for all of them.
         ignore_index: The tag at masked positions, and of paths that a row does not have.
 
     Returns:
         Tags and log-probabilities, the best first. The order of equal ones is not defined. An empty row has one path,
         of log-probability 0.
     """
-    check_positive(k=k)
+    check_num_paths(k)
     chain = make_chain(emissions, mask, transitions, start, end)
     rows, width, num_tags = chain.emissions.shape
     nothing = float("-inf")

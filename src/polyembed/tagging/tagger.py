@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, check_mask, check_positive, class_name, must, require
+from polyembed._checks import check_ids, check_mask, class_name, must, require
+from polyembed.crf.k_best import check_num_paths
 from polyembed.data.sentence import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
@@ -294,7 +295,7 @@ class SequenceTagger(Tagger):
 
         Args:
             texts: Lists of words.
-            k: How many sequences; a short sentence may have fewer.
+            k: How many sequences, at most a million; a short sentence may have fewer.
             batch_size: As in `predict`.
             cache_size: As in `predict`.
             progress: As in `predict`.
@@ -305,7 +306,7 @@ class SequenceTagger(Tagger):
         Raises:
             TypeError: As in `predict`, or a decoder other than a `CRFDecoder`.
         """
-        check_positive(k=k)
+        check_num_paths(k)
         if not isinstance(self.decoder, CRFDecoder):
             raise TypeError(must("decoder", "be a CRFDecoder", class_name(self.decoder)))
         predict = partial(type(self)._n_best_of_batch, k=k)
@@ -314,6 +315,7 @@ class SequenceTagger(Tagger):
     def _n_best_of_batch(self, texts: Mapping[int, Sequence[str]], k: int) -> list[list[tuple[list[str], float]]]:
         inputs, mask = (to_device(part, self.device) for part in self.encode(list(texts.values())))
         assert isinstance(self.decoder, CRFDecoder)
+        k = min(k, len(self.tags) ** max(map(len, texts.values())))  # as many as there are
         paths = self.decoder.crf.n_best(self.emissions(inputs, mask), k, mask)
         found = []
         for (i, words), tags, scores in zip(texts.items(), paths.tags.tolist(), paths.log_probs.tolist(), strict=True):
