@@ -317,6 +317,9 @@ def test_an_lstm(num_layers: int, tmp_path) -> None:
             torch.testing.assert_close(program, expected, rtol=0, atol=1e-5)
             found = torch.from_numpy(fast.emissions(ids.numpy(), mask.numpy()))
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    for rows in ([], [[], []]):
+        ids, mask = model.lexicon.encode(rows)
+        assert run(ids, mask)[0].shape == fast.emissions(ids.numpy(), mask.numpy()).shape == (len(rows), 0, len(TAGS))
     assert fast.predict(RAGGED) == known_only(model, RAGGED)
 
 

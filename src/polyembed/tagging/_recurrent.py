@@ -22,6 +22,8 @@ def bidirectional_lstm(
     x: Tensor, lengths: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, hidden_size: int
 ) -> Tensor:
     """Run both directions over rows of ``lengths`` words; the weights are in ONNX's order and axes."""
+    if not x.numel():  # torch packs no empty tensor
+        return x.new_zeros(x.shape[0], x.shape[1], 2 * hidden_size)
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     weights = []
     for w, r, b in zip(weight, recurrence, bias, strict=True):
