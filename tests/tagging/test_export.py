@@ -323,6 +323,27 @@ def test_an_lstm(num_layers: int, tmp_path) -> None:
     assert fast.predict(RAGGED) == known_only(model, RAGGED)
 
 
+def test_a_saved_program_of_an_lstm_needs_one_import(tmp_path) -> None:
+    model = tagger(encoder=lambda: pe.LSTMSequenceEncoder(7, hidden_size=5))().eval()
+    torch.export.save(pe.tagging.export_program(model), tmp_path / "tagger.pt2")
+    ids, mask = model.lexicon.encode(RAGGED[:4])
+    program = (
+        "import torch, polyembed.tagging; "
+        f"run = torch.export.load({str(tmp_path / 'tagger.pt2')!r}).module(); "
+        f"print(run(torch.tensor({ids.tolist()}), torch.tensor({mask.tolist()}))[0].tolist())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    with torch.no_grad():
+        torch.testing.assert_close(torch.tensor(json.loads(result.stdout)), model.emissions(ids, mask))
+
+
 def test_torch_export_with_free_sizes(model) -> None:
     run = pe.tagging.export_program(model).module()
     for rows in (RAGGED, RAGGED[1:2], RAGGED[:1], RAGGED[3:5]):
