@@ -6,7 +6,7 @@ Checks use metadata (shapes, dtypes, types) and never a tensor's values, which w
 import importlib
 import os
 from collections.abc import Iterable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,7 +40,7 @@ def check_positive(**sizes: int) -> None:
 def check_probability(**values: float) -> None:
     """Require every value to be in [0, 1)."""
     for name, value in values.items():
-        require(0.0 <= value < 1.0, name, "lie in [0, 1)", value)
+        require(isinstance(value, Real) and 0.0 <= value < 1.0, name, "lie in [0, 1)", value)
 
 
 def check_device(name: str, device: object) -> torch.device:

@@ -5,7 +5,7 @@ import torch
 from toys import WORDS, toy_lexicon
 
 import polyembed as pe
-from polyembed.embeddings import FeatureEncoder
+from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceMean, PieceTransformer
 
 
 def test_is_a_linear_map_of_the_features_side_by_side() -> None:
@@ -30,6 +30,24 @@ def test_dropout_is_of_the_features() -> None:
 def test_more_ids_than_features() -> None:
     with pytest.raises(ValueError, match=r"^ids must be those of 2 features, got 3$"):
         FeatureEncoder(9, 2, 4)(torch.tensor([[3, 8, 1]]))
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [FeatureEncoder(9, 2, 4), FeatureSum(9, 4), pe.CharCNN(9, 4), PieceMean((9, 4)), PieceTransformer((9, 4))],
+    ids=lambda encoder: type(encoder).__name__,
+)
+def test_ids_outside_the_table(encoder) -> None:
+    for ids in ([[9, 1]], [[-1, 1]]):
+        with pytest.raises(ValueError, match=r"^ids must lie in \[0, 9\), got ids outside$"):
+            encoder(torch.tensor(ids))
+    with pytest.raises(ValueError, match=r"^ids must have a last axis of units, got shape \(\)$"):
+        encoder(torch.tensor(1))
+
+
+def test_features_that_are_no_names() -> None:
+    with pytest.raises(TypeError, match=r"^features must be a sequence of names, got 3$"):
+        pe.SpelledEmbedding.from_surface(toy_lexicon(), features=3)
 
 
 def test_words_met_later_share_affixes_and_are_saved_without_a_list(tmp_path) -> None:

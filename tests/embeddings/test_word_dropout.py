@@ -20,6 +20,9 @@ def test_words_become_unknown_in_training_alone() -> None:
     assert torch.equal(words.eval()(ids), source(ids))
 
 
-def test_needs_a_type_embedder() -> None:
+def test_needs_a_type_embedder_and_a_probability() -> None:
+    source = SourceEmbedding.from_embedding(torch.nn.Embedding(len(toy_lexicon()), 3), toy_lexicon())
+    with pytest.raises(ValueError, match=r"^dropout must lie in \[0, 1\), got None$"):
+        WordDropout(source, None)
     with pytest.raises(TypeError, match=r"^embedder must be a type embedder"):
         WordDropout(ToyWordEncoder(5))

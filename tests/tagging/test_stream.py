@@ -101,6 +101,7 @@ def test_a_text_is_named_by_its_number_in_the_stream() -> None:
                 call(texts)
         with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
             call([], batch_size=0)
+    assert len(tagger.predict([["me"]] * 3, batch_size=2**63)) == 3
 
 
 def test_empty_texts_have_lists_of_their_own() -> None:

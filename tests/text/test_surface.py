@@ -47,7 +47,7 @@ def test_every_string_has_all_features(word: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"features": "lower"}, TypeError, "features must be a sequence of names, got the string 'lower'"),
+        ({"features": "lower"}, TypeError, "features must be a sequence of names, got 'lower'"),
         ({"features": ["stem"]}, ValueError, r"features\[0\] must be lower, shape, prefixN or suffixN, got stem"),
         ({"features": ["prefix0"]}, ValueError, r"features\[0\] must be lower, shape, prefixN or suffixN, got prefix0"),
         ({"features": [3]}, TypeError, r"features\[0\] must be a name, got int"),

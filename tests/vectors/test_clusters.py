@@ -97,8 +97,16 @@ def test_a_long_line_is_one_line(tmp_path) -> None:
         ClusterFeatures(tmp_path / "file")
 
 
+def test_words_that_are_no_strings(tmp_path) -> None:
+    clusters = ClusterFeatures(write(tmp_path / "file", "paths"))
+    with pytest.raises(TypeError, match=r"^words\[1\] must be a string, got NoneType$"):
+        clusters.piece_ids(["me", None])
+
+
 def test_bad_prefixes(tmp_path) -> None:
     path = write(tmp_path / "file", "paths")
+    with pytest.raises(TypeError, match=r"^prefixes must be a sequence of lengths, got 5$"):
+        ClusterFeatures(path, prefixes=5)
     with pytest.raises(ValueError, match=r"^prefixes\[1\] must be a positive integer, got 0$"):
         ClusterFeatures(path, prefixes=(4, 0))
     with pytest.raises(ValueError, match=r"^prefixes must have at most 64 bits, got \[4, 1000000000000\]$"):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polyembed._checks import must, require
+from polyembed._checks import check_ids, must, require
 from polyembed._views import shallow_copy
 
 
@@ -84,6 +84,20 @@ class RowTable(nn.Module):
             width = max(rows.shape[1], self.extension.shape[1])
             rows = torch.cat([_widened(self.extension, width), _widened(rows, width)])
         return shallow_copy(self, extension=nn.Parameter(rows, requires_grad=False))
+
+
+def check_units(ids: Tensor) -> None:
+    """Require ids of the units of words, ``(*batch, unit)``."""
+    check_ids("ids", ids)
+    require(ids.dim() > 0, "ids", "have a last axis of units", "shape ()")
+
+
+def look_up_units(ids: Tensor, weight: Tensor) -> Tensor:
+    """Return the vectors of units; that of the padding's 0 never trains."""
+    try:
+        return F.embedding(ids, weight, padding_idx=0)
+    except IndexError as error:
+        raise ValueError(must("ids", f"lie in [0, {len(weight)})", "ids outside")) from error
 
 
 def _widened(rows: Tensor, width: int) -> Tensor:

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, check_positive, check_probability, require
+from polyembed._checks import check_positive, check_probability, require
 from polyembed._pretrained import PretrainedModule
+from polyembed.embeddings._table import check_units, look_up_units
 
 
 class CharCNN(PretrainedModule):
@@ -30,7 +31,7 @@ class CharCNN(PretrainedModule):
         ids ``(*batch, character)``, 0 = padding after the word, to ``(*batch, embedding_dim)``.
 
     Raises:
-        ValueError: Sizes that are not positive, or fewer filters than widths.
+        ValueError: Sizes that are not positive, fewer filters than widths, or ids outside the characters.
         TypeError: Ids that are not integers.
 
     Example:
@@ -77,12 +78,12 @@ class CharCNN(PretrainedModule):
 
     def forward(self, ids: Int[Tensor, "*batch character"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Compute words' vectors from their character ids, padded with 0."""
-        check_ids("ids", ids)
+        check_units(ids)
         batch, length = ids.shape[:-1], ids.shape[-1]
         ids = ids.reshape(-1, length) if length else ids.new_zeros(batch.numel(), 1)
         has_character = ids.ne(0)
         x = (
-            F.dropout(self.embedding(ids), self.dropout, self.training)
+            F.dropout(look_up_units(ids, self.embedding.weight), self.dropout, self.training)
             .where(has_character[..., None], 0.0)
             .transpose(1, 2)
         )

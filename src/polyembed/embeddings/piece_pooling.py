@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, require
+from polyembed._checks import require
 from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
+from polyembed.embeddings._table import check_units, look_up_units
 from polyembed.functional.masking import masked_mean
 
 
@@ -45,10 +46,10 @@ class PieceMean(PretrainedModule):
 
     def look_up(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Return the piece vectors and the mask of pieces."""
-        check_ids("ids", ids)
+        check_units(ids)
         if ids.shape[-1] == 0:
             ids = ids.new_zeros(*ids.shape[:-1], 1)
-        return nn.functional.embedding(ids, self.weight), ids.ne(0)
+        return look_up_units(ids, self.weight), ids.ne(0)
 
     def forward(self, ids: Int[Tensor, "*batch piece"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Average the vectors of each word's pieces."""

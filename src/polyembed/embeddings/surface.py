@@ -4,8 +4,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, check_positive, check_probability, require
+from polyembed._checks import check_positive, check_probability, require
 from polyembed._pretrained import PretrainedModule
+from polyembed.embeddings._table import check_units, look_up_units
 
 
 class FeatureEncoder(PretrainedModule):
@@ -22,7 +23,7 @@ class FeatureEncoder(PretrainedModule):
         ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``; a word of padding alone gives zeros.
 
     Raises:
-        ValueError: Sizes that are not positive, or more ids than features.
+        ValueError: Sizes that are not positive, more ids than features, or ids outside the table.
         TypeError: Ids that are not integers.
 
     Example:
@@ -51,11 +52,11 @@ class FeatureEncoder(PretrainedModule):
 
     def forward(self, ids: Int[Tensor, "*batch feature"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Compute words' vectors from the ids of their features."""
-        check_ids("ids", ids)
+        check_units(ids)
         missing = self.num_features - ids.shape[-1]
         require(missing >= 0, "ids", f"be those of {self.num_features} features", ids.shape[-1])
         ids = F.pad(ids, (0, missing))
-        x = self.embedding(ids).where(ids.ne(0)[..., None], 0.0).flatten(-2)
+        x = look_up_units(ids, self.embedding.weight).where(ids.ne(0)[..., None], 0.0).flatten(-2)
         y: Tensor = self.linear(F.dropout(x, self.dropout, self.training))
         return y
 
@@ -74,7 +75,7 @@ class FeatureSum(PretrainedModule):
         ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``.
 
     Raises:
-        ValueError: Sizes that are not positive.
+        ValueError: Sizes that are not positive, or ids outside the table.
         TypeError: Ids that are not integers.
 
     Example:
@@ -94,7 +95,7 @@ class FeatureSum(PretrainedModule):
 
     def forward(self, ids: Int[Tensor, "*batch feature"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Add the vectors of words' features."""
-        check_ids("ids", ids)
+        check_units(ids)
         kept = F.dropout(ids.ne(0).to(self.embedding.weight.dtype), self.dropout, self.training)
-        total: Tensor = (self.embedding(ids) * kept[..., None]).sum(-2)
+        total: Tensor = (look_up_units(ids, self.embedding.weight) * kept[..., None]).sum(-2)
         return total

@@ -1,5 +1,6 @@
 """What every model of texts has in common: batches to train on, predictions for raw words."""
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
@@ -309,6 +310,6 @@ def _buckets(texts: Iterable[Any], size: int, progress: bool | None) -> Iterator
     disable = None if progress is None else not progress  # None: tqdm shows a bar on a terminal only
     remaining = iter(texts)
     with tqdm(total=total, unit=" texts", leave=False, disable=disable) as bar:
-        while bucket := list(islice(remaining, size)):
+        while bucket := list(islice(remaining, min(size, sys.maxsize))):
             yield bucket
             bar.update(len(bucket))

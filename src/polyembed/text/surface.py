@@ -45,8 +45,8 @@ class SurfaceSpelling(Configurable):
 
     def __init__(self, features: Sequence[str] = FEATURES, *, num_buckets: int = 2**16) -> None:
         check_positive(num_buckets=num_buckets)
-        if isinstance(features, str):
-            raise TypeError(must("features", "be a sequence of names", f"the string {features!r}"))
+        if isinstance(features, str) or not isinstance(features, Sequence):
+            raise TypeError(must("features", "be a sequence of names", repr(features)))
         for i, name in enumerate(features):
             if not isinstance(name, str):
                 raise TypeError(must(f"features[{i}]", "be a name", class_name(name)))

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from polyembed._checks import check_file, check_positive, is_count, must, require
+from polyembed._checks import check_file, check_positive, class_name, is_count, must, require
 from polyembed._pretrained import VectorFiles
 from polyembed.vectors.protocol import check_words
 from polyembed.vectors.textfile import open_compressed
@@ -55,6 +55,8 @@ class ClusterFeatures(VectorFiles):
 
     def __init__(self, path: str | os.PathLike[str], *, prefixes: Sequence[int] = (4, 6, 10, 20)) -> None:
         self.path = check_file(path)
+        if not isinstance(prefixes, Sequence):
+            raise TypeError(must("prefixes", "be a sequence of lengths", repr(prefixes)))
         check_positive(**{f"prefixes[{i}]": length for i, length in enumerate(prefixes)})
         lengths = tuple(prefixes)
         require(max(lengths, default=0) <= MAX_PREFIX, "prefixes", f"have at most {MAX_PREFIX} bits", list(prefixes))
@@ -77,6 +79,9 @@ class ClusterFeatures(VectorFiles):
     def piece_ids(self, words: Sequence[str]) -> list[list[int]]:
         """Return each word's ids from 1 on, one for each prefix; ``[unknown_id]`` for a word without a cluster."""
         check_words(words)
+        for i, word in enumerate(words):
+            if not isinstance(word, str):
+                raise TypeError(must(f"words[{i}]", "be a string", class_name(word)))
         unknown = [self.unknown_id]
         return [list(self._rows.get(word) or self._rows.get(word.lower(), unknown)) for word in words]
 
