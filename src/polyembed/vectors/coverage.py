@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from itertools import zip_longest
+from typing import Any
 
 from polyembed._checks import class_name, must, require
 from polyembed.tables import Table
-from polyembed.vectors.protocol import check_words
 
 ALL = "all"
 COLUMNS = ("language", "types", "known", "known %", "tokens", "known tokens", "known tokens %")
@@ -23,13 +23,14 @@ def coverage(
     Args:
         source: Anything with ``in``: vectors, a lexicon, a set of words. Not `BPEmbVectors`, which has pieces only.
         sentences: Lists of words.
-        languages: The language tag of each word, a list for each sentence. A type with several tags counts under each.
+        languages: The language tag of each word, a list for each sentence; None if no word has one. A type with several
+            tags counts under each.
 
     Returns:
         A row for all words, then one for each tag, the one with most tokens first; shares are in percent.
 
     Raises:
-        TypeError: A source without ``in``, or a string in the place of words or tags.
+        TypeError: A source without ``in``, or what is no list of words or tags, as None for those of one sentence.
         ValueError: Not as many lists of tags as sentences, or not as many tags as words; no words.
 
     Example:
@@ -44,13 +45,16 @@ def coverage(
     if not hasattr(source, "__contains__"):
         raise TypeError(must("source", "have words (word in source)", class_name(source)))
     counts: dict[str, Counter[str]] = {ALL: Counter()}
-    pairs: Iterable[tuple[Sequence[str] | None, Sequence[str] | None]]
-    pairs = ((words, ()) for words in sentences) if languages is None else zip_longest(sentences, languages)
+    end: Any = object()
+    pairs: Iterable[tuple[Sequence[str], Sequence[str]]]
+    pairs = (
+        ((words, ()) for words in sentences) if languages is None else zip_longest(sentences, languages, fillvalue=end)
+    )
     for i, (words, tags) in enumerate(pairs):
-        if words is None or tags is None:
+        if words is end or tags is end:
             raise ValueError(must("languages", "have a list of tags for each sentence", f"one of the two ends at {i}"))
-        check_words(words)
-        check_words(tags)
+        _check_strings(f"sentences[{i}]", words)
+        _check_strings(f"languages[{i}]", tags)
         counts[ALL].update(words)
         if languages is not None:
             require(len(tags) == len(words), f"languages[{i}]", f"be as many as the words, {len(words)}", len(tags))
@@ -61,6 +65,14 @@ def coverage(
     total, *others = counts
     names = [total, *sorted(others, key=lambda name: (-counts[name].total(), name))]
     return Table(COLUMNS, [_row(name.removesuffix("\0"), counts[name], known) for name in names], digits=1)
+
+
+def _check_strings(name: str, strings: Any) -> None:
+    if isinstance(strings, str) or not hasattr(strings, "__len__"):
+        raise TypeError(must(name, "be a list of strings", repr(strings)))
+    for i, string in enumerate(strings):
+        if not isinstance(string, str):
+            raise TypeError(must(f"{name}[{i}]", "be a string", repr(string)))
 
 
 def _row(name: str, words: Counter[str], known: set[str]) -> tuple[str | int | float, ...]:
