@@ -134,13 +134,10 @@ def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str,
 def training(epochs: int, metric: str = "f1") -> FitOptions:
     """Return the settings of all tasks."""
 
-    def adam(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
-        return torch.optim.Adam([value for value in tagger.parameters() if value.requires_grad], lr=2e-3)
-
     def falling(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs)
 
-    return FitOptions(num_train_epochs=epochs, batch_size=32, optimizer=adam, scheduler=falling, metric=metric)
+    return FitOptions(num_train_epochs=epochs, batch_size=32, scheduler=falling, metric=metric)
 
 
 def report(title: str, result: ProtocolResult, against: str) -> None:

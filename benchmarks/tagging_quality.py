@@ -37,7 +37,7 @@ import torch
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv, read_inline, read_sentimix, read_wikiann
-from polyembed.embeddings import FeatureSum, surface_scores
+from polyembed.embeddings import surface_scores
 from polyembed.encoders import WideAndDeepEncoder
 from polyembed.experiments import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
@@ -223,14 +223,6 @@ def build_tagger(
     return pe.SequenceTagger(pe.MetaEmbedding.concat([embedder, scores]), tags, encoder=context, decoder=decoder)
 
 
-def make_optimizer(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
-    """Make Adam; with ``eps=1`` it is gradient descent with momentum, which does not learn rare features by heart."""
-    linear = [part.embedding.weight for part in tagger.modules() if isinstance(part, FeatureSum)]
-    rest = [v for v in tagger.parameters() if v.requires_grad and not any(v is weight for weight in linear)]
-    groups = [{"params": rest}, {"params": linear, "lr": 1.0, "eps": 1.0}]
-    return torch.optim.Adam([group for group in groups if group["params"]], lr=1e-3, fused=True)
-
-
 def fit_options(task: str, size: int | None = None) -> FitOptions:
     """Choose by the number of training sentences: 40 epochs of a thousand, small batches for a hundred."""
     size = size or len(TASKS[task].load()[0])
@@ -238,7 +230,6 @@ def fit_options(task: str, size: int | None = None) -> FitOptions:
     return FitOptions(
         num_train_epochs=epochs,
         batch_size=min(16, max(2, size // 25)),
-        optimizer=make_optimizer,
         scheduler=partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=epochs),
         metric=TASKS[task].metric,
         patience=6,

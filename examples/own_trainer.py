@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample
 from polyembed.metrics import accuracy
-from polyembed.training import DataCollatorForWords, trainer_metrics
+from polyembed.training import DataCollatorForWords, adam_for, trainer_metrics
 
 Loop = Callable[[pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSentence], int, Path], list[float]]
 
@@ -36,7 +36,7 @@ def build_tagger(train: Sequence[TaggedSentence]) -> pe.SequenceTagger:
 
 
 def make_optimizer(tagger: torch.nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.Adam([p for p in tagger.parameters() if p.requires_grad], lr=2e-3)
+    return adam_for(tagger, lr=2e-3)
 
 
 def make_loader(tagger: pe.SequenceTagger, train: Sequence[TaggedSentence]) -> DataLoader[Any]:

@@ -29,7 +29,7 @@ import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
 from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
-from polyembed.training import FitOptions, fit
+from polyembed.training import FitOptions, adam_for, fit
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -160,6 +160,8 @@ def train_tagger(
     kind, rate = getattr(torch.optim, training.pop("optimizer")), training.pop("learning_rate")
 
     def optimizer(model: pe.SequenceTagger) -> torch.optim.Optimizer:
+        if kind is torch.optim.Adam:
+            return adam_for(model, rate)
         return kind([value for value in model.parameters() if value.requires_grad], lr=rate)
 
     def plateau(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau:

@@ -12,6 +12,7 @@ import fasttext
 import huggingface_hub
 import numpy as np
 import pytest
+from checks import refused
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from polyembed.vectors import FastTextVectors, WordVectors
@@ -335,7 +336,7 @@ def test_training_is_silent_and_whole(tmp_path, capfd, dim):
 
 def test_a_training_that_dies_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("polyembed.vectors.training.TRAINING", "raise SystemExit('out of luck')")
-    with pytest.raises(RuntimeError, match=r"the fasttext package must finish its training, got 1 \(out of luck\)"):
+    with pytest.raises(RuntimeError, match=r"the fasttext package must finish its work, got 1 \(out of luck\)"):
         FastTextVectors.train([["a"] * 9], tmp_path / "a.bin")
     assert not list(tmp_path.iterdir())
 
@@ -400,3 +401,27 @@ def test_a_training_that_cannot_be_leaves_what_was_there(tmp_path, sentences, op
         FastTextVectors.train(sentences, path, **options)
     assert [file.name for file in tmp_path.iterdir()] == ["a.bin"]
     assert path.read_bytes() == b"before"
+
+
+def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("__label__es me gusta\n__label__en that song\n" * 40)
+    peer = fasttext.train_supervised(
+        str(tmp_path / "corpus.txt"), dim=4, minn=2, maxn=3, bucket=50, thread=12, verbose=0
+    )
+    peer.save_model(str(tmp_path / "model.bin"))
+    vectors = FastTextVectors(tmp_path / "model.bin")
+    words = ["gusta", "song", "songs", "🙂", "me gusta"]
+    found = vectors.labels(words, k=2)
+    for word, labels in zip(words, found, strict=True):
+        expected = peer.f.predict(word + "\n", 2, 0.0, "strict")
+        assert labels == {label.removeprefix("__label__"): value for value, label in expected}
+        assert list(labels.values()) == sorted(labels.values(), reverse=True)
+    assert [list(each) for each in vectors.labels(["gusta", "song"])] == [["es"], ["en"]]
+    refused(ValueError, "words must hold words of one line", vectors.labels, ["me\ngusta"])
+    refused(ValueError, "words must hold words of one line", vectors.labels, ["\ud800"])
+    refused(ValueError, "k must be", vectors.labels, ["me"], k=0)
+
+
+def test_labels_of_a_model_without_any(tmp_path: Path) -> None:
+    vectors = FastTextVectors.train([["me", "gusta"]] * 5, tmp_path / "model.bin", dim=2, min_count=1, bucket=5)
+    refused(RuntimeError, "supervised", vectors.labels, ["me"])

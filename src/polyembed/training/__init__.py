@@ -5,6 +5,7 @@ from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import fit
 from polyembed.training.metaxl import MetaXLTrainer
 from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
+from polyembed.training.optimizers import adam_for
 from polyembed.training.options import FitOptions
 from polyembed.training.perplexity import perplexity
 from polyembed.training.runs import Run
@@ -26,6 +27,7 @@ __all__ = [
     "SwitchPoints",
     "TrainerModel",
     "TrainerStep",
+    "adam_for",
     "adapt_masked_lm",
     "fit",
     "fit_ensemble",

@@ -6,11 +6,12 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.metrics import MetricName
+from polyembed.training.optimizers import adam_for
 from polyembed.training.scoring import METRICS, Metric
 
 
@@ -21,8 +22,7 @@ class FitOptions:
     Args:
         num_train_epochs: The most epochs.
         batch_size: Texts a step.
-        optimizer: A function from the model to an optimiser over its parameters; Adam with a learning rate of 1e-3 if
-            None.
+        optimizer: A function from the model to an optimiser over its parameters; `adam_for` if None.
         scheduler: A function from the optimiser to a schedule, stepped after each epoch or step. A
             `ReduceLROnPlateau` gets the score (give it ``mode="max"``).
         scheduler_interval: When the schedule steps.
@@ -83,7 +83,7 @@ class FitOptions:
         """Return a new optimiser over the model's parameters."""
         trainable = [value for value in model.parameters() if value.requires_grad]
         require(bool(trainable), "model", "have a parameter that requires a gradient", "none")
-        optimizer = Adam(trainable, lr=1e-3) if self.optimizer is None else self.optimizer(model)
+        optimizer = (self.optimizer or adam_for)(model)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(must("optimizer", "make an Optimizer", class_name(optimizer)))
         held = {id(value) for group in optimizer.param_groups for value in group["params"]}

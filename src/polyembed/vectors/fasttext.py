@@ -1,5 +1,6 @@
 """fastText models: vectors of words, and of character n-grams for words that the model has not seen."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from polyembed._checks import check_choice, check_file, check_positive, must, require
 from polyembed._pretrained import VectorFiles
 from polyembed.vectors._fasttext_file import Ids, read_fasttext
+from polyembed.vectors._fasttext_process import LABELS, run_fasttext
 from polyembed.vectors.protocol import Rows, check_words
 
 END_OF_SENTENCE = b"</s>"
@@ -88,6 +90,31 @@ class FastTextVectors(VectorFiles):
         for row in np.flatnonzero(~np.isfinite(out).all(1))[:1]:
             raise ValueError(must(str(self.path), "hold finite numbers", f"NaN or an infinity for {words[row]!r}"))
         return out
+
+    def labels(self, words: Sequence[str], *, k: int = 1) -> list[dict[str, float]]:
+        """Classify each word by a supervised model, such as ``lid.176.ftz``, which names the language of a text.
+
+        The fasttext package does it, in its own process.
+
+        Args:
+            words: Words, or longer texts of one line.
+            k: How many labels.
+
+        Returns:
+            For each word, its best labels and their probabilities, best first; a label without ``__label__``.
+
+        Raises:
+            ValueError: A line break or a lone surrogate in a word.
+            RuntimeError: The package failed, as it does for a model without labels.
+        """
+        check_words(words)
+        check_positive(k=k)
+        for word in words:
+            good = "\n" not in word and (encode_word(word) or b"").decode(errors="replace") == word
+            require(good, "words", "hold words of one line that UTF-8 can write", repr(word))
+        arguments = json.dumps([str(self.path), k])
+        found = json.loads(run_fasttext(LABELS, arguments, given=json.dumps(list(words))))
+        return [{label.removeprefix("__label__"): value for value, label in each} for each in found]
 
     def _average(self, words: Sequence[bytes | None], out: Rows) -> None:
         """Write each word's mean over its rows into `out`."""

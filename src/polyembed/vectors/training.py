@@ -3,8 +3,6 @@
 import io
 import json
 import re
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,20 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from polyembed._checks import check_positive, must, require
+from polyembed.vectors._fasttext_process import TRAINING, run_fasttext
 from polyembed.vectors.fasttext import FastTextVectors
-
-# By the compiled module, since the package's own train_unsupervised refuses a seed.
-TRAINING = """
-import json, sys
-from fasttext.FastText import fasttext, model_name
-arguments, settings = fasttext.args(), json.loads(sys.argv[1])
-settings["model"] = getattr(model_name, settings["model"])
-for name, value in settings.items():
-    setattr(arguments, name, value)
-model = fasttext.fasttext()
-fasttext.train(model, arguments)
-model.saveModel(arguments.output)
-"""
 
 WHITE_SPACE = re.compile(r"[ \n\r\t\v\f\0]")
 
@@ -52,8 +38,6 @@ def train_fasttext(
 ) -> None:
     """Train a model and save it at `path`.
 
-    The package runs in its own process: it ends the process when something is wrong.
-
     Args:
         sentences: Lists of words.
         path: Where the model goes.
@@ -73,16 +57,7 @@ def train_fasttext(
         require(enough, "sentences", rule, f"{counts.total()} words")
         # A label begins with what no word can begin with.
         arguments = {**settings, "input": corpus.name, "output": trained.name, "verbose": 0, "label": "\n"}
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", TRAINING, json.dumps(arguments)],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            said = done.stderr.strip().rpartition("\n")[2]
-            raise RuntimeError(must("the fasttext package", "finish its training", f"{done.returncode} ({said})"))
+        run_fasttext(TRAINING, json.dumps(arguments), folder=Path(folder))
         check(trained)
         trained.replace(path)
 

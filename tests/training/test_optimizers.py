@@ -1,0 +1,47 @@
+import pytest
+import torch
+from checks import refused
+from toys import toy_lexicon, toy_table
+
+import polyembed as pe
+from polyembed.embeddings import surface_scores
+from polyembed.encoders import WideAndDeepEncoder
+from polyembed.training import adam_for
+
+
+def wide_and_deep() -> pe.SequenceTagger:
+    lexicon = toy_lexicon()
+    embedder = pe.MetaEmbedding.concat([toy_table(4), surface_scores(lexicon, 2, num_buckets=64)])
+    encoder = WideAndDeepEncoder(pe.LSTMSequenceEncoder(4, hidden_size=4), 2)
+    decoder = pe.CRFDecoder(encoder.embedding_dim, 2, direct_scores=True)
+    return pe.SequenceTagger(embedder, ["X", "VERB"], encoder=encoder, decoder=decoder)
+
+
+def test_each_parameter_is_in_one_group() -> None:
+    tagger = wide_and_deep()
+    next(tagger.parameters()).requires_grad_(False)
+    optimizer = adam_for(tagger, 1e-2)
+    names = {id(value): name for name, value in tagger.named_parameters()}
+    groups = [{names[id(value)] for value in group["params"]} for group in optimizer.param_groups]
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-2, 0.3, 10.0])
+    assert [group["eps"] for group in optimizer.param_groups] == [1e-8, 1e-8, 1.0]
+    assert {name.rsplit(".", 1)[1] for name in groups[1]} == {
+        "transitions",
+        "start_transitions",
+        "end_transitions",
+        "edges",
+    }
+    assert len(groups[2]) == 2  # of the word's features and its neighbours'
+    trainable = {name for name, value in tagger.named_parameters() if value.requires_grad}
+    assert set.union(*groups) == trainable
+    assert sum(map(len, groups)) == len(trainable)
+
+
+def test_one_group_for_a_plain_model() -> None:
+    (group,) = adam_for(torch.nn.Linear(2, 3)).param_groups
+    assert (group["lr"], group["eps"], len(group["params"])) == (1e-3, 1e-8, 2)
+
+
+def test_wrong_calls() -> None:
+    refused(ValueError, "lr must be positive", adam_for, torch.nn.Linear(2, 3), 0.0)
+    refused(ValueError, "parameter that requires a gradient", adam_for, torch.nn.Linear(2, 3).requires_grad_(False))
