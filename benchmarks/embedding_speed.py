@@ -52,13 +52,16 @@ def read_sentences(path: Path | None) -> list[list[str]]:
         return [re.findall(r"\w+|[^\w\s]", line) for _, line in zip(range(20_000), lines, strict=False)]
 
 
-def build_hme(lexicon: pe.Lexicon, pieces: Sequence[BPEmbVectors]) -> pe.HierarchicalMetaEmbedding:
+def build_hme(
+    lexicon: pe.Lexicon, pieces: Sequence[BPEmbVectors], *, surface: bool = False
+) -> pe.HierarchicalMetaEmbedding:
     words = [pe.SourceEmbedding(RandomVectors(300, seed), lexicon) for seed in range(2)]
     subwords = [pe.SpelledEmbedding.from_pieces(source, lexicon) for source in pieces]
     return pe.HierarchicalMetaEmbedding(
         words=pe.MetaEmbedding.self_attention(words, embedding_dim=300),
         subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=100),
         characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 100)),
+        surface=pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=100) if surface else None,
     )
 
 
@@ -93,6 +96,7 @@ def main() -> None:
             for i in range(2)
         ]
         hme = build_hme(lexicon, pieces).to(device)
+        surface = pe.UniqueWords(build_hme(lexicon, pieces, surface=True)).to(device)
     stream = [word for sentence in sentences for word in sentence]
     rows = [stream[i : i + LENGTH] for i in range(0, BATCH * LENGTH, LENGTH)]
     ids, mask = (part.to(device) for part in lexicon.encode(rows))
@@ -137,8 +141,15 @@ def main() -> None:
 
     training = median_ms({name: training_step(name) for name in ("HME", "UniqueWords(HME)")}, arguments.runs, device)
     hme.train()
+    with_surface = "UniqueWords(HME + surface)"
     backward = median_ms(
-        {"HME": embedding_step(hme), "UniqueWords(HME)": embedding_step(unique)}, arguments.runs, device
+        {
+            "HME": embedding_step(hme),
+            "UniqueWords(HME)": embedding_step(unique),
+            with_surface: embedding_step(surface.train()),
+        },
+        arguments.runs,
+        device,
     )
     words = ids.numel()
     table = [
@@ -153,6 +164,10 @@ def main() -> None:
     print(Table(("what", "embedder", "ms", "words/s", "times faster"), table).to_markdown())
     note("HME over baked HME, embedding", embedding["HME"] / embedding["bake(HME)"], steady=False)
     note("HME over UniqueWords, training step", training["HME"] / training["UniqueWords(HME)"])
+    note(
+        "UniqueWords, with surface features over without, embedding",
+        backward[with_surface] / backward["UniqueWords(HME)"],
+    )
     print(f"\nbaked against plain: largest difference {difference:.1e}, same tags: {same}")
 
 

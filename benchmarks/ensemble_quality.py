@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from tagging_quality import DATA, ROOT, TASKS, Vectors, build_tagger, fit_options, score
+from tagging_quality import DATA, ROOT, TASKS, Setup, Vectors, build_tagger, fit_options, score
 
 import polyembed as pe
 from polyembed.metrics import accuracy
@@ -33,7 +33,7 @@ def train(task: str, cache: Path, dim: int, seeds: int, jobs: int) -> EnsembleRe
         vectors.pieces(language)
     train_part, dev, _ = TASKS[task].load()
     return fit_ensemble(
-        partial(build_tagger, "hme", task, cache, dim, "lstm"),
+        partial(build_tagger, "hme", task, Setup(cache, dim, "lstm", None, -1)),
         train_part,
         dev,
         fit_options(task),

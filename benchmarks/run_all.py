@@ -42,6 +42,7 @@ SCRIPTS: dict[str, dict[str, list[str]]] = {
         "full": [],
     },
     "embedding_speed.py": {"small": ["--runs", "9"], "full": []},
+    "cached_features.py": {"small": ["--sentences", "64"], "full": []},
     "ensemble_speed.py": {"small": ["--small", "--runs", "15"], "full": []},
     "fusion.py": {"small": [*["--shape", "2x16", "--pooling-shape", "8x64", "--no-large", "--runs", "5"]], "full": []},
     "laser.py": {

@@ -12,6 +12,8 @@ settings for every task, by the number of its training sentences alone):
   hand-featured tagger beside them; ``surface``: these features alone;
 - ``linear``: a linear CRF over the surface features of a word and its neighbours, no network;
   ``hme-surface-linear``: the network and the linear path together;
+- any of these with ``-frozen``: one layer of a pretrained model beside, ``--encoder FOLDER_OR_FILE --layer 12``, never
+  trained, its vectors computed once; a linear map to 200 numbers is between;
 - ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features.
 
 ``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in ``--cache`` and not made
@@ -32,13 +34,14 @@ from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv, read_inline, read_sentimix, read_wikiann
 from polyembed.embeddings import surface_scores
-from polyembed.encoders import WideAndDeepEncoder
+from polyembed.encoders import CachedEmbedder, WideAndDeepEncoder, cache_features
 from polyembed.experiments import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table, mean_and_deviation
@@ -50,6 +53,21 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 Sentences = list[TaggedSentence]
 SYSTEMS = ["crf", "linear", "mme", "hme", "hme-surface", "hme-surface-linear"]
+
+
+class Setup(NamedTuple):
+    """What all runs share."""
+
+    cache: Path
+    dim: int
+    context: str
+    encoder: str | None
+    layer: int
+
+    @property
+    def frozen(self) -> Path:
+        """The folder of the pretrained model and its features."""
+        return self.cache / f"{Path(self.encoder or '').stem}-{self.layer}"
 
 
 @dataclass(frozen=True)
@@ -195,32 +213,49 @@ def build_embedder(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
     return pe.HierarchicalMetaEmbedding(words=words, subwords=subwords, characters=characters, **parts)
 
 
-def build_tagger(
-    system: str, task: str, cache: Path, dim: int, encoder: str, seed: int, size: int | None = None
-) -> pe.SequenceTagger:
+def frozen_layer(setup: Setup) -> pe.MetaEmbedding:
+    """Build the frozen layer's embedder, from its features on disk."""
+    encoder = pe.PretrainedWordEncoder.from_pretrained(setup.frozen / "encoder")
+    return pe.MetaEmbedding.linear([CachedEmbedder(encoder, setup.frozen / "features")], embedding_dim=200)
+
+
+def cache_layer(tasks: list[str], setup: Setup) -> None:
+    """Run the pretrained model over all sentences of the tasks, once."""
+    folder = setup.frozen / "encoder"
+    if not folder.exists():
+        pe.PretrainedWordEncoder(str(setup.encoder), freeze="all").save_pretrained(folder)
+    encoder = pe.PretrainedWordEncoder.from_pretrained(folder)
+    for task in tasks:
+        sentences = [sentence.words for part in TASKS[task].load() for sentence in part]
+        cache_features(encoder, sentences, setup.frozen / "features", layers=[setup.layer], batch_size=8)
+
+
+def build_tagger(system: str, task: str, setup: Setup, seed: int, size: int | None = None) -> pe.SequenceTagger:
     """Build a system, untrained: its embedder, the encoder that all have, and a CRF."""
     torch.manual_seed(seed)
     train, dev, _ = TASKS[task].load()
     lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train[:size])
     tags = sorted({tag for sentence in (*train, *dev) for tag in sentence.tags})
-    wide = system.endswith("linear")
     scores = surface_scores(lexicon, len(tags))
     if system == "linear":
         context = WideAndDeepEncoder(None, len(tags))
         decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
         return pe.SequenceTagger(scores, tags, encoder=context, decoder=decoder)
-    embedder = pe.UniqueWords(build_embedder(system.removesuffix("-linear"), task, Vectors(task, cache, dim), lexicon))
-    size = embedder.embedding_dim
+    vectors, base = Vectors(task, setup.cache, setup.dim), system.removesuffix("-frozen").removesuffix("-linear")
+    parts = [pe.UniqueWords(build_embedder(base, task, vectors, lexicon))]
+    if system.endswith("-frozen"):
+        parts.append(frozen_layer(setup))
+    dim = sum(part.embedding_dim for part in parts)
     context = (
-        pe.LSTMSequenceEncoder(size, hidden_size=128, dropout=0.4)
-        if encoder == "lstm"
-        else pe.TransformerSequenceEncoder(size, dropout=0.2)
+        pe.LSTMSequenceEncoder(dim, hidden_size=128, dropout=0.4)
+        if setup.context == "lstm"
+        else pe.TransformerSequenceEncoder(dim, dropout=0.2)
     )
-    if not wide:
-        return pe.SequenceTagger(embedder, tags, encoder=context)
+    if "linear" not in system:
+        return pe.SequenceTagger(pe.MetaEmbedding.concat(parts), tags, encoder=context)
     context = WideAndDeepEncoder(context, len(tags))
     decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
-    return pe.SequenceTagger(pe.MetaEmbedding.concat([embedder, scores]), tags, encoder=context, decoder=decoder)
+    return pe.SequenceTagger(pe.MetaEmbedding.concat([*parts, scores]), tags, encoder=context, decoder=decoder)
 
 
 def fit_options(task: str, size: int | None = None) -> FitOptions:
@@ -236,9 +271,11 @@ def fit_options(task: str, size: int | None = None) -> FitOptions:
     )
 
 
-def run(task: str, system: str, seed: int, size: int | None, cache: Path, dim: int, encoder: str) -> dict[str, object]:
+def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> dict[str, object]:
     """Train one system once, on all sentences or the first `size`, and tag the test set."""
-    path = cache / task / ".".join(map(str, [system, encoder, *([f"first-{size}"] if size else []), seed, "json"]))
+    name = [system, setup.context, *([f"first-{size}"] if size else []), seed, "json"]
+    path = (setup.frozen if system.endswith("-frozen") else setup.cache) / task / ".".join(map(str, name))
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         return dict(json.loads(path.read_text()))
     torch.set_num_threads(1)
@@ -248,7 +285,7 @@ def run(task: str, system: str, seed: int, size: int | None, cache: Path, dim: i
     if system == "crf":
         predicted, parameters, epochs = crfsuite(train, dev, test), 0, 0
     else:
-        tagger = build_tagger(system, task, cache, dim, encoder, seed, size)
+        tagger = build_tagger(system, task, setup, seed, size)
         trainable = [value for value in tagger.parameters() if value.requires_grad]
         parameters = sum(value.numel() for value in trainable)
         result = fit(tagger, train, dev, fit_options(task, size), seed=seed, progress=False)
@@ -325,7 +362,9 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, default=[None], help="train on the first so many sentences")
     parser.add_argument("--seeds", type=int, default=3, help="of each system; with 5, votes are of 5")
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
-    parser.add_argument("--encoder", choices=("lstm", "transformer"), default="lstm")
+    parser.add_argument("--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder")
+    parser.add_argument("--encoder", help="a pretrained model, for -frozen: a folder, a name on the hub, a GGUF file")
+    parser.add_argument("--layer", type=int, default=-1, help="of the pretrained model, 0 = its embeddings")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
     arguments = parser.parse_args()
@@ -338,10 +377,14 @@ def main() -> None:
             seeds = 1 if system == "crf" else arguments.seeds  # it has no random numbers
             jobs += [(task, system, seed, size) for size in arguments.sizes for seed in range(seeds)]
     jobs.sort(key=lambda job: job[2])  # every system's first seed before the second
-    common = (arguments.cache, arguments.dim, arguments.encoder)
+    setup = Setup(arguments.cache, arguments.dim, arguments.context, arguments.encoder, arguments.layer)
+    if any(system.endswith("-frozen") for system in arguments.systems):
+        if arguments.encoder is None:
+            parser.error("name a pretrained model: --encoder")
+        cache_layer(arguments.task, setup)
     results: dict[tuple[str, int, str], list[dict[str, object]]] = {}
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run, *job, *common) for job in jobs]):
+        for future in as_completed([pool.submit(run, *job, setup) for job in jobs]):
             result = future.result()
             key = (str(result["task"]), int(str(result.get("size", 0))), str(result["system"]))
             results.setdefault(key, []).append(result)
