@@ -34,7 +34,7 @@ from polyembed.data import (
     read_sentimix,
     read_wikiann,
 )
-from polyembed.encoders import LaserEncoder
+from polyembed.encoders import FeatureStore, LaserEncoder, cache_features
 from polyembed.tagging import OnnxTagger, export_onnx
 from polyembed.text.laser_tokenizers import open_sentencepiece
 from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
@@ -331,6 +331,13 @@ def test_a_saved_tagger(file: str, tagger: pe.SequenceTagger, tmp_path: Path) ->
 def test_a_saved_encoder(file: str, tmp_path: Path) -> None:
     pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(tmp_path)
     read_all(tmp_path / file, read_folder, 200, name=str(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["store.json", "index.bin", "features.bin"])
+def test_a_feature_store(file: str, tmp_path: Path) -> None:
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
+    cache_features(encoder, SENTENCES, tmp_path, layers=[0, 1])
+    read_all(tmp_path / file, lambda path: FeatureStore(path.parent).get(SENTENCES[0]), COUNT, name=str(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["tagger.json", "tagger.onnx", "tagger.onnx.data"])

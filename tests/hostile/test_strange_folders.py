@@ -18,6 +18,7 @@ from toys import TAGS, ToyVectors, toy_lexicon
 
 import polyembed as pe
 from polyembed._pretrained import PretrainedModule
+from polyembed.encoders import CachedEmbedder
 from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer
 from polyembed.vectors import (
     BPEmbVectors,
@@ -186,6 +187,7 @@ HOSTILE = {
     ClusterFeatures: ["path"],
     Word2VecBinaryVectors: ["path"],
     BPEmbVectors: ["model_file", "vectors_file"],
+    CachedEmbedder: ["store"],
     pe.Lexicon: ["path"],
     PieceDictionary: ["pieces"],
     FastBPETokenizer: ["merges"],

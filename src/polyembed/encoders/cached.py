@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Float
@@ -75,6 +75,8 @@ class CachedEmbedder(WordEmbedder):
     Deviations: a fusion sees vectors of words, where `PretrainedWordEncoder` fuses those of pieces; the two are equal
     for pooling by one piece (``"first"``, ``"last"``) and fusions without statistics, and without standardising.
     """
+
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"store"})  # so no configuration can name one
 
     mean: Tensor
     deviation: Tensor

@@ -320,14 +320,21 @@ def _read_description(folder: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
         raise ValueError(must(str(path), "be JSON", f"{class_name(error)}: {error}")) from error
-    require(isinstance(found, dict), str(path), "be an object", class_name(found))
-    version, layers, dim = found.get("format_version"), found.get("layers"), found.get("dim", 0)
+    keys = ("format_version", "encoder", "layers", "dtype", "dim")
+    good = isinstance(found, dict) and all(key in found for key in keys)
+    require(good, str(path), f"be an object with {', '.join(keys)}", repr(found)[:200])
+    version, layers, dim = found["format_version"], found["layers"], found["dim"]
     require(version == FORMAT_VERSION, str(path), f"have the format version {FORMAT_VERSION}", repr(version))
-    require(found.get("dtype") in DTYPES, str(path), f"have a dtype of {sorted(DTYPES)}", repr(found.get("dtype")))
+    require(
+        isinstance(found["dtype"], str) and found["dtype"] in DTYPES,
+        str(path),
+        f"have a dtype of {sorted(DTYPES)}",
+        repr(found["dtype"]),
+    )
     good = layers is None or (isinstance(layers, list) and 0 < len(layers) < 1000 and all(map(is_count, layers)))
     require(good, str(path), "list layers by number", repr(layers)[:200])
     require(is_count(dim) and 0 < dim < 1 << 20, str(path), "have the size of a vector", repr(dim))
-    require(isinstance(found.get("encoder"), str), str(path), "have the encoder's checksum", found.get("encoder"))
+    require(isinstance(found["encoder"], str), str(path), "have the encoder's checksum", found["encoder"])
     return found
 
 
