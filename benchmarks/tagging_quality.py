@@ -365,6 +365,7 @@ def main() -> None:
     parser.add_argument("--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder")
     parser.add_argument("--encoder", help="a pretrained model, for -frozen: a folder, a name on the hub, a GGUF file")
     parser.add_argument("--layer", type=int, default=-1, help="of the pretrained model, 0 = its embeddings")
+    parser.add_argument("--picture", type=Path, help="where to draw the learning curves")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
     arguments = parser.parse_args()
@@ -390,6 +391,8 @@ def main() -> None:
             results.setdefault(key, []).append(result)
             print(json.dumps({key: value for key, value in result.items() if key != "predicted"}), flush=True)
     report(results)
+    if arguments.picture:
+        draw_curves(results, arguments.picture)
 
 
 def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
@@ -424,6 +427,25 @@ def report(results: dict[tuple[str, int, str], list[dict[str, object]]]) -> None
         seconds = statistics.median(float(str(one["seconds"])) for one in runs)
         rows.append((task, size, system, scores, vote, p, runs[0]["parameters"], round(seconds)))
     print("\n" + Table(columns, rows, digits=4).to_markdown())
+
+
+def draw_curves(results: dict[tuple[str, int, str], list[dict[str, object]]], path: Path) -> None:
+    """Draw each system's mean score by the number of training sentences, a panel a task."""
+    import matplotlib.pyplot as plt
+
+    tasks = sorted({task for task, _, _ in results})
+    figure, axes = plt.subplots(1, len(tasks), figsize=(4 * len(tasks), 3.4), squeeze=False)
+    for task, ax in zip(tasks, axes[0], strict=True):
+        for system in dict.fromkeys(system for _, _, system in results):
+            sizes = sorted(size for name, size, other in results if (name, other) == (task, system))
+            runs = [results[task, size, system] for size in sizes]
+            ax.plot(
+                sizes, [statistics.mean(float(str(one["score"])) for one in each) for each in runs], "o-", label=system
+            )
+        ax.set(xscale="log", title=task, xlabel="training sentences", ylabel=TASKS[task].metric)
+    axes[0][0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
 
 
 if __name__ == "__main__":
