@@ -117,7 +117,7 @@ def make_calls(shape: tuple[int, int], place: int, device: str, dropout: float) 
                 parameter.grad = None
             return pe.metaxl_gradients(
                 model, rtn, model.place(place), [source], [target], inner_lr=RATE, method=method,
-                loss=lambda model, batch: model(batch),
+                loss=lambda model, batch: model(batch), target_weight=0.0,  # one target pass, as in the joint step
             )  # fmt: skip
 
         return call

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
     parser.add_argument("--learning-rate", type=float, default=training["learning_rate"])
     parser.add_argument("--meta-learning-rate", type=float, default=RECIPES["meta_learning_rates"][0])
     parser.add_argument(
-        "--target-weight", type=float, default=0.0, help="of the target's loss in the inner one; the authors' code: 1"
+        "--target-weight", type=float, default=1.0, help="of the target's loss in the inner one; 0: as printed"
     )
     parser.add_argument("--bottleneck", type=int, help="half of the encoder's hidden size if missing")
     parser.add_argument("--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)")
@@ -71,7 +71,7 @@ def compare(
                         layer,
                         options=MetaXLOptions(
                             objective=method,
-                            target_weight=arguments.target_weight if method == "metaxl" else 0.0,
+                            target_weight=arguments.target_weight,
                             num_train_epochs=arguments.epochs,
                             backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
                             batch_size=arguments.batch_size,

@@ -111,14 +111,21 @@ def rows_named(names: list[int]) -> dict[str, Tensor]:
     return torch.utils.data.default_collate([found[name] for name in names])
 
 
-def test_steps_are_those_of_algorithm_1() -> None:
-    setting, plain = Setting(target_weight=0.5), Setting()
-    setting.train()
+@pytest.mark.parametrize("options", [{}, {"target_weight": 0.5}, {"target_weight": 0.0}])
+def test_steps_are_those_of_metaxl_step(options: dict[str, float]) -> None:
+    """A target batch is split between the inner and the outer loss, unless the printed algorithm is asked for."""
+    setting, plain, joint = Setting(**options), Setting(), Setting(objective="joint")
+    setting.train(), joint.train()
     optimizers = plain.trainer.optimizer, plain.trainer.meta_optimizer
-    for source, target, seen in zip(setting.batches[::2], setting.batches[1::2], setting.steps, strict=True):
+    splits = options.get("target_weight") != 0.0
+    size = 3 if splits else 2
+    parts = [setting.batches[i : i + size] for i in range(0, len(setting.batches), size)]
+    for (source, *inner, outer), whole, seen in zip(parts, joint.batches[1::2], setting.steps, strict=True):
+        assert [*inner, outer] == ([whole[::2], whole[1::2]] if splits else [whole])
         step = metaxl_step(
-            plain.model, plain.rtn, plain.model.body[1], [rows_named(source)], [rows_named(target)],
-            optimizer=optimizers[0], meta_optimizer=optimizers[1], loss=loss, target_weight=0.5,
+            plain.model, plain.rtn, plain.model.body[1], [rows_named(source)], [rows_named(outer)],
+            target_inner=[rows_named(names) for names in inner] or None,
+            optimizer=optimizers[0], meta_optimizer=optimizers[1], loss=loss, **options,
         )  # fmt: skip
         assert (seen.loss, seen.norm, seen.target_loss) == (step.source_loss, step.source_norm, step.target_loss)
         assert (seen.meta_norm, seen.cosine) == (step.meta_norm, step.cosine)
@@ -127,20 +134,21 @@ def test_steps_are_those_of_algorithm_1() -> None:
 
 
 def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
-    setting = Setting(num_train_epochs=5)
+    setting = Setting(num_train_epochs=5, objective="joint")
     setting.train()
     source = [name for batch in setting.batches[::2] for name in batch]
     target = [name for batch in setting.batches[1::2] for name in batch]
+    assert len(source) == len(target)
     for rows, read in ((SOURCE, source), (TARGET, target)):
         names = sorted(row["name"] for row in rows)
         passes = [read[i : i + len(rows)] for i in range(0, len(read), len(rows))]
         assert all(sorted(one) == names for one in passes)  # 15 batches of 4
         assert passes[0] != passes[1]
     assert all(len(batch) == 4 for batch in setting.batches)
-    pairs = Setting()
+    pairs = Setting(objective="joint")
     pairs.train(SOURCE, SOURCE)  # as many rows, and not in the same order
     assert pairs.batches[::2] != pairs.batches[1::2]
-    same, other = Setting(num_train_epochs=5), Setting(num_train_epochs=5, seed=1)
+    same, other = (Setting(num_train_epochs=5, objective="joint", seed=seed) for seed in (0, 1))
     same.train(), other.train()
     assert same.batches == setting.batches
     assert other.batches != setting.batches
@@ -158,7 +166,8 @@ def only(state: dict[str, Tensor], part: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize("transformed", [False, True])
 def test_joint_training_is_the_plain_loop(transformed: bool) -> None:
     """Of ``L_s + L_t``; source batches through the network, or not; over the batches of MetaXL."""
-    setting, plain, metaxl = Setting(objective="joint_rtn" if transformed else "joint"), Setting(), Setting()
+    setting, plain = Setting(objective="joint_rtn" if transformed else "joint"), Setting()
+    metaxl = Setting(target_weight=0.0)
     setting.train(), metaxl.train()
     assert setting.batches == metaxl.batches
     modules = nn.ModuleList([plain.model, plain.rtn])
@@ -183,9 +192,9 @@ def test_joint_training_is_the_plain_loop(transformed: bool) -> None:
 
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn"])
 def test_accumulation_is_exact(objective: str) -> None:
-    whole = Setting(objective=objective, batch_size=6, max_grad_norm=0.5, meta_max_grad_norm=1e-4)
+    whole = Setting(objective=objective, batch_size=12, max_grad_norm=0.5, meta_max_grad_norm=1e-4)
     parts = Setting(
-        objective=objective, batch_size=2, gradient_accumulation_steps=3, max_grad_norm=0.5, meta_max_grad_norm=1e-4
+        objective=objective, batch_size=4, gradient_accumulation_steps=3, max_grad_norm=0.5, meta_max_grad_norm=1e-4
     )
     whole.train(), parts.train()
     assert len(whole.steps) == len(parts.steps)
@@ -207,7 +216,7 @@ def test_languages_have_networks_of_their_own() -> None:
         return nn.ModuleDict({"en": networks(), "es": networks()})
 
     seen: dict[str, list[int]] = {"en": [], "es": []}
-    setting = Setting(rtn=two)
+    setting = Setting(rtn=two, target_weight=0.0)
     for language, network in setting.rtn.items():
         network.register_forward_hook(lambda *_, language=language: seen[language].append(setting.batches[-1][0]))
     more = make_rows(7, 3)
@@ -225,7 +234,7 @@ def test_languages_have_networks_of_their_own() -> None:
         setting.train(SOURCE)
     shared = Setting()
     shared.train({"en": SOURCE, "es": more})
-    assert len(shared.batches) == 18
+    assert len(shared.batches) == 24
     joint = Setting(rtn=two, objective="joint_rtn", num_train_epochs=1)
     joint.train({"en": SOURCE, "es": more})
     assert joint.batches == setting.batches[: len(joint.batches)]
@@ -279,8 +288,10 @@ def test_back_off_starts_from_the_best_epoch() -> None:
     result = setting.train(collate=collate, evaluate=evaluate)
     assert [epoch.number for epoch in result.history] == [1, 2, 3, 4]
     assert [step.cosine is None for step in setting.steps] == [False] * 6 + [True] * 6
-    assert_same(seen[12], states[0])  # the first joint batch
-    assert setting.batches[12:] == setting.batches[:12]
+    assert_same(seen[18], states[0])  # the first joint batch, after six steps of three batches
+    again = [[*inner, *outer] for inner, outer in zip(setting.batches[1:18:3], setting.batches[2:18:3], strict=True)]
+    assert setting.batches[18::2] == setting.batches[:18:3]
+    assert [sorted(batch) for batch in setting.batches[19::2]] == [sorted(batch) for batch in again]
     assert_same(only(states[3], "rtn"), only(states[0], "rtn"))
     assert not torch.equal(states[3]["model.head.weight"], states[0]["model.head.weight"])
 
@@ -386,6 +397,7 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
         refused(Setting(), "other rows", source)
     refused(Setting(objective="joint_rtn"), "objective 'metaxl' in place of 'joint_rtn'")
     refused(Setting(method="finite_difference"), "method ")
+    refused(Setting(target_weight=0.0), "target_weight 1.0 in place of 0.0")
     other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=3, residual=False).double())
     refused(other, "modules of model and rtn")
     elsewhere = Setting()
@@ -436,6 +448,7 @@ OBJECTIVES = r"'metaxl', 'joint', 'joint_rtn', 'target_only'"
         (lambda: Setting(backoff_epochs=1.5), r"backoff_epochs must be an integer, 0 or more, got 1.5$"),
         (lambda: Setting(max_grad_norm=-1.0), r"max_grad_norm must be positive, or None, got -1.0$"),
         (lambda: Setting(target_weight=-0.5), r"target_weight must be 0 or more, got -0.5$"),
+        (lambda: Setting(batch_size=3), r"batch_size must be even, because target .* target_weight of 1.0, got 3$"),
         (lambda: Setting(amp_dtype=torch.float16), r"amp_dtype must be torch.bfloat16 \(.*\), got torch.float16$"),
         (lambda: MetaXLTrainer(Classifier(), networks()), r"model must hold one transformers encoder"),
         (lambda: over_toys(Classifier().requires_grad_(False)), r"model must have a parameter that .*, got none$"),
@@ -557,14 +570,14 @@ from test_metaxl_trainer import Setting
 rank, folder = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=2)
 for objective in ("metaxl", "joint", "joint_rtn"):
-    setting = Setting(objective=objective, batch_size=3, gradient_accumulation_steps=2, backoff_epochs=1)
+    setting = Setting(objective=objective, batch_size=2, gradient_accumulation_steps=2, backoff_epochs=1)
     if rank:
         torch.nn.init.normal_(setting.model.head.weight)  # all start from the first one's
     scores = iter([0.1, 0.9, 0.3] if rank == 0 else [0.9, 0.1, 0.3])  # the first one's count
     result = setting.train(evaluate=lambda model: next(scores), checkpoint=f"{{folder}}/{{objective}}")
     torch.save((setting.state(), setting.steps), f"{{folder}}/{{objective}}-{{rank}}.pt")
     assert result.best.number == 2
-    resumed = Setting(objective=objective, batch_size=3, gradient_accumulation_steps=2, backoff_epochs=1)
+    resumed = Setting(objective=objective, batch_size=2, gradient_accumulation_steps=2, backoff_epochs=1)
     resumed.train(checkpoint=f"{{folder}}/{{objective}}")
     assert all(torch.equal(value, setting.state()[name]) for name, value in resumed.state().items())
 try:
@@ -596,7 +609,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     with torch.serialization.safe_globals([TrainerStep]):
         for objective in ("metaxl", "joint", "joint_rtn"):
             scores = iter([0.1, 0.9, 0.3])
-            setting = Setting(objective=objective, batch_size=6, gradient_accumulation_steps=2, backoff_epochs=1)
+            setting = Setting(objective=objective, batch_size=4, gradient_accumulation_steps=2, backoff_epochs=1)
             setting.train(evaluate=lambda model, scores=scores: next(scores))
             for rank in range(2):
                 state, steps = torch.load(tmp_path / f"{objective}-{rank}.pt")

@@ -87,7 +87,7 @@ with torch.no_grad():
 accelerator.load_state(folder + "/state")
 torch.save(tagger.state_dict(), f"{{folder}}/accelerate-{{rank}}.pt")
 
-setting = Setting(batch_size=3)  # a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
+setting = Setting(batch_size=2)  # a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
 setting.train()
 torch.save(setting.state(), f"{{folder}}/metaxl-{{rank}}.pt")
 
@@ -155,7 +155,7 @@ def test_the_trainer_of_two_processes_evaluates_each_sentence_once(launched: tup
 
 
 def test_metaxl_in_the_processes_of_accelerate(launched: tuple[Path, str]) -> None:
-    setting = Setting(batch_size=6)
+    setting = Setting(batch_size=4)
     setting.train()
     for rank in range(2):
         state = torch.load(launched[0] / f"metaxl-{rank}.pt", weights_only=True)

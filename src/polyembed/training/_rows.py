@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from polyembed._checks import class_name, must, require
+from polyembed.tagging.text_model import to_device
 
+Batches: TypeAlias = list[tuple[str | None, list[Any]]]
 LABELS = ("tags", "labels", "label", "label_ids", "ner_tags")
 
 
@@ -88,10 +90,17 @@ class Plan:
         }
         self.steps = math.ceil(max(map(len, read.values())) / (batch_size * size * accumulated))
 
-    def read(self, step: int) -> list[tuple[str | None, list[Any]]]:
+    def read(self, step: int) -> Batches:
         """Read a step's batches, each with its language."""
         numbers = range(step * self.accumulated, (step + 1) * self.accumulated)
         return [(language, stream.batch(number)) for language, stream in self.streams.items() for number in numbers]
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """Move the tensors of a batch, which may be a mapping."""
+    if isinstance(value, Mapping) and not hasattr(value, "to"):
+        return {name: moved(part, device) for name, part in value.items()}
+    return value.to(device) if hasattr(value, "to") else to_device(value, device)
 
 
 def check_rows(name: str, rows: Any) -> None:

@@ -17,9 +17,8 @@ from torch.utils.data import default_collate
 from polyembed._checks import class_name, must, require
 from polyembed._fingerprint import describe_model, rows_checksum
 from polyembed._progress import progress_bar
-from polyembed.tagging.text_model import to_device
 from polyembed.training._ranks import Ranks, open_ranks
-from polyembed.training._rows import Plan, Rows, check_labels, check_rows
+from polyembed.training._rows import Batches, Plan, Rows, check_labels, check_rows, moved
 from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
 from polyembed.training.runs import Run, differences
 from polyembed.training.state import Epoch, FitResult, TrainingState
@@ -33,11 +32,12 @@ Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
 
 
 class MetaXLTrainer:
-    """Train a model for a target language with the help of source languages (Xia 2021, algorithm 1).
+    """Train a model for a target language with the help of source languages (Xia 2021).
 
     One option makes a baseline, over the same batches and as many steps. `objective`:
 
-    - ``"metaxl"``: `metaxl_step` on a batch of each source language and one of the target.
+    - ``"metaxl"``: `metaxl_step` on a batch of each source language and one of the target. Every second row of the
+      target batch is in the inner loss, the others are in the outer loss (with a `target_weight` of 0, all are).
     - ``"joint"``: `joint_step`, a step along the gradient of ``L_s + L_t``, the mean source loss and the target loss.
     - ``"joint_rtn"``: the same, with source batches transformed; the network learns by the same loss (section 4.4).
     - ``"target_only"``: the target's data alone.
@@ -48,10 +48,10 @@ class MetaXLTrainer:
     *Back-off* (section 4.6): with `backoff_epochs`, the best epoch's model is then trained jointly, without the
     network, for so many epochs more; these take part in the choice of the best.
 
-    *Order.* Every batch is full: one that a pass does not fill continues with the next pass. Orders and dropout follow
-    from `seed` and the number of the pass or epoch alone, inside a fork of torch's random state. A run that was killed
-    resumes after its last finished epoch, with the same numbers. Random numbers of other generators in `collate` and
-    `loss` are not restored.
+    *Order.* Every batch is full: one that a pass does not fill continues with the next pass. (Only such a target batch
+    can have a row in both its halves.) Orders and dropout follow from `seed` and the number of the pass or epoch alone,
+    inside a fork of torch's random state. A run that was killed resumes after its last finished epoch, with the same
+    numbers. Random numbers of other generators in `collate` and `loss` are not restored.
 
     *Processes.* Where ``torch.distributed`` runs (or under `torchrun`), each process takes `batch_size` rows of each
     joined batch, and gradients are averaged: the numbers are those of one process with larger batches, dropout aside.
@@ -91,8 +91,9 @@ class MetaXLTrainer:
     Deviations: the paper does not say how an epoch is counted (its code: by the source), nor optimisers, schedule and
     clipping. Its joint training is on the concatenation of source and target (section 2.1); its code, and this, take a
     batch of each in a step. (For the concatenation, give it as the target of ``"target_only"``.) The paper has one
-    source language at a time; its code goes through several in turn, here each step has all. See `metaxl_gradients` for
-    the differences between the authors' code and algorithm 1.
+    source language at a time; its code merges and shuffles several, here each step has a batch of each. The authors'
+    code has the first half of a target batch in the inner loss; here it is every second row, so that accumulated
+    batches and several processes split as one large batch does. See `metaxl_gradients` for more.
     """
 
     def __init__(
@@ -162,6 +163,10 @@ class MetaXLTrainer:
         """
         corpora = self._corpora(source, target)
         options = self.options
+
+        def make(rows: list[Any]) -> Any:
+            return moved(collate(rows), self._device)
+
         with open_ranks() as ranks, ExitStack() as stack:
             if ranks.size > 1:
                 for tensor in self.parts.state_dict().values():
@@ -205,9 +210,8 @@ class MetaXLTrainer:
                     total = 0.0
                     shown = progress if ranks.rank == 0 else False
                     for i in progress_bar(range(plan.steps), progress=shown, desc=f"epoch {epoch}"):
-                        batches = plan.read(turn * plan.steps + i)
-                        batches = [(name, _moved(collate(rows), self._device)) for name, rows in batches]
-                        found = self._step(plan.objective, batches, step - plan.steps + i + 1, epoch)
+                        read = plan.read(turn * plan.steps + i)
+                        found = self._step(plan.objective, read, make, step - plan.steps + i + 1, epoch)
                         for scheduler in schedulers:
                             scheduler.step()
                         total += found.loss
@@ -242,18 +246,22 @@ class MetaXLTrainer:
         check_labels(named.values(), target)
         return dict([*named.items(), (None, target)])
 
-    def _step(self, objective: str, batches: Sequence[tuple[str | None, Any]], number: int, epoch: int) -> TrainerStep:
-        """Do step `number` of the run."""
+    def _step(self, objective: str, read: Batches, make: Callable[[Any], Any], number: int, epoch: int) -> TrainerStep:
+        """Do step `number` of the run, on batches that `make` makes of the rows read."""
         options = self.options
         names = ("weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         shared: dict[str, Any] = {name: getattr(options, name) for name in names}
         shared |= {"optimizer": self.optimizer, "meta_optimizer": self.meta_optimizer, "loss": self.loss}
-        shared["languages"] = [name for name, _ in batches if name is not None]
-        source = [batch for name, batch in batches if name is not None]
-        target = [batch for name, batch in batches if name is None]
+        shared["languages"] = [name for name, _ in read if name is not None]
+        source = [make(rows) for name, rows in read if name is not None]
+        target = [rows for name, rows in read if name is None]
+        splits = objective == "metaxl" and options.splits_target
+        inner = [make(rows[::2]) for rows in target] if splits else None
+        target = [make(rows[1::2] if splits else rows) for rows in target]
         try:
             if objective == "metaxl":
                 rest: dict[str, Any] = {"target_weight": options.target_weight, "method": options.method}
+                rest["target_inner"] = inner
                 found = metaxl_step(self.model, listed(self.rtn), self.layers, source, target, **rest, **shared)
                 losses = found.source_loss, found.source_norm, found.target_loss, found.meta_norm, found.cosine
                 return TrainerStep(number, epoch, *losses)
@@ -283,15 +291,9 @@ class MetaXLTrainer:
         return {
             **options,
             **{f"{part} of model and rtn": value for part, value in describe_model(self.parts).items()},
+            "splits_target": self.options.splits_target,
             "layers": ", ".join(places.get(id(layer), class_name(layer)) for layer in self.layers),
             "rows": {str(name): (len(rows), rows_checksum(rows)) for name, rows in corpora.items()},
             "optimizers": [(class_name(one), one.defaults) for one in state.optimizers],
             "schedulers": [class_name(one) for one in state.schedulers],
         }
-
-
-def _moved(value: Any, device: torch.device) -> Any:
-    """Move the tensors of a batch, which may be a mapping."""
-    if isinstance(value, Mapping) and not hasattr(value, "to"):
-        return {name: _moved(part, device) for name, part in value.items()}
-    return value.to(device) if hasattr(value, "to") else to_device(value, device)
