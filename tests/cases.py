@@ -785,4 +785,6 @@ CASES: list[Case] = [
     )[-1],
     rtn("RepresentationTransformationNetwork", 5, 3),
     rtn("RepresentationTransformationNetwork.equation", 5, 3, residual=False, detach_input=False),
+    rtn("RepresentationTransformationNetwork.tied", 5, 3, gate="tied", xavier=True),
+    rtn("RepresentationTransformationNetwork.separate", 5, 3, gate="separate"),
 ]

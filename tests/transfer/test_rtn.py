@@ -1,3 +1,4 @@
+import math
 from typing import Any, NamedTuple
 
 import pytest
@@ -42,19 +43,43 @@ def dot(one: list[float], other: list[float]) -> float:
     return sum(x * y for x, y in zip(one, other, strict=True))
 
 
-def test_equation() -> None:
+def two_layers(row: list[float], down: nn.Linear, up: nn.Linear) -> list[float]:
     """Equation 1 in loops."""
+    first, second = (
+        [(*weights, bias) for weights, bias in zip(part.weight.tolist(), part.bias.tolist(), strict=True)]
+        for part in (down, up)
+    )
+    inner = [max(0.0, dot(weights, [*row, 1.0])) for weights in first]
+    return [dot(weights, [*inner, 1.0]) for weights in second]
+
+
+@pytest.mark.parametrize("gate", ["none", "tied", "separate"])
+@pytest.mark.parametrize("residual", [False, True])
+def test_equation(gate: str, residual: bool) -> None:
     h = torch.randn(3, HIDDEN, dtype=torch.float64)
-    for residual in (False, True):
-        network = rtn(residual=residual).double()
-        for row, found in zip(h.tolist(), network(h).tolist(), strict=True):
-            down, up = (
-                [(*weights, bias) for weights, bias in zip(part.weight.tolist(), part.bias.tolist(), strict=True)]
-                for part in (network.down, network.up)
-            )
-            inner = [max(0.0, dot(weights, [*row, 1.0])) for weights in down]
-            expected = [dot(weights, [*inner, 1.0]) + residual * x for weights, x in zip(up, row, strict=True)]
-            assert found == pytest.approx(expected)
+    network = rtn(residual=residual, gate=gate).double()
+    for row, found in zip(h.tolist(), network(h).tolist(), strict=True):
+        new = two_layers(row, network.down, network.up)
+        score = math.inf
+        if gate == "tied":
+            *new, score = new
+        elif gate == "separate":
+            [score] = two_layers(row, network.gate_network[0], network.gate_network[2])
+        share = 1.0 / (1.0 + math.exp(-score))
+        assert found == pytest.approx([share * y + residual * x for x, y in zip(row, new, strict=True)])
+    with pytest.raises(ValueError, match=r"^gate must be one of 'none', 'tied', 'separate', got 'open'$"):
+        rtn(gate="open")
+
+
+def test_initial_weights() -> None:
+    """By Xavier: a normal distribution of variance ``2 / (fan_in + fan_out)``, and no bias."""
+    network = RepresentationTransformationNetwork(300, bottleneck=200, gate="tied", xavier=True)
+    for layer in (network.down, network.up):
+        expected = math.sqrt(2 / sum(layer.weight.shape))
+        assert float(layer.weight.detach().std()) == pytest.approx(expected, rel=0.02)
+        assert float(layer.weight.detach().abs().max()) > 3 * expected, "no uniform distribution"
+        assert not layer.bias.any()
+    assert rtn().up.bias.any()
 
 
 def test_where_the_gradient_goes() -> None:
@@ -63,7 +88,8 @@ def test_where_the_gradient_goes() -> None:
     def gradient(network: nn.Module) -> Tensor | None:
         return torch.autograd.grad(network(h).sum(), h, allow_unused=True)[0]
 
-    torch.testing.assert_close(gradient(rtn(detach_input=True)), torch.ones(3, HIDDEN))
+    for gate in ("none", "tied", "separate"):
+        torch.testing.assert_close(gradient(rtn(detach_input=True, gate=gate)), torch.ones(3, HIDDEN))
     assert gradient(rtn(detach_input=True, residual=False)) is None
     assert gradient(rtn()).sub(1).abs().max() > 1e-3
 

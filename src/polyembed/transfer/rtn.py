@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_last_dim, check_positive, class_name, must, require
+from polyembed._checks import check_choice, check_last_dim, check_positive, class_name, must, require
 from polyembed._pretrained import PretrainedModule
 
 Transform: TypeAlias = Callable[[Tensor], Tensor]
@@ -19,44 +19,72 @@ class RepresentationTransformationNetwork(PretrainedModule):
     """Transform hidden states, position by position (Xia 2021, equation 1).
 
     ``g(h) = w2^T ReLU(w1^T h + b1) + b2``, with ``w1`` and ``b1`` in `down`, ``w2`` and ``b2`` in `up`; with a
-    residual, ``h + g(h)``. It is used in training only: `transformed_output` applies it after a layer, for a source
-    batch.
+    residual, ``h + g(h)``. With a gate, ``g(h)`` is multiplied by ``sigmoid(w(h))``, one number for each position,
+    before the residual is added. It is used in training only: `transformed_output` applies it after a
+    layer, for a source batch.
 
     Args:
         hidden_size: The size of a hidden state, ``d``.
         bottleneck: The size of the hidden layer, ``r``; the paper uses 384 and 192 for 768.
         residual: Whether to add the input.
         detach_input: Whether the gradient stops before ``g``. The residual still passes it on.
+        gate: What ``w`` is. ``"none"``: there is no gate. ``"tied"``: one more output of `up`. ``"separate"``: another
+            network, with a hidden layer of size `bottleneck`.
+        xavier: Whether `down` and `up` start with weights by Xavier's normal distribution and biases of zero; else as
+            ``nn.Linear`` does.
 
     Shape:
         Input and output: ``(*batch, hidden_size)``.
 
     Raises:
-        ValueError: Sizes that are not positive, or an input of another size.
+        ValueError: Sizes that are not positive, an unknown gate, or an input of another size.
 
     Example:
         >>> rtn = RepresentationTransformationNetwork(12, bottleneck=5)
         >>> rtn(torch.randn(2, 7, 12)).shape
         torch.Size([2, 7, 12])
 
-    Deviations: equation 1 has neither residual nor detached input; the authors' code has both. Here the residual is on
-    and the detached input off unless asked for.
+    Deviations: equation 1 has neither residual, detached input nor gate. The authors' code has the first two, a gate as
+    an option, and Xavier's weights. Here the residual is on and the others are off unless asked for. Their separate
+    gate is one network for all layers and languages.
     """
 
-    def __init__(self, hidden_size: int, bottleneck: int, *, residual: bool = True, detach_input: bool = False) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        bottleneck: int,
+        *,
+        residual: bool = True,
+        detach_input: bool = False,
+        gate: str = "none",
+        xavier: bool = False,
+    ) -> None:
         check_positive(hidden_size=hidden_size, bottleneck=bottleneck)
+        check_choice("gate", gate, ("none", "tied", "separate"))
         super().__init__()
         self.hidden_size = hidden_size
         self.bottleneck = bottleneck
         self.residual = residual
         self.detach_input = detach_input
+        self.gate, self.xavier = gate, xavier
         self.down = nn.Linear(hidden_size, bottleneck)
-        self.up = nn.Linear(bottleneck, hidden_size)
+        self.up = nn.Linear(bottleneck, hidden_size + (gate == "tied"))
+        if gate == "separate":
+            self.gate_network = nn.Sequential(nn.Linear(hidden_size, bottleneck), nn.ReLU(), nn.Linear(bottleneck, 1))
+        if xavier:
+            for layer in (self.down, self.up):
+                nn.init.xavier_normal_(layer.weight)
+                nn.init.zeros_(layer.bias)
 
     def forward(self, h: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch hidden"]:
         """Transform hidden states."""
         check_last_dim("h", h, self.hidden_size)
-        found: Tensor = self.up(self.down(h.detach() if self.detach_input else h).relu())
+        start = h.detach() if self.detach_input else h
+        found: Tensor = self.up(self.down(start).relu())
+        if self.gate == "tied":
+            found = found[..., -1:].sigmoid() * found[..., :-1]
+        elif self.gate == "separate":
+            found = self.gate_network(start).sigmoid() * found
         return h + found if self.residual else found
 
 
