@@ -5,8 +5,9 @@ r"""MetaXL on entities: much data in one language, a hundred sentences in anothe
     python examples/metaxl_ner.py --source-train es.conll --train mine.txt --dev dev.txt --test test.txt --model FOLDER
 
 Source and target are WikiAnn of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository),
-or files of yours in any of WikiAnn's layouts. Prints target only, joint training (JT), JT with the network and MetaXL
-over seeds, entity F1 on test with the epoch chosen on dev, and draws source and target representations.
+or files of yours in any of WikiAnn's layouts. Prints target only, joint training (JT, by a batch of each or on the
+concatenation), JT with the network and MetaXL over seeds, entity F1 on test with the epoch chosen on dev, and draws
+source and target representations. ``--authors`` trains as the commands of the paper's code do.
 """
 
 import argparse
@@ -29,7 +30,7 @@ def main() -> None:
     recipe = RECIPES["ner"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", choices=TARGETS, default="am")
-    parser.add_argument("--source", default="en", help="a language of the data folder's high_resource")
+    parser.add_argument("--source", nargs="+", default=["en"], help="of the data folder's high_resource; merged")
     parser.add_argument("--source-train", type=Path, help="a file of yours")
     for part in ("train", "dev", "test"):
         parser.add_argument(f"--{part}", type=Path, help="of the target, a file of yours")
@@ -38,11 +39,12 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = DATA / "low_resource" / TARGETS[arguments.target]
     files = {part: getattr(arguments, part) or folder / f"{part}.txt" for part in ("train", "dev", "test")}
-    source_file = arguments.source_train or DATA / "high_resource" / arguments.source / "train.conllu"
-    source = [sentence for sentence in read_wikiann(source_file) if len(sentence.words)]
+    languages = [DATA / "high_resource" / language / "train.conllu" for language in arguments.source]
+    source_files = [arguments.source_train] if arguments.source_train else languages
+    source = [sentence for path in source_files for sentence in read_wikiann(path) if len(sentence.words)]
     target = {part: read_wikiann(path) for part, path in files.items()}
     tags = sorted({tag for sentence in (*source, *target["train"]) for tag in sentence.tags})
-    name = find_model(arguments, [arguments.source, arguments.target])
+    name = find_model(arguments, [*arguments.source, arguments.target])
     print(f"{len(source)} source sentences, {min(arguments.target_size, len(target['train']))} of the target, {name}")
 
     def build(seed: int) -> pe.SequenceTagger:

@@ -5,7 +5,8 @@ r"""MetaXL on sentiment: any two files of text and label, one row a line (Xia 20
     python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --pretrain en te    # pretrains an encoder
 
 A line is ``label<TAB>text``. Without ``--dev`` and ``--test`` the last fifths of the target's rows serve. Prints target
-only, joint training (JT), JT with the network and MetaXL over seeds, accuracy on test with the epoch chosen on dev.
+only, joint training (JT, by a batch of each or on the concatenation), JT with the network and MetaXL over seeds,
+accuracy on test with the epoch chosen on dev. ``--authors`` trains as the commands of the paper's code do.
 """
 
 import argparse

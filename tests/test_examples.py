@@ -122,10 +122,20 @@ def test_metaxl(tiny_world: Path, tmp_path: Path, name: str) -> None:
     options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path]
     files = ["--source-train", tiny_world / f"xx.train.{kind}", *files_of(tiny_world, "yy", kind)]
     printed = run(f"{name}.py", *files, *pretraining(tiny_world), *options)
-    for row in ("target only", "JT", "JT with RTN", "MetaXL, layer 0", "MetaXL, layer 1", "MetaXL, layer 2"):
+    methods = ("target only", "JT", "JT, concatenated", "JT with RTN")
+    for row in (*methods, *(f"MetaXL, {places}" for places in ("layer 0", "layer 1", "layer 2", "layers 0 and 2"))):
         assert f"| {row} " in printed
     assert "CloudDistances" in printed
     assert len(list(tmp_path.glob("*.png"))) == 1
+
+
+def test_metaxl_as_its_authors_ran_it(tiny_world: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    files = ["--source-train", tiny_world / "xx.train.conll", *files_of(tiny_world, "yy", "conll")]
+    options = ["--authors", "--epochs", 1, "--methods", "metaxl", "--layers", 2, "--out", tmp_path]
+    printed = run("metaxl_ner.py", *files, *pretraining(tiny_world), *options)
+    assert "| MetaXL, layer 2 " in printed
+    assert "| 1000 " in printed
 
 
 def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
