@@ -716,6 +716,10 @@ CASES: list[Case] = [
         "PieceTransformer",
         lambda: PieceTransformer(torch.randn(11, 4), freeze=False, num_heads=2, num_layers=2),
     ),
+    speller(
+        "PieceTransformer.wide",
+        lambda: PieceTransformer(torch.randn(11, 3), freeze=False, hidden_size=4, num_heads=2, kernel_size=3),
+    ),
     Case(
         "CharacterTransliterator",
         lambda: CharacterTransliterator("abc", "कखग", hidden_size=4, num_layers=2, num_heads=2),
@@ -751,6 +755,7 @@ CASES: list[Case] = [
     embedder("BakedEmbedding", lambda lexicon: pe.bake(hierarchical(lexicon).double()), trains=False),
     encoder("TransformerSequenceEncoder", lambda: pe.TransformerSequenceEncoder(5, **SIZES)),
     encoder("TransformerSequenceEncoder.post", lambda: pe.TransformerSequenceEncoder(5, **SIZES, norm_first=False)),
+    encoder("TransformerSequenceEncoder.windows", lambda: pe.TransformerSequenceEncoder(5, **SIZES, kernel_size=3)),
     encoder(
         "TransformerSequenceEncoder.one",
         lambda: pe.TransformerSequenceEncoder(1, hidden_size=1, num_layers=1, num_heads=1, feed_forward_size=3),

@@ -22,8 +22,22 @@ def sinusoidal_positions(positions: Tensor, dim: int, dtype: torch.dtype) -> Ten
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :dim].to(dtype)
 
 
+def windows(x: Tensor, mask: Tensor | None, size: int) -> Tensor:
+    """Concatenate each word's vector with its neighbours', ``(batch, word, size * dim)``; zeros where no word is."""
+    if size == 1:
+        return x
+    if mask is not None:
+        x = torch.where(mask, x, 0.0)
+    num_words = x.shape[1]
+    padded = F.pad(x, (0, 0, size // 2, size // 2))
+    return torch.cat([padded[:, start : start + num_words] for start in range(size)], dim=-1)
+
+
 class TransformerLayer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual and a layer norm before or after it."""
+    """Self-attention and a feed-forward network, each with a residual and a layer norm before or after it.
+
+    With a `kernel_size` above 1, both maps of the feed-forward network are convolutions over neighbouring words.
+    """
 
     def __init__(
         self,
@@ -34,19 +48,21 @@ class TransformerLayer(nn.Module):
         dropout: float,
         attention_dropout: float,
         norm_first: bool,
+        kernel_size: int,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.kernel_size = kernel_size
         self.norm_first = norm_first
         self.attention_dropout = attention_dropout
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.attention_output = nn.Linear(hidden_size, hidden_size)
         self.attention_norm = nn.LayerNorm(hidden_size)
         self.feed_forward = nn.Sequential(
-            nn.Linear(hidden_size, feed_forward_size),
+            nn.Linear(kernel_size * hidden_size, feed_forward_size),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(feed_forward_size, hidden_size),
+            nn.Linear(kernel_size * feed_forward_size, hidden_size),
         )
         self.feed_forward_norm = nn.LayerNorm(hidden_size)
         self.dropout = nn.Dropout(dropout)
@@ -60,14 +76,22 @@ class TransformerLayer(nn.Module):
         attended: Tensor = self.attention_output(mixed.transpose(1, 2).flatten(2))
         return attended
 
+    def feed(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Apply the feed-forward network to each word, or to each window of `kernel_size` words."""
+        words = None if mask is None else mask[:, 0, 0, :, None]
+        first, relu, dropout, last = self.feed_forward
+        hidden = dropout(relu(first(windows(x, words, self.kernel_size))))
+        fed: Tensor = last(windows(hidden, words, self.kernel_size))
+        return fed
+
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Transform ``(batch, word, hidden)``; `mask` is ``(batch, 1, 1, word)``, True = may be attended to."""
         if self.norm_first:
             x = x + self.dropout(self.attend(self.attention_norm(x), mask))
-            x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+            x = x + self.dropout(self.feed(self.feed_forward_norm(x), mask))
         else:
             x = self.attention_norm(x + self.dropout(self.attend(x, mask)))
-            x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            x = self.feed_forward_norm(x + self.dropout(self.feed(x, mask)))
         return x
 
 
@@ -75,7 +99,7 @@ class TransformerStack(nn.Module):
     """Positions and layers; masked positions of the result are zeros.
 
     Positions count the valid words, so that padding on any side, and holes, change nothing. A row without a valid word
-    gives zeros.
+    gives zeros. With a `kernel_size` above 1 a mask must have no holes.
     """
 
     def __init__(
@@ -88,10 +112,13 @@ class TransformerStack(nn.Module):
         dropout: float,
         attention_dropout: float = 0.0,
         norm_first: bool = True,
+        kernel_size: int = 1,
     ) -> None:
         check_positive(
             hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads, feed_forward_size=feed_forward_size
         )
+        check_positive(kernel_size=kernel_size)
+        require(kernel_size % 2 == 1, "kernel_size", "be odd", kernel_size)
         check_probability(dropout=dropout, attention_dropout=attention_dropout)
         require(hidden_size % num_heads == 0, "hidden_size", f"be a multiple of num_heads={num_heads}", hidden_size)
         super().__init__()
@@ -103,6 +130,7 @@ class TransformerStack(nn.Module):
                 dropout=dropout,
                 attention_dropout=attention_dropout,
                 norm_first=norm_first,
+                kernel_size=kernel_size,
             )
             for _ in range(num_layers)
         )

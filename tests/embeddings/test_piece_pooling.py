@@ -22,6 +22,32 @@ def test_transformer_looks_at_the_order_of_pieces() -> None:
     assert not torch.allclose(transformer(IDS[:1]), transformer(IDS[:1].flip(1)))
 
 
-def test_wrong_heads() -> None:
+def test_transformer_adds_up_its_pieces() -> None:
+    table = torch.randn(11, 4, dtype=torch.float64)
+    options = {"hidden_size": 6, "num_heads": 2, "feed_forward_size": 7, "kernel_size": 3}
+    encoder = pe.embeddings.PieceTransformer(table, **options).double().eval()
+    assert encoder.embedding_dim == 6
+    for ids, row in zip(IDS[:2], encoder(IDS), strict=False):
+        pieces = encoder.projection(table[ids[ids.ne(0)]])[None]
+        torch.testing.assert_close(row, encoder.transformer(pieces, None)[0].sum(0))
+    assert encoder(IDS)[2].eq(0).all()
+
+
+def test_characters_through_a_transformer() -> None:
+    lexicon = pe.Lexicon(["me", "gusta"])
+    table = torch.randn(lexicon.num_characters, 5)
+    encoder = pe.embeddings.PieceTransformer(table, freeze=False, hidden_size=4)
+    embedder = pe.SpelledEmbedding.from_characters(lexicon, encoder)
+    embedder(embedder.encode([["me", "gusta"]])[0]).square().sum().backward()
+    assert encoder.weight.grad is not None
+    assert encoder.weight.grad.ne(0).any(1).sum() == len(set("megusta"))
+
+
+def test_wrong_sizes() -> None:
+    table = torch.randn(11, 4)
     with pytest.raises(ValueError, match=r"^num_heads must divide the vectors' size 4, got 3$"):
-        pe.embeddings.PieceTransformer(torch.randn(11, 4), num_heads=3)
+        pe.embeddings.PieceTransformer(table, num_heads=3)
+    with pytest.raises(ValueError, match=r"^hidden_size must be a positive integer, got 0$"):
+        pe.embeddings.PieceTransformer(table, hidden_size=0)
+    with pytest.raises(ValueError, match=r"^kernel_size must be odd, got 2$"):
+        pe.embeddings.PieceTransformer(table, kernel_size=2)

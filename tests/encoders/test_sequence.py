@@ -38,11 +38,18 @@ def transform(encoder: pe.TransformerSequenceEncoder, words: list[list[float]]) 
         mixed = oracles.self_attention(xs, fused.weight.tolist(), fused.bias.tolist(), layer.num_heads)
         return [linear(layer.attention_output, row) for row in mixed]
 
-    def feed(layer, x: list[float]) -> list[float]:
+    def feed(layer, xs: list[list[float]]) -> list[list[float]]:
         inner, outer = layer.feed_forward[0], layer.feed_forward[3]
-        return oracles.feed_forward(
-            x, inner.weight.tolist(), inner.bias.tolist(), outer.weight.tolist(), outer.bias.tolist()
-        )
+        near = range(-(encoder.kernel_size // 2), encoder.kernel_size // 2 + 1)
+
+        def convolve(weights: torch.nn.Linear, rows: list[list[float]]) -> list[list[float]]:
+            zeros = [0.0] * len(rows[0])
+            places = range(len(rows))
+            windows = [[v for j in near for v in (rows[i + j] if i + j in places else zeros)] for i in places]
+            return [linear(weights, window) for window in windows]
+
+        hidden = [[max(value, 0.0) for value in row] for row in convolve(inner, xs)]
+        return convolve(outer, hidden)
 
     add = oracles.add
     xs = [linear(encoder.projection, word) for word in words]
@@ -51,16 +58,17 @@ def transform(encoder: pe.TransformerSequenceEncoder, words: list[list[float]]) 
         if layer.norm_first:
             updates = attend(layer, [norm(layer.attention_norm, x) for x in xs])
             xs = [add(x, update) for x, update in zip(xs, updates, strict=True)]
-            xs = [add(x, feed(layer, norm(layer.feed_forward_norm, x))) for x in xs]
+            updates = feed(layer, [norm(layer.feed_forward_norm, x) for x in xs])
+            xs = [add(x, update) for x, update in zip(xs, updates, strict=True)]
         else:
             xs = [norm(layer.attention_norm, add(x, update)) for x, update in zip(xs, attend(layer, xs), strict=True)]
-            xs = [norm(layer.feed_forward_norm, add(x, feed(layer, x))) for x in xs]
+            xs = [norm(layer.feed_forward_norm, add(x, update)) for x, update in zip(xs, feed(layer, xs), strict=True)]
     return [norm(encoder.transformer.norm, x) for x in xs] if layer.norm_first else xs
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_transformer_equals_the_loop(norm_first: bool, x: Tensor) -> None:
-    encoder = transformer(norm_first=norm_first)
+@pytest.mark.parametrize(("norm_first", "kernel_size"), [(True, 1), (False, 1), (True, 3), (False, 5)])
+def test_transformer_equals_the_loop(norm_first: bool, kernel_size: int, x: Tensor) -> None:
+    encoder = transformer(norm_first=norm_first, kernel_size=kernel_size)
     found = encoder(x, MASK)
     assert found[~MASK].eq(0).all()
     for row, mask, words in zip(found, MASK, x, strict=True):

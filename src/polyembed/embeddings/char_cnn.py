@@ -38,8 +38,8 @@ class CharCNN(PretrainedModule):
         >>> CharCNN(50, 8)(torch.tensor([[3, 4, 5], [6, 0, 0]])).shape
         torch.Size([2, 8])
 
-    Deviations: HME (Winata 2019b) and the authors' code encode characters by a Transformer; a CNN is this
-    library's choice.
+    Deviations: HME (Winata 2019b) and the authors' code encode characters by a Transformer (`PieceTransformer`); a CNN
+    is this library's choice.
     """
 
     def __init__(

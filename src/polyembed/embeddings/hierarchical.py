@@ -37,8 +37,7 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         >>> hme(torch.tensor([[2, 3]])).shape
         torch.Size([1, 2, 8])
 
-    Deviations: characters go through a `CharCNN` where the authors' code has a Transformer. The papers have no
-    `surface`.
+    Deviations: the papers have no `surface`. Their code has a `PieceTransformer` for sub-words and for characters.
     """
 
     def __init__(

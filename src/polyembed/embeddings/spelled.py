@@ -59,12 +59,13 @@ class SpelledEmbedding(WordEmbedder):
         self.table = table
 
     @classmethod
-    def from_characters(cls, lexicon: Lexicon, encoder: CharCNN) -> Self:
+    def from_characters(cls, lexicon: Lexicon, encoder: CharCNN | PieceTransformer) -> Self:
         """Build an embedder of words by their characters, which train.
 
         Args:
             lexicon: The words, and the inventory of characters.
-            encoder: Characters to a vector, for ``lexicon.num_characters`` ids.
+            encoder: Characters to a vector, for ``lexicon.num_characters`` ids; a `PieceTransformer` (the authors'
+                choice) with a table that trains.
 
         Returns:
             The embedder.
@@ -79,35 +80,30 @@ class SpelledEmbedding(WordEmbedder):
         *,
         pooling: Literal["mean", "transformer"] = "mean",
         freeze: bool = True,
-        num_heads: int = 4,
-        num_layers: int = 1,
-        dropout: float = 0.1,
+        **options: Any,
     ) -> Self:
         """Build an embedder of words by their sub-word pieces.
 
         Args:
             vectors: A `BPEmbVectors`.
             lexicon: The words.
-            pooling: From pieces to a word: their mean, or a small Transformer over them first.
+            pooling: From pieces to a word: their mean, or the authors' choice, the sum after a small Transformer.
             freeze: Whether the piece vectors do not train, as in the paper.
-            num_heads: Of the Transformer.
-            num_layers: Of the Transformer.
-            dropout: Of the Transformer.
+            **options: Of the Transformer, see `PieceTransformer`; the mean has none.
 
         Returns:
             The embedder.
+
+        Raises:
+            TypeError: An option that the pooling does not have, or vectors without pieces.
         """
         check_choice("pooling", pooling, ("mean", "transformer"))
         if not hasattr(vectors, "table"):
             raise TypeError(must("vectors", "have pieces, as BPEmbVectors", class_name(vectors)))
         rows = torch.from_numpy(vectors.table)
         table = torch.cat([rows.new_zeros(1, rows.shape[1]), rows])
-        encoder = (
-            PieceMean(table, freeze=freeze)
-            if pooling == "mean"
-            else PieceTransformer(table, freeze=freeze, num_heads=num_heads, num_layers=num_layers, dropout=dropout)
-        )
-        return cls(PieceSpelling(vectors), encoder, lexicon)
+        kind = PieceMean if pooling == "mean" else PieceTransformer
+        return cls(PieceSpelling(vectors), kind(table, freeze=freeze, **options), lexicon)
 
     @classmethod
     def from_surface(

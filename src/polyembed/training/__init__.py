@@ -5,7 +5,7 @@ from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import fit
 from polyembed.training.metaxl import MetaXLTrainer
 from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
-from polyembed.training.optimizers import adam_for
+from polyembed.training.optimizers import adam_for, noam
 from polyembed.training.options import FitOptions
 from polyembed.training.perplexity import perplexity
 from polyembed.training.runs import Run
@@ -31,6 +31,7 @@ __all__ = [
     "adapt_masked_lm",
     "fit",
     "fit_ensemble",
+    "noam",
     "perplexity",
     "switch_points",
     "trainer_metrics",

@@ -1,11 +1,12 @@
-"""The optimiser that `fit` has by default: Adam, with a learning rate of its own for each kind of parameter."""
+"""The optimiser that `fit` has by default, Adam with a rate for each kind of parameter; and Noam's schedule."""
 
 from typing import Any
 
 from torch import nn
-from torch.optim import Adam
+from torch.optim import Adam, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
-from polyembed._checks import require
+from polyembed._checks import check_positive, require
 from polyembed.crf import CRF
 from polyembed.embeddings import FeatureSum
 from polyembed.encoders import WideAndDeepEncoder
@@ -52,3 +53,31 @@ def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
     ]
     fused = all(value.device.type in ("cpu", "cuda") for value in trainable)  # one kernel: faster on both
     return Adam([group for group in groups if group["params"]], lr=lr, fused=fused)
+
+
+def noam(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
+    """Make the schedule of Vaswani et al. 2017, section 5.3: a linear warm-up, then a fall with the root of the steps.
+
+    At step ``s = 1, 2, ...`` the rate is ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its
+    peak is ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each batch:
+    ``FitOptions(scheduler=lambda optimizer: noam(optimizer, 200), scheduler_interval="step")``.
+
+    Args:
+        optimizer: The optimiser, each group with its ``lr``.
+        hidden_size: The size of the model's hidden states.
+        warmup_steps: The step of the peak.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        ValueError: A size or number of steps that is not positive.
+
+    Example:
+        >>> optimizer = Adam([nn.Parameter(torch.zeros(1))], lr=1.0, betas=(0.9, 0.98))
+        >>> noam(optimizer, 200).get_last_lr()
+        [6.324...e-06]
+    """
+    check_positive(hidden_size=hidden_size, warmup_steps=warmup_steps)
+    scale = hidden_size**-0.5
+    return LambdaLR(optimizer, lambda t: scale * min((t + 1) * warmup_steps**-1.5, (t + 1) ** -0.5))
