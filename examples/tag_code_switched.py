@@ -27,9 +27,10 @@ import torch
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
+from polyembed.embeddings import PieceTransformer
 from polyembed.experiments import plot_source_attention
 from polyembed.tables import Table
-from polyembed.training import FitOptions, adam_for, fit
+from polyembed.training import FitOptions, adam_for, fit, noam
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -72,12 +73,13 @@ def get_vectors(
     languages = arguments.languages or (arguments.pair.split("-") if arguments.train is None else ["ML", "EL"])
     if arguments.published:
         lists = RECIPES["winata2021"]["vectors"][arguments.published]
+        vocab_size = RECIPES["winata2021"]["embedder"]["vocab_size"]
         words: list[Any] = [FastTextVectors.from_pretrained(language) for language in lists["fasttext"]]
         names = list(lists["fasttext"])
         if "glove" in lists:
             words.append(TextVectors(lists["glove"]))
             names.append("glove")
-        return words, [BPEmbVectors(language, vocab_size=10_000, dim=300) for language in lists["bpemb"]], names
+        return words, [BPEmbVectors(language, vocab_size=vocab_size, dim=300) for language in lists["bpemb"]], names
     words, pieces = [], []
     for i, language in enumerate(languages):
         corpus = words_of_language(train, language)
@@ -121,22 +123,29 @@ def build_embedders(
     joined: dict[str, JoinedVectors],
     pieces: Sequence[BPEmbVectors],
     lexicon: pe.Lexicon,
-    size: int,
-    characters: int,
+    recipe: dict[str, Any],
 ) -> dict[str, torch.nn.Module]:
     """Compose the systems of Winata 2021's table 4 that rest on word vectors, and HME with surface features."""
+    size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
 
     def sources() -> list[pe.SourceEmbedding]:
         return [pe.SourceEmbedding(source, lexicon) for source in words]
 
-    subwords = [pe.SpelledEmbedding.from_pieces(source, lexicon) for source in pieces]
-
     def hierarchical(**surface: pe.SpelledEmbedding) -> pe.HierarchicalMetaEmbedding:
-        cnn = pe.CharCNN(lexicon.num_characters, embedding_dim=characters, dropout=0.2)
+        if "pieces" in recipe:
+            options = {"hidden_size": characters, **recipe["pieces"]}
+            table = torch.randn(lexicon.num_characters, recipe["embedder"]["character_dim"])
+            encoder: torch.nn.Module = PieceTransformer(table, freeze=False, **options)
+            subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon, pooling="transformer", **options) for p in pieces]
+        else:
+            encoder = pe.CharCNN(lexicon.num_characters, embedding_dim=characters, dropout=0.2)
+            subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon) for p in pieces]
         return pe.HierarchicalMetaEmbedding(
             words=pe.MetaEmbedding.self_attention(sources(), embedding_dim=size),
-            subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=size),
-            characters=pe.SpelledEmbedding.from_characters(lexicon, cnn),
+            subwords=pe.MetaEmbedding.self_attention(
+                subwords, embedding_dim=characters if "pieces" in recipe else size
+            ),
+            characters=pe.SpelledEmbedding.from_characters(lexicon, encoder),
             **surface,
         )
 
@@ -156,19 +165,26 @@ def train_tagger(
     tagger: pe.SequenceTagger, data: list[list[TaggedSentence]], recipe: dict[str, Any], metric: str, seed: int
 ) -> float:
     """Train by a recipe; give the best development score."""
-    training = dict(recipe["training"])
-    kind, rate = getattr(torch.optim, training.pop("optimizer")), training.pop("learning_rate")
+    training = {"max_grad_norm": None, **recipe["training"]}
+    kind, rate, betas = (training.pop(name, None) for name in ("optimizer", "learning_rate", "betas"))
+    warmup_steps = training.pop("warmup_steps", None)
 
     def optimizer(model: pe.SequenceTagger) -> torch.optim.Optimizer:
-        if kind is torch.optim.Adam:
+        if kind == "adam_for":
             return adam_for(model, rate)
-        return kind([value for value in model.parameters() if value.requires_grad], lr=rate)
+        trained = [value for value in model.parameters() if value.requires_grad]
+        return torch.optim.Adam(trained, lr=rate, betas=tuple(betas))
 
-    def plateau(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau:
-        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=3)
+    def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
+        return noam(optimizer, recipe["encoder"]["hidden_size"], warmup_steps=warmup_steps)
 
-    scheduler = plateau if training.pop("schedule") == "plateau" else None
-    options = FitOptions(optimizer=optimizer, scheduler=scheduler, metric=metric, **training)
+    options = FitOptions(
+        optimizer=optimizer,
+        scheduler=schedule if warmup_steps else None,
+        scheduler_interval="step",
+        metric=metric,
+        **training,
+    )
     result = fit(tagger, data[0], data[1], options, seed=seed)
     return result.best.score
 
@@ -241,10 +257,9 @@ def main() -> None:
         words, pieces, names = get_vectors(arguments, train, Path(folder))
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
         torch.manual_seed(arguments.seed)
-        size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
         wanted = arguments.systems is None or any(name.startswith("MUSE") for name in arguments.systems)
         joined = join_spaces(words, arguments.align, recipe["align"]) if wanted else {}
-        embedders = build_embedders(words, joined, pieces, lexicon, size, characters)
+        embedders = build_embedders(words, joined, pieces, lexicon, recipe)
         unknown = [name for name in arguments.systems or () if name not in embedders]
         if unknown:
             raise SystemExit(f"--systems must be among {list(embedders)}, got {unknown}")
