@@ -54,6 +54,10 @@ def test_malformed_lines_are_named(tmp_path: Path) -> None:
         read_lince(write(tmp_path, "a\tne\tO\n\nb\tne\n"), task="ner_spaeng")
     with pytest.raises(ValueError, match=r"file\.conll:1 must have 2 columns \(word, language\), none empty, got"):
         read_lince(write(tmp_path, "\tne\n"), task="lid_spaeng")
+    with pytest.raises(ValueError, match=r"file\.conll:2 must have an entity's tag for ner_spaeng, got 'NOUN'"):
+        read_lince(write(tmp_path, "# sent_enum = 1\na\tlang1\tNOUN\n"), task="ner_spaeng")
+    with pytest.raises(ValueError, match=r"file\.conll:2 must have a part of speech for pos_hineng, got 'B-PER'"):
+        read_lince(write(tmp_path, "a\ten\tX\nb\ten\tB-PER\n"), task="pos_hineng")
     with pytest.raises(ValueError, match=r"^task must be one of 'lid_hineng', .*, got 'ner'$"):
         read_lince(write(tmp_path, "a\n"), task="ner")
 

@@ -45,7 +45,8 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the task is unknown; if a line does not have the task's columns, or has another number of columns
-            than the lines before; if the file is not in this encoding.
+            than the lines before; if a tag is that of an entity where the task has parts of speech, or the other way
+            round; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -77,6 +78,13 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
         columns = dict(zip(names, zip(*rows, strict=True), strict=False))
         words, languages = columns["word"], columns.get("language")
         tags = columns.get("tag" if "tag" in names else "language", (MISSING_TAG,) * len(words))
+        if "tag" in columns:
+            for line, tag in zip(block, tags, strict=True):
+                entity = tag.startswith(("B-", "I-"))
+                if task.startswith("ner") and not (entity or tag == "O"):
+                    raise malformed(path, line.number, f"have an entity's tag for {task}", repr(tag))
+                if task.startswith("pos") and entity:
+                    raise malformed(path, line.number, f"have a part of speech for {task}", repr(tag))
         sentences.append(TaggedSentence(words, tags, languages, metadata, label=metadata.get("sentiment")))
     return sentences
 

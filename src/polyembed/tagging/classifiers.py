@@ -72,6 +72,7 @@ class TextClassifier(TextModel):
     """
 
     default_metric: ClassVar[MetricName] = "accuracy"
+    item_fields: ClassVar[tuple[str, ...]] = ("words", "label")
 
     def __init__(
         self,
@@ -338,6 +339,8 @@ class PairClassifier(TextClassifier):
     Deviations: Conneau et al. have a hidden layer with ReLU over the four vectors; here only `hidden_size` adds one,
     with tanh.
     """
+
+    item_fields: ClassVar[tuple[str, ...]] = ("first", "second", "label")
 
     def _vectors_per_text(self) -> int:
         return 1 if self.reads_pieces else 4

@@ -52,6 +52,7 @@ class Tagger(TextModel):
     """
 
     default_metric: ClassVar[MetricName] = "f1"
+    item_fields: ClassVar[tuple[str, ...]] = ("words", "tags")
 
     tags: tuple[str, ...]
 

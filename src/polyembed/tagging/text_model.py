@@ -31,6 +31,7 @@ class TextModel(PretrainedModule):
     """
 
     default_metric: ClassVar[MetricName]
+    item_fields: ClassVar[tuple[str, ...]]  # of a labelled text
 
     @property
     def device(self) -> torch.device:

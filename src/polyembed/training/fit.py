@@ -262,8 +262,9 @@ class Training:
         require(known, name, "hold at least one known label", "none")
 
     def _length(self, item: Item) -> int:
-        try:
-            return count_words_of(self.model.sentences_of(self.model.text_of(item)))
-        except AttributeError as error:
-            rule = "have words and tags, words and a label, or first, second and a label"
-            raise TypeError(must("a labelled text", rule, f"{class_name(item)} ({error})")) from error
+        fields = self.model.item_fields
+        missing = [name for name in fields if not hasattr(item, name)]
+        if missing:
+            rule = f"have {' and '.join(fields)} for a {class_name(self.model)}"
+            raise TypeError(must("a labelled text", rule, f"{class_name(item)} without {' and '.join(missing)}"))
+        return count_words_of(self.model.sentences_of(self.model.text_of(item)))
