@@ -30,24 +30,6 @@ def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
     return str(small_encoder(arguments.size, languages=arguments.pretrain or languages, **options))
 
 
-def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
-    """Add options for the caller's own files in place of the data folder's."""
-    for part in ("train", "dev", "test"):
-        parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, in the place of a {instead}")
-    parser.add_argument("--format", default="conll", help="of files of yours: what `read_tagged` knows")
-    parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
-
-
-def files_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace, data: Path) -> list[Path]:
-    """Return the caller's files: train, dev and test; the empty list for the data folder's."""
-    files = [path for path in (arguments.train, arguments.dev, arguments.test) if path]
-    if files and len(files) < 3:
-        parser.error("--train, --dev and --test must be given together")
-    if not files and not data.is_dir():
-        parser.error(f"there must be real data at {data} (set POLYEMBED_DATA), or files of yours")
-    return files
-
-
 def be_quiet() -> None:
     """Keep transformers from reporting every file that it opens; a head is left out on purpose."""
     from transformers import logging

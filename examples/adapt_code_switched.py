@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from _encoder import add_encoder_arguments, add_file_arguments, be_quiet, files_of, find_model, load_encoder
+from _encoder import add_encoder_arguments, be_quiet, find_model, load_encoder
+from _files import add_file_arguments, read_all_files, tags_of
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conllu, read_csv, read_inline, read_sentimix, read_tagged
+from polyembed.data import TaggedSentence, read_conllu, read_csv, read_inline, read_sentimix
 from polyembed.experiments import cloud_distances, plot_clouds, representations
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table, mean_and_deviation
@@ -110,8 +111,7 @@ def head_score(task: Task, folder: str, arguments: argparse.Namespace, seed: int
     if task.sentiment:
         model = pe.SequenceClassifier(encoder, sorted({text.label for part in parts for text in part}))
     else:
-        tags = sorted({tag for part in parts for sentence in part for tag in sentence.tags})
-        model = pe.TokenClassifier(encoder, tags)
+        model = pe.TokenClassifier(encoder, tags_of(*parts))
     model.to(arguments.device)
 
     def adamw(model: torch.nn.Module) -> torch.optim.Optimizer:
@@ -219,17 +219,17 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
         draw(pictures, arguments.out / title / "words.png")
 
 
-def load_files(arguments: argparse.Namespace) -> Mix:
-    """Read files of yours."""
-    train, dev, test = (read_tagged(getattr(arguments, part), arguments.format) for part in ("train", "dev", "test"))
+def mix_of_files(train: Sentences, dev: Sentences, test: Sentences, metric: str) -> Mix:
+    """Make a mix of files of yours."""
     languages = sorted({name for sentence in train for name in sentence.languages or ()})
-    return Mix(train, dev, tuple(languages[:2]), {"tags": Task((train, dev, test), arguments.metric)})
+    return Mix(train, dev, tuple(languages[:2]), {"tags": Task((train, dev, test), metric)})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
-    add_file_arguments(parser, "mix")
+    add_file_arguments(parser, "a mix")
+    parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
     add_encoder_arguments(parser)
     parser.add_argument("--shares", nargs="+", type=float, default=[0.1, 0.5, 1.0], help="of the text to adapt to")
     parser.add_argument("--epochs", type=int, default=RECIPE["adaptation"]["num_train_epochs"])
@@ -243,13 +243,15 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "adapt_code_switched")
     arguments = parser.parse_args()
-    files = files_of(parser, arguments, DATA)
+    files = read_all_files(parser, arguments, DATA)
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["de", "tr", "en", "es", "hi"]
     name = find_model(arguments, ())
     be_quiet()
     print(f"Encoder: {name}\n")
-    mixes = {"files": load_files(arguments)} if files else {name: MIXES[name]() for name in arguments.mix}
+    mixes = (
+        {"files": mix_of_files(*files, arguments.metric)} if files else {name: MIXES[name]() for name in arguments.mix}
+    )
     for title, mix in mixes.items():
         study(title, shortened(mix, arguments.size_of_parts), name, arguments)
 

@@ -22,10 +22,11 @@ from typing import Any
 
 import torch
 from _cache import DATA
-from _encoder import add_encoder_arguments, add_file_arguments, files_of, find_model, load_encoder
+from _encoder import add_encoder_arguments, find_model, load_encoder
+from _files import add_file_arguments, read_all_files, tags_of
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conllu, read_tagged, read_wikiann
+from polyembed.data import TaggedSentence, read_conllu, read_wikiann
 from polyembed.encoders import LayerFusion
 from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
 from polyembed.training import FitOptions
@@ -93,8 +94,7 @@ def training_options(arguments: argparse.Namespace, freeze: str, metric: str) ->
 
 def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, name: str, arguments: Any) -> None:
     """Train all systems on one task; print the table, draw scores against layers."""
-    sentences = [sentence for corpus in (source, *targets) for part in corpus[1:] for sentence in part]
-    tags = sorted({tag for sentence in sentences for tag in sentence.tags})
+    tags = tags_of(*(part for corpus in (source, *targets) for part in corpus[1:]))
     sizes = (arguments.train_size, arguments.dev_size, arguments.test_size)
     source = Corpus(source.language, *(spread(part, size) for part, size in zip(source[1:], sizes, strict=True)))
     targets = [corpus._replace(test=spread(corpus.test, arguments.test_size)) for corpus in targets]
@@ -140,7 +140,8 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
-    add_file_arguments(parser, "task")
+    add_file_arguments(parser, "a task")
+    parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
     add_encoder_arguments(parser)
     parser.add_argument("--layers", nargs="+", type=int, help="the lower layers of DLFA; all, the last too, if missing")
     parser.add_argument("--weighting", choices=("sigmoid", "literal"), default="sigmoid", help="of DLFA")
@@ -156,14 +157,13 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "layer_fusion")
     arguments = parser.parse_args()
-    files = files_of(parser, arguments, DATA)
+    files = read_all_files(parser, arguments, DATA)
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["en", "tr", *TARGETS]
     name = find_model(arguments, ())
     print(f"Encoder: {name}\n")
     if files:
-        corpus = Corpus("files", *(read_tagged(path, arguments.format) for path in files))
-        run_task("files", corpus, [], arguments.metric, name, arguments)
+        run_task("files", Corpus("files", *files), [], arguments.metric, name, arguments)
         return
     print_ranking(name, arguments)
     for task in arguments.task:

@@ -14,6 +14,7 @@ hold, or as ``--align`` says. The result is the table of Winata 2021's table 4 f
 """
 
 import argparse
+import inspect
 import lzma
 import re
 import tempfile
@@ -24,11 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _files import add_file_arguments, read_files, tags_of
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, load_sample, read_dictionary, read_tagged
+from polyembed.data import TaggedSentence, load_sample, read_dictionary, write_lince_predictions
 from polyembed.embeddings import PieceTransformer
 from polyembed.experiments import plot_source_attention
+from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
 from polyembed.training import FitOptions, adam_for, fit, noam
 from polyembed.transfer import AdversarialOptions
@@ -37,18 +40,40 @@ from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, Text
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
 
 
+# What takes the keys of a recipe's sections, and the keys that this program takes itself.
+TAKES = {
+    "training": (FitOptions, {"optimizer", "learning_rate", "betas", "warmup_steps"}),
+    "encoder": (pe.TransformerSequenceEncoder, set()),
+    "embedder": (None, {"embedding_dim", "characters", "character_dim", "vocab_size"}),
+    "pieces": (PieceTransformer, set()),
+    "align": (AdversarialOptions, {"refine"}),
+    "vectors": (None, set(RECIPES["winata2021"]["vectors"])),
+}
+
+
+def check_recipe(name: str, recipe: dict[str, Any]) -> None:
+    """End the program where a recipe has a section or a key that nothing takes."""
+    for section, found in {"": recipe, **recipe}.items():
+        takes, own = TAKES[section] if section else (None, set(TAKES))
+        known = own | set(inspect.signature(takes).parameters if takes else ())
+        for key in found:
+            if key not in known:
+                place = f"{name}.{section}" if section else name
+                raise SystemExit(f"recipes.toml: {place} must have keys among {sorted(known)}, got {key!r}")
+
+
 def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
     """Read training, development and test sentences; the last tenth of train is dev where there is none."""
     if arguments.train is None:
         return [load_sample(arguments.pair, split, tag=arguments.tag) for split in ("train", "dev", "test")]
-    options = dict(option.split("=", 1) for option in arguments.format_option)
-    train = read_tagged(arguments.train, arguments.format, **options)
-    if len(train) < 2 and not arguments.dev:
-        raise SystemExit(f"--train must hold sentences to train on and to develop on, got {len(train)}: give --dev")
-    cut = min(len(train) - len(train) // 10, len(train) - 1)
-    dev = read_tagged(arguments.dev, arguments.format, **options) if arguments.dev else train[cut:]
-    test = read_tagged(arguments.test, arguments.format, **options) if arguments.test else dev
-    return [train if arguments.dev else train[:cut], dev, test]
+    parts = read_files(arguments, needs_labels=False)
+    train = parts["train"]
+    if "dev" not in parts:
+        if len(train) < 2:
+            raise SystemExit(f"--train must hold sentences to train on and to develop on, got {len(train)}: give --dev")
+        cut = min(len(train) - len(train) // 10, len(train) - 1)
+        train, parts["dev"] = train[:cut], train[cut:]
+    return [train, parts["dev"], parts.get("test", parts["dev"])]
 
 
 def read_text(path: Path) -> list[list[str]]:
@@ -207,11 +232,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", choices=("es-en", "hi-en"), default="es-en", help="of the bundled sample")
     parser.add_argument("--tag", choices=("upos", "entities"), default="upos", help="of the bundled sample")
-    parser.add_argument("--train", type=Path)
-    parser.add_argument("--dev", type=Path, help="the last tenth of --train if missing")
-    parser.add_argument("--test", type=Path)
-    parser.add_argument("--format", default="conll", help="of your files: see polyembed.data.read_tagged")
-    parser.add_argument("--format-option", nargs="*", default=[], metavar="NAME=VALUE", help="of that reader")
+    add_file_arguments(parser, "the sample; --dev is the last tenth of --train if missing, --test is --dev")
     parser.add_argument("--languages", nargs="+", help="names of the languages, the matrix language first")
     parser.add_argument("--vectors", nargs="+", type=Path, help="one file a language: .bin, .vec or GloVe text")
     parser.add_argument("--text", nargs="+", type=Path, help="one file of raw text a language, to train vectors on")
@@ -228,9 +249,10 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if len(arguments.languages or "12") < 2:
         parser.error(f"--languages must name two or more, got {arguments.languages}")
-    for option in arguments.format_option:
-        if "=" not in option:
-            parser.error(f"--format-option must be NAME=VALUE, got {option!r}")
+    if len(set(arguments.languages or ())) < len(arguments.languages or ()):
+        parser.error(f"--languages must name each language once, got {arguments.languages}")
+    if (arguments.dev or arguments.test) and not arguments.train:
+        parser.error("--dev and --test must come with --train")
     for name in ("vectors", "text"):
         files, languages = getattr(arguments, name), arguments.languages or ["ML", "EL"]
         if files is not None and len(files) != len(languages):
@@ -240,15 +262,13 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    try:
-        data = read_data(arguments)
-    except (OSError, TypeError, ValueError) as error:  # of your files: no place in this program is to blame
-        raise SystemExit(str(error)) from error
-    train, dev, test = data
-    tags = sorted({tag for sentence in train for tag in sentence.tags})
-    metric = arguments.metric or ("f1" if any(tag.startswith("B-") for tag in tags) else "accuracy")
-    tags = sorted({tag for sentence in (*train, *dev, *test) for tag in sentence.tags})
     recipe = RECIPES[arguments.recipe]
+    check_recipe(arguments.recipe, recipe)
+    data = read_data(arguments)
+    train, dev, test = data
+    labelled = bool(tags_of(test))
+    tags = tags_of(*data)
+    metric = arguments.metric or ("f1" if any(tag.startswith("B-") for tag in tags) else "accuracy")
     if arguments.epochs:
         recipe["training"]["num_train_epochs"] = arguments.epochs
     print(f"{len(train)} / {len(dev)} / {len(test)} sentences, {len(tags)} tags, metric: {metric}")
@@ -270,14 +290,13 @@ def main() -> None:
             tagger = pe.SequenceTagger(embedder, tags, encoder=encoder)
             start = time.perf_counter()
             dev_score = train_tagger(tagger, data, recipe, metric, arguments.seed)
-            predicted = tagger.predict([sentence.words for sentence in test])
-            test_score = evaluate(metric, test, predicted)
+            test_score = f"{100 * evaluate(metric, test, tagger):.2f}" if labelled else "no labels"
             seconds = f"{time.perf_counter() - start:.0f}"
             trained = sum(p.numel() for p in tagger.parameters() if p.requires_grad)
             frozen = sum(p.numel() for p in tagger.parameters() if not p.requires_grad)
             taggers[name] = (dev_score, tagger)
-            rows.append((name, f"{trained:,}", f"{frozen:,}", 100 * dev_score, 100 * test_score, seconds))
-            print(f"{name}: dev {100 * dev_score:.2f}, test {100 * test_score:.2f}, {seconds} s", flush=True)
+            rows.append((name, f"{trained:,}", f"{frozen:,}", 100 * dev_score, test_score, seconds))
+            print(f"{name}: dev {100 * dev_score:.2f}, test {test_score}, {seconds} s", flush=True)
         columns = ("system", "trained", "frozen", f"dev {metric}", f"test {metric}", "seconds")
         print("\n" + Table(columns, rows).to_markdown() + "\n")
 
@@ -286,6 +305,10 @@ def main() -> None:
         # the vector files too: words that nobody has seen yet get their n-gram vectors wherever the folder goes
         taggers[best][1].save_pretrained(saved, copy_vectors=True)
         print(f"Best on dev: {best}, saved to {saved}")
+        if not labelled:
+            predictions = arguments.out / "predictions.txt"
+            write_lince_predictions(predictions, taggers[best][1].predict([sentence.words for sentence in test]))
+            print(f"Tags of --test by {best}, one a line: {predictions}")
 
         tagger = pe.SequenceTagger.from_pretrained(saved)
         for sentence in test[:3]:
@@ -301,10 +324,9 @@ def main() -> None:
                 draw_attention(meta, names, sentence, ids, arguments.out / f"attention-{short}.png")
 
 
-def evaluate(metric: str, test: Sequence[TaggedSentence], predicted: list[list[str]]) -> float:
-    from polyembed.metrics import accuracy, entity_f1
-
-    gold = [sentence.tags for sentence in test]
+def evaluate(metric: str, test: Sequence[TaggedSentence], tagger: pe.SequenceTagger) -> float:
+    predicted = tagger.predict([sentence.words for sentence in test])
+    gold = [tagger.labels_of(sentence) for sentence in test]
     return accuracy(gold, predicted) if metric == "accuracy" else entity_f1(gold, predicted).f1
 
 

@@ -1,5 +1,6 @@
 """The examples, on small files made here; `make demo` runs the main one on the sample."""
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -190,6 +191,42 @@ def write_conll(path: Path, count: int) -> list[TaggedSentence]:
     return sentences
 
 
+LINCE = ["--format", "lince", "--format-option", "task=ner_spaeng"]
+
+
+def write_lince(folder: Path) -> None:
+    """Write a file of LinCE's entities, and a test file, which has no labels."""
+    rows = [[("Ana", "ne", "B-PER"), ("is", "lang1", "O"), ("aquí", "lang2", "O")]] * 6
+    for name, columns in (("ner.lince", 3), ("test.lince", 2)):
+        text = "\n".join("".join("\t".join(row[:columns]) + "\n" for row in sentence) for sentence in rows)
+        (folder / name).write_text(text, "utf-8")
+
+
+def test_a_test_file_without_labels_is_tagged(tmp_path: Path) -> None:
+    write_lince(tmp_path)
+    files = ["--train", tmp_path / "ner.lince", "--test", tmp_path / "test.lince", *LINCE]
+    printed = run("tag_code_switched.py", *files, "--systems", "HME", "--epochs", 1, "--out", tmp_path / "out")
+    assert "| no labels |" in printed
+    predictions = (tmp_path / "out" / "predictions.txt").read_text("utf-8").split("\n\n")
+    assert [len(sentence.split()) for sentence in predictions] == [3] * 6
+    assert set(" ".join(predictions).split()) <= {"O", "B-PER"}
+
+
+def test_examples_over_an_encoder_read_lince(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lince(tmp_path)
+    files = load("_files", monkeypatch)
+    parser = argparse.ArgumentParser()
+    files.add_file_arguments(parser, "a task")
+    named = [value for part in ("train", "dev") for value in (f"--{part}", str(tmp_path / "ner.lince"))]
+    read = files.read_all_files(
+        parser, parser.parse_args([*named, "--test", str(tmp_path / "ner.lince"), *LINCE]), tmp_path
+    )
+    assert [len(part) for part in read] == [6, 6, 6]
+    arguments = parser.parse_args([*named, "--test", str(tmp_path / "test.lince"), *LINCE])
+    with pytest.raises(SystemExit, match=r"^--test \(.*test\.lince\) must have labels, got none"):
+        files.read_all_files(parser, arguments, tmp_path)
+
+
 def test_own_data_and_a_tagger_for_another_project(tmp_path: Path) -> None:
     """What a newcomer does after the demo: own files without languages, then the folder alone, somewhere else."""
     sentences = write_conll(tmp_path / "train.conll", 9)
@@ -213,6 +250,19 @@ def test_own_data_and_a_tagger_for_another_project(tmp_path: Path) -> None:
         ("--train two.conll --format-option column", "--format-option must be NAME=VALUE, got 'column'"),
         ("--train two.conll --format-option colour=2", "unexpected keyword argument 'colour'"),
         ("--train two.conll --languages es", "--languages must name two or more, got ['es']"),
+        ("--train two.conll --languages es es", "--languages must name each language once, got ['es', 'es']"),
+        ("--test two.conll", "--dev and --test must come with --train"),
+        ("--train two.conll --test ner.lince", "--test (ner.lince) must have labels of --train, ["),
+        (
+            "--train ner.lince --format lince --format-option task=pos_spaeng",
+            "must have a part of speech for pos_spaeng",
+        ),
+        (
+            "--train test.lince --format lince --format-option task=ner_spaeng",
+            "--train (test.lince) must have labels, got",
+        ),
+        ("--train pairs.tsv", "--train (pairs.tsv) must have one word a line with its tag, not texts, got 'the sun'"),
+        ("--train chunks.tsv", "--train (chunks.tsv) must have tags without spaces, one word a line, got 'el sol'"),
     ],
 )
 def test_own_data_that_is_wrong(
@@ -221,10 +271,31 @@ def test_own_data_that_is_wrong(
     monkeypatch.chdir(tmp_path)
     write_conll(tmp_path / "one.conll", 1)
     write_conll(tmp_path / "two.conll", 2)
+    write_lince(tmp_path)
+    (tmp_path / "pairs.tsv").write_text("the sun\tel sol\nthe sea\tel mar\n")
+    (tmp_path / "chunks.tsv").write_text("sun\tel sol\nsea\tmar\n")
     monkeypatch.setattr(sys, "argv", ["tag_code_switched.py", *options.split()])
     with pytest.raises(SystemExit) as error:
         load("tag_code_switched", monkeypatch).main()
     assert message in f"{error.value} {capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("encoder", r"small\.encoder must have keys among .*'hidden_size'.*, got 'hiden_size'"),
+        (None, r"small must have"),
+    ],
+)
+def test_a_recipe_with_a_wrong_key(section: str | None, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("tag_code_switched", monkeypatch)
+    for name in ("small", "winata2021"):
+        example.check_recipe(name, example.RECIPES[name])
+    small = example.RECIPES["small"]
+    monkeypatch.setitem(small if section is None else small[section], "hiden_size", {})
+    monkeypatch.setattr(sys, "argv", ["tag_code_switched.py"])
+    with pytest.raises(SystemExit, match=message):
+        example.main()
 
 
 @pytest.fixture(scope="module")

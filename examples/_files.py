@@ -1,0 +1,78 @@
+"""Files of the caller's: the options that name them, and checks of what is in them before anything trains."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from polyembed.data import MISSING_TAG, TaggedSentence, read_tagged
+
+PARTS = ("train", "dev", "test")
+
+
+def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
+    """Add options for the caller's own files in place of what the example has."""
+    for part in PARTS:
+        parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, in the place of {instead}")
+    parser.add_argument("--format", default="conll", help="of files of yours: what `polyembed.data.read_tagged` knows")
+    parser.add_argument(
+        "--format-option", nargs="*", default=[], metavar="NAME=VALUE", help="of that reader, as task=ner_spaeng"
+    )
+
+
+def format_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the reader's options; numbers are those of columns."""
+    options: dict[str, Any] = {}
+    for option in arguments.format_option:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise SystemExit(f"--format-option must be NAME=VALUE, got {option!r}")
+        options[name] = int(value) if value.lstrip("-").isdigit() else value
+    return options
+
+
+def read_files(arguments: argparse.Namespace, *, needs_labels: bool) -> dict[str, list[TaggedSentence]]:
+    """Read the caller's files, those of `PARTS` that were named; end the program where they cannot be used."""
+    options = format_options(arguments)
+    paths = {part: getattr(arguments, part) for part in PARTS if getattr(arguments, part)}
+    try:
+        parts = {part: read_tagged(path, arguments.format, **options) for part, path in paths.items()}
+    except (OSError, TypeError, ValueError) as error:  # of the files: no place in this program is to blame
+        raise SystemExit(str(error)) from error
+    kinds = {part: kinds_of(sentences) for part, sentences in parts.items()}
+    for part, sentences in parts.items():
+        where = f"--{part} ({paths[part]})"
+        spaced = [word for sentence in sentences for word in sentence.words if " " in word]
+        if 2 * len(spaced) > sum(map(len, sentences)):
+            raise SystemExit(f"{where} must have one word a line with its tag, not texts, got {spaced[0]!r}")
+        strange = next((tag for tag in sorted(kinds[part]) if " " in tag), None)
+        if strange is not None:
+            raise SystemExit(f"{where} must have tags without spaces, one word a line, got {strange!r}")
+        if not kinds[part] and (needs_labels or part != "test"):
+            raise SystemExit(f"{where} must have labels, got none (tag_code_switched.py tags a test file without)")
+        unseen = sorted(kinds[part] - kinds.get("train", kinds[part]))
+        if unseen:
+            raise SystemExit(f"{where} must have labels of --train, {sorted(kinds['train'])}, got {unseen}")
+    return parts
+
+
+def read_all_files(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, data: Path
+) -> list[list[TaggedSentence]]:
+    """Read the caller's train, dev and test; the empty list means the data folder's."""
+    given = [part for part in PARTS if getattr(arguments, part)]
+    if given and len(given) < len(PARTS):
+        parser.error("--train, --dev and --test must be given together")
+    if not given and not data.is_dir():
+        parser.error(f"there must be real data at {data} (set POLYEMBED_DATA), or files of yours")
+    return list(read_files(arguments, needs_labels=True).values())
+
+
+def kinds_of(sentences: list[TaggedSentence]) -> set[str]:
+    """Return the labels without the ``B-`` and ``I-`` of entities."""
+    tags = {tag for sentence in sentences for tag in sentence.tags} - {MISSING_TAG}
+    return {tag[2:] if tag.startswith(("B-", "I-")) else tag for tag in tags}
+
+
+def tags_of(*parts: list[TaggedSentence]) -> list[str]:
+    """Return the tag set of all parts."""
+    return sorted({tag for part in parts for sentence in part for tag in sentence.tags} - {MISSING_TAG})
