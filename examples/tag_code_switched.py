@@ -6,11 +6,15 @@ r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierar
         --languages tr de --text tr.txt.xz de.txt.xz                         # vectors trained on your raw text
     python examples/tag_code_switched.py --recipe winata2021 --published hin-eng ...  # the paper's, downloaded
 
-The matrix language (ML) comes first, the embedded language (EL) second. Without vectors or text of your own,
-fastText and byte-pair embeddings are trained on the training sentences' words of each language: enough to see
-everything run, no more. The MUSE systems lay one language's space over the other's: by the words that both vocabularies
-hold, or as ``--align`` says. The result is the table of Winata 2021's table 4 for these systems, the best tagger in
-``--out``/tagger, and a picture of which language each word's attention leans on.
+The matrix language (ML), the one of more tokens, comes first, the embedded language (EL) second; published vectors are
+put in this order by the task. Without vectors or text of your own, fastText and byte-pair embeddings are trained on the
+training sentences' words of each language: enough to see everything run, no more. The MUSE systems lay one language's
+space over the other's: by the words that both vocabularies hold, or as ``--align`` says. Under the paper's recipe users,
+URLs and emoji become special tokens: give the saved tagger text through the same `Normalizer`.
+
+The result is the table of Winata 2021's table 4 for these systems, the best tagger in ``--out``/tagger, and a picture of
+which language each word's attention leans on. A test file without labels, as LinCE's are, is tagged by the best system
+into ``--out``/predictions.txt.
 """
 
 import argparse
@@ -20,15 +24,17 @@ import re
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from _files import add_file_arguments, read_files, tags_of
+from _files import add_file_arguments, format_options, read_files, tags_of
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, load_sample, read_dictionary, write_lince_predictions
+from polyembed.data import LINCE_TASKS, TaggedSentence, load_sample, read_dictionary, write_lince_predictions
 from polyembed.embeddings import PieceTransformer
 from polyembed.experiments import plot_source_attention
 from polyembed.metrics import accuracy, entity_f1
@@ -47,7 +53,9 @@ TAKES = {
     "embedder": (None, {"embedding_dim", "characters", "character_dim", "vocab_size"}),
     "pieces": (PieceTransformer, set()),
     "align": (AdversarialOptions, {"refine"}),
-    "vectors": (None, set(RECIPES["winata2021"]["vectors"])),
+    "normalizer": (pe.Normalizer, set()),
+    "matrix_languages": (None, set(LINCE_TASKS)),
+    "vectors": (None, {"hin-eng", "spa-eng", "msa-ea"}),
 }
 
 
@@ -76,6 +84,19 @@ def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
     return [train, parts["dev"], parts.get("test", parts["dev"])]
 
 
+def normalized(sentences: Sequence[TaggedSentence], normalize: pe.Normalizer) -> list[TaggedSentence]:
+    """Replace users, URLs and emoji by special tokens."""
+    return [replace(sentence, words=tuple(normalize.words(sentence.words))) for sentence in sentences]
+
+
+def matrix_first(languages: Sequence[str], train: Sequence[TaggedSentence], task: str | None) -> list[str]:
+    """Put the matrix language first: that of the paper's table 1 for its tasks, else the one with more tokens."""
+    known = RECIPES["winata2021"]["matrix_languages"]
+    counts = Counter(language for sentence in train for language in sentence.languages or ())
+    first = known[task] if task in known else max(languages[:2], key=counts.__getitem__)
+    return sorted(languages, key=lambda language: language != first)
+
+
 def read_text(path: Path) -> list[list[str]]:
     """Read raw text, one sentence a line, words and punctuation apart."""
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
@@ -99,8 +120,8 @@ def get_vectors(
     if arguments.published:
         lists = RECIPES["winata2021"]["vectors"][arguments.published]
         vocab_size = RECIPES["winata2021"]["embedder"]["vocab_size"]
-        words: list[Any] = [FastTextVectors.from_pretrained(language) for language in lists["fasttext"]]
-        names = list(lists["fasttext"])
+        names = matrix_first(lists["fasttext"], train, format_options(arguments).get("task"))
+        words: list[Any] = [FastTextVectors.from_pretrained(language) for language in names]
         if "glove" in lists:
             words.append(TextVectors(lists["glove"]))
             names.append("glove")
@@ -265,6 +286,8 @@ def main() -> None:
     recipe = RECIPES[arguments.recipe]
     check_recipe(arguments.recipe, recipe)
     data = read_data(arguments)
+    if "normalizer" in recipe:
+        data = [normalized(part, pe.Normalizer(**recipe["normalizer"])) for part in data]
     train, dev, test = data
     labelled = bool(tags_of(test))
     tags = tags_of(*data)

@@ -298,6 +298,24 @@ def test_a_recipe_with_a_wrong_key(section: str | None, message: str, monkeypatc
         example.main()
 
 
+def test_the_matrix_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Winata 2021's table 1: English for Spanish-English entities, Spanish for its parts of speech."""
+    order = load("tag_code_switched", monkeypatch).matrix_first
+    assert order(["es", "en", "ca", "pt"], [], "ner_spaeng") == ["en", "es", "ca", "pt"]
+    assert order(["es", "en", "ca", "pt"], [], "pos_spaeng") == ["es", "en", "ca", "pt"]
+    train = [TaggedSentence(("a", "b", "c"), ("X", "X", "X"), ("en", "es", "en"))]
+    assert order(["es", "en"], train, None) == ["en", "es"]
+    assert order(["es", "en"], [], "lid_spaeng") == ["es", "en"]
+
+
+def test_the_papers_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("tag_code_switched", monkeypatch)
+    sentence = TaggedSentence(("@ana", "mira", "https://x.co", "😂"), ("X",) * 4, ("other", "es", "other", "other"))
+    (found,) = example.normalized([sentence], pe.Normalizer(**example.RECIPES["winata2021"]["normalizer"]))
+    assert found.words == ("<USR>", "mira", "<URL>", "<EMOJI>")
+    assert (found.tags, found.languages) == (sentence.tags, sentence.languages)
+
+
 @pytest.fixture(scope="module")
 def parallel_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs of three languages, word for word, tagged sentences and raw text of two, and test pairs for retrieval."""
