@@ -9,12 +9,12 @@ r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierar
 The matrix language (ML), the one of more tokens, comes first, the embedded language (EL) second; published vectors are
 put in this order by the task. Without vectors or text of your own, fastText and byte-pair embeddings are trained on the
 training sentences' words of each language: enough to see everything run, no more. The MUSE systems lay one language's
-space over the other's: by the words that both vocabularies hold, or as ``--align`` says. Under the paper's recipe users,
-URLs and emoji become special tokens: give the saved tagger text through the same `Normalizer`.
+space over the other's: by the words that both vocabularies hold, or as ``--align`` says. Under the paper's recipe
+users, URLs and emoji become special tokens: give the saved tagger text through the same `Normalizer`.
 
-The result is the table of Winata 2021's table 4 for these systems, the best tagger in ``--out``/tagger, and a picture of
-which language each word's attention leans on. A test file without labels, as LinCE's are, is tagged by the best system
-into ``--out``/predictions.txt.
+The result is the table of Winata 2021's table 4 for these systems, the best tagger in ``--out``/tagger, and a picture
+of which language each word's attention leans on. A test file without labels, as LinCE's are, is tagged by the best
+system into ``--out``/predictions.txt.
 """
 
 import argparse
