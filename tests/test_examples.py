@@ -222,6 +222,8 @@ def test_examples_over_an_encoder_read_lince(tmp_path: Path, monkeypatch: pytest
         parser, parser.parse_args([*named, "--test", str(tmp_path / "ner.lince"), *LINCE]), tmp_path
     )
     assert [len(part) for part in read] == [6, 6, 6]
+    columns = parser.parse_args(["--format-option", "tag_column=-2", "task=ner_spaeng"])
+    assert files.format_options(columns) == {"tag_column": -2, "task": "ner_spaeng"}
     arguments = parser.parse_args([*named, "--test", str(tmp_path / "test.lince"), *LINCE])
     with pytest.raises(SystemExit, match=r"^--test \(.*test\.lince\) must have labels, got none"):
         files.read_all_files(parser, arguments, tmp_path)
