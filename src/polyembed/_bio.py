@@ -82,6 +82,38 @@ def bio_labels(found: Iterable[Entity], length: int) -> list[str]:
     return labels
 
 
+def iob2(tags: Sequence[str]) -> tuple[str, ...]:
+    """Return the IOB2 (BIO) labels of one sentence, of labels in IOB1 or IOB2.
+
+    In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of its own type; CoNLL-2003's
+    English and German files are written so. An ``I-x`` that does not continue an entity of type x becomes ``B-x``;
+    every other label stays as it is. The entities, as conlleval counts them, are the same before and after.
+
+    Args:
+        tags: The labels of one sentence.
+
+    Returns:
+        One label for each of `tags`; `tags` itself, as a tuple, if it already is IOB2.
+
+    Raises:
+        TypeError: If `tags` is a string.
+        ValueError: If a label is not ``O``, ``B-<type>`` or ``I-<type>``.
+
+    Example:
+        >>> iob2(["I-PER", "I-PER", "B-PER", "O", "I-LOC"])
+        ('B-PER', 'I-PER', 'B-PER', 'O', 'B-LOC')
+    """
+    if isinstance(tags, str):
+        raise TypeError(must("tags", "be the labels of a sentence", f"the string {tags!r}"))
+    labels = []
+    open_type: str | None = None
+    for tag in tags:
+        prefix, type_ = split_label(tag)
+        labels.append(f"B{tag[1:]}" if prefix == "I" and type_ != open_type else tag)
+        open_type = None if prefix == "O" else type_
+    return tuple(labels)
+
+
 def split_label(label: str) -> tuple[str, str]:
     """Split a label into ``B``, ``I`` or ``O`` and the type."""
     prefix, _, type_ = label.partition("-")

@@ -1,5 +1,6 @@
 """Readers of public formats of tagged text and of dictionaries, and the bundled sample."""
 
+from polyembed._bio import iob2
 from polyembed.data.conll import read_conll
 from polyembed.data.conllu import read_conllu
 from polyembed.data.csvfile import read_csv
@@ -16,6 +17,7 @@ __all__ = [
     "LINCE_TASKS",
     "MISSING_TAG",
     "TaggedSentence",
+    "iob2",
     "load_sample",
     "read_conll",
     "read_conllu",

@@ -1,0 +1,73 @@
+"""IOB1 as IOB2: the same entities, and every one begins with B."""
+
+from itertools import pairwise, product
+
+import pytest
+from checks import refused
+
+from polyembed.data import iob2
+from polyembed.metrics import entities
+
+LABELS = ("O", "B-A", "I-A", "B-B", "I-B")
+SENTENCES = [tags for length in range(6) for tags in product(LABELS, repeat=length)]
+
+
+def chunks(tags: tuple[str, ...]) -> list[tuple[str, int, int]]:
+    """The chunks by conlleval's rules (startOfChunk and endOfChunk), O before the first word and after the last."""
+    found, start = [], 0
+    words = [("O", ""), *((tag[0], tag[2:]) for tag in tags), ("O", "")]
+    for position, ((before, type_before), (now, type_now)) in enumerate(pairwise(words)):
+        if before != "O" and (now != "I" or type_now != type_before):
+            found.append((type_before, start, position))
+        if now == "B" or (now == "I" and (before == "O" or type_now != type_before)):
+            start = position
+    return found
+
+
+def written(found: list[tuple[str, int, int]], length: int, *, iob1: bool) -> tuple[str, ...]:
+    """The labels of chunks; in IOB1, B only directly after a chunk of the same type."""
+    labels = ["O"] * length
+    for type_, start, end in found:
+        labels[start:end] = [f"I-{type_}"] * (end - start)
+        if not iob1 or any(other == type_ and stop == start for other, _, stop in found):
+            labels[start] = f"B-{type_}"
+    return tuple(labels)
+
+
+def test_equals_the_oracle() -> None:
+    for tags in SENTENCES:
+        found = chunks(tags)
+        assert iob2(tags) == written(found, len(tags), iob1=False), tags
+        assert iob2(written(found, len(tags), iob1=True)) == iob2(tags), tags
+
+
+def test_entities_stay() -> None:
+    for tags in SENTENCES:
+        assert chunks(iob2(tags)) == chunks(tags) == entities(tags) == entities(iob2(tags), mode="strict"), tags
+
+
+def test_iob2_stays() -> None:
+    for tags in SENTENCES:
+        if entities(tags) == entities(tags, mode="strict"):  # every entity begins with B
+            assert iob2(tags) == tags
+    for labels in ("B-A-B I-A-B", "B I O B", "B-_ I-_", "B- I-"):
+        assert iob2(labels.split()) == tuple(labels.split())
+
+
+@pytest.mark.parametrize(
+    ("iob1", "expected"),
+    [
+        ("I-PER I-PER B-PER O I-LOC", "B-PER I-PER B-PER O B-LOC"),
+        ("I-PER I-LOC I-LOC", "B-PER B-LOC I-LOC"),
+        ("B-PER I-LOC I-PER", "B-PER B-LOC B-PER"),
+        ("I I O I", "B I O B"),
+        ("I-A-B I-A", "B-A-B B-A"),
+    ],
+)
+def test_known(iob1: str, expected: str) -> None:
+    assert iob2(iob1.split()) == tuple(expected.split())
+
+
+def test_other_labels_are_refused() -> None:
+    refused(ValueError, r"^labels must be O, B-<type> or I-<type>, got 'E-PER'$", iob2, ["O", "E-PER"])
+    refused(TypeError, r"^tags must be the labels of a sentence, got the string 'O'$", iob2, "O")
