@@ -44,6 +44,38 @@ _TAGSETS = {
             ".": "Punc",
         }
     ),
+    "ptb": _invert(
+        {
+            "ADJ": "JJ JJR JJRJR JJS JJ|RB JJ|VBG",
+            "ADP": "IN IN|RP",
+            "ADV": "RB RBR RBS RB|RP RB|VBG WRB",
+            "CONJ": "CC",
+            "DET": "DT EX PDT WDT",
+            "NOUN": "NN NNP NNPS NNS NN|NNS NN|SYM NN|VBG NP",
+            "NUM": "CD",
+            "PRON": "PRP PRP$ PRP|VBP WP WP$",
+            "PRT": "POS PRT RP TO",
+            "VERB": "MD VB VBD VBD|VBN VBG VBG|NN VBN VBP VBP|TO VBZ VP",
+            "X": "CD|RB FW LS RN SYM UH WH",
+            ".": "! \" # $ '' ( ) , -LRB- -RRB- . : ? ``",
+        }
+    ),
+    "stts": _invert(
+        {
+            "ADJ": "ADJA ADJD",
+            "ADP": "APPO APPR APPRART APZR",
+            "ADV": "ADV",
+            "CONJ": "KOKOM KON KOUI KOUS",
+            "DET": "ART",
+            "NOUN": "NE NN NNE",
+            "NUM": "CARD",
+            "PRON": "PAV PDAT PDS PIAT PIDAT PIS PPER PPOSAT PPOSS PRELAT PRELS PRF PROAV PWAT PWAV PWS",
+            "PRT": "PTKA PTKANT PTKNEG PTKVZ PTKZU",
+            "VERB": "VAFIN VAIMP VAINF VAPP VMFIN VMINF VMPP VVFIN VVIMP VVINF VVIZU VVPP",
+            "X": "FM ITJ TRUNC XY",
+            ".": "$( $, $.",
+        }
+    ),
     "ud": _invert(
         {
             "ADJ": "ADJ",
@@ -72,11 +104,14 @@ def to_universal(tag: str, *, tagset: str) -> str:
     ``"conll2002-es"``      Spanish CoNLL-2002: EAGLES tags cut to category and type, to category, type and
                             mood for verbs
     ``"conll2002-nl"``      Dutch CoNLL-2002: the categories of the tagger MBT
+    ``"ptb"``               English Penn Treebank, with the tags of CoNLL-2003
+    ``"stts"``              German Stuttgart-Tübingen tag set, as in TIGER and NEGRA
     ``"ud"``                the 17 tags of Universal Dependencies, version 2
     ======================  =========================================================================
 
     In Spanish, numerals before a noun (DN) are determiners and those without one (PN) are pronouns; Dutch has one tag
-    for all numerals. Dutch ``Pron`` includes possessives and demonstratives that are ``DET`` in Spanish.
+    for all numerals. Dutch ``Pron`` includes possessives and demonstratives that are ``DET`` in Spanish; German
+    determiners are the articles alone, and pronominal and interrogative adverbs (PROAV, PWAV) are pronouns.
 
     Args:
         tag: A tag, spelt as in the corpus.
@@ -93,10 +128,13 @@ def to_universal(tag: str, *, tagset: str) -> str:
         ('VERB', 'DET')
         >>> to_universal("SCONJ", tagset="ud")
         'CONJ'
+        >>> to_universal("VBZ", tagset="ptb"), to_universal("ADJA", tagset="stts")
+        ('VERB', 'ADJ')
 
     Deviations: Spanish agrees with the authors' map for the treebank Cast3LB, whose tags have the same first two
     letters. Dutch and UD are mapped by the definitions of their tags. The paper has no tag for UD's INTJ and SYM; they
-    become X, "other".
+    become X, "other". English is the authors' ``en-ptb.map`` and the quotation mark of CoNLL-2003. German is their
+    ``de-tiger.map``, PIDAT of ``de-negra.map``, and PAV, the first name of PROAV.
     """
     check_choice("tagset", tagset, TAGSETS)
     universal = _TAGSETS[tagset].get(tag)
