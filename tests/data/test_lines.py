@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 from checks import refused
 
-from polyembed.data import read_conll, read_conllu, read_csv, read_inline, read_lince, read_sentimix, read_wikiann
+from polyembed.data import (
+    read_conll,
+    read_conllu,
+    read_csv,
+    read_inline,
+    read_lince,
+    read_pawsx,
+    read_sentimix,
+    read_wikiann,
+    read_xnli,
+)
 from polyembed.data.lines import read_blocks, read_lines
 
 
@@ -42,7 +52,10 @@ def test_another_encoding_is_said(tmp_path: Path) -> None:
     assert read_conll(path, encoding="latin-1")[0].words == ("uno", "niño")
 
 
-@pytest.mark.parametrize("reader", [read_conll, read_conllu, read_csv, read_inline, read_sentimix, read_wikiann])
+READERS = [read_conll, read_conllu, read_csv, read_inline, read_pawsx, read_sentimix, read_wikiann, read_xnli]
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_every_reader_names_the_file_it_cannot_decode(tmp_path: Path, reader) -> None:  # type: ignore[no-untyped-def]
     refused(ValueError, "file must be utf-8 text, got byte 0xff on line 1", reader, write(tmp_path, b"\xff"))
     refused(FileNotFoundError, "path must name a file, got nothing at", reader, tmp_path / "none")

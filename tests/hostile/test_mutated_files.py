@@ -31,8 +31,10 @@ from polyembed.data import (
     read_dictionary,
     read_inline,
     read_lince,
+    read_pawsx,
     read_sentimix,
     read_wikiann,
+    read_xnli,
 )
 from polyembed.encoders import FeatureStore, LaserEncoder, cache_features
 from polyembed.tagging import OnnxTagger, export_onnx
@@ -301,6 +303,9 @@ reader("lince", "# sent_enum = 1\nLouis\tne\tB-ORG\n#ñ\tother\tO\n\n", partial(
 reader("wikiann", "en:to\tO\nen:India\tB-LOC\n\nen:é\tO\n", read_wikiann)
 reader("wikiann with indices", "0\tto\tO\n1\tIndia\tB-LOC\n\n0\té\tO\n", read_wikiann)
 reader("sentimix", "meta\t7\tpositive\nbadhai\tHin\nñ\tEng\n\n", read_sentimix)
+XNLI_HEAD = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
+reader("xnli", XNLI_HEAD + "es\tneutral\tSí .\tNo .\t1\nde\tentailment\tJa\tÖl\t1\n", partial(read_xnli, language="es"))
+reader("pawsx", 'id\tsentence1\tsentence2\tlabel\n1\tSí "a\tñ .\t1\n2\t\tNS\t0\n', read_pawsx)
 reader("dictionary", "perro dog\nniño\tsmall child\n", read_dictionary)
 
 

@@ -1,4 +1,4 @@
-"""Readers of public formats of tagged text and of dictionaries, and the bundled sample."""
+"""Readers of public formats of tagged text, of pairs of sentences and of dictionaries, and the bundled sample."""
 
 from polyembed._bio import iob2
 from polyembed.data.conll import read_conll
@@ -10,12 +10,14 @@ from polyembed.data.inline import read_inline
 from polyembed.data.lince import LINCE_TASKS, read_lince, write_lince_predictions
 from polyembed.data.sample import load_sample, sample_path
 from polyembed.data.sentence import MISSING_TAG, TaggedSentence
+from polyembed.data.sentence_pairs import SentencePair, read_pawsx, read_xnli
 from polyembed.data.sentimix import read_sentimix
 from polyembed.data.wikiann import read_wikiann
 
 __all__ = [
     "LINCE_TASKS",
     "MISSING_TAG",
+    "SentencePair",
     "TaggedSentence",
     "iob2",
     "load_sample",
@@ -25,9 +27,11 @@ __all__ = [
     "read_dictionary",
     "read_inline",
     "read_lince",
+    "read_pawsx",
     "read_sentimix",
     "read_tagged",
     "read_wikiann",
+    "read_xnli",
     "sample_path",
     "write_lince_predictions",
 ]

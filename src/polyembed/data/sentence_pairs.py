@@ -1,0 +1,148 @@
+"""Pairs of sentences with one label: XNLI and PAWS-X."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from polyembed._checks import must
+from polyembed.data.lines import malformed, read_lines
+
+
+@dataclass(frozen=True, slots=True)
+class SentencePair:
+    """The words of two sentences and their label, an item to train a `PairClassifier` on.
+
+    Args:
+        first: The words of the first sentence, such as the premise.
+        second: The words of the second sentence, such as the hypothesis.
+        label: The label of the pair; None where it has none.
+        metadata: Other values of the pair: ``pair_id``, ``language``.
+
+    Example:
+        >>> pair = SentencePair(("me", "gusta"), ("no", "me", "gusta"), "contradiction")
+        >>> len(pair.first), pair.label
+        (2, 'contradiction')
+    """
+
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    label: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+def read_xnli(
+    path: str | os.PathLike[str], *, language: str | None = None, tokenized: bool = False, encoding: str = "utf-8"
+) -> list[SentencePair]:
+    r"""Read XNLI: ``xnli.dev.tsv`` or ``xnli.test.tsv``, pairs in 15 languages under a row of column names.
+
+    Quotation marks are text. Spaces separate words. Metadata: ``pair_id``, which is the same for a pair in every
+    language, and ``language``.
+
+    Args:
+        path: The file.
+        language: The language of the pairs to return, such as ``"es"``. None: all languages.
+        tokenized: Whether to read the columns ``sentence1_tokenized`` and ``sentence2_tokenized`` in place of
+            ``sentence1`` and ``sentence2``. Only the former have spaces between words of Chinese and Thai.
+        encoding: The encoding of the file.
+
+    Returns:
+        The pairs, premise first, in the order of the file.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a column does not exist, a line has another number of columns than the first, an empty sentence
+            or language, or a label other than entailment, neutral and contradiction; if there is no pair in the
+            language; if the file is not in this encoding.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "xnli.dev.tsv"
+        >>> head = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
+        >>> _ = path.write_text(head + "es\tneutral\tMe gusta .\tLe gusta .\t7\n")
+        >>> pair, = read_xnli(path, language="es")
+        >>> pair.first, pair.second, pair.label
+        (('Me', 'gusta', '.'), ('Le', 'gusta', '.'), 'neutral')
+    """
+    suffix = "_tokenized" if tokenized else ""
+    columns = ("language", "gold_label", f"sentence1{suffix}", f"sentence2{suffix}", "pairID")
+    pairs = []
+    languages: dict[str, None] = {}
+    for number, (tongue, label, premise, hypothesis, pair_id) in _read_rows(path, columns, encoding=encoding):
+        first, second = _split_words(premise), _split_words(hypothesis)
+        if not (tongue and first and second):
+            raise malformed(path, number, "have no empty language or sentence", (tongue, premise, hypothesis))
+        _check_label(path, number, label, ("entailment", "neutral", "contradiction"))
+        languages[tongue] = None
+        if language in (None, tongue):
+            pairs.append(SentencePair(first, second, label, {"pair_id": pair_id, "language": tongue}))
+    if language is not None and not pairs:
+        raise ValueError(must(str(path), f"have pairs in the language {language!r}", ", ".join(languages) or "none"))
+    return pairs
+
+
+def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[SentencePair]:
+    r"""Read PAWS-X: a file of one language, such as ``es/dev_2k.tsv``, under a row of column names.
+
+    The label is ``"1"`` for a paraphrase and ``"0"`` otherwise. Quotation marks are text. Spaces separate words;
+    Chinese and Japanese have none. Metadata: ``pair_id``.
+
+    The published files have sentences whose translation failed. These sentences are empty in ``translated_train.tsv``
+    and ``NS`` in the development and test files, and are returned as they are: ``()`` and ``("NS",)``.
+
+    Args:
+        path: The file.
+        encoding: The encoding of the file.
+
+    Returns:
+        The pairs, in the order of the file.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If a column does not exist, a line has another number of columns than the first, or a label other
+            than 0 and 1; if the file is not in this encoding.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "dev_2k.tsv"
+        >>> _ = path.write_text("id\tsentence1\tsentence2\tlabel\n1\tEl perro .\tUn perro .\t1\n2\tEl perro .\tNS\t0\n")
+        >>> pairs = read_pawsx(path)
+        >>> pairs[0].first, pairs[0].second, pairs[0].label
+        (('El', 'perro', '.'), ('Un', 'perro', '.'), '1')
+        >>> len([pair for pair in pairs if not {(), ("NS",)} & {pair.first, pair.second}])
+        1
+    """
+    pairs = []
+    columns = ("id", "sentence1", "sentence2", "label")
+    for number, (pair_id, first, second, label) in _read_rows(path, columns, encoding=encoding):
+        _check_label(path, number, label, ("0", "1"))
+        pairs.append(SentencePair(_split_words(first), _split_words(second), label, {"pair_id": pair_id}))
+    return pairs
+
+
+def _read_rows(
+    path: str | os.PathLike[str], columns: Sequence[str], *, encoding: str
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the line number and the values of the named columns of each row, of a table separated by tabs."""
+    lines = read_lines(path, encoding=encoding)
+    header = next(lines).text.split("\t")
+    if not set(columns) <= set(header):
+        raise malformed(path, 1, f"name the columns {', '.join(map(repr, columns))}", header)
+    places = [header.index(column) for column in columns]
+    for line in lines:
+        row = line.text.split("\t")
+        if len(row) == len(header):
+            yield line.number, tuple(row[place] for place in places)
+        elif line.text:
+            rule = f"have {len(header)} columns as the first line"
+            raise malformed(path, line.number, rule, f"{len(row)} in {line.text!r}")
+
+
+def _split_words(text: str) -> tuple[str, ...]:
+    """Split a sentence at spaces, not at no-break spaces."""
+    return tuple(word for word in text.split(" ") if word)
+
+
+def _check_label(path: str | os.PathLike[str], number: int, label: str, known: Sequence[str]) -> None:
+    """Require one of the labels of the corpus."""
+    if label not in known:
+        raise malformed(path, number, f"have one of the labels {', '.join(known)}", repr(label))
