@@ -254,7 +254,7 @@ def report(title: str, table: Table, folder: Path) -> None:
 
 
 def draw_gain(result: Table, path: Path, title: str) -> None:
-    """Draw B - A as bars, a group for each language (figures 3 and 4)."""
+    """Draw B - A as bars, a group for each language (as figures 3 and 4, which compare English with its own score)."""
     try:
         import matplotlib
     except ImportError:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toys import WORDS, toy_lexicon
+from toys import RUNTIME_TYPES, WORDS, toy_lexicon
 
 import polyembed as pe
 from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceMean, PieceTransformer
@@ -41,8 +41,9 @@ def test_ids_outside_the_table(encoder) -> None:
     for ids in ([[9, 1]], [[-1, 1]]):
         with pytest.raises(ValueError, match=r"^ids must lie in \[0, 9\), got ids outside$"):
             encoder(torch.tensor(ids))
-    with pytest.raises(ValueError, match=r"^ids must have a last axis of units, got shape \(\)$"):
-        encoder(torch.tensor(1))
+    if not RUNTIME_TYPES:
+        with pytest.raises(ValueError, match=r"^ids must have a last axis of units, got shape \(\)$"):
+            encoder(torch.tensor(1))
 
 
 def test_features_that_are_no_names() -> None:

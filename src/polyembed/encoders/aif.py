@@ -30,7 +30,7 @@ class AIF(PretrainedModule):
         hidden_size: ``E``, the size of a vector.
         reduction_ratio: ``r``.
         branches: ``"both"``; ``"global"`` or ``"local"`` for the ablations, where a second copy of the branch, with
-            its own parameters, replaces the other (section IV.C, figure 4).
+            its own parameters, replaces the other (section V.A).
 
     Shape:
         ``(batch, seq, hidden_size)``, mask ``(batch, seq)`` to the same.

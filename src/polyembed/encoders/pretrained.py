@@ -127,11 +127,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         max_length: int = 512,
         **options: Any,
     ) -> Self:
-        """Build an untrained BERT over a tokenizer's pieces: the Scratch models (Winata 2021, section 3.2.6).
+        """Build an untrained BERT over a tokenizer's pieces: the Scratch models (Winata 2021, section 3.2.1).
 
         Args:
             tokenizer: Gives the vocabulary.
-            num_layers: The paper has 2, 4 and 6.
+            num_layers: The paper's text has 4 and 6, its table 4 has 2 and 4.
             hidden_size: The size of a vector.
             num_heads: Attention heads of a layer.
             max_length: The most pieces.

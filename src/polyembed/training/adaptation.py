@@ -82,7 +82,8 @@ def adapt_masked_lm(
     .. math:: L = -\frac{1}{|M|} \sum_{i \in M} \log p(x_i \mid \tilde{x})
 
     over a batch, where each piece is in M with probability `mlm_probability` and x~ has, in the places of M,
-    80 % mask pieces, 10 % random pieces and 10 % the pieces themselves (2503.07990, section "Method").
+    80 % mask pieces, 10 % random pieces and 10 % the pieces themselves (Devlin et al. 2019; on code-switched text:
+    2503.07990, section "Method Summary").
 
     **Masks** are dynamic: drawn anew for each batch of each epoch. A batch in which chance chose no piece gets one.
     With `whole_word_mask` words are drawn, as the tokenizer's pre-tokenizer splits them, and all their pieces replaced

@@ -80,8 +80,8 @@ def switch_points(
     first word may be a switch point by the part before. A word without pieces is not counted.
     Words are tokenised as by `polyembed.text.align_words`, after a space where the tokenizer needs one.
 
-    Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why this works") and does not
-    measure it.
+    Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why This Works (Mechanism)")
+    and does not measure it.
 
     Args:
         model: A transformers model for masked language modelling; in evaluation mode for the while.
