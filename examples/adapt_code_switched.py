@@ -195,7 +195,7 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
                 seed=0,
             )
             options = {name: RECIPE["adaptation"][name] for name in ("mlm_probability", "max_length")}
-            adapt_masked_lm(model, tokenizer, part, args, progress=False, **options)
+            adapt_masked_lm(model, tokenizer, part, args, truncation=True, progress=False, **options)
         folder = str(arguments.out / title / f"share-{share:g}")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -361,7 +361,7 @@ def main() -> None:
         if "zero_shot" in arguments.protocols:
             result = run("zero_shot", *common)
             report(f"{arguments.task} trained on {source.language}", result.table, arguments.folder)
-            contextual = next((name for name in ("LaserElmo", "LaserTop") if name in systems), None)
+            contextual = next((name for name in ("LaserTop", "LaserElmo") if name in systems), None)
             if arguments.task == "ner" and "MUSE" in systems and contextual is not None:
                 for corpus in others:
                     rows = wins(result, corpus, "MUSE", contextual)

@@ -426,7 +426,7 @@ def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path
     table = printed[printed.index("###") :]
     assert [line.split()[1] for line in table.splitlines() if line.startswith("|")][2 : 2 + len(names)] == names
     if protocol == "zero_shot":
-        assert "nl entities that LaserElmo gets right and MUSE wrong" in table
+        assert "nl entities that LaserTop gets right and MUSE wrong" in table
         again = run("laser_zero_shot.py", *sources, *systems, *options)
         assert again[again.index("###") :] == table
     else:
