@@ -31,7 +31,14 @@ def top(**options) -> pe.LaserTop:
 
 def test_the_papers_tagger(laser) -> None:
     tagger = laser.build_tagger(top(), TAGS)
-    sizes = {"input_size": 3, "hidden_size": 300, "num_layers": 2, "num_heads": 2, "feed_forward_size": 300}
+    sizes = {
+        "input_size": 3,
+        "hidden_size": 300,
+        "num_layers": 2,
+        "num_heads": 2,
+        "feed_forward_size": 300,
+        "kernel_size": 1,
+    }
     dropout = {"input_dropout": 0.25, "dropout": 0.15, "attention_dropout": 0.0}
     assert tagger.encoder.get_config() == {**sizes, **dropout, "norm_first": False}
     assert isinstance(tagger.decoder, pe.CRFDecoder)
