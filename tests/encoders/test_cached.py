@@ -75,6 +75,7 @@ def test_trains_beside_other_embedders_and_tags_any_text(tmp_path: Path, monkeyp
     changed = {name for name, value in tagger.state_dict().items() if not torch.equal(value, before[name])}
     assert "embedder.embedders.1.fusion.scores" in changed
     assert not any(".encoder.model." in name for name in changed)
+    assert not any(value.requires_grad for value in tagger.embedder.embedders[1].encoder.parameters())
     texts = [["me", "gusta"], ["nunca", "visto"], []]
     tags = tagger.predict(texts)
     tagger.save_pretrained(tmp_path / "tagger")

@@ -56,6 +56,18 @@ def test_models_that_read_both_ways_have_the_first_piece(name: str) -> None:
     assert build(name).pooling == "first"
 
 
+def test_causal_by_name_alone() -> None:
+    from transformers import XLNetConfig, XLNetModel
+
+    xlnet = XLNetModel(XLNetConfig(vocab_size=23, d_model=8, n_layer=1, n_head=2, d_inner=11))
+    gemma = tiny_model("gemma3", use_bidirectional_attention=True)
+    for model in (xlnet, gemma):
+        encoder = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval()
+        assert encoder.pooling == "first"
+        short, long = (encoder(encoder.encode([words])[0])[0, 0] for words in (["me"], ["me", "song"]))
+        assert not torch.allclose(short, long)  # the first word sees the next one
+
+
 @pytest.mark.parametrize("name", CAUSAL_MODELS)
 def test_no_keys_and_values_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = build(name)

@@ -42,7 +42,7 @@ class CachedEmbedder(WordEmbedder):
         layers: What `cache_features` has under this name. A store knows its own.
         fusion: How the stored layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It counts
             the stored layers alone: 0 is the first one stored. It trains.
-        standardize: Whether to standardise, by the store's statistics; without a store nothing changes.
+        standardize: Whether to standardise, by the store's statistics; without a store they stay as they are.
 
     Attributes:
         mean: ``(layer, dim)``.

@@ -46,8 +46,8 @@ def cache_features(
 ) -> "FeatureStore":
     """Run a frozen contextual embedder once over sentences, and write its vectors of words into a folder.
 
-    A call that was killed, or that met a full disk, is made again and goes on. Sentences that the folder holds are not
-    computed again, so development and test sentences can be added later. `CachedEmbedder` reads the folder.
+    After a kill or a full disk, the same call continues. Sentences that the folder holds are not computed again, so
+    development and test sentences can be added later. `CachedEmbedder` reads the folder.
 
     Args:
         encoder: The embedder; it runs in evaluation mode, on the device that it is on.

@@ -311,7 +311,11 @@ def _is_causal(model: nn.Module) -> bool:
     config: Any = model.config
     if getattr(config, "is_decoder", False):
         return True
-    both_ways = type(config) in MODEL_FOR_MASKED_LM_MAPPING or getattr(config, "use_bidirectional_attention", False)
+    both_ways = (
+        type(config) in MODEL_FOR_MASKED_LM_MAPPING
+        or getattr(config, "use_bidirectional_attention", False)  # Gemma as an embedder
+        or config.model_type == "xlnet"  # listed as causal, but without its permutation mask it reads both ways
+    )
     return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not both_ways
 
 
@@ -323,7 +327,7 @@ def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
             table = getattr(module, "position_embeddings", None)
             if isinstance(table, nn.Embedding) and table.padding_idx is not None:
                 positions -= table.padding_idx + 1
-    limits = [limit for limit in (positions, piece_limit(tokenizer)) if limit]
+    limits = [limit for limit in (positions, piece_limit(tokenizer)) if limit and limit > 0]  # XLNet has -1 for none
     return min(limits) if limits else None
 
 

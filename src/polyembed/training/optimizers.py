@@ -16,7 +16,7 @@ LINEAR_RATE = 1000
 
 
 def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
-    """Make Adam over a model's parameters in groups, since one learning rate does not fit them all.
+    """Build Adam over a model's parameters, with a learning rate for each kind of them.
 
     - A CRF's transitions, and what a linear path gives for the edges of a sentence, have ``30 * lr``: they are few, all
       words share them, and in the few hundred steps of a small corpus they would hardly move at the network's rate.

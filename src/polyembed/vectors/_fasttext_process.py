@@ -1,4 +1,4 @@
-"""The fasttext package in a process of its own, which it ends when something is wrong."""
+"""The fasttext package in its own process, since it ends the process on an error."""
 
 import subprocess
 import sys
