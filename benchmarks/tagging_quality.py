@@ -36,6 +36,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+import regex
 import torch
 
 import polyembed as pe
@@ -141,8 +142,9 @@ TASKS = {
     "sagt": Task(load_sagt, ("de", "tr"), "accuracy"),
     "sagt-language": Task(partial(load_sagt, "language"), ("de", "tr"), "accuracy"),
     "hinglish": Task(load_hinglish, ("hi", "en"), "f1"),
-    "hinglish-shuffled": Task(partial(load_hinglish, shuffle=True), ("hi", "en"), "f1"),
-    "hinglish-language": Task(load_sentimix, ("hi", "en"), "accuracy"),
+    "hinglish-latin": Task(load_hinglish, ("hi-latin", "en"), "f1"),
+    "hinglish-shuffled": Task(partial(load_hinglish, shuffle=True), ("hi-latin", "en"), "f1"),
+    "hinglish-language": Task(load_sentimix, ("hi-latin", "en"), "accuracy"),
     "spanglish-language": Task(load_spanglish, ("es", "en"), "accuracy"),
     "es": Task(partial(load_conll, "esp"), ("es", "nl", "en"), "f1"),
     "nl": Task(partial(load_conll, "ned"), ("nl", "es", "en"), "f1"),
@@ -154,11 +156,17 @@ TASKS = {
 }
 
 
-def raw_text(language: str) -> Iterator[list[str]]:
-    """Read a language's raw text, words and punctuation apart."""
+def raw_text(language: str, cache: Path) -> Iterator[list[str]]:
+    """Read a language's raw text, words and punctuation apart; ``hi-latin`` is what romanised_vectors.py wrote."""
+    if language.endswith("-latin"):
+        path = cache / f"{language}.txt"
+        if not path.exists():
+            raise SystemExit(f"no romanised text: python examples/romanised_vectors.py --write-text {path} ...")
+        yield from map(str.split, path.read_text("utf-8").splitlines())
+        return
     with lzma.open(DATA / "text" / "mono" / f"{language}.txt.xz", "rt", encoding="utf-8") as lines:
         for line in lines:
-            yield re.findall(r"\w+|[^\w\s]", line)
+            yield regex.findall(r"\w+|[^\w\s]", line)  # unlike Python's own, its \w knows vowel signs and accents
 
 
 class Vectors:
@@ -173,7 +181,7 @@ class Vectors:
     def corpus(self, languages: tuple[str, ...]) -> list[list[str]]:
         """Give the languages' text and the task's training words; fastText knows no white space in a word."""
         train = [" ".join(sentence.words).split() for sentence in TASKS[self.task].load()[0]]
-        return [*(words for language in languages for words in raw_text(language)), *train]
+        return [*(words for language in languages for words in raw_text(language, self.folder.parent)), *train]
 
     def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
         """Give fastText vectors of the languages' text together."""

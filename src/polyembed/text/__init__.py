@@ -1,6 +1,7 @@
 """Strings and ids: the lexicon, spellings, normalisation; other scripts and other tag sets."""
 
-from polyembed.text.character_transliterator import CharacterTransliterator
+from polyembed.text.character_transliterator import Candidate, CharacterTransliterator
+from polyembed.text.draw_spellings import draw_spellings
 from polyembed.text.error_rate import character_error_rate, fold_devanagari
 from polyembed.text.fastbpe import FastBPETokenizer
 from polyembed.text.hinglish import hinglish_words
@@ -24,6 +25,7 @@ from polyembed.text.transliterate import (
 from polyembed.text.typos import misspell
 
 __all__ = [
+    "Candidate",
     "CharacterSpelling",
     "CharacterTransliterator",
     "DictionaryTransliterator",
@@ -44,6 +46,7 @@ __all__ = [
     "align_pairs",
     "align_words",
     "character_error_rate",
+    "draw_spellings",
     "fold_devanagari",
     "hinglish_words",
     "misspell",

@@ -1,0 +1,47 @@
+"""Text in another script as many people would write it: a spelling drawn for each word."""
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from polyembed._checks import require
+from polyembed.text.character_transliterator import Candidate
+
+
+def draw_spellings(
+    sentences: Iterable[Sequence[str]], spellings: Mapping[str, Sequence[Candidate]], *, seed: int = 0
+) -> Iterator[list[str]]:
+    """Write each word in one of its spellings, drawn anew at each place: y with ``p(y | x)``.
+
+    People romanise a word in many ways (*nahi*, *nahin*, *nhi*). Vectors trained on a text that has them all, each as
+    often as people write it, place them side by side.
+
+    Args:
+        sentences: Lists of words; read once.
+        spellings: A word -> its spellings with the logarithms of their weights: what
+            `CharacterTransliterator.candidates` returns, or attested spellings with ``log(count)``. The weights of a
+            word need not add up to one. A word that is not listed stays as it is.
+        seed: The seed of the draws.
+
+    Returns:
+        The sentences, of the same lengths, one after the other.
+
+    Raises:
+        ValueError: A word without a spelling, or a score that is not a number.
+
+    Example:
+        >>> spellings = {"नहीं": [Candidate("nahi", math.log(0.7)), Candidate("nhi", math.log(0.3))]}
+        >>> list(draw_spellings([["नहीं", "!"], ["नहीं"], ["नहीं"]], spellings, seed=2))
+        [['nhi', '!'], ['nhi'], ['nahi']]
+    """
+    draw = random.Random(seed)
+    weighted = {word: _weigh(word, found) for word, found in spellings.items()}
+    for sentence in sentences:
+        yield [draw.choices(*weighted[word])[0] if word in weighted else word for word in sentence]
+
+
+def _weigh(word: str, found: Sequence[Candidate]) -> tuple[list[str], list[float]]:
+    require(len(found) > 0, f"spellings[{word!r}]", "hold at least one spelling", "none")
+    best = max(score for _, score in found)
+    require(math.isfinite(best), f"spellings[{word!r}]", "have finite scores", best)
+    return [spelling for spelling, _ in found], [math.exp(score - best) for _, score in found]
