@@ -1,18 +1,32 @@
 """The tagger of van der Heijden 2019 over any word vectors, and its trainings, built from the recipes."""
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import torch
+from _recipes import RECIPES as ALL
+from _recipes import check_keys
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 import polyembed as pe
 from polyembed.training import FitOptions
 
-RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser2019"]
+RECIPES = ALL["laser2019"]
+KINDS = ("baselines", "laser", "transformers")
+OPTIMIZER = ("optimizer", "learning_rate", "momentum", "weight_decay", "schedule")
 RISE = 0.3  # the part of a cycle in which the rate goes up
+
+
+def check_recipe() -> None:
+    """End the program where the recipe has a section or a key that nothing takes."""
+    check_keys("laser2019", RECIPES, None, ("pretrained", "normalizer", "encoder", *KINDS))
+    check_keys("laser2019.normalizer", RECIPES["normalizer"], pe.Normalizer)
+    check_keys("laser2019.encoder", RECIPES["encoder"], pe.TransformerSequenceEncoder)
+    for kind in KINDS:
+        check_keys(f"laser2019.{kind}", RECIPES[kind], None, ("training", "search"))
+        check_keys(f"laser2019.{kind}.training", RECIPES[kind]["training"], FitOptions, OPTIMIZER)
+    searched = RECIPES["laser"]["search"]
+    check_keys("laser2019.laser.search", searched, None, (*RECIPES["encoder"], *RECIPES["laser"]["training"]))
 
 
 def build_tagger(words: torch.nn.Module, tags: list[str], **changes: Any) -> pe.SequenceTagger:
@@ -22,7 +36,7 @@ def build_tagger(words: torch.nn.Module, tags: list[str], **changes: Any) -> pe.
 
 
 def build_transformer_tagger(words: pe.PretrainedWordEncoder, tags: list[str]) -> pe.SequenceTagger:
-    """Build a linear layer over BERT or XLM."""
+    """Build a linear layer over BERT or XLM, without dropout before it."""
     decoder = pe.SoftmaxDecoder(words.embedding_dim, len(tags))
     return pe.SequenceTagger(words, tags, decoder=decoder)
 
@@ -39,8 +53,9 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
         The options.
     """
     given = {**RECIPES[recipe]["training"], **changes}
-    names = ("optimizer", "learning_rate", "momentum", "weight_decay", "schedule")
-    name, rate, momentum, decay, schedule = (given.pop(key, None) for key in names)
+    name, rate, momentum, decay, schedule = (given.pop(key, None) for key in OPTIMIZER)
+    if given["max_grad_norm"] == "none":
+        given["max_grad_norm"] = None
     rest = {"weight_decay": decay or 0.0} | ({} if momentum is None else {"momentum": momentum})
 
     def optimizer(tagger: pe.SequenceTagger) -> Optimizer:

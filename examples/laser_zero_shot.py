@@ -1,21 +1,27 @@
-r"""LASER's states as word vectors, zero-shot and in joint training (van der Heijden 2019), on CoNLL-2002.
+r"""LASER's states as word vectors, zero-shot and in joint training (van der Heijden 2019), on CoNLL-2002 and 2003.
 
     python examples/laser_zero_shot.py --encoder FOLDER                          # entities, es -> nl and nl -> es
-    python examples/laser_zero_shot.py --encoder laser2 --task pos --device cuda # the released encoder
+    python examples/laser_zero_shot.py --task pos --device cuda                  # over the paper's encoder, LASER 1
+    python examples/laser_zero_shot.py --languages en es nl de eu hu --sources en --data FOLDER FOLDER  # its table 2
     python examples/laser_zero_shot.py --encoder FOLDER --protocols joint        # scenarios A and B, and the chart
     python examples/laser_zero_shot.py --encoder FOLDER --search 10              # dropout and L2 by search, on dev
     python examples/laser_zero_shot.py --model bert-base-multilingual-cased      # a row of transformers'
 
 ``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. Each language is trained on by
-itself and tested on both, so that its own score stands beside the transferred one. Systems: the five word encoders of
+itself and tested on all, so that its own score stands beside the transferred ones. Systems: the five word encoders of
 the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``, ``LaserElmo``, and ``LSTM``: LaserElmo over two random layers), static
-vectors of both languages laid over one another (``MUSE``), and with ``--model`` any encoder of transformers. All but
-the last stand under the paper's task model. Sentences are those of CoNLL-2002 in the data folder (`$POLYEMBED_DATA`,
-else ``../shared/data`` beside the repository), parts of speech as universal tags, or of ``--data``, a folder of
-``<lang>.train.conll``, ``<lang>.dev.conll`` and ``<lang>.test.conll`` (word first, tag last).
+vectors of all languages laid over one another (``MUSE``), and with ``--model`` any encoder of transformers. All but
+the last stand under the paper's task model. All systems read words in lower case, with normalised punctuation.
 
-Then come the entities that the static system gets wrong with every seed and the contextual one right, and for joint
-training the chart of B - A (figures 3 and 4). Runs are kept in ``--folder``: the same command again goes on.
+Sentences are those of CoNLL-2002 in the data folder (`$POLYEMBED_DATA`, else ``../shared/data`` beside the repository),
+or of ``--data``: folders of the shared tasks' own files (``esp``, ``ned``, ``eng`` and ``deu``, ``.train``, ``.testa``
+and ``.testb``, in UTF-8) or of ``<lang>.train.conll``, ``<lang>.dev.conll`` and ``<lang>.test.conll`` (word first, tag
+last). The shared tasks' parts of speech become the 12 universal tags; entities in IOB1 become IOB2. A language with a
+test file alone is tested only.
+
+Beside the scores are, for zero-shot transfer, the sign test against LaserTop and for entities the confusion of B, I and
+O, and what the static system gets wrong with every seed and LaserTop right; for joint training the chart of B - A
+(figures 3 and 4). Runs are kept in ``--folder``: the same command again goes on.
 """
 
 import argparse
@@ -25,64 +31,42 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from _cache import DATA
-from _laser import RECIPES, build_tagger, build_transformer_tagger, training_options
+from _conll import normalizer, read_corpora
+from _laser import RECIPES, build_tagger, build_transformer_tagger, check_recipe, training_options
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conll
+from polyembed.data import TaggedSentence
 from polyembed.encoders import LaserEncoder, LaserSentences, load_laser
 from polyembed.experiments import (
     Build,
     Corpus,
     ProtocolResult,
+    bio_confusion,
     code_switched,
     gain_table,
     joint,
     merge_results,
+    significance_table,
     zero_shot,
 )
-from polyembed.metrics import entities
+from polyembed.metrics import entities, macro_f1
 from polyembed.tables import Table
-from polyembed.text import to_universal
 from polyembed.training import FitOptions
 from polyembed.vectors import FastTextVectors, JoinedVectors, TextVectors
 
-CONLL = {"es": "esp", "nl": "ned"}
-PARTS = {"train": "train", "dev": "testa", "test": "testb"}
 BASELINES = ("MUSE", "BPEBow", "BPEGRU")
 LASER = ("LSTM", "LaserTop", "LaserElmo")
 WORDS = (*BASELINES, *LASER)
 Settings = dict[str, float]
 """What a search changes of the recipe."""
 SEARCH_SENTENCES = 500
-
-
-def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
-    """Read each language's sentences, as many as asked for, evenly spread."""
-    corpora = []
-    for language in arguments.languages:
-        parts = {}
-        for part, count in (("train", arguments.sentences), ("dev", arguments.dev), ("test", arguments.test)):
-            if arguments.data is None:
-                path = DATA / "conll2002" / f"{CONLL[language]}.{PARTS[part]}"
-                found = read_conll(path, tag_column=2 if arguments.task == "ner" else 1)
-                if arguments.task == "pos":
-                    name = f"conll2002-{language}"
-                    found = [
-                        TaggedSentence(s.words, tuple(to_universal(tag, tagset=name) for tag in s.tags)) for s in found
-                    ]
-            else:
-                found = read_conll(arguments.data / f"{language}.{part}.conll")
-            found = [sentence for sentence in found if len(sentence.words)]
-            step = max(1, len(found) // (count or len(found)))
-            parts[part] = found[::step][:count]
-        corpora.append(Corpus(language, **parts))
-    return corpora
 
 
 def open_encoder(name: str) -> tuple[LaserEncoder, Any]:
@@ -93,11 +77,12 @@ def open_encoder(name: str) -> tuple[LaserEncoder, Any]:
     return sentences.encoder, sentences.tokenizer
 
 
-def raw_text(path: Path, lines: int) -> Iterator[list[str]]:
+def raw_text(path: Path, arguments: argparse.Namespace) -> Iterator[Sequence[str]]:
     """Read text split into words and punctuation."""
+    words = normalizer(arguments)
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
-        for line in islice(file, lines):
-            yield re.findall(r"\w+|[^\w\s]", line)
+        for line in islice(file, arguments.lines):
+            yield words(re.findall(r"\w+|[^\w\s]", line))
 
 
 def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> Any:
@@ -105,13 +90,15 @@ def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[T
     given = dict(pair.split("=", 1) for pair in arguments.vectors).get(language)
     if given is not None:
         return FastTextVectors(given) if Path(given).suffix in (".bin", ".ftz") else TextVectors(given)
-    path = arguments.folder / "vectors" / f"{language}.bin"
+    path = arguments.folder / "vectors" / f"{language}{'-normalized' if arguments.normalize else ''}.bin"
     if path.exists():
         return FastTextVectors(path)
     corpus = [" ".join(sentence.words).split() for sentence in train]
     texts = [arguments.text / f"{language}{end}" for end in (".txt.xz", ".txt")]
     for text in [text for text in texts if text.exists()][:1]:
-        corpus += raw_text(text, arguments.lines)
+        corpus += raw_text(text, arguments)
+    if not corpus:
+        raise SystemExit(f"--vectors must name vectors of {language!r}, which has no text to train them on, got none")
     path.parent.mkdir(parents=True, exist_ok=True)
     sizes = {"dim": arguments.dim, "min_count": 2, "bucket": 100_000, "epochs": 10}
     return FastTextVectors.train(corpus, path, **sizes)
@@ -247,10 +234,56 @@ def wins(result: ProtocolResult, corpus: Corpus, static: str, contextual: str) -
     return rows
 
 
-def report(title: str, table: Table, folder: Path) -> None:
-    print(f"\n### {title}\n\n{table.to_markdown()}", flush=True)
+def confusion(result: ProtocolResult, language: str, systems: Sequence[str]) -> Table:
+    """Return the confusion of B, I and O of systems, over all seeds, as shares of each gold label (figure 5)."""
+    rows = []
+    for system in systems:
+        runs = result.predictions(system, language).values()
+        predicted = [tags for run in runs for tags in run]
+        table = bio_confusion(result.gold[language] * len(runs), predicted, normalize=True)
+        rows += [(system, *row) for row in table.rows]
+    return Table(("system", *table.columns), rows, digits=4)
+
+
+def report(title: str, table: Table, folder: Path, listed: int | None = None) -> None:
+    """Print a table, or its first rows, and write it down."""
+    shown = title if listed is None else f"{title}: {len(table.rows)}"
+    print(f"\n### {shown}\n\n{Table(table.columns, table.rows[:listed], table.digits).to_markdown()}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{title.replace(' ', '_')}.md").write_text(table.to_markdown() + "\n", "utf-8")
+    (folder / f"{'_'.join(re.findall('[^ ,]+', title))}.md").write_text(table.to_markdown() + "\n", "utf-8")
+
+
+def report_scores(title: str, result: ProtocolResult, arguments: argparse.Namespace) -> None:
+    """Report the table of a result; for parts of speech, whose accuracy is micro F1, the mean F1 of the tags too."""
+    report(title, result.table, arguments.folder)
+    if arguments.task == "pos":
+        runs = [
+            run._replace(scores={name: macro_f1(result.gold[name], tags) for name, tags in run.predictions.items()})
+            for run in result.runs
+        ]
+        table = merge_results(result._replace(runs=tuple(runs), metric="macro_f1")).table
+        report(f"{title}, mean F1 of the tags", table, arguments.folder)
+
+
+def report_transfer(result: ProtocolResult, source: str, others: Sequence[Corpus], arguments: Any) -> None:
+    """Report the sign test against LaserTop and, for entities, how MUSE's errors differ from LaserTop's."""
+    systems = {run.system for run in result.runs}
+    if "LaserTop" in systems and len(systems) > 1:
+        if find_spec("scipy"):
+            table = significance_table(result, "LaserTop", test="sign")
+            report(f"{arguments.task} trained on {source}, sign test against LaserTop", table, arguments.folder)
+        else:
+            print("No sign test: pip install scipy")
+    contextual = next((name for name in ("LaserTop", "LaserElmo") if name in systems), None)
+    if arguments.task == "pos" or "MUSE" not in systems or contextual is None:
+        return
+    for corpus in others:
+        title = f"{corpus.language} trained on {source}"
+        table = confusion(result, corpus.language, ["MUSE", contextual])
+        report(f"{title}, confusion of B, I and O", table, arguments.folder)
+        table = Table(("type", "entity", "MUSE said"), wins(result, corpus, "MUSE", contextual))
+        title += f", entities that {contextual} gets right and MUSE wrong"
+        report(title, table, arguments.folder, arguments.listed)
 
 
 def draw_gain(result: Table, path: Path, title: str) -> None:
@@ -287,18 +320,19 @@ def run(
     """Run a protocol with each system trained as its kind is."""
     results = []
     count = len(source.train)
+    trained, tested = ([corpus for corpus in others if bool(corpus.train) is kind] for kind in (True, False))
     if protocol != "zero_shot":
         part = arguments.fraction
         count = max(1, round(part * count)) if protocol == "A" else count
-        count += sum(max(1, round(part * len(other.train))) for other in others)
+        count += sum(max(1, round(part * len(other.train))) for other in trained)
     for name, system in systems.items():
         options = training(name, arguments, count, chosen[name], metric)
         keep = {"seeds": range(arguments.seeds), "folder": arguments.folder / source.language, "progress": False}
         if protocol == "zero_shot":
             results.append(zero_shot({name: system(chosen[name])}, source, others, options, **keep))
         else:
-            keep |= {"scenario": protocol, "fraction": arguments.fraction}
-            results.append(joint({name: system(chosen[name])}, source, others, options, **keep))
+            keep |= {"scenario": protocol, "fraction": arguments.fraction, "targets": tested}
+            results.append(joint({name: system(chosen[name])}, source, trained, options, **keep))
         seconds = sum(epoch.seconds for run in results[-1].runs for epoch in run.training.history)
         best = [run.training.best.number for run in results[-1].runs]
         print(f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}", flush=True)
@@ -309,15 +343,20 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=("ner", "pos"), default="ner")
     parser.add_argument("--protocols", nargs="+", choices=("zero_shot", "joint"), default=["zero_shot"])
-    parser.add_argument("--encoder", help="a folder of pretrain_laser.py, laser1 or laser2")
-    parser.add_argument("--systems", nargs="*", choices=WORDS, help="all that the arguments allow if missing")
+    parser.add_argument("--encoder", help="a folder of pretrain_laser.py, laser1 (if missing) or laser2")
+    parser.add_argument("--systems", nargs="*", choices=WORDS, help="if missing all; with --model alone, none of these")
     parser.add_argument("--model", help="a checkpoint of transformers by name or folder, as one more system")
     parser.add_argument(
         "--freeze", choices=("none", "embeddings", "all"), default="none", help="what does not train on"
     )
     parser.add_argument("--languages", nargs="+", default=["es", "nl"])
-    parser.add_argument("--sources", nargs="+", help="the languages to train on; all of them in turn if missing")
-    parser.add_argument("--data", type=Path, help="a folder of <lang>.train.conll, <lang>.dev.conll, <lang>.test.conll")
+    parser.add_argument("--sources", nargs="+", help="the languages to train on; all that can be, in turn, if missing")
+    parser.add_argument(
+        "--data", nargs="+", type=Path, default=[DATA / "conll2002", DATA / "conll2003"], help="folders of the files"
+    )
+    parser.add_argument(
+        "--normalize", action=argparse.BooleanOptionalAction, default=True, help="lower case and punctuation"
+    )
     parser.add_argument("--sentences", type=int, help="to train on, of each language; all if missing")
     parser.add_argument("--dev", type=int, help="development sentences of each language")
     parser.add_argument("--test", type=int, help="test sentences of each language")
@@ -335,21 +374,22 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("runs") / "laser_zero_shot")
     arguments = parser.parse_args()
     if arguments.systems is None:
-        arguments.systems = [] if arguments.encoder is None else list(WORDS)
-    if arguments.encoder is None and set(arguments.systems) - {"MUSE"}:
-        parser.error("--encoder must be given for every system but MUSE")
+        arguments.systems = [] if arguments.model and not arguments.encoder else list(WORDS)
+    if set(arguments.systems) - {"MUSE"}:
+        arguments.encoder = arguments.encoder or RECIPES["pretrained"]
     if not arguments.systems and not arguments.model:
-        parser.error("--encoder, --systems or --model must name a system")
+        parser.error("--systems or --model must name a system")
     arguments.folder = arguments.folder / arguments.task
     return arguments
 
 
 def main() -> None:
     arguments = parse_arguments()
+    check_recipe()
     corpora = read_corpora(arguments)
     metric = "f1" if arguments.task == "ner" else "accuracy"
     for source in corpora:
-        if source.language not in (arguments.sources or arguments.languages):
+        if source.language not in arguments.sources:
             continue
         others = [corpus for corpus in corpora if corpus is not source]
         systems = make_systems([source, *others], arguments)
@@ -360,21 +400,12 @@ def main() -> None:
         common = (source, others, systems, chosen, arguments, metric)
         if "zero_shot" in arguments.protocols:
             result = run("zero_shot", *common)
-            report(f"{arguments.task} trained on {source.language}", result.table, arguments.folder)
-            contextual = next((name for name in ("LaserTop", "LaserElmo") if name in systems), None)
-            if arguments.task == "ner" and "MUSE" in systems and contextual is not None:
-                for corpus in others:
-                    rows = wins(result, corpus, "MUSE", contextual)
-                    title = f"{corpus.language} entities that {contextual} gets right and MUSE wrong"
-                    table = Table(("type", "entity", "MUSE said"), rows)
-                    print(
-                        f"\n### {title}: {len(rows)}\n\n{Table(table.columns, rows[: arguments.listed]).to_markdown()}"
-                    )
-                    (arguments.folder / f"{title.replace(' ', '_')}.md").write_text(table.to_markdown() + "\n", "utf-8")
+            report_scores(f"{arguments.task} trained on {source.language}", result, arguments)
+            report_transfer(result, source.language, others, arguments)
         if "joint" in arguments.protocols:
             a, b = (run(scenario, *common) for scenario in ("A", "B"))
             for scenario, result in (("A", a), ("B", b)):
-                report(f"{arguments.task} joint {scenario} with {source.language}", result.table, arguments.folder)
+                report_scores(f"{arguments.task} joint {scenario} with {source.language}", result, arguments)
             change = gain_table(a, b)
             report(f"{arguments.task} B - A with {source.language}", change, arguments.folder)
             title = f"{arguments.task}, all of {source.language}, {arguments.fraction:g} of the others"

@@ -18,12 +18,11 @@ system into ``--out``/predictions.txt.
 """
 
 import argparse
-import inspect
+import copy
 import lzma
 import re
 import tempfile
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -32,6 +31,7 @@ from typing import Any
 
 import torch
 from _files import add_file_arguments, format_options, read_files, tags_of
+from _recipes import RECIPES, check_keys
 
 import polyembed as pe
 from polyembed.data import LINCE_TASKS, TaggedSentence, load_sample, read_dictionary, write_lince_predictions
@@ -42,9 +42,6 @@ from polyembed.tables import Table
 from polyembed.training import FitOptions, adam_for, fit, noam
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
-
-RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
-
 
 # What takes the keys of a recipe's sections, and the keys that this program takes itself.
 TAKES = {
@@ -62,12 +59,7 @@ TAKES = {
 def check_recipe(name: str, recipe: dict[str, Any]) -> None:
     """End the program where a recipe has a section or a key that nothing takes."""
     for section, found in {"": recipe, **recipe}.items():
-        takes, own = TAKES[section] if section else (None, set(TAKES))
-        known = own | set(inspect.signature(takes).parameters if takes else ())
-        for key in found:
-            if key not in known:
-                place = f"{name}.{section}" if section else name
-                raise SystemExit(f"recipes.toml: {place} must have keys among {sorted(known)}, got {key!r}")
+        check_keys(f"{name}.{section}" if section else name, found, *(TAKES[section] if section else (None, TAKES)))
 
 
 def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
@@ -283,7 +275,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    recipe = RECIPES[arguments.recipe]
+    recipe = copy.deepcopy(RECIPES[arguments.recipe])
     check_recipe(arguments.recipe, recipe)
     data = read_data(arguments)
     if "normalizer" in recipe:

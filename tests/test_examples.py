@@ -426,13 +426,106 @@ def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path
     table = printed[printed.index("###") :]
     assert [line.split()[1] for line in table.splitlines() if line.startswith("|")][2 : 2 + len(names)] == names
     if protocol == "zero_shot":
-        assert "nl entities that LaserTop gets right and MUSE wrong" in table
+        for title in ("ner trained on es, sign test against LaserTop", "nl trained on es, confusion of B, I and O"):
+            assert f"### {title}\n" in table
+        assert "nl trained on es, entities that LaserTop gets right and MUSE wrong: " in table
         again = run("laser_zero_shot.py", *sources, *systems, *options)
         assert again[again.index("###") :] == table
     else:
         assert (tmp_path / "ner" / "gain_es.png").stat().st_size > 10_000
         assert "LaserTop on es: {'input_dropout': " in printed
-    assert len(list((tmp_path / "ner").glob("*.md"))) == (2 if protocol == "zero_shot" else 3)
+    assert len(list((tmp_path / "ner").glob("*.md"))) == (4 if protocol == "zero_shot" else 3)
+
+
+def laser_data(folder: Path, monkeypatch: pytest.MonkeyPatch, task: str = "ner", **options: object) -> list[Corpus]:
+    """Read the files of a folder as the LASER example does."""
+    found = {"languages": ["en", "de"], "sources": None, "sentences": None, "dev": None, "test": None, **options}
+    arguments = argparse.Namespace(data=[folder / "nowhere", folder], task=task, **{"normalize": True, **found})
+    return load("_conll", monkeypatch).read_corpora(arguments)
+
+
+@pytest.fixture
+def conll2003(tmp_path: Path) -> Path:
+    """Write English and German files as CoNLL-2003 has them, with IOB1 entities."""
+    english = "-DOCSTART- -X- -X- O\n\nAnn NNP I-NP I-PER\n“Bo NN|SYM I-NP B-PER\n"
+    german = "-DOCSTART- -X- -X- -X- O\n\nIn in APPR B-PC O\nÖls Öls NE I-NC I-PER\n"
+    for end in ("train", "testa", "testb"):
+        (tmp_path / f"eng.{end}").write_text(english, "utf-8")
+        (tmp_path / f"deu.{end}").write_text(german, "utf-8")
+    return tmp_path
+
+
+def test_english_and_german_of_the_shared_task(conll2003: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    en, de = laser_data(conll2003, monkeypatch)
+    assert en.train == en.test == [TaggedSentence(("ann", '"bo'), ("B-PER", "B-PER"))]
+    assert de.dev == [TaggedSentence(("in", "öls"), ("O", "B-PER"))]
+    en, de = laser_data(conll2003, monkeypatch, "pos", normalize=False)
+    assert en.train == [TaggedSentence(("Ann", "“Bo"), ("NOUN", "NOUN"))]
+    assert de.train == [TaggedSentence(("In", "Öls"), ("ADP", "NOUN"))]
+
+
+def test_a_language_that_is_only_tested(conll2003: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (conll2003 / "eu.test.conll").write_text("Ane I-PER\n\nez O\n", "utf-8")
+    corpora = laser_data(conll2003, monkeypatch, languages=["en", "eu"], test=1)
+    assert corpora[1] == Corpus("eu", [], [], [TaggedSentence(("ane",), ("B-PER",))])
+    with pytest.raises(SystemExit, match=r"^--sources must have files to train and to develop on, got \['eu'\]"):
+        laser_data(conll2003, monkeypatch, languages=["en", "eu"], sources=["en", "eu"])
+    with pytest.raises(SystemExit, match=r"^--data must have a test file of 'hu', got none in \["):
+        laser_data(conll2003, monkeypatch, languages=["en", "hu"])
+    (conll2003 / "eu.test.conll").write_text("Ane B-WORK\n", "utf-8")
+    rule = r"^the files of 'eu' must have labels of those to train on, \['O', 'PER'\], got \['WORK'\]"
+    with pytest.raises(SystemExit, match=rule):
+        laser_data(conll2003, monkeypatch, languages=["en", "eu"])
+    (conll2003 / "eu.test.conll").write_text("Ane NOUN\n", "utf-8")
+    with pytest.raises(SystemExit, match=r"eu\.test\.conll: labels must be O, B-<type> or I-<type>, got 'NOUN'"):
+        laser_data(conll2003, monkeypatch, languages=["en", "eu"])
+    (conll2003 / "eng.train").write_text("Ann Q O O\n", "utf-8")
+    with pytest.raises(SystemExit, match=r"eng\.train: tag must be one of ptb"):
+        laser_data(conll2003, monkeypatch, "pos")
+
+
+@pytest.mark.parametrize("protocol", ["zero_shot", "joint"])
+def test_laser_tests_a_language_without_training(
+    parallel_world: Path, small_laser: Path, tmp_path: Path, protocol: str
+) -> None:
+    """Parts of speech, by accuracy and by the mean F1 of the tags."""
+    for path in parallel_world.glob("*.conll"):
+        text = path.read_text("utf-8").replace("B-PER", "NOUN").replace("B-LOC", "NOUN").replace(" O", " X")
+        (tmp_path / path.name).write_text(text, "utf-8")
+    (tmp_path / "nl.test.conll").rename(tmp_path / "hu.test.conll")
+    shutil.copy(tmp_path / "hu.test.conll", tmp_path / "nl.test.conll")
+    options = ["--protocols", protocol, "--epochs", 1, "--seeds", 1, "--folder", tmp_path, "--data", tmp_path]
+    systems = ["--encoder", small_laser, "--systems", "BPEBow", "--languages", "es", "nl", "hu", "--sources", "es"]
+    printed = run("laser_zero_shot.py", *options, *systems, "--task", "pos")
+    title = "pos trained on es" if protocol == "zero_shot" else "pos joint A with es"
+    for name in (title, f"{title}, mean F1 of the tags"):
+        header = printed[printed.index(f"### {name}\n") :].splitlines()[2]
+        assert header.replace(" ", "") == "|system|es|nl|hu|"
+
+
+def test_the_papers_laser_is_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("laser_zero_shot", monkeypatch)
+    for options, found in (
+        ([], ("laser1", list(example.WORDS))),
+        (["--model", "x"], (None, [])),
+        (["--systems", "MUSE"], (None, ["MUSE"])),
+        (["--systems", "LSTM", "--encoder", "laser2"], ("laser2", ["LSTM"])),
+    ):
+        monkeypatch.setattr(sys, "argv", ["laser_zero_shot.py", *options])
+        arguments = example.parse_arguments()
+        assert (arguments.encoder, arguments.systems) == found
+        assert arguments.normalize
+
+
+def test_static_vectors_of_a_language_without_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("laser_zero_shot", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["laser_zero_shot.py", "--folder", str(tmp_path), "--text", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"^--vectors must name vectors of 'eu', which has no text"):
+        example.open_vectors("eu", example.parse_arguments(), [])
+    (tmp_path / "eu.txt").write_text("“Bai”, Ez!\n" * 9, "utf-8")
+    vectors = example.open_vectors("eu", example.parse_arguments(), [])
+    assert "bai" in vectors
+    assert "Bai" not in vectors
 
 
 def test_pretraining_in_half_precision(parallel_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """The paper's task model and trainings, as the examples build them from the recipes."""
 
-import importlib.util
+import importlib
 from pathlib import Path
 
 import pytest
@@ -13,16 +13,15 @@ import polyembed as pe
 from polyembed.training.fit import Training
 from polyembed.training.runs import Run
 
-PATH = Path(__file__).resolve().parents[1] / "examples" / "_laser.py"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SMALL = {"hidden_size": 6, "feed_forward_size": 6}
 
 
 @pytest.fixture(scope="module")
 def laser():
-    spec = importlib.util.spec_from_file_location("_laser", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        return importlib.import_module("_laser")
 
 
 def top(**options) -> pe.LaserTop:
@@ -75,6 +74,39 @@ def test_the_recipes_say_what_the_paper_says(laser) -> None:
     assert (baselines["optimizer"], baselines["learning_rate"], baselines["weight_decay"]) == ("Adam", 1e-3, 1e-3)
     transformers = laser.RECIPES["transformers"]["training"]
     assert [transformers[key] for key in ("num_train_epochs", "batch_size", "learning_rate")] == [4, 16, 5e-5]
+    assert laser.RECIPES["pretrained"] == "laser1"
+
+
+@pytest.mark.parametrize(("recipe", "norm"), [("baselines", None), ("laser", 1.0), ("transformers", None)])
+def test_gradients_are_clipped_where_the_recipe_says_so(laser, recipe: str, norm: float | None) -> None:
+    assert laser.RECIPES[recipe]["training"]["max_grad_norm"] == (norm or "none")
+    assert laser.training_options(recipe, 8).max_grad_norm == norm
+
+
+def test_only_punctuation_and_case_are_normalised(laser) -> None:
+    normalize = pe.Normalizer(**laser.RECIPES["normalizer"])
+    assert normalize.words(["“Ann”", "@ANN", "#Rome", "www.X.es", "😂"]) == ['"ann"', "@ann", "#rome", "www.x.es", "😂"]
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ((), "encoders"),
+        (("encoder",), "hiden_size"),
+        (("baselines", "training"), "epochs"),
+        (("laser", "search"), "l2"),
+    ],
+)
+def test_keys_that_nothing_takes(laser, section: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    laser.check_recipe()
+    place = laser.RECIPES
+    for name in section:
+        place = place[name]
+    monkeypatch.setitem(place, key, 0)
+    with pytest.raises(
+        SystemExit, match=rf"^recipes\.toml: {'.'.join(('laser2019', *section))} must have keys among .*{key}"
+    ):
+        laser.check_recipe()
 
 
 def test_rows_of_no_batch_stay(laser) -> None:

@@ -1,0 +1,17 @@
+"""The papers' settings in recipes.toml, and a check of their keys before anything trains."""
+
+import inspect
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
+
+
+def check_keys(place: str, found: Iterable[str], takes: Callable[..., Any] | None, own: Iterable[str] = ()) -> None:
+    """End the program at a key that neither a function nor the program itself takes."""
+    known = {*own, *(inspect.signature(takes).parameters if takes else ())}
+    for key in found:
+        if key not in known:
+            raise SystemExit(f"recipes.toml: {place} must have keys among {sorted(known)}, got {key!r}")
