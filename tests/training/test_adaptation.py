@@ -153,6 +153,62 @@ def test_whole_words() -> None:
     assert masked / words == pytest.approx(0.15, abs=0.04)
 
 
+SWITCHED = [
+    TaggedSentence(tuple(words.split()), ("X",) * 6, tuple(languages.split()))
+    for words, languages in (
+        ("gato perro casa the runs sleep", "es es es other en en"),  # casa and runs: 4 of 10 pieces
+        ("gato perro casa gato perro casa", "es es es es es es"),
+    )
+]
+
+
+def masked_switches(sentences: list[TaggedSentence], probability: float, **options: object) -> tuple[Spy, float]:
+    """Adapt to sentences, many times each; give the batches and the share of pieces masked."""
+    spy = Spy(model := build())
+    options = {"mlm_probability": probability, "mask_switches": True, **OPTIONS, "batch_size": 50, **options}
+    adapt_masked_lm(model, TOKENIZER, sentences * 100, num_train_epochs=2, **options)
+    masked = sum(int((batch["labels"] != -100).sum()) for batch in spy.batches)
+    return spy, masked / sum(map(len, spy.originals()))
+
+
+@pytest.mark.parametrize(("probability", "first", "rest"), [(0.2, 0.5, 0.0), (0.6, 1.0, 1 / 3)])
+def test_words_at_switches_are_masked_first(probability: float, first: float, rest: float) -> None:
+    spy, share = masked_switches(SWITCHED[:1], probability)
+    assert share == pytest.approx(probability, abs=0.04)
+    masked = (torch.cat([batch["labels"] for batch in spy.batches]) != -100).float().mean(0)
+    near = [5, 6, 8, 9]  # <s> ga to per ro ca sa the run s sleep </s>
+    assert masked[near].mean() == pytest.approx(first, abs=0.05)
+    others = [1, 2, 3, 4, 7, 10]
+    assert masked[others].mean() == pytest.approx(rest, abs=0.05)
+    assert masked[[0, -1]].sum() == 0
+    ids, labels = (torch.cat([batch[name].flatten() for batch in spy.batches]) for name in NAMES[:2])
+    assert (ids[labels != -100] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.05)
+
+
+def test_sentences_without_a_switch_are_masked_as_ever() -> None:
+    spy, share = masked_switches(SWITCHED[1:], 0.3)
+    assert share == pytest.approx(0.3, abs=0.04)
+    masked = (torch.cat([batch["labels"] for batch in spy.batches]) != -100).float().mean(0)
+    assert masked[1:-1].min() > 0.15
+
+
+def test_masked_switches_go_on_and_are_cut(tmp_path: Path) -> None:
+    sentences = [SWITCHED[0]] * 3
+    one, other = build(), build()
+    options = {"mask_switches": True, "max_steps": 2, **OPTIONS}
+    results = [adapt_masked_lm(model, TOKENIZER, sentences, folder=tmp_path, **options) for model in (one, other)]
+    assert results[0] == results[1]
+    assert_equal(state(one), state(other))
+    rule = "must come from this run, got another one"
+    changed = [TaggedSentence(s.words, s.tags, ("es",) * 6) for s in sentences]
+    with pytest.raises(ValueError, match=rule):
+        adapt_masked_lm(build(), TOKENIZER, changed, folder=tmp_path, **options)
+    for truncation, rows in ((False, {6, 4}), (True, {6})):
+        options = {"max_length": 8, "batch_size": 3, "truncation": truncation}
+        spy, _ = masked_switches(SWITCHED[:1], 0.3, **options)
+        assert {len(row) for row in spy.originals()} == rows
+
+
 def test_a_batch_without_a_mask_gets_one() -> None:
     spy = Spy(model := build())
     options = OPTIONS | {"batch_size": 1, "mlm_probability": 1e-6}
@@ -430,6 +486,12 @@ def test_wrong_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(TOKENIZER, "_special_tokens_map", {**TOKENIZER._special_tokens_map, "mask_token": None})
         with pytest.raises(ValueError, match=r"^tokenizer must have a mask piece, got none$"):
             adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
+    rule = r"^texts(\.languages)? must (have words and languages, got str|be one language a word, got none)$"
+    for texts in (TEXTS, [TaggedSentence(("gato",), ("X",))]):
+        with pytest.raises((TypeError, ValueError), match=rule):
+            adapt_masked_lm(build(), TOKENIZER, texts, mask_switches=True, **OPTIONS)
+    with pytest.raises(ValueError, match=r"^whole_word_mask must be False with mask_switches, got True$"):
+        adapt_masked_lm(build(), TOKENIZER, SWITCHED, mask_switches=True, whole_word_mask=True, **OPTIONS)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"):
         adapt_with(build(), TOKENIZER, TEXTS)

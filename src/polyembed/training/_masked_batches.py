@@ -80,28 +80,31 @@ class MaskedStream(IterableDataset[dict[str, Tensor]]):
 
 
 def make_collator(
-    tokenizer: Any, mlm_probability: float, *, whole_word_mask: bool, seed: int
+    tokenizer: Any, mlm_probability: float, *, whole_word_mask: bool, mask_switches: bool, seed: int
 ) -> Callable[[list[Example], int], dict[str, Tensor]]:
     """Return the function that masks a batch of a step, by transformers' own collator."""
     from transformers import DataCollatorForLanguageModeling
 
     # the collator always replaces whole words by mask pieces, and warns unless these arguments say so
     shares: dict[str, Any] = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0} if whole_word_mask else {}
+    # with priorities, the pieces that are not to be masked are special to the collator, and it masks all others
+    probability = 1.0 if mask_switches else mlm_probability
     collator = DataCollatorForLanguageModeling(
-        tokenizer, mlm_probability=mlm_probability, whole_word_mask=whole_word_mask, seed=seed, **shares
+        tokenizer, mlm_probability=probability, whole_word_mask=whole_word_mask, seed=seed, **shares
     )
 
     def collate(batch: list[Example], step: int) -> dict[str, Tensor]:
         collator.generator = torch.Generator().manual_seed(step_seed("mask", seed, step))
         longest = max(len(example.ids) for example in batch)
         features = []
-        for ids, special, word_ids in batch:
-            feature: dict[str, Any] = {"input_ids": ids, "special_tokens_mask": special}
+        for example in batch:
+            kept = _draw(example, mlm_probability, collator.generator) if mask_switches else example.special
+            feature: dict[str, Any] = {"input_ids": example.ids, "special_tokens_mask": kept}
             if whole_word_mask:
-                offsets = _word_offsets(word_ids)
-                feature["offset_mapping"] = offsets + [(0, 0)] * (longest - len(ids))
+                offsets = _word_offsets(example.word_ids)
+                feature["offset_mapping"] = offsets + [(0, 0)] * (longest - len(offsets))
             features.append(feature)
-        real = torch.tensor([[not s for s in special] + [False] * (longest - len(ids)) for ids, special, _ in batch])
+        real = torch.tensor([[not s for s in one.special] + [False] * (longest - len(one.ids)) for one in batch])
         found = dict(collator(features))
         if not (found["labels"] != -100).any():  # the mean over no piece would be NaN
             candidates = real.nonzero()
@@ -112,6 +115,17 @@ def make_collator(
         return found
 
     return collate
+
+
+def _draw(example: Example, mlm_probability: float, generator: torch.Generator) -> list[int]:
+    """Draw the pieces to mask, those with priority first; return 1 for each of the others."""
+    maskable, first = ~torch.tensor(example.special).bool(), torch.tensor(example.priority)
+    count, wanted = int(first.sum()), mlm_probability * example.size
+    share = min(1.0, wanted / max(count, 1))
+    rest = (wanted - share * count) / max(example.size - count, 1)
+    drawn = torch.rand(len(first), generator=generator) < torch.where(first, share, rest)
+    kept: list[int] = (~(drawn & maskable)).long().tolist()
+    return kept
 
 
 def _word_offsets(word_ids: list[int | None]) -> list[tuple[int, int]]:

@@ -29,7 +29,7 @@ Texts = str | os.PathLike[str] | Iterable[str] | Sequence[os.PathLike[str]] | Ca
 class TextCorpus:
     """Texts that can be opened, again and again unless they are an iterator."""
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: Texts | Iterable[Any]) -> None:
         self.sequence: Sequence[str] | None = None
         self.repeatable = True
         self.paths: list[Path] = []
@@ -53,10 +53,10 @@ class TextCorpus:
             rule = "be strings, files or a function that gives an iterator"
             raise TypeError(must("texts", rule, class_name(texts)))
 
-    def content(self) -> list[str] | None:
+    def content(self) -> list[Any] | None:
         """Return the texts, or digests of the files; None for a function or another iterable."""
         if self.sequence is not None:
-            return [_check_text(text, "texts") for text in self.sequence]
+            return [_content(text) for text in self.sequence]
         digests = []
         for path in self.paths:
             with path.open("rb") as file:
@@ -84,11 +84,15 @@ class TextCorpus:
 
 
 class Example(NamedTuple):
-    """Ids of pieces with the special ones, which of them are special, and each piece's word (None = special)."""
+    """Ids of pieces with the special ones; of each whether it is special, its word (None = special), and its priority.
+
+    Pieces with priority are masked before others; without them `priority` is empty.
+    """
 
     ids: list[int]
     special: list[int]
     word_ids: list[int | None]
+    priority: Sequence[bool] = ()
 
     @property
     def size(self) -> int:
@@ -193,6 +197,10 @@ def _check_text(text: object, name: str) -> str:
     if not isinstance(text, str):
         raise TypeError(must(name, "hold strings", class_name(text)))
     return text
+
+
+def _content(text: Any) -> Any:
+    return [*text.words, *(text.languages or ())] if hasattr(text, "languages") else _check_text(text, "texts")
 
 
 def _sound(text: str) -> str:

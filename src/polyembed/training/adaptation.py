@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ from polyembed.training._masked_batches import MaskedBatches, MaskedStream, make
 from polyembed.training._masked_text import ExampleEncoder, TextCorpus, Texts, check_masked_lm, check_masking
 from polyembed.training._masked_trainer import last_checkpoint, train, untouched
 from polyembed.training.runs import Run
+from polyembed.training.switch_points import Spoken, SwitchEncoder
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -66,11 +68,12 @@ class AdaptationResult(NamedTuple):
 def adapt_masked_lm(
     model: nn.Module,
     tokenizer: Any,
-    texts: Texts,
+    texts: Texts | Iterable[Spoken],
     args: "TrainingArguments | None" = None,
     *,
     mlm_probability: float = 0.15,
     whole_word_mask: bool = False,
+    mask_switches: bool = False,
     max_length: int = 128,
     truncation: bool = False,
     shuffle_buffer: int = 10_000,
@@ -88,6 +91,11 @@ def adapt_masked_lm(
     **Masks** are dynamic: drawn anew for each batch of each epoch. A batch in which chance chose no piece gets one.
     With `whole_word_mask` words are drawn, as the tokenizer's pre-tokenizer splits them, and all their pieces replaced
     by mask pieces (the collator has no 80/10/10 there).
+
+    With `mask_switches`, pieces of words at or next to a switch of language are masked with priority (after Das et al.
+    2023): both words of a switch, as `switch_points` finds it. Of n pieces with k of such words, each of the k is in M
+    with probability ``q = min(1, n p / k)``, each of the others with ``(n p - k q) / (n - k)``, where p is
+    `mlm_probability`: n p on average, as without. A longer sentence is cut between words.
 
     **Examples**: an example holds one text. A text longer than `max_length` becomes several examples; with
     `truncation` its tail is dropped. Texts without a piece are left out, as are lone surrogates.
@@ -110,7 +118,7 @@ def adapt_masked_lm(
 
     Deviations: the paper truncates texts at 128 pieces; here the rest becomes further examples. It does not name the
     learning rate, the schedule, the order of texts, nor the shares of mask, random and kept pieces (the collator's
-    defaults).
+    defaults). It masks no switches with priority, and the formula above is not Das et al.'s.
 
     Args:
         model: A transformers model for masked language modelling.
@@ -118,11 +126,13 @@ def adapt_masked_lm(
         texts: A sequence of strings; one path or a sequence of `Path`, of files with one text a line (``.xz``,
             ``.gz`` and ``.bz2`` are opened as such); a function that returns a new iterator at each call; or any
             iterable, one that can only be read once with ``max_steps`` and without `folder`. A bare string is a path.
+            With `mask_switches`, objects with ``words`` and ``languages`` in the place of strings.
         args: Epochs or steps, batch size, learning rate, schedule, precision, device, seed, ``logging_steps`` and
             ``save_steps``; transformers' defaults if None, with seed 0 and a loss each 50 steps. What it says about
             evaluation, reporting, data loading and the output folder is not used.
         mlm_probability: The probability with which a piece, or a word, is masked.
         whole_word_mask: Whether all pieces of a word are masked together.
+        mask_switches: Whether words at or next to a switch of language are masked with priority.
         max_length: The most pieces of an example, special ones included.
         truncation: Whether the rest of a longer text is dropped.
         shuffle_buffer: Texts of a stream held for shuffling.
@@ -166,7 +176,10 @@ def adapt_masked_lm(
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     require(alone, "adapt_masked_lm", "run in one process", "a launcher's several")
     check_masked_lm(model)
-    encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=truncation)
+    require(not (whole_word_mask and mask_switches), "whole_word_mask", "be False with mask_switches", True)
+    encoder = (SwitchEncoder if mask_switches else ExampleEncoder)(
+        model, tokenizer, max_length=max_length, truncation=truncation
+    )
     home = next(model.parameters()).device
     corpus = TextCorpus(texts)
     with ExitStack() as stack:
@@ -176,6 +189,7 @@ def adapt_masked_lm(
         masking = {
             "mlm_probability": mlm_probability,
             "whole_word_mask": whole_word_mask,
+            "mask_switches": mask_switches,
             "max_length": max_length,
             "truncation": truncation,
             "shuffle_buffer": None if corpus.sequence is not None else shuffle_buffer,
@@ -196,7 +210,8 @@ def adapt_masked_lm(
         run.save({"size": batches.size})
         checkpoints = None if run.folder is None else run.folder / "checkpoints"
         checkpoint = None if checkpoints is None else last_checkpoint(checkpoints)
-        collate = make_collator(tokenizer, mlm_probability, whole_word_mask=whole_word_mask, seed=args.seed)
+        kinds = {"whole_word_mask": whole_word_mask, "mask_switches": mask_switches}
+        collate = make_collator(tokenizer, mlm_probability, **kinds, seed=args.seed)
         start = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
         stream = MaskedStream(batches, collate, start=start, stop=args.max_steps)
         _set_arguments(args, checkpoints, scratch=stack.enter_context(tempfile.TemporaryDirectory()))

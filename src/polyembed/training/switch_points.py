@@ -10,7 +10,7 @@ from polyembed._checks import check_positive, class_name, must, require
 from polyembed.training._masked_scores import Row, score_rows
 from polyembed.training._masked_text import Example, ExampleEncoder, check_masked_lm
 
-NO_LANGUAGE = frozenset({"_", "OTHER", "other", "ne", "ambiguous", "unk"})
+NO_LANGUAGE = frozenset({"_", "OTHER", "other", "rest", "eng&spa", "ne", "ambiguous", "unk"})
 """Tags of words that have no language: SAGT's ``CSID`` and LinCE's; `switch_points` looks through such words."""
 
 
@@ -134,6 +134,32 @@ def switch_points(
         mean = math.fsum(losses[kind]) / count if count else math.nan
         scores.append(MaskedScore(hits[kind] / count if count else math.nan, mean, count, words[kind]))
     return SwitchPoints(*scores)
+
+
+class SwitchEncoder(ExampleEncoder):
+    """Turns sentences with languages into examples whose pieces at or next to a switch of language have priority."""
+
+    def __call__(self, texts: Iterable[Any], name: str = "texts") -> Iterator[Example]:
+        """Yield the examples of each sentence, the first alone with truncation."""
+        for sentence in texts:
+            near = _near_switches(_kinds(sentence, NO_LANGUAGE, name))
+            for first, part in self.words(sentence.words, name):
+                if part.size:
+                    yield part._replace(priority=[i is not None and first + i in near for i in part.word_ids])
+                if self.truncation:
+                    break
+
+
+def _near_switches(kinds: Sequence[str]) -> set[int]:
+    """Return the switch points, and before each the last word with a language."""
+    near: set[int] = set()
+    last = 0
+    for i, kind in enumerate(kinds):
+        if kind == "switch":
+            near |= {last, i}
+        if kind != "no_language":
+            last = i
+    return near
 
 
 def _kinds(sentence: Spoken, no_language: Collection[str], name: str) -> list[str]:
