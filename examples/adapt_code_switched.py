@@ -1,135 +1,89 @@
 r"""Adapt a masked language model to code-switched text, then read tags and sentiment off it, frozen (2503.07990).
 
     python examples/adapt_code_switched.py --mix sagt --pretrain de tr                # pretrains an encoder first
-    python examples/adapt_code_switched.py --model bert-base-multilingual-cased --device cuda
+    python examples/adapt_code_switched.py --lince FOLDER --model bert-base-multilingual-cased --epochs 1 3 5
     python examples/adapt_code_switched.py --train tweets.conll --dev dev.conll --test test.conll --model FOLDER
 
 Mixes of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository): ``sagt``, Turkish-German
 speech (parts of speech, language identification); ``spanglish``, Spanish-English tweets (language identification);
 ``hinglish``, Hindi-English tweets (entities, sentiment, language identification). Or files of yours in any layout that
-`read_tagged` knows. Adaptation reads the training sentences alone.
+`read_tagged` knows. Or, as in the paper, LinCE's four Spanglish tasks: a folder of ``pos_spaeng``, ``lid_spaeng``,
+``ner_spaeng`` and ``sa_spaeng``, with ``train.conll`` and ``dev.conll`` in each; dev is the test there, as LinCE's test
+files have no labels, and the last tenth of train is dev. Adaptation reads the training sentences alone.
 
-For each share of the text (0 is the encoder as it was): perplexity on dev; accuracy on masked pieces where the language
-switches and elsewhere; and the score of a linear head over the frozen encoder for each task, over seeds, each head's
-epoch chosen on dev. Then the two languages' words, each encoded alone, in a picture before and after.
+For each share of the text and number of epochs (0 is the encoder as it was): perplexity on dev; accuracy on masked
+pieces where the language switches and elsewhere; and the scores of a linear head over the frozen encoder for each task,
+over seeds, each head's epoch chosen on dev: for entities F1, precision and recall of entities, else means over the
+labels. Then the two languages' words, each encoded alone, in a picture before and after.
 """
 
 import argparse
-import os
-import tomllib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
+from _cache import DATA
 from _encoder import add_encoder_arguments, be_quiet, find_model, load_encoder
 from _files import add_file_arguments, read_all_files, tags_of
+from _mixes import MIXES, Mix, Task, load_lince, mix_of_files, shortened
+from _recipes import RECIPES, check_keys
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conllu, read_csv, read_inline, read_sentimix
 from polyembed.experiments import cloud_distances, plot_clouds, representations
-from polyembed.metrics import accuracy, entity_f1
+from polyembed.metrics import accuracy, entity_f1, per_tag
 from polyembed.tables import Table, mean_and_deviation
+from polyembed.tagging import CrossEntropyLoss, FocalLoss, class_weights, label_counts
 from polyembed.training import FitOptions, adapt_masked_lm, fit, perplexity, switch_points
 
-RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["codeswitch2025"]
-DATA = Path(os.environ.get("POLYEMBED_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
-Sentences = list[TaggedSentence]
-Parts = tuple[Sentences, Sentences, Sentences]
+RECIPE = RECIPES["codeswitch2025"]
+EXAMPLES = ("mlm_probability", "max_length", "truncation")
+TAKES = {
+    "adaptation": ("num_train_epochs", "learning_rate", "batch_size", *EXAMPLES),
+    "heads": ("num_train_epochs", "learning_rate", "batch_size", "weight_decay", "max_grad_norm"),
+}
 
 
-class Task(NamedTuple):
-    """What a head learns: train, dev and test, and its score."""
-
-    parts: Parts
-    metric: str
-    sentiment: bool = False
-
-
-class Mix(NamedTuple):
-    """Text of two languages: what is adapted to, what is looked at, and the tasks."""
-
-    train: Sentences
-    dev: Sentences
-    languages: tuple[str, str]
-    tasks: dict[str, Task]
+def make_loss(name: str, labels: list[str], names: list[str]) -> torch.nn.Module:
+    """Return a head's loss, for labels of training and their names."""
+    if name == "weighted":
+        return CrossEntropyLoss(class_weights(label_counts(labels, names)))
+    return FocalLoss() if name == "focal" else CrossEntropyLoss()
 
 
-def load_sagt() -> Mix:
-    """Read Turkish-German speech."""
-    folder = DATA / "code_switched" / "ud_turkish_german_sagt"
-    parts = tuple(
-        read_conllu(folder / f"qtd_sagt-ud-{part}.conllu", language="misc:CSID") for part in ("train", "dev", "test")
-    )
-    tasks = {"POS": Task(parts, "accuracy"), "LID": Task(tuple(map(languages_as_tags, parts)), "accuracy")}
-    return Mix(parts[0], parts[1], ("TR", "DE"), tasks)
-
-
-def load_spanglish() -> Mix:
-    """Read Spanish-English tweets."""
-    folder = DATA / "code_switched" / "spanglish_lid_calcs"
-    tweets, test = (read_inline(folder / name) for name in ("train.enes.txt", "test_enes.txt"))
-    train, dev, _ = split([replace(tweet, languages=tweet.tags) for tweet in tweets], 0.9, 1.0)
-    return Mix(train, dev, ("lang1", "lang2"), {"LID": Task((train, dev, test), "accuracy")})
-
-
-def load_hinglish() -> Mix:
-    """Read Hindi-English tweets, of two corpora."""
-    folder = DATA / "code_switched"
-    tagged = split(read_csv(folder / "hinglish_ner" / "annotatedData.csv"), 0.8, 0.9)
-    rated = split(read_sentimix(folder / "hinglish_sentimix" / "dev_3k_split_conll.txt"), 0.8, 0.9)
-    tasks = {
-        "NER": Task(tagged, "f1"),
-        "sentiment": Task(rated, "accuracy", sentiment=True),
-        "LID": Task(rated, "accuracy"),
-    }
-    return Mix(tagged[0] + rated[0], rated[1], ("Hin", "Eng"), tasks)
-
-
-MIXES: dict[str, Callable[[], Mix]] = {"sagt": load_sagt, "spanglish": load_spanglish, "hinglish": load_hinglish}
-
-
-def split(sentences: Sentences, *cuts: float) -> Parts:
-    """Cut a corpus into train, dev and test."""
-    first, second = (round(cut * len(sentences)) for cut in cuts)
-    return sentences[:first], sentences[first:second], sentences[second:]
-
-
-def languages_as_tags(sentences: Sentences) -> Sentences:
-    """Make each word's language its tag."""
-    return [replace(sentence, tags=sentence.languages) for sentence in sentences]
-
-
-def head_score(task: Task, folder: str, arguments: argparse.Namespace, seed: int) -> float:
-    """Train a head over the frozen encoder; the epoch is chosen on dev. Gives the score on test."""
+def head_scores(task: Task, folder: str, arguments: argparse.Namespace, seed: int) -> list[float]:
+    """Train a head over the frozen encoder; the epoch is chosen on dev. Gives the scores on test, in percent."""
     encoder = load_encoder(folder, RECIPE["adaptation"]["max_length"], freeze="all")
     torch.manual_seed(seed)
     parts = tuple([sentence for sentence in part if len(sentence.words)] for part in task.parts)
     if task.sentiment:
-        model = pe.SequenceClassifier(encoder, sorted({text.label for part in parts for text in part}))
+        names = sorted({text.label for part in parts for text in part})
+        loss = make_loss(arguments.loss, [text.label for text in parts[0]], names)
+        model = pe.SequenceClassifier(encoder, names, criterion=loss)
     else:
-        model = pe.TokenClassifier(encoder, tags_of(*parts))
+        names = tags_of(*parts)
+        labels = [tag for sentence in parts[0] for tag in sentence.tags if tag in names]
+        model = pe.TokenClassifier(encoder, names, criterion=make_loss(arguments.loss, labels, names))
     model.to(arguments.device)
 
     def adamw(model: torch.nn.Module) -> torch.optim.Optimizer:
         trained = [value for value in model.parameters() if value.requires_grad]
-        return torch.optim.AdamW(trained, lr=arguments.head_learning_rate)
+        rates = {"lr": arguments.head_learning_rate, "weight_decay": RECIPE["heads"]["weight_decay"]}
+        return torch.optim.AdamW(trained, **rates)
 
     options = FitOptions(
         num_train_epochs=arguments.head_epochs,
         batch_size=RECIPE["heads"]["batch_size"],
+        max_grad_norm=RECIPE["heads"]["max_grad_norm"],
         optimizer=adamw,
         metric=task.metric,
     )
     fit(model, parts[0], parts[1], options, seed=seed, progress=False)
-    predicted = model.predict([item.words for item in parts[2]])
-    if task.sentiment:
-        return 100 * accuracy([[text.label for text in parts[2]]], [predicted])
-    gold = [list(sentence.tags) for sentence in parts[2]]
-    return 100 * (entity_f1(gold, predicted, mode="conll").f1 if task.metric == "f1" else accuracy(gold, predicted))
+    gold = [model.labels_of(item) for item in parts[2]]
+    predicted = [[found] if task.sentiment else found for found in model.predict([item.words for item in parts[2]])]
+    scores = [entity_f1(gold, predicted)] if task.metric == "f1" else list(per_tag(gold, predicted).values())
+    means = [sum(getattr(score, name) for score in scores) / len(scores) for name in ("f1", "precision", "recall")]
+    return [100 * value for value in (accuracy(gold, predicted), *means)]
 
 
 def frequent_words(mix: Mix, language: str, count: int) -> list[list[str]]:
@@ -173,66 +127,71 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
     """Adapt to each share of the text, and score all of it."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainingArguments
 
-    def texts_of(sentences: Sentences) -> list[str]:
-        return [" ".join(sentence.words) for sentence in sentences if len(sentence.words)]
-
-    texts, held_out = texts_of(mix.train), texts_of(mix.dev)
-    seen = [sentence for sentence in mix.dev if sentence.languages and len(sentence.words)][
-        : arguments.switch_sentences
-    ]
-    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0)).tolist()
-    rows, pictures = [], {}
-    for share in (0.0, *arguments.shares):
+    train, dev = ([sentence for sentence in part if len(sentence.words)] for part in (mix.train, mix.dev))
+    held_out = [" ".join(sentence.words) for sentence in dev]
+    seen = [sentence for sentence in dev if sentence.languages][: arguments.switch_sentences]
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0)).tolist()
+    rows, heads, pictures = [], [], {}
+    settings = [(0.0, 0), *((share, epochs) for share in arguments.shares for epochs in arguments.epochs)]
+    for share, epochs in settings:
         model = AutoModelForMaskedLM.from_pretrained(model_name).to(arguments.device)
         tokenizer = AutoTokenizer.from_pretrained(model_name)
-        part = [texts[i] for i in order[: round(share * len(texts))]]
+        part = [train[i] for i in order[: round(share * len(train))]]
         if part:
             args = TrainingArguments(
-                num_train_epochs=arguments.epochs,
+                num_train_epochs=epochs,
                 learning_rate=arguments.learning_rate,
                 per_device_train_batch_size=RECIPE["adaptation"]["batch_size"],
                 use_cpu=arguments.device == "cpu",
                 seed=0,
             )
-            options = {name: RECIPE["adaptation"][name] for name in ("mlm_probability", "max_length")}
-            adapt_masked_lm(model, tokenizer, part, args, truncation=True, progress=False, **options)
-        folder = str(arguments.out / title / f"share-{share:g}")
+            texts = part if arguments.mask_switches else [" ".join(sentence.words) for sentence in part]
+            options = {name: RECIPE["adaptation"][name] for name in EXAMPLES}
+            adapt_masked_lm(
+                model, tokenizer, texts, args, mask_switches=arguments.mask_switches, progress=False, **options
+            )
+        folder = str(arguments.out / title / f"share-{share:g}-epochs-{epochs}")
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        row = [f"{100 * share:g} %", len(part), perplexity(model, tokenizer, held_out)]
+        row = [f"{100 * share:g} %", len(part), epochs, perplexity(model, tokenizer, held_out)]
         if seen:
             points = switch_points(model, tokenizer, seen, folds=4)
             row += [100 * points.switch.accuracy, 100 * points.rest.accuracy]
-        for task in mix.tasks.values():
-            row.append(mean_and_deviation([head_score(task, folder, arguments, s) for s in range(arguments.seeds)]))
         rows.append(tuple(row))
-        print(f"{title}, {rows[-1][0]}: " + ", ".join(str(cell) for cell in row[1:]), flush=True)
-        if seen and share in (0.0, max(arguments.shares)):
-            pictures["before" if share == 0.0 else "after"] = word_clouds(folder, mix, arguments)
-    columns = ["text", "sentences", "perplexity"] + (["at switches %", "elsewhere %"] if seen else [])
-    columns += [f"{name} {task.metric}" for name, task in mix.tasks.items()]
-    print(f"\n{title}, {len(texts)} training sentences, heads over the frozen encoder, {arguments.seeds} seeds:\n")
-    print(Table(columns, rows).to_markdown() + "\n", flush=True)
+        print(f"{title}, {row[0]}: " + ", ".join(str(cell) for cell in row[1:]), flush=True)
+        for name, task in mix.tasks.items():
+            scores = zip(*(head_scores(task, folder, arguments, seed) for seed in range(arguments.seeds)), strict=True)
+            heads.append((name, row[0], epochs, *map(mean_and_deviation, scores)))
+            print(f"{title}, " + ", ".join(map(str, heads[-1])), flush=True)
+        drawn = len(mix.languages) == 2 and all(frequent_words(mix, language, 1) for language in mix.languages)
+        if drawn and (share, epochs) in (settings[0], settings[-1]):
+            pictures["after" if epochs else "before"] = word_clouds(folder, mix, arguments)
+    columns = ["text", "sentences", "epochs", "perplexity"] + (["at switches %", "elsewhere %"] if seen else [])
+    print(f"\n{title}, {len(train)} training sentences:\n\n{Table(columns, rows).to_markdown()}\n")
+    columns = ["task", "text", "epochs", "accuracy", "F1", "precision", "recall"]
+    heads.sort(key=lambda row: list(mix.tasks).index(row[0]))
+    print(f"{title}, heads over the frozen encoder, {arguments.loss}, {arguments.seeds} seeds:\n")
+    print(Table(columns, heads).to_markdown() + "\n", flush=True)
     if pictures:
         for name, clouds in pictures.items():
             print(f"{name}: {cloud_distances(*clouds.values())}")
         draw(pictures, arguments.out / title / "words.png")
 
 
-def mix_of_files(train: Sentences, dev: Sentences, test: Sentences, metric: str) -> Mix:
-    """Make a mix of files of yours."""
-    languages = sorted({name for sentence in train for name in sentence.languages or ()})
-    return Mix(train, dev, tuple(languages[:2]), {"tags": Task((train, dev, test), metric)})
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
+    parser.add_argument("--lince", type=Path, metavar="FOLDER", help="LinCE's Spanglish tasks, in the place of a mix")
     add_file_arguments(parser, "a mix")
     parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
     add_encoder_arguments(parser)
     parser.add_argument("--shares", nargs="+", type=float, default=[0.1, 0.5, 1.0], help="of the text to adapt to")
-    parser.add_argument("--epochs", type=int, default=RECIPE["adaptation"]["num_train_epochs"])
+    epochs = [RECIPE["adaptation"]["num_train_epochs"]]
+    parser.add_argument("--epochs", nargs="+", type=int, default=epochs, help="of adaptation, each by itself")
+    parser.add_argument("--mask-switches", action="store_true", help="mask words at switches of language first")
+    parser.add_argument(
+        "--loss", choices=("cross-entropy", "weighted", "focal"), default="cross-entropy", help="of heads"
+    )
     parser.add_argument("--learning-rate", type=float, default=RECIPE["adaptation"]["learning_rate"])
     parser.add_argument("--head-epochs", type=int, default=RECIPE["heads"]["num_train_epochs"])
     parser.add_argument("--head-learning-rate", type=float, default=RECIPE["heads"]["learning_rate"])
@@ -243,23 +202,29 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "adapt_code_switched")
     arguments = parser.parse_args()
-    files = read_all_files(parser, arguments, DATA)
+    if min(arguments.epochs) < 1 or not all(0 < share <= 1 for share in arguments.shares):
+        parser.error(
+            f"--epochs must be 1 or more and --shares in (0, 1], got {arguments.epochs} and {arguments.shares}"
+        )
+    check_keys("codeswitch2025", RECIPE, None, TAKES)
+    for section, keys in TAKES.items():
+        check_keys(f"codeswitch2025.{section}", RECIPE[section], None, keys)
+    if arguments.lince:
+        mixes = {"lince": load_lince(arguments.lince)}
+    elif files := read_all_files(parser, arguments, DATA):
+        mixes = {"files": mix_of_files(*files, arguments.metric)}
+    else:
+        mixes = {name: MIXES[name]() for name in arguments.mix}
+    for title, mix in mixes.items():
+        if arguments.mask_switches and not all(sentence.languages for sentence in mix.train if len(sentence.words)):
+            raise SystemExit(f"--mask-switches must have a language for each word, got none in {title}")
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["de", "tr", "en", "es", "hi"]
     name = find_model(arguments, ())
     be_quiet()
     print(f"Encoder: {name}\n")
-    mixes = (
-        {"files": mix_of_files(*files, arguments.metric)} if files else {name: MIXES[name]() for name in arguments.mix}
-    )
     for title, mix in mixes.items():
         study(title, shortened(mix, arguments.size_of_parts), name, arguments)
-
-
-def shortened(mix: Mix, size: int | None) -> Mix:
-    """Take the first sentences of each part; all if None."""
-    tasks = {name: task._replace(parts=tuple(part[:size] for part in task.parts)) for name, task in mix.tasks.items()}
-    return mix._replace(train=mix.train[:size], dev=mix.dev[:size], tasks=tasks)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import random
+import re
 import runpy
 import shutil
 import sys
@@ -172,9 +173,146 @@ def test_adapt_code_switched_on_the_data_folder(data_folder: Path, tiny_world: P
     sizes = ["--size-of-parts", 8, "--switch-sentences", 3, "--words", 4, "--shares", 1.0, "--epochs", 1]
     options = ["--head-epochs", 1, "--out", tmp_path]
     printed = run("adapt_code_switched.py", "--mix", "sagt", "hinglish", *sizes, *pretraining(tiny_world), *options)
-    for column in ("at switches %", "POS accuracy", "NER f1", "sentiment accuracy"):
-        assert f"| {column} " in printed
+    for cell in ("at switches %", "POS", "NER", "sentiment"):
+        assert f"| {cell} " in printed
     assert (tmp_path / "hinglish" / "words.png").stat().st_size > 10_000
+
+
+LINCE_ROWS = {
+    "pos_spaeng": [("sol", "spa", "NOUN"), ("sun", "eng", "NOUN"), (".", "eng&spa", "PUNCT")],
+    "lid_spaeng": [("mar", "lang2"), ("sea", "lang1"), (".", "other")],
+    "ner_spaeng": [("luz", "lang2", "O"), ("Sol", "ne", "B-LOC"), ("light", "lang1", "O")],
+    "sa_spaeng": [("agua", "lang2"), ("water", "lang1")],
+}
+
+
+def write_spanglish(folder: Path, task: str, part: str, rows: list[tuple[str, ...]] | None = None) -> Path:
+    """Write a file of LinCE's layout: eight sentences, each with a word of its own."""
+    sentences = []
+    for number in range(8):
+        sentiment = f"\t{'negative' if number % 2 else 'positive'}" if task == "sa_spaeng" else ""
+        first, *others = rows or LINCE_ROWS[task]
+        lines = [
+            f"# sent_enum = {number}{sentiment}",
+            *map("\t".join, [(f"{first[0]}{part}{number}", *first[1:]), *others]),
+        ]
+        sentences.append("\n".join(lines))
+    path = folder / task / f"{part}.conll"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n\n".join(sentences) + "\n", "utf-8")
+    return path
+
+
+@pytest.fixture
+def spanglish(tmp_path: Path) -> Path:
+    """Write train and dev of LinCE's Spanglish tasks."""
+    for task in LINCE_ROWS:
+        for part in ("train", "dev"):
+            write_spanglish(tmp_path, task, part)
+    return tmp_path
+
+
+def test_adapt_code_switched_on_lince(spanglish: Path, tiny_world: Path) -> None:
+    pytest.importorskip("accelerate")
+    options = ["--lince", spanglish, "--epochs", 1, 2, "--shares", 1.0, "--head-epochs", 1, "--words", 4]
+    options += ["--mask-switches", "--loss", "weighted", "--out", spanglish / "out"]
+    printed = run("adapt_code_switched.py", *options, *pretraining(tiny_world))
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line[:1] == "|"]
+    assert [row[:3] for row in cells if row[0].endswith("%")] == [
+        ["0 %", "0", "0"],
+        ["100 %", "32", "1"],
+        ["100 %", "32", "2"],
+    ]
+    settings = [["0 %", "0"], ["100 %", "1"], ["100 %", "2"]]
+    heads = [row for row in cells if row[0] in ("POS", "LID", "NER", "sentiment")]
+    assert [row[:3] for row in heads] == [
+        [task, *one] for task in ("POS", "LID", "NER", "sentiment") for one in settings
+    ]
+    assert all(0 <= float(cell) <= 100 for row in heads for cell in row[3:])
+    assert ["task", "text", "epochs", "accuracy", "F1", "precision", "recall"] in cells
+
+
+def test_lince_is_one_mix(spanglish: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixes = load("_mixes", monkeypatch)
+    (spanglish / "sa_spaeng" / "train.conll").write_text((spanglish / "lid_spaeng" / "dev.conll").read_text("utf-8"))
+    with pytest.raises(SystemExit, match=r"train\.conll must have labels for sa_spaeng, got none$"):
+        mixes.load_lince(spanglish)
+    dev = (
+        (spanglish / "lid_spaeng" / "dev.conll")
+        .read_text("utf-8")
+        .replace("# sent_enum = 0", "# sent_enum = 0\tpositive")
+    )
+    (spanglish / "sa_spaeng" / "train.conll").write_text(dev.split("\n\n")[0] + "\n\n" + dev.split("\n\n")[0])
+    (spanglish / "sa_spaeng" / "dev.conll").write_text(dev.split("\n\n")[0])
+    mix = mixes.load_lince(spanglish)
+    assert [len(part) for part in mix.tasks["POS"].parts] == [7, 1, 8]
+    assert len(mix.train) == 24, "a sentence of a test is not adapted to"
+    assert mix.train[0].languages == ("lang2", "lang1", "eng&spa")
+    assert mix.dev == mix.tasks["LID"].parts[2]
+
+
+@pytest.mark.parametrize(
+    ("task", "part", "rows", "message"),
+    [
+        ("ner_spaeng", "train", "pos_spaeng", r"train\.conll:2 must have an entity's tag for ner_spaeng, got 'NOUN'"),
+        ("pos_spaeng", "dev", "ner_spaeng", r"dev\.conll:3 must have a part of speech for pos_spaeng, got 'B-LOC'"),
+        ("lid_spaeng", "train", "pos_spaeng", r"train\.conll:2 must have 2 or 1 columns for lid_spaeng|1 or 2 columns"),
+        ("lid_spaeng", "dev", "sa_spaeng", None),
+        ("pos_spaeng", "dev", [("sol", "spa", "NUON")], r"dev\.conll must have labels of train, .*, got \['NUON'\]$"),
+        (
+            "pos_spaeng",
+            "train",
+            [("sol", "spa")],
+            r"pos_spaeng/train\.conll must have labels for pos_spaeng, got none$",
+        ),
+    ],
+)
+def test_lince_files_that_are_wrong(
+    spanglish: Path, monkeypatch: pytest.MonkeyPatch, task: str, part: str, rows: object, message: str | None
+) -> None:
+    if message is None:
+        shutil.copy(spanglish / "sa_spaeng" / "dev.conll", spanglish / task / f"{part}.conll")
+        message = r"dev\.conll:1 must have no sentiment for lid_spaeng, got 'positive'$"
+    else:
+        write_spanglish(spanglish, task, part, LINCE_ROWS[rows] if isinstance(rows, str) else rows)
+    with pytest.raises(SystemExit, match=message):
+        load("_mixes", monkeypatch).load_lince(spanglish)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--epochs", "0"], r"--epochs must be 1 or more and --shares in \(0, 1\], got \[0\]"),
+        (["--shares", "1.5"], r"--shares in \(0, 1\], got .* and \[1\.5\]"),
+        (["--lince", "nowhere"], r"path must name a file, got nothing at .*nowhere/pos_spaeng/train\.conll"),
+        (["--mask-switches"], r"--mask-switches must have a language for each word, got none in files"),
+        (["--metric", "f1", "recipe"], r"codeswitch2025\.heads must have keys among .*, got 'warmup'"),
+    ],
+)
+def test_adaptation_that_is_wrong(
+    options: list[str],
+    message: str,
+    tiny_world: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    example = load("adapt_code_switched", monkeypatch)
+    if "recipe" in options:
+        options.remove("recipe")
+        monkeypatch.setitem(example.RECIPE["heads"], "warmup", 1)
+    files = [] if "--lince" in options else map(str, files_of(tiny_world, "xx"))
+    monkeypatch.setattr(sys, "argv", ["adapt_code_switched.py", *files, *options])
+    with pytest.raises(SystemExit) as error:
+        example.main()
+    assert re.search(message, f"{error.value} {capsys.readouterr().err}")
+
+
+def test_losses_of_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = load("adapt_code_switched", monkeypatch).make_loss
+    labels, names = ["O", "O", "O", "B-LOC"], ["B-LOC", "O"]
+    assert make("cross-entropy", labels, names).weights is None
+    assert make("weighted", labels, names).weights.tolist() == pytest.approx([2, 2 / 3])
+    assert make("focal", labels, names).gamma == 2.0
 
 
 SENTENCE_WORDS = {

@@ -1,5 +1,6 @@
 """LinCE: ten tasks read, predictions written."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,14 @@ def test_real_files(data_folder: Path, task: str) -> None:
         assert not sentence.metadata
         assert sentence.tags == (sentence.languages if task == "sa_spaeng" else (MISSING_TAG,) * len(sentence))
         assert (sentence.languages is None) == (task == "ner_msaea" or task.startswith("lid"))
+
+
+def test_a_sentiment_is_of_another_task(tmp_path: Path) -> None:
+    path = tmp_path / "train.conll"
+    path.write_text("# sent_enum = 1\nme\tlang2\n\n# sent_enum = 2\tpositive\nme\tlang2\n", encoding="utf-8")
+    assert read_lince(path, task="sa_spaeng")[1].label == "positive"
+    rule = r"train\.conll:4 must have no sentiment for lid_spaeng, got 'positive'"
+    refused(ValueError, rule, partial(read_lince, task="lid_spaeng"), path)
 
 
 def test_predictions(tmp_path: Path) -> None:

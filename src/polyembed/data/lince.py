@@ -46,7 +46,7 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
         FileNotFoundError: If the file does not exist.
         ValueError: If the task is unknown; if a line does not have the task's columns, or has another number of columns
             than the lines before; if a tag is that of an entity where the task has parts of speech, or the other way
-            round; if the file is not in this encoding.
+            round; if a sentence has a sentiment where the task has none; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -69,6 +69,8 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
             block.pop(0)
         if not block:
             continue
+        if "sentiment" in metadata and task != "sa_spaeng":
+            raise malformed(path, block[0].number - 1, f"have no sentiment for {task}", repr(metadata["sentiment"]))
         if count is None:
             count = block[0].text.count("\t") + 1
             if count not in allowed:
