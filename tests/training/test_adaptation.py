@@ -204,9 +204,10 @@ def test_masked_switches_go_on_and_are_cut(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rule):
         adapt_masked_lm(build(), TOKENIZER, changed, folder=tmp_path, **options)
     for truncation, rows in ((False, {6, 4}), (True, {6})):
-        options = {"max_length": 8, "batch_size": 3, "truncation": truncation}
-        spy, _ = masked_switches(SWITCHED[:1], 0.3, **options)
+        spy, _ = masked_switches(SWITCHED[:1], 0.3, max_length=8, truncation=truncation)
         assert {len(row) for row in spy.originals()} == rows
+        masked = {label for batch in spy.batches for label in batch["labels"].flatten().tolist()} - {-100}
+        assert masked == {*pieces_of("casa"), *(() if truncation else pieces_of("runs"))}
 
 
 def test_a_batch_without_a_mask_gets_one() -> None:
