@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LinearLR
 from toys import TAGS, own_words, toy_corpus, toy_table
 
 import polyembed as pe
-from polyembed.data import TaggedSentence
+from polyembed.data import SentencePair, TaggedSentence
 from polyembed.experiments import protocols
 from polyembed.experiments.compare import Corpus
 from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
@@ -407,10 +407,57 @@ def tagged(tag: str) -> Corpus:
     return Corpus("en", test=[TaggedSentence(("x",), (tag,))])
 
 
+NOUNS = {"systems": {"a": system(tags=[*TAGS, "NOUN"])}, "targets": [tagged("NOUN")]}
 NO_WORD = "must hold at least one sentence with a word, got none"
 
 
 MADE = torch.optim.SGD([nn.Parameter(torch.ones(1))])
+
+
+PAIRS = [
+    SentencePair(("me", "gusta"), ("y",), "yes"),
+    SentencePair(("song",), ("me", "song"), "no"),
+    SentencePair(("gusta",), ("naïve",), "yes"),
+]
+TEXTS = [TaggedSentence(pair.first, ("O",) * len(pair.first), label=pair.label) for pair in PAIRS]
+
+
+def pair_system(train, seed):
+    return pe.PairClassifier(toy_table(3), ["no", "yes"], pooling="mean")
+
+
+def table_system(train, seed):
+    return pe.SequenceTagger(toy_table(3), TAGS)
+
+
+def text_system(train, seed):
+    return pe.SequenceClassifier(toy_table(3), ["no", "yes"], pooling="mean")
+
+
+@pytest.mark.parametrize(("build", "items"), [(pair_system, PAIRS), (text_system, TEXTS)])
+def test_texts_and_pairs(build, items, tmp_path) -> None:
+    """They ended in an AttributeError: sentences with tags were read alone."""
+    en, de = Corpus("en", items * 3, items, items), Corpus("de", items[:2], items[1:], items[::-1])
+    result = zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)
+    (run,) = result.runs
+    assert result.metric == "accuracy"
+    assert result.gold == {"en": [["yes"], ["no"], ["yes"]], "de": [["yes"], ["no"], ["yes"]]}
+    for language in ("en", "de"):
+        assert run.scores[language] == accuracy(result.gold[language], run.predictions[language])
+    assert run.predictions["de"] == run.predictions["en"][::-1]
+    assert without_seconds(zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)) == (
+        without_seconds(result)
+    )
+    for other in (
+        joint({"a": build}, en, [de], scenario="A", seeds=(0,)),
+        code_switched({"a": build}, [en], seeds=(0,)),
+    ):
+        assert other.metric == "accuracy"
+
+
+PAIR_CORPUS = Corpus("en", PAIRS, PAIRS, PAIRS)
+UNKNOWN = Corpus("es", *[[TaggedSentence(("me",), ("O",), label="perhaps")]] * 3)
+BOTH = {"systems": {"a": system(tags=["O"]), "b": text_system}, "source": Corpus("es", TEXTS, TEXTS, TEXTS)}
 
 
 @own_words
@@ -427,12 +474,29 @@ MADE = torch.optim.SGD([nn.Parameter(torch.ones(1))])
         (zero, {"source": ES._replace(dev=[TaggedSentence((), ())])}, f"dev of 'es' {NO_WORD}"),
         (zero, {"targets": [Corpus("en")]}, f"test of 'en' {NO_WORD}"),
         (zero, {"systems": {"a": "MME"}}, r"systems\['a'\] must be a function of train and seed, got str"),
-        (zero, {"systems": {"a": lambda *_: nn.Linear(2, 3)}}, r"systems\['a'\] must build .*, got Linear"),
+        (
+            zero,
+            {"systems": {"a": lambda *_: nn.Linear(2, 3)}},
+            r"systems\['a'\] must build a tagger or a classifier, got Linear",
+        ),
         (zero, {"systems": [system()]}, "systems must be a mapping of names .*, got list"),
         (zero, {"systems": {"b": system(tags=TAGS[:3])}}, r"systems\['b'\].tags must hold every tag .* 'B-EN' of .*"),
         (zero, {"targets": [tagged("B-LOC")]}, r"systems\['a'\].* got none for 'B-LOC' of the 'en' test sentences"),
-        (zero, {"targets": [tagged("NOUN")]}, "labels must be O, B-<type> or I-<type>, got 'NOUN'"),
-        (zero, {"targets": [Corpus("en", test=[Loose()])]}, "test of 'en' must have .*, got 1 tags for 2 words"),
+        (zero, NOUNS, "labels must be O, B-<type> or I-<type>, got 'NOUN'"),
+        (zero, {"targets": [Corpus("en", test=[Loose()])]}, "the 'en' test sentences must .*, got 1 tags for 2 words"),
+        (
+            zero,
+            {"systems": {"a": table_system}, "source": PAIR_CORPUS._replace(language="es")},
+            "a labelled text must .* tags for a SequenceTagger, .*",
+        ),
+        (zero, {"targets": [PAIR_CORPUS]}, "a labelled text must have .*, got SentencePair without words and tags"),
+        (zero, {"systems": {"a": pair_system}}, "a labelled text must have first and second and label for a Pair.*"),
+        (zero, {**BOTH, "targets": [Corpus("en", test=TEXTS)]}, r"systems\['b'\] must read words and tags as 'a' .*"),
+        (
+            zero,
+            {"systems": {"a": text_system}, "source": UNKNOWN},
+            r"systems\['a'\].labels must .* 'perhaps' of the .*",
+        ),
         (zero, {"targets": EN}, "targets must be a sequence of corpora, got Corpus"),
         (zero, {"targets": [EN.test]}, r"targets\[0\] must be a Corpus, got list"),
         (zero, {"source": [ES]}, "source must be a Corpus, got list"),

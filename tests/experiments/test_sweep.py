@@ -7,7 +7,7 @@ from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
-from polyembed.data import TaggedSentence
+from polyembed.data import SentencePair, TaggedSentence
 from polyembed.experiments import plot_layers
 from polyembed.experiments.compare import Corpus
 from polyembed.experiments.protocols import code_switched, zero_shot
@@ -127,3 +127,19 @@ def test_code_switched_text_is_trained_and_tested_on_by_itself() -> None:
     systems = {"D_1": lambda train, seed: build(pe.DLFA(8, 1), train, seed)}
     by_hand = code_switched(systems, [EN], **options)
     assert result.scores["en"][1] == list(by_hand.scores("D_1", "en").values())
+
+
+def test_pairs() -> None:
+    """Half of the paper's tables: a pair is read in one row, and the fused layers of its first piece are classified."""
+    pairs = [SentencePair(("me", "gusta"), ("song",), "yes"), SentencePair(("song",), ("la", "cancion"), "no")] * 2
+
+    def pair_model(fusion, train, seed):
+        encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
+        return pe.PairClassifier(encoder, ["no", "yes"])
+
+    en, de = Corpus("en", pairs, pairs, pairs), Corpus("de", test=pairs[::-1])
+    options = FitOptions(num_train_epochs=1, batch_size=2)
+    result = sweep_layers(pair_model, en, [de], options, layers=[1], fusion=fusion, seeds=(0,))
+    assert result.protocol.metric == "accuracy"
+    assert [row[0] for row in result.table.rows] == ["last layer", "D_1"]
+    assert result.protocol.gold["de"] == [["no"], ["yes"]] * 2

@@ -4,26 +4,27 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import torch
 from torch.nn import Parameter
 
 from polyembed._checks import class_name, is_count, must, require
-from polyembed.tagging.tagger import SequenceTagger, Tagged
-from polyembed.training.fit import Training
+from polyembed.tagging.tagger import Tagger
+from polyembed.tagging.text_model import TextModel
+from polyembed.training.fit import Item, Training, count_words
 from polyembed.training.options import FitOptions
 from polyembed.training.runs import Run
 from polyembed.training.scoring import Metric, measure
 from polyembed.training.state import FitResult, read_result
 
-Build = Callable[[Sequence[Tagged], int], SequenceTagger]
-"""A system: returns a new, untrained tagger for the training sentences and the seed of a run."""
+Build = Callable[[Sequence[Any], int], TextModel]
+"""A system: returns a new, untrained model of texts for the training sentences and the seed of a run."""
 
 
 class Corpus(NamedTuple):
-    """The sentences of one language, or of one mix of languages.
+    """The sentences, texts or pairs of one language, or of one mix of languages.
 
     Attributes:
         language: Its name, a column of the table.
@@ -33,9 +34,9 @@ class Corpus(NamedTuple):
     """
 
     language: str
-    train: Sequence[Tagged] = ()
-    dev: Sequence[Tagged] = ()
-    test: Sequence[Tagged] = ()
+    train: Sequence[Item] = ()
+    dev: Sequence[Item] = ()
+    test: Sequence[Item] = ()
 
 
 class SystemRun(NamedTuple):
@@ -47,7 +48,8 @@ class SystemRun(NamedTuple):
         trained_on: The languages trained on.
         training: What `fit` returned.
         scores: The metric on the test sentences of each language.
-        predictions: The tags predicted for the test sentences of each language.
+        predictions: The labels predicted for the test sentences of each language: a list for each sentence, of one
+            label where the model is a classifier.
     """
 
     system: str
@@ -71,8 +73,8 @@ class Trial(NamedTuple):
 
     name: str
     trained_on: tuple[str, ...]
-    train: Sequence[Tagged]
-    dev: Sequence[Tagged]
+    train: Sequence[Item]
+    dev: Sequence[Item]
     tests: Sequence[Corpus]
 
 
@@ -84,7 +86,7 @@ def run_all(
     seeds: Sequence[int],
     folder: str | os.PathLike[str] | None,
     progress: bool | None = None,
-) -> list[SystemRun]:
+) -> tuple[list[SystemRun], dict[str, list[list[str]]], str | Metric]:
     """Train and test every system in every trial with every seed.
 
     Args:
@@ -96,28 +98,40 @@ def run_all(
         progress: As in `fit`.
 
     Returns:
-        The runs: by trial, then by seed.
+        The runs, by trial, then by seed; the right labels of each language's test sentences; and the metric.
     """
     seeds = _check_seeds(seeds)
     _check_all(systems, trials, seeds, options)
     fresh = _Fresh()
+    gold: dict[str, list[list[str]]] = {}
+    kinds: dict[str, type[TextModel]] = {}
     for trial in trials:  # errors now, not after hours of training
         for name, build in systems.items():
-            _check_tags(name, _build(name, build, trial.train, seeds[0], fresh), trial)
+            model = _build(name, build, trial.train, seeds[0], fresh)
+            kinds[name] = type(model)
+            gold.update(_check_labels(name, model, trial))
+    metric = _check_metric(kinds, gold, options)
     runs = []
     for trial in trials:
         for seed in seeds:  # every system's first run before the second
             for name, build in systems.items():
-                tagger = _build(name, build, trial.train, seed, fresh)
-                training = Training(tagger, trial.train, trial.dev, options, seed=seed)
+                model = _build(name, build, trial.train, seed, fresh)
+                training = Training(model, trial.train, trial.dev, options, seed=seed)
                 path = None
                 if folder is not None:
                     path = Path(folder) / quote(trial.name, safe=" ") / f"{quote(name, safe=' ')}.{seed}"
-                runs.append(_run(name, training, trial, path, progress))
-    return runs
+                runs.append(_run(name, training, trial, gold, path, progress))
+    return runs, gold, metric
 
 
-def _run(name: str, training: Training, trial: Trial, folder: Path | None, progress: bool | None) -> SystemRun:
+def _run(
+    name: str,
+    training: Training,
+    trial: Trial,
+    gold: Mapping[str, list[list[str]]],
+    folder: Path | None,
+    progress: bool | None,
+) -> SystemRun:
     """Train and test one system once, or read the outcome of an earlier call."""
     fingerprint = {}
     if folder is not None:
@@ -127,11 +141,11 @@ def _run(name: str, training: Training, trial: Trial, folder: Path | None, progr
         outcome = run.load()
         if outcome is None or not run.finished:
             result = training.run(run, progress=progress)
-            predictions, scores = {}, {}
+            predictions, scores, model = {}, {}, training.model
             for corpus in trial.tests:
-                predicted = training.model.predict([sentence.words for sentence in corpus.test])
-                predictions[corpus.language] = predicted
-                scores[corpus.language] = measure(training.metric, gold_tags(corpus.test), predicted)
+                found = model.predict([model.text_of(item) for item in corpus.test])
+                predictions[corpus.language] = [[label] if isinstance(label, str) else label for label in found]
+                scores[corpus.language] = measure(training.metric, gold[corpus.language], found)
             history = [tuple(epoch) for epoch in result.history]
             outcome = {"history": history, "scores": scores, "predictions": predictions}
             run.finish(outcome)
@@ -145,8 +159,8 @@ class _Fresh:
     def __init__(self) -> None:
         self.given: dict[int, weakref.ref[Parameter]] = {}
 
-    def check(self, name: str, tagger: SequenceTagger) -> None:
-        for parameter_name, parameter in tagger.named_parameters():
+    def check(self, name: str, model: TextModel) -> None:
+        for parameter_name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue
             earlier = self.given.get(id(parameter), lambda: None)()
@@ -155,19 +169,14 @@ class _Fresh:
             self.given[id(parameter)] = weakref.ref(parameter)
 
 
-def _build(name: str, build: Build, train: Sequence[Tagged], seed: int, fresh: _Fresh) -> SequenceTagger:
+def _build(name: str, build: Build, train: Sequence[Item], seed: int, fresh: _Fresh) -> TextModel:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
-        tagger = build(train, seed)
-    if not isinstance(tagger, SequenceTagger):
-        raise TypeError(must(f"systems[{name!r}]", "build a SequenceTagger", class_name(tagger)))
-    fresh.check(name, tagger)
-    return tagger
-
-
-def gold_tags(sentences: Sequence[Tagged]) -> list[list[str]]:
-    """Return the tags of each sentence."""
-    return [[str(tag) for tag in sentence.tags] for sentence in sentences]
+        model = build(train, seed)
+    if not isinstance(model, TextModel):
+        raise TypeError(must(f"systems[{name!r}]", "build a tagger or a classifier", class_name(model)))
+    fresh.check(name, model)
+    return model
 
 
 def _check_all(
@@ -183,18 +192,27 @@ def _check_all(
         raise TypeError(must("options", "be FitOptions", class_name(options)))
     require(len(seeds) > 0, "seeds", "hold at least one seed", "none")
     require(len(set(seeds)) == len(seeds), "seeds", "be different", seeds)
-    metric = metric_of(options)
     check_languages([corpus for trial in trials for corpus in trial.tests])
     for trial in trials:
         for corpus in trial.tests:
             check_sentences(corpus, *(("train", "dev") if corpus.language in trial.trained_on else ()), "test")
-            if isinstance(metric, str):
-                measure(metric, gold_tags(corpus.test), gold_tags(corpus.test))  # labels that it cannot read
 
 
-def metric_of(options: FitOptions) -> str | Metric:
-    """Return the metric of the tests, which is also that of the development set."""
-    return SequenceTagger.default_metric if options.metric is None else options.metric
+def _check_metric(
+    kinds: Mapping[str, type[TextModel]], gold: Mapping[str, list[list[str]]], options: FitOptions
+) -> str | Metric:
+    """Return the metric of the tests, which is also that of the development set; it must read all labels."""
+    fields = {name: kind.item_fields for name, kind in kinds.items()}
+    first, *_ = fields
+    other = [name for name in fields if fields[name] != fields[first]]
+    if other:
+        rule = f"read {' and '.join(fields[first])} as {first!r} does"
+        raise TypeError(must(f"systems[{other[0]!r}]", rule, " and ".join(fields[other[0]])))
+    metric = kinds[first].default_metric if options.metric is None else options.metric
+    if isinstance(metric, str):
+        for labels in gold.values():
+            measure(metric, labels, labels)
+    return metric
 
 
 def _check_seeds(seeds: Sequence[int]) -> list[int]:
@@ -229,19 +247,27 @@ def check_languages(corpora: Sequence[Corpus]) -> None:
 def check_sentences(corpus: Corpus, *parts: str) -> None:
     """Require sentences with words in the parts named, and read no others."""
     for part in parts:
-        name = f"{part} of {corpus.language!r}"
-        sentences = getattr(corpus, part)
-        require(any(len(s.words) for s in sentences), name, "hold at least one sentence with a word", "none")
-        for sentence in sentences:
-            words, tags = len(sentence.words), len(sentence.tags)
-            require(words == tags, name, "have one tag a word", f"{tags} tags for {words} words")
+        items: Sequence[Any] = getattr(corpus, part)
+        words = (getattr(item, field, ()) for item in items for field in ("words", "first", "second"))
+        rule = "hold at least one sentence with a word"
+        require(any(len(sentence) for sentence in words), f"{part} of {corpus.language!r}", rule, "none")
 
 
-def _check_tags(name: str, tagger: SequenceTagger, trial: Trial) -> None:
-    known = set(tagger.tags)
-    parts = [("training", trial.train), ("development", trial.dev)]
-    parts += [(f"{corpus.language!r} test", corpus.test) for corpus in trial.tests]
-    for part, sentences in parts:
-        unknown = sorted({str(tag) for sentence in sentences for tag in sentence.tags} - known)
-        found = f"none for {', '.join(map(repr, unknown))} of the {part} sentences"
-        require(not unknown, f"systems[{name!r}].tags", "hold every tag of the data", found)
+def _check_labels(name: str, model: TextModel, trial: Trial) -> dict[str, list[list[str]]]:
+    """Return the labels of the test sentences of each language; the model must know those of all parts."""
+    known = set(getattr(model, "tags", None) or model.labels)  # type: ignore[arg-type]
+    parts = {"training": trial.train, "development": trial.dev}
+    tests = {f"{corpus.language!r} test": corpus.test for corpus in trial.tests}
+    found: dict[str, list[list[str]]] = {}
+    for part, items in {**parts, **tests}.items():
+        counts = [count_words(model, item) for item in items]  # raises for what is no labelled text of the model's
+        found[part] = [[str(label) for label in model.labels_of(item)] for item in items]
+        if isinstance(model, Tagger):
+            for words, tags in zip(counts, map(len, found[part]), strict=True):
+                rule = "have one tag a word"
+                require(words == tags, f"the {part} sentences", rule, f"{tags} tags for {words} words")
+        unknown = sorted({label for labels in found[part] for label in labels} - known)
+        got = f"none for {', '.join(map(repr, unknown))} of the {part} sentences"
+        which = "tags" if isinstance(model, Tagger) else "labels"
+        require(not unknown, f"systems[{name!r}].{which}", f"hold every {which[:-1]} of the data", got)
+    return {corpus.language: found[part] for part, corpus in zip(tests, trial.tests, strict=True)}

@@ -22,12 +22,10 @@ from polyembed.experiments.compare import (
     check_corpora,
     check_languages,
     check_sentences,
-    gold_tags,
-    metric_of,
     run_all,
 )
 from polyembed.experiments.results import ProtocolResult, make_result
-from polyembed.tagging.tagger import Tagged
+from polyembed.training.fit import Item
 from polyembed.training.options import DEFAULTS, FitOptions
 from polyembed.training.scoring import metric_name
 
@@ -47,8 +45,8 @@ def zero_shot(
     Only the source's development sentences choose the epoch; of a target only the test sentences are read.
 
     Args:
-        systems: What to compare, by name. A system is called as ``build(train, seed)``, and once more before the
-            first training, to check its tags.
+        systems: What to compare, by name: functions that build a tagger, or a classifier of texts or of pairs. A system
+            is called as ``build(train, seed)``, and once more before the first training, to check its labels.
         source: The language to train on; the first column.
         targets: The languages to transfer to.
         options: As in `fit`, which trains each system; its metric is that of the tests too.
@@ -61,10 +59,11 @@ def zero_shot(
         The table, and all runs.
 
     Raises:
-        ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a tag of the data that
+        ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a label of the data that
             a system does not have, or a checkpoint of another run.
-        TypeError: A system that does not build a `SequenceTagger`, systems without names, one corpus where a list of
-            them is expected, or seeds that are not integers.
+        TypeError: A system that does not build a model of texts, or one of other texts than the corpora have (a tagger
+            for pairs), systems without names, one corpus where a list of them is expected, or seeds that are not
+            integers.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -161,8 +160,8 @@ def joint(
     for corpus in languages:
         check_sentences(corpus, "train", "dev")
 
-    def parts(name: str) -> list[Tagged]:
-        chosen: list[Tagged] = []
+    def parts(name: str) -> list[Item]:
+        chosen: list[Item] = []
         for corpus in languages:
             whole = scenario == "B" and corpus is source
             chosen += _sample(getattr(corpus, name), 1.0 if whole else fraction, sample_seed)
@@ -224,12 +223,11 @@ def code_switched(
 
 
 def _compare(systems: Mapping[str, Build], trials: Sequence[Trial], options: FitOptions, **rest: Any) -> ProtocolResult:
-    runs = run_all(systems, trials, options, **rest)
-    gold = {corpus.language: gold_tags(corpus.test) for trial in trials for corpus in trial.tests}
-    return make_result(runs, gold, metric_name(metric_of(options)))
+    runs, gold, metric = run_all(systems, trials, options, **rest)
+    return make_result(runs, gold, metric_name(metric))
 
 
-def _sample(sentences: Sequence[Tagged], fraction: float, seed: int) -> list[Tagged]:
+def _sample(sentences: Sequence[Item], fraction: float, seed: int) -> list[Item]:
     """Draw a fraction of the sentences, in their order; a larger fraction holds a smaller one's."""
     count = max(1, round(fraction * len(sentences)))
     order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()

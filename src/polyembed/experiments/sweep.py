@@ -11,13 +11,13 @@ from polyembed.experiments.compare import Build, Corpus
 from polyembed.experiments.protocols import code_switched, zero_shot
 from polyembed.experiments.results import DIGITS, ProtocolResult
 from polyembed.tables import Table, mean_and_deviation
-from polyembed.tagging.tagger import SequenceTagger, Tagged
+from polyembed.tagging.text_model import TextModel
 from polyembed.training.options import DEFAULTS, FitOptions
 
 LAST_LAYER = "last layer"
 
-FusedBuild = Callable[[LayerFusion, Sequence[Tagged], int], SequenceTagger]
-"""A system around a fusion: returns a new, untrained tagger for it, the training sentences and the seed of a run."""
+FusedBuild = Callable[[LayerFusion, Sequence[Any], int], TextModel]
+"""A system around a fusion: returns a new, untrained model for it, the training sentences and the seed of a run."""
 
 
 class SweepResult(NamedTuple):
@@ -61,8 +61,9 @@ def sweep_layers(
     (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.experiments.rank_layers`.
 
     Args:
-        build: Makes a new tagger around a fusion, called as ``build(fusion, train, seed)``; for example one that opens
-            an encoder and gives it the fusion. ``freeze="all"`` there trains fusion and decoder alone.
+        build: Makes a new tagger, or a classifier of texts or of pairs, around a fusion, called as
+            ``build(fusion, train, seed)``; for example one that opens an encoder and gives it the fusion.
+            ``freeze="all"`` there trains fusion and decoder alone.
         source: The language to train on; the first column.
         targets: The languages to transfer to; none for a corpus that is trained and tested on by itself, such as
             code-switched text.
@@ -156,7 +157,7 @@ def _mean_scores(result: ProtocolResult, system: str, languages: Sequence[str]) 
 
 
 def _system(build: FusedBuild, make: Callable[[], LayerFusion]) -> Build:
-    def made(train: Sequence[Tagged], seed: int) -> SequenceTagger:
+    def made(train: Sequence[Any], seed: int) -> TextModel:
         fused = make()
         if not isinstance(fused, LayerFusion):
             raise TypeError(must("fusion", "give a LayerFusion", class_name(fused)))

@@ -109,11 +109,11 @@ class Training:
         self.options = options
         self.seed = seed
         self.metric: str | Metric = model.default_metric if options.metric is None else options.metric
-        numbered = [(i, item) for i, item in enumerate(train) if self._length(item)]
+        numbered = [(i, item) for i, item in enumerate(train) if count_words(self.model, item)]
         self.train = [item for _, item in numbered]
         self.dev = list(dev)
         for item in self.dev:
-            self._length(item)  # raises for what is no labelled text
+            count_words(self.model, item)  # raises for what is no labelled text
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
         require(bool(self.dev), "dev", "hold at least one sentence", "none")
         optimizer = options.make_optimizer(model)
@@ -242,7 +242,7 @@ class Training:
     def _batches(self, epoch: int) -> Iterator[list[Item]]:
         """Yield batches of like length in random order: shuffle, sort inside pools of batches, shuffle batches."""
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        lengths = [self._length(item) for item in self.train]
+        lengths = [count_words(self.model, item) for item in self.train]
         order = torch.randperm(len(lengths), generator=generator).tolist()
         size = self.options.batch_size
         pools = [sorted(order[i : i + POOL * size], key=lengths.__getitem__) for i in range(0, len(order), POOL * size)]
@@ -257,14 +257,16 @@ class Training:
             labels = self.model.labels_of(item)
             known = known or any(label is not None for label in labels)
             if isinstance(self.model, Tagger):
-                count = self._length(item)
+                count = count_words(self.model, item)
                 require(len(labels) == count, f"{name}[{i}].tags", f"be as many as the words, {count}", len(labels))
         require(known, name, "hold at least one known label", "none")
 
-    def _length(self, item: Item) -> int:
-        fields = self.model.item_fields
-        missing = [name for name in fields if not hasattr(item, name)]
-        if missing:
-            rule = f"have {' and '.join(fields)} for a {class_name(self.model)}"
-            raise TypeError(must("a labelled text", rule, f"{class_name(item)} without {' and '.join(missing)}"))
-        return count_words_of(self.model.sentences_of(self.model.text_of(item)))
+
+def count_words(model: TextModel, item: Any) -> int:
+    """Return the number of words of a labelled text; raise a `TypeError` for one that the model cannot train on."""
+    fields = model.item_fields
+    missing = [name for name in fields if not hasattr(item, name)]
+    if missing:
+        rule = f"have {' and '.join(fields)} for a {class_name(model)}"
+        raise TypeError(must("a labelled text", rule, f"{class_name(item)} without {' and '.join(missing)}"))
+    return count_words_of(model.sentences_of(model.text_of(item)))
