@@ -2,78 +2,100 @@
 
 import pytest
 import torch
-from tiny_models import tiny_model
+from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
 from torch.nn.functional import cosine_similarity
 from toys import own_words
 
+import polyembed as pe
 from polyembed import DLFA, LaserElmo, LastLayer, LayerAverage, ScalarMix
 from polyembed.encoders import LaserEncoder
-from polyembed.experiments import layer_weights, rank_layers
+from polyembed.experiments import layer_weights, parallel_cosine, plot_layers, rank_layers
+
+EN = [["me", "gusta", "la"], ["song"], ["gusta", "cancion", "a", "b"], ["la", "la"], ["c", "songs"]]
+DE = [["me", "song", "la"], ["songs", "b"], ["gusta", "cancion"], ["a"], ["c"]]
+RU = [["la"], ["song", "song"], ["b", "cancion"], ["la", "me"], ["songs"]]
 
 
-def batch(*rows: list[int]) -> dict[str, torch.Tensor]:
-    width = max(map(len, rows))
-    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
-    return {"input_ids": ids, "attention_mask": ids.ne(0).long()}
+def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
+    return pe.PretrainedWordEncoder(tiny_model(name).double(), word_piece_tokenizer(), **options)
 
 
-SOURCE = [batch([2, 5, 7, 3], [2, 8, 3], [2, 11, 12, 13, 3]), batch([2, 6, 3], [2, 9, 9, 3])]
-DE = [batch([2, 15, 7, 3], [2, 18, 18, 3], [2, 11, 3]), batch([2, 16, 3], [2, 9, 3])]
-RU = [batch([2, 5, 3], [2, 8, 19, 3], [2, 21, 3]), batch([2, 20, 3], [2, 4, 3])]
+def sentence_vectors(encoder: pe.PretrainedWordEncoder, sentences, pooling: str) -> list[torch.Tensor]:
+    """Layer by layer, each sentence by itself."""
+    rows = []
+    for words in sentences:
+        pieces = encoder.pieces([words])
+        layers = [*encoder.model(pieces.piece_ids, output_hidden_states=True).hidden_states]
+        if not isinstance(encoder.fusion, LastLayer):
+            layers.append(encoder.fusion(layers))
+        inside = pieces.word_index[0] >= 0
+        rows.append([layer[0, 0] if pooling == "cls" else layer[0][inside].mean(0) for layer in layers])
+    return [torch.stack(layer) for layer in zip(*rows, strict=True)]
 
 
 @torch.no_grad()
-def test_it_is_the_difference_of_two_mean_cosines() -> None:
-    model = tiny_model("bert").double()
-    table = rank_layers(model, SOURCE, {"de": DE, "ru": RU})
-    assert table.columns == ("layer", "average", "cosine", "de", "ru")
-    vectors = {}
-    for name, batches in (("en", SOURCE), ("de", DE), ("ru", RU)):
-        vectors[name] = [
-            [
-                [layer[row, : int(part["attention_mask"][row].sum())].mean(0) for row in range(len(layer))]
-                for layer in model(**part, output_hidden_states=True).hidden_states
-            ]
-            for part in batches
-        ]
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize(
+    ("name", "pooling", "fusion"),
+    [
+        ("bert", "mean", DLFA(8, 1).double()),
+        ("bert", "cls", None),
+        ("qwen3", "mean", ScalarMix(4).double()),
+        ("llama", "mean", None),
+    ],
+)
+def test_cosine_and_retrieval_of_each_layer(name: str, pooling: str, fusion, center: bool) -> None:
+    ours = encoder(name, fusion=fusion).train()
+    found = parallel_cosine(ours, EN, DE, pooling=pooling, center=center, batch_size=3)
+    assert ours.training
+    ours.eval()
+    layers = [0, 1, 2, 3] + ([] if fusion is None else ["fused"])
+    assert list(found) == layers
+    vectors = [sentence_vectors(ours, sentences, pooling) for sentences in (EN, DE)]
+    for layer, s, t in zip(layers, *vectors, strict=True):
+        if center:
+            s, t = s - s.mean(0), t - t.mean(0)
+        cosines = [[float(cosine_similarity(x, y, dim=0)) for y in t] for x in s]
+        assert found[layer].cosine == pytest.approx(sum(cosines[i][i] for i in range(5)) / 5)
+        forth = [row.index(max(row)) == i for i, row in enumerate(cosines)]
+        back = [column.index(max(column)) == i for i, column in enumerate(zip(*cosines, strict=True))]
+        assert found[layer].retrieval == pytest.approx((sum(forth) + sum(back)) / 10)
 
-    def cosine(language: str, layer: int, shift: int) -> float:
-        found = []
-        for ours, theirs in zip(vectors["en"], vectors[language], strict=True):
-            count = len(ours[layer])
-            found += [
-                float(cosine_similarity(ours[layer][i], theirs[layer][(i - shift) % count], dim=0))
-                for i in range(count)
-            ]
-        return sum(found) / len(found)
 
-    for layer, average, plain, de, ru in table.rows:
-        right = {language: cosine(language, layer, 0) for language in ("de", "ru")}
-        wrong = {language: cosine(language, layer, 1) for language in ("de", "ru")}
-        assert (de, ru) == pytest.approx((right["de"] - wrong["de"], right["ru"] - wrong["ru"]), abs=1e-9)
-        assert average == pytest.approx((de + ru) / 2)
-        assert plain == pytest.approx((right["de"] + right["ru"]) / 2)
-    averages = [row[1] for row in table.rows]
-    assert averages == sorted(averages, reverse=True)
-    assert sorted(row[0] for row in table.rows) == [0, 1, 2, 3]
+def test_ranking_averages_over_languages() -> None:
+    table = rank_layers(encoder(fusion=ScalarMix(4).double()), EN, {"de": DE, "ru": RU})
+    assert table.columns == ("layer", "retrieval", "cosine", "de", "ru")
+    de, ru = (parallel_cosine(encoder(fusion=ScalarMix(4).double()), EN, other) for other in (DE, RU))
+    assert sorted(map(str, (row[0] for row in table.rows))) == ["0", "1", "2", "3", "fused"]
+    for layer, *scores in table.rows:
+        one, two = de[layer], ru[layer]
+        averages = [(one.retrieval + two.retrieval) / 2, (one.cosine + two.cosine) / 2]
+        assert scores == pytest.approx([*averages, one.retrieval, two.retrieval])
+    order = [(row[1], row[2]) for row in table.rows]
+    assert order == sorted(order, reverse=True)
+    drawn = plot_layers({"retrieval": {row[0]: row[1] for row in table.rows}})
+    assert drawn.get_xticks().tolist() == [0, 1, 2, 3]
 
 
 def test_a_layer_that_points_one_way_does_not_rank_first() -> None:
-    """Embeddings of their own for each sentence, then a last layer that adds one large vector to all."""
+    """All of its cosines are 1, of translations and of other sentences."""
+    ours = encoder()
+    with torch.no_grad():
+        ours.model.encoder.layer[2].output.LayerNorm.weight.zero_()
+        ours.model.encoder.layer[2].output.LayerNorm.bias.fill_(1.0)
+    rows = rank_layers(ours, EN, {"ru": RU}).rows
+    assert rows[-1][0] == 3
+    assert rows[-1][2] == pytest.approx(1.0)
+    assert rows[0][1] > 0.5
 
-    class Narrow(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding.from_pretrained(torch.eye(23))
 
-        def forward(self, input_ids, attention_mask, output_hidden_states):
-            states = self.table(input_ids)
-            return type("Output", (), {"hidden_states": (states, states + 100.0)})
-
-    table = rank_layers(Narrow(), SOURCE[:1], {"en": SOURCE[:1]})
-    assert [row[0] for row in table.rows] == [0, 1]
-    assert table.rows[1][2] > 0.99
+def test_an_encoder_by_its_folder(tmp_path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    word_piece_tokenizer().save_pretrained(tmp_path)
+    expected = parallel_cosine(pe.PretrainedWordEncoder(tmp_path), EN, DE)
+    assert parallel_cosine(tmp_path, EN, DE) == expected
+    assert rank_layers(str(tmp_path), EN, {"de": DE}).rows[0][1] == max(score.retrieval for score in expected.values())
 
 
 def test_weights_of_a_mix() -> None:
@@ -123,15 +145,27 @@ def test_weights_that_are_constant() -> None:
 
 
 STATES = [torch.zeros(1, 2, 8) for _ in range(4)]
-ONE = [batch([2, 5, 3])]
 
 
 @own_words
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rank_layers(tiny_model("bert"), SOURCE, {}), "targets must hold at least one language, got none"),
-        (lambda: rank_layers(tiny_model("bert"), ONE, {"de": ONE}), r"targets\['de'\]\[0\] must hold .*, got 1"),
+        (lambda: rank_layers(encoder(), EN, {}), "targets must hold at least one language, got none"),
+        (lambda: rank_layers(encoder(), EN, {"de": DE[:4]}), r"targets\['de'\] must hold a translation .* 5 .*, got 4"),
+        (lambda: parallel_cosine(encoder(), EN[:1], DE[:1]), "source must hold at least two sentences, got 1"),
+        (lambda: parallel_cosine(encoder(), EN, [*DE[:4], []]), r"target\[4\] must have a word, got none"),
+        (
+            lambda: parallel_cosine(encoder(), ["me gusta"], DE),
+            r"source\[0\] must be a list of words, got the .*",
+        ),
+        (lambda: parallel_cosine(encoder(), EN, DE, pooling="max"), "pooling must be one of 'mean', 'cls', got 'max'"),
+        (lambda: parallel_cosine(encoder(), EN, DE, batch_size=0), "batch_size must be a positive integer, got 0"),
+        (lambda: parallel_cosine(encoder("llama"), EN, DE, pooling="cls"), "pooling must be 'mean' for a causal .*"),
+        (
+            lambda: parallel_cosine(tiny_model("bert"), EN, DE),
+            "encoder must be a Pretrained.*, got BertModel",
+        ),
         (lambda: layer_weights(nn.ReLU()), "fusion must be a layer fusion whose layers have weights, got ReLU"),
         (lambda: layer_weights(DLFA(8, lower_layer=1)), "hidden_states must be given for DLFA, got None"),
         (lambda: layer_weights(LayerAverage()), "hidden_states must be given for LayerAverage, got None"),

@@ -13,7 +13,6 @@ from polyembed import RepresentationTransformationNetwork, transformed_output
 from polyembed.experiments import (
     cloud_distances,
     gain_correlation,
-    parallel_cosine,
     project,
     representations,
 )
@@ -118,11 +117,6 @@ CLOUD = torch.ones(4, 3)
         (lambda: representations(bert(), [], 1, max_points=0), "max_points must be a positive integer, got 0"),
         (lambda: representations(bert(), batches()[0], 1), "each batch must be a mapping to the .* arguments, got str"),
         (pooled, r"layer must give states of the axes \(batch, seq, hidden\), got shape .*"),
-        (lambda: parallel_cosine(bert(), batches(2), iter(batches())), "target must hold a batch for .*, got fewer"),
-        (lambda: parallel_cosine(bert(), batches(), []), "target must hold a batch for each of the other's, got fewer"),
-        (lambda: parallel_cosine(bert(), batches(1, 3), batches()), "target must hold 3 translations .*, got 2"),
-        (lambda: parallel_cosine(bert(), [], []), "source must hold at least one sentence, got none"),
-        (lambda: parallel_cosine(bert(), [], [], pooling="max"), "pooling must be one of 'mean', 'cls', got 'max'"),
         (lambda: cloud_distances(CLOUD[:0], CLOUD), r"source must hold points in rows, got shape \(0, 3\)"),
         (lambda: cloud_distances(CLOUD, CLOUD[:, :2]), r"target must have a last axis of size 3, got shape \(4, 2\)"),
         (lambda: project([]), "clouds must hold at least one, got none"),
@@ -150,26 +144,6 @@ def test_distances() -> None:
     assert found.hausdorff == pytest.approx(max(*rows, *columns))
     assert found.modified == pytest.approx(max(sum(rows) / 7, sum(columns) / 3))
     assert found.cosine == pytest.approx(sum(map(sum, cosines)) / 21)
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_parallel_sentences(pooling: Any) -> None:
-    model = bert()
-    pairs = [(make_batch(3, 7, 1), make_batch(3, 5, 2, True)), (make_batch(2, 4, 3, True), make_batch(2, 6, 4))]
-    model.eval()
-    expected = [[] for _ in range(3)]
-    with torch.no_grad():
-        for pair in pairs:
-            vectors = []
-            for batch in pair:
-                states = model(**batch, output_hidden_states=True).hidden_states
-                keep = [[i for i, valid in enumerate(mask) if valid] for mask in batch["attention_mask"].tolist()]
-                keep = [one[:1] for one in keep] if pooling == "cls" else keep
-                vectors.append([[row[one].mean(0).tolist() for row, one in zip(h, keep, strict=True)] for h in states])
-            for layer, (s, t) in enumerate(zip(*vectors, strict=True)):
-                expected[layer] += [cosine(one, other) for one, other in zip(s, t, strict=True)]
-    found = parallel_cosine(model, [one for one, _ in pairs], [other for _, other in pairs], pooling=pooling)
-    assert found == pytest.approx([sum(values) / 5 for values in expected], rel=1e-4)
 
 
 def test_correlation() -> None:

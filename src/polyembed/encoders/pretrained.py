@@ -102,7 +102,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
             got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
             raise TypeError(must("model", "be an encoder of transformers", got))
         if pooling is None:
-            pooling = "last" if _is_causal(self.model) else "first"
+            pooling = "last" if self.is_causal else "first"
         check_choice("pooling", pooling, WORD_POOLINGS)
         self.tokenizer = tokenizer
         self.fusion = LastLayer() if fusion is None else fusion
@@ -162,6 +162,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """The size of a word's vector."""
         config: Any = self.model.config
         return int(config.hidden_size)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a piece sees only the pieces before it, as in a causal language model."""
+        return _is_causal(self.model)
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into the model's pieces."""

@@ -3,7 +3,7 @@
 from polyembed.experiments.compare import Build, Corpus, SystemRun
 from polyembed.experiments.confusion import bio_confusion
 from polyembed.experiments.efficiency import EfficiencyReport, MeasuredModel, efficiency_report
-from polyembed.experiments.layers import layer_weights, rank_layers
+from polyembed.experiments.layers import ParallelScores, layer_weights, parallel_cosine, rank_layers
 from polyembed.experiments.plots import (
     plot_clouds,
     plot_confusion,
@@ -19,7 +19,6 @@ from polyembed.experiments.representations import (
     Correlation,
     cloud_distances,
     gain_correlation,
-    parallel_cosine,
     project,
     representations,
 )
@@ -43,6 +42,7 @@ __all__ = [
     "Correlation",
     "EfficiencyReport",
     "MeasuredModel",
+    "ParallelScores",
     "ProtocolResult",
     "Significance",
     "SweepResult",

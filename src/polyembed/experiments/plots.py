@@ -150,7 +150,7 @@ def plot_layers(
         >>> import matplotlib; matplotlib.use("Agg")
         >>> ax = plot_layers({"de": {"last layer": 0.61, 1: [0.58, 0.62], 2: [0.62, 0.64]}})
         >>> ax.get_xlabel(), ax.lines[0].get_label(), [round(float(y), 2) for y in ax.lines[0].get_ydata()]
-        ('lower layer', 'de', [0.6, 0.63])
+        ('layer', 'de', [0.6, 0.63])
     """
     require(len(scores) > 0, "scores", "hold at least one name", "none")
     for name, part in scores.items():
@@ -172,7 +172,7 @@ def plot_layers(
             handles[f"{name}, {other}"] = ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=dashes)
         ticks.update(layers)
     ax.set_xticks(sorted(ticks))
-    return _finish(ax, handles, handles, xlabel="lower layer", ylabel=ylabel)
+    return _finish(ax, handles, handles, xlabel="layer", ylabel=ylabel)
 
 
 def plot_clouds(

@@ -1,7 +1,6 @@
 """The representations of two languages in an encoder: their states, distances and projections (Xia 2021)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,8 +11,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_last_dim, check_positive, class_name, import_optional, must, require
 from polyembed.experiments._measure import in_mode
-from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
-from polyembed.functional.masking import masked_mean
+from polyembed.functional.distances import hausdorff_distance, modified_hausdorff_distance
 from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.rtn import transformed_output
 
@@ -139,57 +137,6 @@ def cloud_distances(
     )
 
 
-def parallel_cosine(
-    model: nn.Module,
-    source: Iterable[Batch],
-    target: Iterable[Batch],
-    *,
-    pooling: Literal["mean", "cls"] = "mean",
-) -> list[float]:
-    """Compute the mean cosine of parallel sentences at each layer (Chen and Guo 2022, section V.B).
-
-    ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i``. A high value means that the layer's output depends
-    little on the language.
-
-    Args:
-        model: A transformers model.
-        source: Batches of sentences.
-        target: Batches of their translations, row by row.
-        pooling: A sentence's vector: the mean of its tokens, or its first token.
-
-    Returns:
-        One number for each of ``hidden_states``: the embeddings first.
-
-    Raises:
-        ValueError: Batches that do not pair, none, or another pooling.
-
-    Example:
-        >>> from transformers import BertConfig, BertModel
-        >>> sizes = dict(hidden_size=12, num_hidden_layers=3, num_attention_heads=2, intermediate_size=17)
-        >>> model = BertModel(BertConfig(vocab_size=31, **sizes))
-        >>> batch = {"input_ids": torch.tensor([[1, 5, 7, 2]])}
-        >>> [round(value, 3) for value in parallel_cosine(model, [batch], [batch])]
-        [1.0, 1.0, 1.0, 1.0]
-
-    Deviations: the paper does not define its sentence vector.
-    """
-    check_choice("pooling", pooling, ("mean", "cls"))
-    totals: list[float] = []
-    rows = 0
-    with in_mode(model, training=False), torch.no_grad():
-        for one, other in zip_longest(source, target):
-            missing = "source" if one is None else "target"
-            require(one is not None and other is not None, missing, "hold a batch for each of the other's", "fewer")
-            vectors = [_sentences(model, batch, pooling) for batch in (one, other)]
-            sizes = [len(layers[0]) for layers in vectors]
-            require(sizes[0] == sizes[1], "target", f"hold {sizes[0]} translations in this batch", sizes[1])
-            cosines = [float(mean_cosine(s, t)) * sizes[0] for s, t in zip(*vectors, strict=True)]
-            totals = [a + b for a, b in zip(totals or [0.0] * len(cosines), cosines, strict=True)]
-            rows += sizes[0]
-    require(rows > 0, "source", "hold at least one sentence", "none")
-    return [total / rows for total in totals]
-
-
 def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlation:
     """Correlate a method's gain with the drop in distance over several targets (Xia 2021, section 4.5).
 
@@ -279,15 +226,6 @@ def _mask(batch: Batch, states: Tensor) -> Tensor:
     if mask is None:
         return torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)
     return torch.as_tensor(mask, device=states.device) != 0
-
-
-def _sentences(model: nn.Module, batch: Batch, pooling: str) -> list[Tensor]:
-    """Return the sentence vectors at each layer."""
-    layers = model(**_to_device(model, batch), output_hidden_states=True).hidden_states
-    mask = _mask(batch, layers[0])
-    if pooling == "mean":
-        return [masked_mean(states, mask) for states in layers]
-    return [_firsts(states, mask) for states in layers]
 
 
 def _firsts(states: Tensor, mask: Tensor) -> Tensor:
