@@ -63,7 +63,15 @@ def _distilbert(**sizes) -> nn.Module:
 def _xlm(**sizes) -> nn.Module:
     from transformers import XLMConfig, XLMModel
 
-    return XLMModel(XLMConfig(vocab_size=23, emb_dim=8, n_layers=3, n_heads=2, **sizes))
+    return XLMModel(XLMConfig(**{"vocab_size": 23, "emb_dim": 8, "n_layers": 3, "n_heads": 2, **sizes}))
+
+
+def _deberta(**sizes) -> nn.Module:
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"}
+    relative |= {"position_buckets": 4, "share_att_key": True, "position_biased_input": False}
+    return DebertaV2Model(DebertaV2Config(**{**SIZES, **relative, **sizes}))
 
 
 def _modernbert(**sizes) -> nn.Module:
@@ -105,6 +113,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "distilbert": _distilbert,
     "xlm": _xlm,
     "modernbert": _modernbert,
+    "deberta-v3": _deberta,
 }
 
 

@@ -122,4 +122,13 @@ def test_gguf(tmp_path: Path) -> None:
     torch.testing.assert_close(encoder(pieces), expected, atol=1e-4, rtol=1e-4)
     encoder.save_pretrained(tmp_path / "saved")
     assert torch.equal(pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")(pieces), encoder(pieces))
+    unknown = gguf.GGUFWriter(path, "unheard")
+    unknown.write_header_to_file()
+    unknown.write_kv_data_to_file()
+    unknown.write_tensors_to_file()
+    unknown.close()
+    message = r"^model must be a whole GGUF file of a kind that transformers reads, got .*tiny\.gguf \("
+    refused(ValueError, message + "ValueError: .*unheard", pe.PretrainedWordEncoder, path)
+    path.write_bytes(b"GGUF and no more")
+    refused(ValueError, message, pe.PretrainedWordEncoder, path)
     refused(FileNotFoundError, "model must name a file", pe.PretrainedWordEncoder, str(tmp_path / "none.gguf"))

@@ -1,15 +1,16 @@
-"""Any transformers encoder as word vectors, on tiny random models of five families."""
+"""Any transformers model as word vectors, on tiny random ones of ten families."""
 
 import pytest
 import torch
 from checks import refused
-from tiny_models import MODELS, tiny_model, word_piece_tokenizer
+from tiny_models import CAUSAL_MODELS, MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
 from torch import nn
 from toys import own_words
 
 import polyembed as pe
 from polyembed.text import Pieces
 
+ALL = [*MODELS, *CAUSAL_MODELS]
 TOKENIZER = word_piece_tokenizer()
 SENTENCES = [["me", "gusta", "la", "cancion"], [], ["songs", "\u200b", "zzz"]]
 
@@ -18,7 +19,7 @@ def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
     return pe.PretrainedWordEncoder(tiny_model(name), TOKENIZER, **options).eval()
 
 
-@pytest.mark.parametrize(("name", "pooling"), [(name, "mean") for name in MODELS] + [("bert", "first")])
+@pytest.mark.parametrize(("name", "pooling"), [(name, "mean") for name in ALL] + [("bert", "first")])
 def test_words_are_pooled_states_of_the_model(name: str, pooling: str) -> None:
     ours, model = encoder(name, pooling=pooling), tiny_model(name)
     pieces, _ = ours.encode(SENTENCES)
@@ -36,7 +37,7 @@ def test_words_are_pooled_states_of_the_model(name: str, pooling: str) -> None:
     assert torch.equal(found, ours(pieces._replace(num_words=None))), "words are counted by the pieces too"
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ALL)
 def test_fusion_sees_all_layers(name: str) -> None:
     ours = encoder(name, fusion=pe.ScalarMix(4))
     pieces, _ = ours.encode(SENTENCES[:1])
@@ -118,6 +119,82 @@ def test_a_folder_or_name_in_place_of_the_model(tmp_path) -> None:
         opened = pe.PretrainedWordEncoder(name, fusion=pe.ScalarMix(4)).eval()
         assert torch.equal(opened(opened.encode(SENTENCES)[0]), ours(ours.encode(SENTENCES)[0]))
     assert pe.PretrainedWordEncoder(tmp_path, TOKENIZER).tokenizer is TOKENIZER
+
+
+def test_a_folder_with_a_slow_tokenizer(tmp_path) -> None:
+    slow = slow_tokenizer(tmp_path)
+    model = tiny_model("xlm", vocab_size=len(slow))
+    for part in (model, slow):
+        part.save_pretrained(tmp_path)
+    opened = pe.PretrainedWordEncoder(tmp_path, pooling="mean").eval()
+    pieces, _ = opened.encode([["me", "gusta"]])
+    states = model(pieces.piece_ids).last_hidden_state[0]
+    for word in range(2):
+        expected = states[pieces.word_index[0] == word].mean(0)
+        torch.testing.assert_close(opened(pieces)[0, word], expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["bert", "qwen3"])
+def test_the_tokenizers_padding_side_does_not_matter(name: str) -> None:
+    left = word_piece_tokenizer()
+    left.padding_side = left.truncation_side = "left"
+    ours, other = (pe.PretrainedWordEncoder(tiny_model(name), part).eval() for part in (TOKENIZER, left))
+    assert torch.equal(other(other.encode(SENTENCES)[0]), ours(ours.encode(SENTENCES)[0]))
+
+
+def test_the_text_part_of_a_model_that_sees_pictures(tmp_path) -> None:
+    """Gemma 3 from 4B on: its configuration has no hidden size of its own."""
+    from transformers import Gemma3Config, Gemma3Model
+
+    text = tiny_model("gemma3").config.to_dict()
+    sight = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    whole = Gemma3Model(Gemma3Config(text_config=text, vision_config={**sight, "image_size": 28})).eval()
+    ours = pe.PretrainedWordEncoder(whole, TOKENIZER).eval()
+    assert (ours.embedding_dim, ours.is_causal, ours.pooling) == (8, True, "last")
+    pieces, _ = ours.encode([["me", "song"]])
+    states = whole(input_ids=pieces.piece_ids).last_hidden_state
+    torch.testing.assert_close(ours(pieces)[0, 1], states[0, -2])
+    ours.save_pretrained(tmp_path)
+    assert torch.equal(pe.PretrainedWordEncoder.from_pretrained(tmp_path)(pieces), ours(pieces))
+
+
+def test_the_tokenizer_of_another_model(monkeypatch) -> None:
+    """Ids beyond the table ended in an IndexError, on a GPU in a failed assertion."""
+    ours = pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=10), TOKENIZER).eval()
+    monkeypatch.setattr(ours.model, "forward", lambda *_, **__: pytest.fail("ran"))
+    message = r"^tokenizer must be the model's, which has 10 pieces, got one that gives the id 12$"
+    refused(ValueError, message, ours.encode, [["me", "song"]])
+    refused(ValueError, message, ours.encode_pairs, [(["me"], ["song"])])
+    assert ours.encode([["me", "la"]])[0].piece_ids.max() == 8
+
+
+@own_words
+def test_models_that_give_no_words(monkeypatch) -> None:
+    from transformers import ViTConfig, ViTModel
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    pictures = ViTModel(ViTConfig(image_size=32, **sizes))
+    message = r"^model must be an encoder of text, .*, got ViTModel, which reads pixel_values"
+    refused(TypeError, message, pe.PretrainedWordEncoder, pictures)
+    ours = encoder(fusion=pe.ScalarMix(4))
+    run = ours.model.forward
+
+    def without(input_ids, **rest):
+        found = run(input_ids, **rest)
+        found.hidden_states = None
+        return found
+
+    monkeypatch.setattr(ours.model, "forward", without)
+    message = "^model must return the hidden states of its layers, got none of BertModel$"
+    refused(TypeError, message, ours, ours.encode(SENTENCES)[0])
+
+
+def test_weights_larger_than_memory(tmp_path, monkeypatch) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    monkeypatch.setattr("polyembed.encoders._transformers.os.sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 99}.get)
+    with pytest.warns(ResourceWarning, match=r" has 0\.0 GB of weights, and this machine 0\.0 GB of memory$"):
+        pe.PretrainedWordEncoder(tmp_path)
 
 
 def test_positions_behind_the_padding_row_do_not_count() -> None:

@@ -22,6 +22,10 @@ MODELS = {
     "DistilBertForTokenClassification": SMALL,
     "ModernBertForTokenClassification": {**SIZES, **HEAD_SIZES},
     "ElectraModel": {**SIZES, "embedding_size": 7},
+    "DebertaV2ForTokenClassification": {**SIZES, "relative_attention": True, "norm_rel_ebd": "layer_norm"},
+    "GPT2ForTokenClassification": {"vocab_size": 31, "n_embd": 12, "n_layer": 3, "n_head": 2, **HEAD_SIZES},
+    "LlamaForTokenClassification": {**SIZES, **HEAD_SIZES},
+    "Gemma3TextModel": {**SIZES, **HEAD_SIZES, "num_key_value_heads": 1, "head_dim": 6},
 }
 
 

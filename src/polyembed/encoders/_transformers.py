@@ -1,7 +1,10 @@
 """Models and tokenizers of transformers as data: their configurations, names and files, and nothing that runs code."""
 
+import os
 import shutil
+import struct
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from torch import nn
 from polyembed._checks import check_file, class_name, import_optional, must, require
 from polyembed.encoders._adapters import describe, inject
 
+GB = 10**9
+WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 TOKENIZER_FILE = "tokenizer-"
 TOKENIZER_NAMES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -77,9 +82,26 @@ def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
         path = check_file(place, name="model")
         place, options = str(path.parent), {"gguf_file": path.name}
         import_optional("gguf", feature="models in GGUF files")
-    if tokenizer is None:
-        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
-    return AutoModel.from_pretrained(place, trust_remote_code=False, **options), tokenizer
+    _warn_of_size(name_or_folder)
+    try:
+        if tokenizer is None:
+            tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
+        return AutoModel.from_pretrained(place, trust_remote_code=False, **options), tokenizer
+    except (ValueError, KeyError, struct.error) as error:
+        if not options:
+            raise
+        rule = "be a whole GGUF file of a kind that transformers reads"
+        raise ValueError(must("model", rule, f"{name_or_folder} ({class_name(error)}: {error})")) from error
+
+
+def _warn_of_size(name_or_folder: str) -> None:
+    """Warn of weights on disk that are larger than the machine's memory; a GGUF file takes even more than its size."""
+    place = Path(name_or_folder)
+    found = [place] if place.is_file() else [path for kind in WEIGHTS for path in [*place.glob(kind)]]
+    size = sum(path.stat().st_size for path in found)
+    if hasattr(os, "sysconf") and size > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        what = f"{name_or_folder} has {size / GB:.1f} GB of weights, and this machine {memory / GB:.1f} GB of memory"
+        warnings.warn(what, ResourceWarning, stacklevel=4)
 
 
 def write_tokenizer(tokenizer: Any, folder: Path) -> dict[str, str]:

@@ -3,6 +3,7 @@
 import inspect
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -43,9 +44,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R, XLM, DistilBERT,
-            ModernBERT and similar ones; or a causal language model: GPT-2, Llama, Gemma, Qwen. Also inside a
-            `PeftModel`, or with adapters added: then the adapters train, and LoRA is saved too. Or a name on the hub,
-            a folder or a GGUF file, from which model and tokenizer are loaded.
+            DeBERTa, ModernBERT and similar ones; or a causal language model: GPT-2, Llama, Gemma, Qwen (of one that
+            reads pictures, too, the part for text). Also inside a `PeftModel`, or with adapters added: then the
+            adapters train, and LoRA is saved too. Or a name on the hub, a folder or a GGUF file, from which model and
+            tokenizer are loaded; a `ResourceWarning` says if its files are larger than the machine's memory.
         tokenizer: The model's, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
         pooling: How a word's pieces become one vector; by default the first piece, for a causal language model the
@@ -62,8 +64,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: An unknown choice, a fusion for another number or size of layers, a sentence beyond the limit.
-        TypeError: A model that is not of transformers, or no tokenizer where one is needed.
+        ValueError: An unknown choice, a fusion for another number or size of layers, a sentence beyond the limit, a
+            tokenizer whose pieces the model does not have, a GGUF file of a kind that transformers does not read.
+        TypeError: A model that is not of transformers, does not read text or returns no hidden states, or no tokenizer
+            where one is needed.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -98,6 +102,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
         found, self.adapters = without_wrapper(found)
         self.model: nn.Module = found.base_model
+        if hasattr(getattr(self.model, "language_model", None), "config"):  # of a model that sees pictures, too
+            self.model = self.model.language_model
+        known = inspect.signature(self.model.forward).parameters
+        if "input_ids" not in known or not hasattr(self.model.config, "hidden_size"):
+            got = f"{class_name(self.model)}, which reads {', '.join(known)}"
+            raise TypeError(must("model", "be an encoder of text, with input_ids and a hidden_size", got))
         if getattr(found.config, "is_encoder_decoder", False):
             got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
             raise TypeError(must("model", "be an encoder of transformers", got))
@@ -110,7 +120,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         self.max_length = _most_pieces(self.model, tokenizer)
         # a causal model keeps keys and values of all layers otherwise
-        self._no_cache = {"use_cache": False} if "use_cache" in inspect.signature(self.model.forward).parameters else {}
+        self._no_cache = {"use_cache": False} if "use_cache" in known else {}
         if freeze != "none":
             for parameter in self.model.parameters() if freeze == "all" else _embedding_layer(self.model):
                 parameter.requires_grad_(False)
@@ -170,7 +180,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into the model's pieces."""
-        return align_words(sentences, self._tokenizer(), max_length=self.max_length, overflow=self.overflow)
+        found = align_words(sentences, self._tokenizer(), max_length=self.max_length, overflow=self.overflow)
+        self._check_ids(found)
+        return found
 
     def forward(
         self, pieces: Pieces, *, table: Float[Tensor, "row hidden"] | None = None
@@ -206,6 +218,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         overflow: Literal["error", "truncate"] = "error" if self.overflow == "error" else "truncate"
         pairs = check_pairs(pairs)
         joined = align_pairs(pairs, self._tokenizer(), max_length=self.max_length, overflow=overflow)
+        self._check_ids(joined.pieces)
         return joined if _knows_token_types(self.model) else joined._replace(token_types=None)
 
     def piece_vectors(
@@ -269,6 +282,15 @@ class PretrainedWordEncoder(ContextualEmbedder):
             self.model.eval()
         return self
 
+    def _check_ids(self, pieces: Pieces) -> None:
+        """Require pieces that the model has; a tokenizer may know a few more than its model (Gemma 3 has one)."""
+        rows = None
+        with suppress(NotImplementedError):  # of a model without a table, as Canine
+            rows = getattr(self.model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
+        if rows is not None and pieces.piece_ids.numel():
+            top = int(pieces.piece_ids.max())
+            require(top < rows, "tokenizer", f"be the model's, which has {rows} pieces", f"one that gives the id {top}")
+
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
             raise TypeError(must("tokenizer", "be given to cut words into pieces", None))
@@ -290,6 +312,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
         with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
             found = self.model(
                 **inputs, attention_mask=attended.long(), output_hidden_states=everything, **types, **self._no_cache
+            )
+        if everything and found.hidden_states is None:
+            raise TypeError(
+                must("model", "return the hidden states of its layers", f"none of {class_name(self.model)}")
             )
         return list(found.hidden_states) if everything else [found.last_hidden_state]
 

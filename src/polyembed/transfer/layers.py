@@ -6,17 +6,20 @@ from torch import nn
 
 from polyembed._checks import class_name, must, require
 
-EMBEDDINGS = ("layer_norm_emb", "embeddings_project", "embeddings")  # XLM and ELECTRA have the last, too, for words
-LAYERS = ("layer", "layers", "layer_norm2")
-LAST_NORMS = ("final_norm", "LayerNorm")
+EMBEDDINGS = (
+    *("layer_norm_emb", "embeddings_project", "embeddings"),  # XLM and ELECTRA have the last, too, for words
+    *("embed_tokens", "drop"),  # of causal models; GPT-2 adds positions before it drops
+)
+LAYERS = ("layer", "layers", "layer_norm2", "h")
+LAST_NORMS = ("final_norm", "LayerNorm", "norm", "ln_f")
 
 
 def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     """Return the module whose output is ``hidden_states[number]`` of a transformers encoder.
 
-    0 is the embeddings, 12 of twelve is the last layer. Where a separate norm follows the last layer (ModernBERT), the
-    number of the last layer means that norm. The layers of XLM are not modules: the result is the norm that ends the
-    layer. Dropout of XLM's embeddings, and the zeros for padding, then come after the module.
+    0 is the embeddings, 12 of twelve is the last layer. Where a separate norm follows the last layer (ModernBERT,
+    causal models), the number of the last layer means that norm. The layers of XLM are not modules: the result is the
+    norm that ends the layer. Dropout of XLM's embeddings, and the zeros for padding, then come after the module.
 
     Args:
         model: A transformers model, or any module that has one inside.
@@ -55,7 +58,7 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     name, layers = lists[0]
     if number == count:
         holder = encoder.get_submodule(name.rpartition(".")[0])
-        for norm in LAST_NORMS:
+        for norm in LAST_NORMS if not hasattr(holder, "rel_embeddings") else ():  # DeBERTa's is of its positions
             if isinstance(getattr(holder, norm, None), nn.Module):
                 return holder.get_submodule(norm)
     return layers[number - 1]
