@@ -11,7 +11,9 @@ import polyembed as pe
 
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", help="a checkpoint of transformers by name or folder; pretrained here if missing")
+    parser.add_argument(
+        "--model", help="a name, folder or GGUF file that transformers opens; pretrained here if missing"
+    )
     parser.add_argument("--pretrain", nargs="+", metavar="LANG", help="the languages to pretrain on")
     parser.add_argument(
         "--size", default="small", choices=("tiny", "small", "useful"), help="of the encoder pretrained here"
@@ -40,8 +42,7 @@ def be_quiet() -> None:
 
 def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
     """Load an encoder; sentences beyond `max_length` pieces are cut, unless the options say otherwise."""
-    from transformers import AutoTokenizer
-
     be_quiet()
-    tokenizer = AutoTokenizer.from_pretrained(name, model_max_length=max_length)
-    return pe.PretrainedWordEncoder(name, tokenizer, **{"overflow": "truncate", **options})
+    encoder = pe.PretrainedWordEncoder(name, **{"overflow": "truncate", **options})
+    encoder.max_length = min(max_length, encoder.max_length or max_length)
+    return encoder.float()  # of half precision on disk

@@ -2,37 +2,44 @@ r"""Which layers to read: the last one, a weighted sum of all, or a lower one fu
 
     python examples/layer_fusion.py --task sagt-pos sagt-lid --pretrain de tr en       # pretrains an encoder first
     python examples/layer_fusion.py --task wikiann --model bert-base-multilingual-cased --device cuda --layers 6 8 10 12
-    python examples/layer_fusion.py --train es.conll --dev dev.conll --test test.conll --model FOLDER
+    python examples/layer_fusion.py --train en.conll --dev dev.conll --test test.conll --targets es=es.conll --model DIR
 
 Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository): ``sagt-pos`` and
 ``sagt-lid``, parts of speech and languages of Turkish-German code-switched speech; ``wikiann``, entities, trained on
-English and tested on German, Spanish, Dutch and Russian; or files of yours in any layout that `read_tagged` knows.
+English and tested on German, Spanish, Dutch and Russian; or files of yours in any layout that `read_tagged` knows, with
+languages that are only tested (``--targets``).
 
 Every system is trained twice: over the frozen encoder (fusion and tagger alone learn) and fine-tuned. Prints the
 encoder's layers ranked by parallel sentences, without training; then for each task last layer, ScalarMix and DLFA of
-each lower layer, over seeds, the epoch chosen on dev; and draws scores against layers.
+each lower layer, over seeds, the epoch chosen on dev; and draws scores against layers. ``--branches global local both``
+is the paper's table V; its best layers of each task are in the recipe.
 """
 
 import argparse
+import math
 import tomllib
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from _cache import DATA
 from _encoder import add_encoder_arguments, find_model, load_encoder
-from _files import add_file_arguments, read_all_files, tags_of
+from _files import add_file_arguments, format_options, kinds_of, read_all_files, tags_of
+from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conllu, read_wikiann
+from polyembed.data import TaggedSentence, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import LayerFusion
 from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
 from polyembed.training import FitOptions
 
 RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["chenguo2022"]
 TARGETS = ("de", "es", "nl", "ru")
+FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
+BRANCHES = ("both", "global", "local")
 FREEZE = {"frozen": "all", "fine-tuned": "none"}
 
 
@@ -71,24 +78,48 @@ def print_ranking(name: str, arguments: argparse.Namespace) -> None:
         return
     encoder = load_encoder(name, RECIPE["max_length"]).to(arguments.device)
 
-    def batches(language: str) -> list[dict[str, torch.Tensor]]:
+    def sentences(language: str) -> list[list[str]]:
         lines = (folder / f"flores-dev.{language}").read_text("utf-8").splitlines()[: arguments.parallel]
-        parts = (encoder.pieces([line.split() for line in lines[i : i + 50]]) for i in range(0, len(lines), 50))
-        return [{"input_ids": part.piece_ids, "attention_mask": part.piece_mask.long()} for part in parts]
+        return [line.split() for line in lines]
 
-    table = rank_layers(encoder.model, batches("en"), {language: batches(language) for language in TARGETS})
+    table = rank_layers(
+        encoder, sentences("en"), {language: sentences(language) for language in TARGETS}, center=arguments.center
+    )
     print(f"Layers by {arguments.parallel} sentences of FLORES and their translations from English:\n")
     print(table.to_markdown() + "\n", flush=True)
+    drawn = {column: {row[0]: row[i] for row in table.rows} for i, column in ((1, "retrieval"), (2, "cosine"))}
+    draw(drawn, "retrieval, cosine", arguments.out / "parallel.png")
 
 
-def training_options(arguments: argparse.Namespace, freeze: str, metric: str) -> FitOptions:
+def draw(scores: Any, ylabel: str, path: Path) -> None:
+    """Draw scores against layers, where matplotlib is installed."""
+    try:
+        ax = plot_layers(scores, ylabel=ylabel)
+    except ImportError as error:
+        print(error)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ax.figure.savefig(path, dpi=150)
+    print(f"Scores against layers: {path}\n")
+
+
+def training_options(arguments: argparse.Namespace, freeze: str, metric: str, size: int) -> FitOptions:
+    """Return XTREME's settings: AdamW, whose rate falls linearly to zero, for so many training sentences."""
     rate = arguments.learning_rate if freeze == "fine-tuned" else arguments.frozen_learning_rate
+    decay, steps = RECIPE["training"]["weight_decay"], arguments.epochs * math.ceil(size / arguments.batch_size)
 
     def adamw(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
-        return torch.optim.AdamW([value for value in tagger.parameters() if value.requires_grad], lr=rate)
+        trained = [value for value in tagger.parameters() if value.requires_grad]
+        return torch.optim.AdamW(trained, lr=rate, weight_decay=decay)
 
     return FitOptions(
-        num_train_epochs=arguments.epochs, batch_size=arguments.batch_size, optimizer=adamw, metric=metric
+        num_train_epochs=arguments.epochs,
+        batch_size=arguments.batch_size,
+        optimizer=adamw,
+        scheduler=lambda optimizer: LinearLR(optimizer, 1.0, 0.0, total_iters=steps),
+        scheduler_interval="step",
+        max_grad_norm=RECIPE["training"]["max_grad_norm"],
+        metric=metric,
     )
 
 
@@ -108,33 +139,50 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
         return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
+    def fused(branches: str, layer: int) -> LayerFusion:
+        ratio = RECIPE["reduction_ratio"]
+        return pe.DLFA(size, layer, reduction_ratio=ratio, branches=branches, weighting=arguments.weighting)
+
+    family = tested & FAMILY if source.language in FAMILY and tested - FAMILY else None
     drawn = {}
-    for freeze in arguments.freeze:
+    for freeze, branches in product(arguments.freeze, arguments.branches):
+        name_of = freeze if branches == "both" else f"{freeze}, {branches} branch"
         swept = sweep_layers(
             partial(build, freeze),
             source,
             targets,
-            training_options(arguments, freeze, metric),
+            training_options(arguments, freeze, metric, len(source.train)),
             layers=layers,
-            fusion=lambda layer: pe.DLFA(size, layer, weighting=arguments.weighting),
+            fusion=partial(fused, branches),
             beside={"ScalarMix": lambda: pe.ScalarMix(count + 1)},
-            family=tested.intersection(RECIPE["family"]) if targets else None,
+            family=family,
             seeds=range(arguments.seeds),
-            folder=arguments.out / title / freeze,
+            folder=arguments.out / title / name_of,
             progress=False,
         )
         count_of = f"{len(source.train)} training sentences, {arguments.seeds} seeds"
-        print(f"{title}, {freeze} encoder, {metric}, {count_of}:\n")
+        print(f"{title}, {name_of}, {metric}, {count_of}:\n")
         print(swept.table.to_markdown() + "\n", flush=True)
-        drawn[freeze] = next(iter(swept.scores.values()))
-    try:
-        ax = plot_layers(drawn, ylabel=metric)
-    except ImportError as error:
-        print(error)
-        return
-    path = arguments.out / title / "layers.png"
-    ax.figure.savefig(path, dpi=150)
-    print(f"Scores against layers: {path}\n")
+        drawn[name_of] = next(iter(swept.scores.values()))
+    draw(drawn, metric, arguments.out / title / "layers.png")
+
+
+def read_targets(arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> list[Corpus]:
+    """Read the caller's files of languages that are only tested."""
+    corpora = []
+    for named in arguments.targets:
+        language, equals, path = named.partition("=")
+        if not (language and equals and path):
+            raise SystemExit(f"--targets must be LANG=FILE, got {named!r}")
+        try:
+            corpus = Corpus(language, test=read_tagged(path, arguments.format, **format_options(arguments)))
+        except (OSError, TypeError, ValueError) as error:  # of the file: no place in this program is to blame
+            raise SystemExit(str(error)) from error
+        unseen = sorted(kinds_of(list(corpus.test)) - kinds_of(list(train)))
+        if unseen:
+            raise SystemExit(f"--targets {named} must have labels of --train, got {unseen}")
+        corpora.append(corpus)
+    return corpora
 
 
 def main() -> None:
@@ -142,9 +190,13 @@ def main() -> None:
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     add_file_arguments(parser, "a task")
     parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
+    parser.add_argument("--language", default="files", help="of --train")
+    parser.add_argument("--targets", nargs="+", metavar="LANG=FILE", default=[], help="files that are only tested")
     add_encoder_arguments(parser)
     parser.add_argument("--layers", nargs="+", type=int, help="the lower layers of DLFA; all, the last too, if missing")
     parser.add_argument("--weighting", choices=("sigmoid", "literal"), default="sigmoid", help="of DLFA")
+    parser.add_argument("--branches", nargs="+", choices=BRANCHES, default=["both"], help="of AIF, as in table V")
+    parser.add_argument("--center", action="store_true", help="subtract each language's mean to rank the layers")
     parser.add_argument("--freeze", nargs="+", choices=FREEZE, default=list(FREEZE))
     for part in ("train", "dev", "test"):
         parser.add_argument(f"--{part}-size", type=int, help="sentences, evenly spread; all if missing")
@@ -158,12 +210,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs") / "layer_fusion")
     arguments = parser.parse_args()
     files = read_all_files(parser, arguments, DATA)
+    if arguments.targets and not files:
+        parser.error("--targets must be given with --train, --dev and --test")
+    targets = read_targets(arguments, files[0]) if files else []
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["en", "tr", *TARGETS]
     name = find_model(arguments, ())
     print(f"Encoder: {name}\n")
     if files:
-        run_task("files", Corpus("files", *files), [], arguments.metric, name, arguments)
+        source = Corpus(arguments.language, *files)
+        run_task("files", source, targets, arguments.metric, name, arguments)
         return
     print_ranking(name, arguments)
     for task in arguments.task:

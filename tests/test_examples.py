@@ -142,9 +142,13 @@ def test_metaxl_as_its_authors_ran_it(tiny_world: Path, tmp_path: Path) -> None:
 
 def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path]
-    printed = run("layer_fusion.py", *files_of(tiny_world, "xx"), *pretraining(tiny_world), *options)
-    assert printed.count("| last layer ") == printed.count("| ScalarMix ") == printed.count("| D_2 ") == 2
+    options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path, "--branches", "both", "global"]
+    files = files_of(tiny_world, "xx")
+    targets = ["--language", "en", "--targets", f"de={files[-1]}", f"ru={files[-1]}"]
+    printed = run("layer_fusion.py", *files, *targets, *pretraining(tiny_world), *options)
+    assert printed.count("| last layer ") == printed.count("| ScalarMix ") == printed.count("| D_2 ") == 4
+    assert "files, frozen, global branch, accuracy" in printed
+    assert re.search(r"\| average +\| family +\| rest +\| en +\| de +\| ru ", printed)
     assert (tmp_path / "files" / "layers.png").stat().st_size > 10_000
 
 
@@ -155,7 +159,8 @@ def test_layer_fusion_on_the_data_folder(data_folder: Path, tiny_world: Path, tm
     task = ["--task", "sagt-lid", "wikiann", *sizes, "--out", tmp_path]
     printed = run("layer_fusion.py", *task, *pretraining(tiny_world), *options)
     assert "| system     | average | family | rest " in printed
-    assert "| layer | average | cosine | de " in printed
+    assert "| layer | retrieval | cosine | de " in printed
+    assert (tmp_path / "parallel.png").stat().st_size > 10_000
 
 
 def test_adapt_code_switched(tiny_world: Path, tmp_path: Path) -> None:
