@@ -716,6 +716,7 @@ MODELS = {
     "DistilBert": {"dim": HIDDEN, "n_layers": 3, "n_heads": 2, "hidden_dim": 17},
     "XLM": {"emb_dim": HIDDEN, "n_layers": 3, "n_heads": 2},
     "ModernBert": SMALL | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id"], 0),
+    "Llama": SMALL | dict.fromkeys(["pad_token_id", "bos_token_id", "eos_token_id"], 0),
 }
 
 
@@ -730,6 +731,8 @@ MODELS = {
         ("DistilBert", 2, True, False),
         ("XLM", 2, True, False),
         ("ModernBert", 2, True, False),
+        ("Llama", 0, True, False),
+        ("Llama", 3, False, False),
     ],
 )
 def test_models_of_transformers(name: str, place: int, training: bool, checkpointed: bool) -> None:
@@ -747,7 +750,8 @@ def test_models_of_transformers(name: str, place: int, training: bool, checkpoin
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # another name from transformers 6 on
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    assert_gradients(gradients(model, place, *batches, "forward_over_reverse"), expected, 1e-9)
+    tolerance = 1e-6 if name == "Llama" else 1e-9  # its norms compute in float32 whatever they get
+    assert_gradients(gradients(model, place, *batches, "forward_over_reverse"), expected, tolerance)
 
 
 @compiles
