@@ -1,24 +1,28 @@
-"""What the MetaXL examples share: the methods of tables 2, 3 and 6 over seeds, and the two clouds."""
+"""What the MetaXL examples share: the methods of tables 2, 3, 5 and 6 over seeds, and the two clouds."""
 
 import argparse
+import hashlib
+import json
 import random
+import statistics
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from _cache import read_report, write_report
 from _encoder import add_encoder_arguments, find_model, load_encoder
 
 import polyembed as pe
-from polyembed.experiments import cloud_distances, plot_clouds, representations
-from polyembed.tables import Table, mean_and_deviation
+from polyembed.experiments import cloud_distances, gain_correlation, plot_clouds, representations
+from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 from polyembed.training import MetaXLOptions, MetaXLTrainer
-from polyembed.transfer import encoder_layer
+from polyembed.transfer import encoder_layer, extend_vocabulary
 
-__all__ = ["RECIPES", "add_arguments", "compare", "draw", "find_model", "load_encoder"]
+__all__ = ["RECIPES", "Found", "across_targets", "add_arguments", "build_encoder", "compare", "find_model"]
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["metaxl"]
 METHODS = {
@@ -28,28 +32,46 @@ METHODS = {
     "joint_rtn": "JT with RTN",
     "metaxl": "MetaXL",
 }
-Row = tuple[Sequence[str], Any]
+CLOUD = 100  # sentences of each language whose representations are compared
+CHOICES = ("methods", "layers", "seeds", "source_size", "meta_learning_rate", "target", "out", "device", "cache")
+Found = dict[tuple[str, int], list[dict[str, Any]]]  # the runs of each method and number of source rows
 
 
 def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
-    training = recipe["training"]
+    training, sizes = recipe["training"], recipe["source_sizes"]
     add_encoder_arguments(parser)
+    parser.add_argument(
+        "--extend-vocabulary",
+        type=int,
+        nargs="?",
+        const=RECIPES["extended_vocabulary"],
+        metavar="SIZE",
+        help="train a tokenizer of this size on the target's training text and add its pieces (appendix C)",
+    )
     parser.add_argument(
         "--source-size", nargs="+", type=int, default=[recipe["source_size"]], help="several make a sweep"
     )
+    parser.add_argument("--sweep", action=Sweep, sizes=sizes, choices=sizes, help="the source sizes of a table")
     parser.add_argument("--target-size", type=int, default=RECIPES["target_size"])
     parser.add_argument(
         "--layers",
         nargs="+",
         type=lambda text: tuple(map(int, text.split(","))),
-        help="of the network; 0,12 has one after each. If missing: 0, the middle, the last, and both ends",
+        help="of the network; 0,12 has one after each. If missing: 0, the middle, the last, and both ends; for JT with "
+        "RTN 0 and the last",
     )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=training["num_train_epochs"])
     parser.add_argument("--batch-size", type=int, default=training["batch_size"])
     parser.add_argument("--learning-rate", type=float, default=training["learning_rate"])
-    parser.add_argument("--meta-learning-rate", type=float, default=RECIPES["meta_learning_rates"][0])
+    parser.add_argument(
+        "--meta-learning-rate",
+        nargs="+",
+        type=float,
+        default=RECIPES["meta_learning_rates"][:1],
+        help="of the network; of several, the best on dev is taken for each seed",
+    )
     parser.add_argument(
         "--target-weight", type=float, default=1.0, help="of the target's loss in the inner one; 0: as printed"
     )
@@ -77,6 +99,29 @@ class Authors(argparse.Action):
         vars(namespace).update(RECIPES["authors"], authors=True)
 
 
+class Sweep(argparse.Action):
+    """Takes the source sizes from a table of the paper."""
+
+    def __init__(self, *, sizes: dict[str, list[int]], **options: Any) -> None:
+        super().__init__(**options)
+        self.sizes = sizes
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        namespace.source_size = self.sizes[values]
+
+
+def build_encoder(
+    name: str, max_length: int, arguments: argparse.Namespace, rows: Sequence[Any]
+) -> pe.PretrainedWordEncoder:
+    """Load the encoder; with ``--extend-vocabulary``, extend its vocabulary by the text of `rows`."""
+    encoder = load_encoder(name, max_length)
+    if not arguments.extend_vocabulary:
+        return encoder
+    texts = [" ".join(row.words) for row in rows]
+    extended = extend_vocabulary(encoder.tokenizer, encoder.model, texts, arguments.extend_vocabulary)
+    return pe.PretrainedWordEncoder(encoder.model, extended.tokenizer, overflow="truncate")
+
+
 def warmed_up(optimizer: torch.optim.Optimizer, steps: int, ratio: float) -> torch.optim.lr_scheduler.LambdaLR:
     """Raise the rate linearly over a share of the steps, then let it fall to zero."""
     first = int(ratio * steps)
@@ -85,69 +130,137 @@ def warmed_up(optimizer: torch.optim.Optimizer, steps: int, ratio: float) -> tor
     )
 
 
+def systems(arguments: argparse.Namespace, last: int) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Give each method with its layers and its name in the table."""
+    ends = [(one,) for one in sorted({0, last})]
+    places = {
+        "joint_rtn": arguments.layers or ends,
+        "metaxl": arguments.layers or [*((one,) for one in sorted({0, last // 2, last})), (0, last)],
+    }
+    for method in arguments.methods:
+        for layers in places.get(method, [()]):
+            numbers = f", layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}" if layers else ""
+            yield method, layers, METHODS[method] + numbers
+
+
 def compare(
-    build: Callable[[int], torch.nn.Module],
+    build: Callable[[], torch.nn.Module],
     source: Sequence[Any],
     target: Sequence[Any],
     score: Callable[[torch.nn.Module, str], float],
     arguments: argparse.Namespace,
-) -> tuple[Table, dict[str, torch.nn.Module]]:
-    """Train every method with every seed; the epoch is chosen on dev. Gives the table and the last seed's models.
+    folder: Path,
+    level: Literal["token", "cls"] = "token",
+) -> Found:
+    """Train every method with every seed and print a table; the epoch is chosen on dev.
 
-    Source rows are drawn at random, the same ones for every method and seed.
+    Source rows are drawn at random, the same ones for every method and seed. Each finished run is written to
+    ``report.json`` in the folder, so that the same call continues after the last one.
     """
-    last = build(0).embedder.model.config.num_hidden_layers
-    layers = arguments.layers or [*((one,) for one in sorted({0, last // 2, last})), (0, last)]
+    embedder = build().embedder
+    last = embedder.model.config.num_hidden_layers
+    if arguments.extend_vocabulary:
+        print(f"{len(embedder.tokenizer)} pieces in the extended vocabulary")
+    report = open_report(folder, arguments, (source, target))
     source = random.Random(0).sample(source, len(source))
-    ratio = arguments.warmup_ratio
-    rows, models = [], {}
-    for size in arguments.source_size:
-        for method in arguments.methods:
-            for layer in layers if method == "metaxl" else [(last,)]:
-                scores = []
-                for seed in range(arguments.seeds):
-                    torch.manual_seed(seed)
-                    model = build(seed).to(arguments.device)
-                    networks = [make_network(model, arguments).to(arguments.device) for _ in layer]
-                    rtn = torch.nn.ModuleList(networks)
-                    alone = method in ("target_only", "concatenation")
-                    optimizer = torch.optim.Adam if arguments.authors else torch.optim.AdamW
-                    decay = {"weight_decay": arguments.weight_decay}
-                    trained = [value for value in model.parameters() if value.requires_grad]
-                    trainer = MetaXLTrainer(
-                        model,
-                        None if alone or method == "joint" else networks,
-                        layer,
-                        options=MetaXLOptions(
-                            objective="target_only" if alone else method,
-                            target_weight=arguments.target_weight,
-                            num_train_epochs=arguments.epochs,
-                            backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
-                            batch_size=arguments.batch_size,
-                            max_grad_norm=arguments.max_grad_norm,
-                            seed=seed,
-                        ),
-                        optimizer=optimizer(trained, arguments.learning_rate, **decay),
-                        meta_optimizer=torch.optim.Adam(
-                            rtn.parameters(), arguments.meta_learning_rate, **(decay if arguments.authors else {})
-                        ),
-                        scheduler=partial(warmed_up, ratio=ratio) if ratio else None,
-                        loss=lambda model, batch: model(**batch),
-                    )
-                    trainer.train(
-                        None if alone else source[:size],
-                        [*source[:size], *target] if method == "concatenation" else target,
-                        evaluate=lambda model: score(model, "dev"),
-                        collate=model.collate,
-                        progress=False,
-                    )
-                    scores.append(100 * score(model, "test"))
-                places = f"layer{'s' * (len(layer) > 1)} {' and '.join(map(str, layer))}"
-                name = f"{METHODS[method]}, {places}" if method == "metaxl" else METHODS[method]
-                models[name] = (model, rtn, layer)
-                rows.append((name, 0 if method == "target_only" else size, mean_and_deviation(scores)))
-                print(f"{name}, {size} source rows: {rows[-1][2]}", flush=True)
-    return Table(("method", "source rows", "test score"), rows), models
+    found: Found = {}
+    clouds: dict[str, dict[str, torch.Tensor]] = {}
+    for most in arguments.source_size:
+        for method, layers, name in systems(arguments, last):
+            size = 0 if method == "target_only" else most
+            if (name, size) in found:
+                continue
+            runs = found[name, size] = []
+            for seed in range(arguments.seeds):
+                tried = []
+                for rate in arguments.meta_learning_rate if layers else [None]:
+                    which = {"method": method, "layers": [*layers], "source rows": size, "seed": seed, "rate": rate}
+                    done = [run for run in report["runs"] if {key: run[key] for key in which} == which]
+                    if not done:
+                        torch.manual_seed(seed)
+                        model = build().to(arguments.device)
+                        networks = [make_network(model, arguments).to(arguments.device) for _ in layers]
+                        rows = source[:size], target
+                        dev = train(model, networks, layers, method, rows, seed, rate, score, arguments)
+                        clouds[name] = measure(model, networks, layers, last, source, target, level, arguments.device)
+                        distances = cloud_distances(*clouds[name].values())._asdict()
+                        done = [{**which, "dev": 100 * dev, "test": 100 * score(model, "test"), **distances}]
+                        report["runs"] += done
+                        folder.mkdir(parents=True, exist_ok=True)
+                        write_report(folder, report)
+                    tried += done
+                runs.append(max(tried, key=lambda run: run["dev"]))
+            print(f"{name}, {size} source rows: {mean(runs, 'test')}", flush=True)
+    rows = [(*system, mean(runs, "test"), mean(runs, "hausdorff")) for system, runs in found.items()]
+    print("\n" + Table(("method", "source rows", "test score", "Hausdorff"), rows).to_markdown() + "\n")
+    draw(clouds, folder / "clouds.png")
+    return found
+
+
+def mean(runs: Sequence[Mapping[str, Any]], key: str) -> MeanAndDeviation:
+    return mean_and_deviation([run[key] for run in runs])
+
+
+def open_report(folder: Path, arguments: argparse.Namespace, rows: object) -> dict[str, Any]:
+    """Read the runs of an earlier call with these settings, or begin with none."""
+    settings = {name: value for name, value in vars(arguments).items() if name not in CHOICES}
+    settings["rows"] = hashlib.sha256(repr(rows).encode()).hexdigest()[:12]
+    settings = json.loads(json.dumps(settings, default=str))
+    if not (folder / "report.json").exists():
+        return {"settings": settings, "runs": []}
+    report = read_report(folder)
+    theirs = report["settings"]
+    if theirs != settings:
+        differ = {name: theirs.get(name) for name in settings if theirs.get(name) != settings[name]}
+        raise ValueError(f"--out must hold runs of these settings, got others in {folder}: {differ}")
+    return report
+
+
+def train(
+    model: torch.nn.Module,
+    networks: list[torch.nn.Module],
+    layers: tuple[int, ...],
+    method: str,
+    rows: tuple[Sequence[Any], Sequence[Any]],
+    seed: int,
+    rate: float | None,
+    score: Callable[[torch.nn.Module, str], float],
+    arguments: argparse.Namespace,
+) -> float:
+    """Train a model and the networks, and return the best epoch's score on dev."""
+    source, target = rows
+    alone = method in ("target_only", "concatenation")
+    decay = {"weight_decay": arguments.weight_decay}
+    meta_decay = decay if arguments.authors else {}
+    optimizer = torch.optim.Adam if arguments.authors else torch.optim.AdamW
+    trained = [value for value in model.parameters() if value.requires_grad]
+    phi = [value for network in networks for value in network.parameters()]
+    trainer = MetaXLTrainer(
+        model,
+        networks or None,
+        layers,
+        options=MetaXLOptions(
+            objective="target_only" if alone else method,
+            target_weight=arguments.target_weight,
+            num_train_epochs=arguments.epochs,
+            backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
+            batch_size=arguments.batch_size,
+            max_grad_norm=arguments.max_grad_norm,
+            seed=seed,
+        ),
+        optimizer=optimizer(trained, arguments.learning_rate, **decay),
+        meta_optimizer=torch.optim.Adam(phi, rate, **meta_decay) if phi else None,
+        scheduler=partial(warmed_up, ratio=arguments.warmup_ratio) if arguments.warmup_ratio else None,
+        loss=lambda model, batch: model(**batch),
+    )
+    result = trainer.train(
+        None if alone else source,
+        [*source, *target] if method == "concatenation" else target,
+        evaluate=lambda model: score(model, "dev"),
+        collate=model.collate,
+        progress=False,
+    )
+    return result.best.score
 
 
 def make_network(model: torch.nn.Module, arguments: argparse.Namespace) -> pe.RepresentationTransformationNetwork:
@@ -155,35 +268,62 @@ def make_network(model: torch.nn.Module, arguments: argparse.Namespace) -> pe.Re
     return pe.RepresentationTransformationNetwork(size, arguments.bottleneck or size // 2, **arguments.network)
 
 
-def batches_of(model: torch.nn.Module, sentences: Sequence[Sequence[str]], device: str) -> Iterator[dict[str, Any]]:
-    for start in range(0, len(sentences), 32):
-        pieces = model.embedder.pieces(sentences[start : start + 32])
+def measure(
+    model: torch.nn.Module,
+    networks: list[torch.nn.Module],
+    layers: tuple[int, ...],
+    last: int,
+    source: Sequence[Any],
+    target: Sequence[Any],
+    level: Literal["token", "cls"],
+    device: str,
+) -> dict[str, torch.Tensor]:
+    """Collect both languages' representations at the last layer, those of the source through the networks."""
+    encoder = model.embedder.model
+    place = encoder_layer(encoder, last)
+    transformed = pe.transformed_output([encoder_layer(encoder, layer) for layer in layers], networks)
+    with transformed if layers else nullcontext():
+        one = representations(encoder, batches_of(model, source[:CLOUD], device), place, level)
+    other = representations(encoder, batches_of(model, target[:CLOUD], device), place, level)
+    return {"source": one.cpu(), "target": other.cpu()}
+
+
+def batches_of(model: torch.nn.Module, rows: Sequence[Any], device: str) -> Iterator[dict[str, Any]]:
+    for start in range(0, len(rows), 32):
+        pieces = model.embedder.pieces([row.words for row in rows[start : start + 32]])
         yield {"input_ids": pieces.piece_ids.to(device), "attention_mask": pieces.piece_mask.long().to(device)}
 
 
-def draw(
-    models: dict[str, Any], source: Sequence[Sequence[str]], target: Sequence[Sequence[str]], path: Path, device: str
-) -> None:
-    """Draw source and target at the last transformed layer, of joint training and of MetaXL (figure 3)."""
-    pictures = {}
-    for name in ("JT", next((name for name in reversed(models) if name.startswith("MetaXL")), "")):
-        if name not in models:
-            continue
-        model, rtn, layer = models[name]
-        encoder = model.embedder.model
-        places = [encoder_layer(encoder, number) for number in layer]
-        with pe.transformed_output(places, list(rtn)) if name != "JT" else nullcontext():
-            one = representations(encoder, batches_of(model, source, device), places[-1])
-        other = representations(encoder, batches_of(model, target, device), places[-1])
-        pictures[name] = {"source": one.cpu(), "target": other.cpu()}
-        print(f"{name}: {cloud_distances(one, other)}")
+def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
+    """Draw source and target of joint training and of MetaXL (figures 1 and 3), if this call has trained them."""
+    names = ("JT", next((name for name in reversed(clouds) if name.startswith("MetaXL")), ""))
+    pictures = {name: clouds[name] for name in names if name in clouds}
     if not pictures:
         return
     try:
-        figure = plot_clouds(pictures)
+        axes = plot_clouds(pictures)
     except ImportError as error:
         print(error)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    (figure.figure if hasattr(figure, "figure") else figure[0].figure).savefig(path, dpi=150)
+    axes[0].figure.savefig(path, dpi=150)
     print(f"Source and target: {path}")
+
+
+def across_targets(found: Mapping[str, Found]) -> None:
+    """Print each method's score on every target with the average, and the correlation of gain and distance."""
+    if len(found) < 2:
+        return
+    scores = {
+        system: [mean(runs[system], "test").mean for runs in found.values()] for system in next(iter(found.values()))
+    }
+    rows = [(*system, *values, statistics.fmean(values)) for system, values in scores.items()]
+    print("\n" + Table(("method", "source rows", *found, "average"), rows).to_markdown() + "\n")
+    for name, size in scores:
+        if name.startswith("MetaXL") and ("JT", size) in scores:
+            pairs = [(runs["JT", size], runs[name, size]) for runs in found.values()]
+            gains = [mean(ours, "test").mean - mean(joint, "test").mean for joint, ours in pairs]
+            drops = [mean(joint, "hausdorff").mean - mean(ours, "hausdorff").mean for joint, ours in pairs]
+            try:
+                print(f"{name}, {size} source rows, gain and drop in distance: {gain_correlation(gains, drops)}")
+            except (ImportError, ValueError) as error:
+                print(f"No correlation for {name}: {error}")

@@ -1,65 +1,111 @@
 r"""MetaXL on entities: much data in one language, a hundred sentences in another (Xia 2021, tables 2 to 6).
 
-    python examples/metaxl_ner.py --target am --size small                       # pretrains an encoder first, cached
-    python examples/metaxl_ner.py --target yo --model xlm-roberta-base --device cuda --source-size 5000 10000 20000
+    python examples/metaxl_ner.py --target am --size small  # pretrains an encoder first, cached
+    python examples/metaxl_ner.py --target ig rw yo sw --model xlm-roberta-base --device cuda --sweep table4
+    python examples/metaxl_ner.py --wikiann FOLDER --related --model xlm-roberta-base --device cuda  # the paper's eight
     python examples/metaxl_ner.py --source-train es.conll --train mine.txt --dev dev.txt --test test.txt --model FOLDER
 
-Source and target are WikiAnn of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository),
-or files of yours in any of WikiAnn's layouts. Prints target only, joint training (JT, by a batch of each or on the
-concatenation), JT with the network and MetaXL over seeds, entity F1 on test with the epoch chosen on dev, and draws
-source and target representations. ``--authors`` trains as the commands of the paper's code do.
+Source and target are WikiAnn of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository);
+WikiAnn as Rahimi et al. 2019 have cut it (``FOLDER/qu/train``, ``FOLDER/en/train``), where ``--target`` is table 1's
+languages if missing; or files of yours in any of WikiAnn's layouts. Prints target only, joint training (JT, by a batch
+of each or on the concatenation), JT with the network and MetaXL over seeds: entity F1 on test with the epoch chosen on
+dev, and the Hausdorff distance of source and target. Draws both languages' representations. Finished runs are kept in
+``--out``: the same call goes on where it was killed. ``--authors`` trains as the commands of the paper's code do.
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import torch
-from _metaxl import RECIPES, add_arguments, compare, draw, find_model, load_encoder
+from _cache import DATA
+from _metaxl import RECIPES, Found, across_targets, add_arguments, build_encoder, compare, find_model
 
 import polyembed as pe
-from polyembed.data import read_wikiann
+from polyembed.data import TaggedSentence, read_wikiann
 from polyembed.metrics import entity_f1
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data") / "wikiann"
+RECIPE = RECIPES["ner"]
 TARGETS = {"am": "amh", "ig": "ibo", "rw": "kin", "yo": "yor", "sw": "swa"}
+PARTS = ("train", "dev", "test")
 
 
-def main() -> None:
-    recipe = RECIPES["ner"]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", choices=TARGETS, default="am")
-    parser.add_argument("--source", nargs="+", default=["en"], help="of the data folder's high_resource; merged")
-    parser.add_argument("--source-train", type=Path, help="a file of yours")
-    for part in ("train", "dev", "test"):
-        parser.add_argument(f"--{part}", type=Path, help="of the target, a file of yours")
-    add_arguments(parser, recipe)
-    parser.add_argument("--out", type=Path, default=Path("runs") / "metaxl_ner")
-    arguments = parser.parse_args()
-    folder = DATA / "low_resource" / TARGETS[arguments.target]
-    files = {part: getattr(arguments, part) or folder / f"{part}.txt" for part in ("train", "dev", "test")}
-    languages = [DATA / "high_resource" / language / "train.conllu" for language in arguments.source]
-    source_files = [arguments.source_train] if arguments.source_train else languages
-    source = [sentence for path in source_files for sentence in read_wikiann(path) if len(sentence.words)]
-    target = {part: read_wikiann(path) for part, path in files.items()}
-    tags = sorted({tag for sentence in (*source, *target["train"]) for tag in sentence.tags})
-    name = find_model(arguments, [*arguments.source, arguments.target])
-    print(f"{len(source)} source sentences, {min(arguments.target_size, len(target['train']))} of the target, {name}")
+def target_files(arguments: argparse.Namespace, target: str) -> dict[str, Path]:
+    """Return the target's files: the caller's, WikiAnn's of a folder, or the data folder's."""
+    if arguments.wikiann:
+        files = {part: arguments.wikiann / target / part for part in PARTS}
+    else:
+        folder = DATA / "wikiann" / "low_resource" / TARGETS.get(target, target)
+        files = {part: folder / f"{part}.txt" for part in PARTS}
+    return {part: getattr(arguments, part) or path for part, path in files.items()}
 
-    def build(seed: int) -> pe.SequenceTagger:
-        encoder = load_encoder(name, recipe["max_length"])
+
+def source_files(arguments: argparse.Namespace, target: str) -> list[Path]:
+    """Return the files of the source languages, those of table 1 with ``--related``."""
+    if arguments.source_train:
+        return [arguments.source_train]
+    languages = [RECIPE["related"][target]] if arguments.related else arguments.source
+    if arguments.wikiann:
+        return [arguments.wikiann / language / "train" for language in languages]
+    return [DATA / "wikiann" / "high_resource" / language / "train.conllu" for language in languages]
+
+
+def read(paths: list[Path]) -> list[TaggedSentence]:
+    return [sentence for path in paths for sentence in read_wikiann(path) if len(sentence.words)]
+
+
+def check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the program where languages and files do not fit."""
+    own = [part for part in PARTS if getattr(arguments, part)]
+    if own and len(arguments.target) > 1:
+        parser.error(f"--target must be one language where --{own[0]} is given, got {' '.join(arguments.target)}")
+    known = TARGETS if len(own) < len(PARTS) and not arguments.wikiann else arguments.target
+    unrelated = [target for target in arguments.target if arguments.related and target not in RECIPE["related"]]
+    strange = [target for target in arguments.target if target not in known]
+    if unrelated:
+        parser.error(f"--target must be of {' '.join(RECIPE['related'])} with --related, got {' '.join(unrelated)}")
+    if strange:
+        parser.error(f"--target must be of {' '.join(known)} in the data folder, got {' '.join(strange)}")
+    for target in arguments.target:
+        for path in (*source_files(arguments, target), *target_files(arguments, target).values()):
+            if not path.is_file():
+                parser.error(f"there must be a file {path} (see --wikiann, --source-train, --train)")
+
+
+def run_target(arguments: argparse.Namespace, target: str, name: str) -> Found:
+    source = read(source_files(arguments, target))
+    parts = {part: read_wikiann(path) for part, path in target_files(arguments, target).items()}
+    tags = sorted({tag for sentence in (*source, *parts["train"]) for tag in sentence.tags})
+    rows = [sentence for sentence in parts["train"] if len(sentence.words)][: arguments.target_size]
+    print(f"{target}: {len(source)} source sentences, {len(rows)} of the target, {name}")
+
+    def build() -> pe.SequenceTagger:
+        encoder = build_encoder(name, RECIPE["max_length"], arguments, rows)
         return pe.SequenceTagger(encoder, tags, decoder=pe.SoftmaxDecoder(encoder.embedding_dim, len(tags)))
 
     def score(tagger: torch.nn.Module, part: str) -> float:
-        predicted = tagger.predict([sentence.words for sentence in target[part]])
-        return entity_f1([sentence.tags for sentence in target[part]], predicted, mode="conll").f1
+        predicted = tagger.predict([sentence.words for sentence in parts[part]])
+        return entity_f1([sentence.tags for sentence in parts[part]], predicted, mode="conll").f1
 
-    rows = [sentence for sentence in target["train"] if len(sentence.words)][: arguments.target_size]
-    table, models = compare(build, source, rows, score, arguments)
-    print("\n" + table.to_markdown() + "\n")
-    words = [[sentence.words for sentence in part[:100]] for part in (source, rows)]
-    draw(models, *words, arguments.out / f"{arguments.target}.png", arguments.device)
+    return compare(build, source, rows, score, arguments, arguments.out / target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", nargs="+", metavar="LANG", help="one or more of am, ig, rw, yo, sw; am if missing")
+    parser.add_argument("--source", nargs="+", default=["en"], metavar="LANG", help="merged; en if missing")
+    parser.add_argument("--related", action="store_true", help="the related source language of each target (table 1)")
+    parser.add_argument("--wikiann", type=Path, help="a folder of WikiAnn with <language>/train, dev and test")
+    parser.add_argument("--source-train", type=Path, help="a file of yours")
+    for part in PARTS:
+        parser.add_argument(f"--{part}", type=Path, help="of the target, a file of yours")
+    add_arguments(parser, RECIPE)
+    parser.add_argument("--out", type=Path, default=Path("runs") / "metaxl_ner")
+    arguments = parser.parse_args()
+    arguments.target = arguments.target or (list(RECIPE["related"]) if arguments.wikiann else ["am"])
+    check(parser, arguments)
+    related = [RECIPE["related"][target] for target in arguments.target if arguments.related]
+    name = find_model(arguments, list(dict.fromkeys([*(related or arguments.source), *arguments.target])))
+    across_targets({target: run_target(arguments, target, name) for target in arguments.target})
 
 
 if __name__ == "__main__":

@@ -1,23 +1,41 @@
-r"""MetaXL on sentiment: any two files of text and label, one row a line (Xia 2021, tables 3 and 6).
+r"""MetaXL on sentiment: reviews in one language, a hundred texts in another (Xia 2021, tables 3 to 6).
 
-    python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --dev te.dev.tsv --test te.test.tsv \
+    python examples/metaxl_sentiment.py --source-train dataset_en_train.json --train SentiPers/data --split sentipers \
         --model xlm-roberta-base --device cuda
-    python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --pretrain en te    # pretrains an encoder
+    python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --dev te.dev.tsv --test te.test.tsv \
+        --pretrain en te    # pretrains an encoder
 
-A line is ``label<TAB>text``. Without ``--dev`` and ``--test`` the last fifths of the target's rows serve. Prints target
-only, joint training (JT, by a batch of each or on the concatenation), JT with the network and MetaXL over seeds,
-the mean F1 of the labels on test with the epoch chosen on dev. ``--authors`` trains as the paper's code does.
+A path is one of these; neutral texts are left out:
+
+- ``label<TAB>text`` lines, any labels;
+- a ``.json`` file of reviews with ``review_body`` and ``stars`` or ``label``, one a line (MARC) or a list: 1 and 2
+  stars are ``negative``, 4 and 5 ``positive``;
+- a folder of SentiPers, ``data`` or a part of it: the sentences of its ``.xml`` files, once each, by the sign of their
+  polarity;
+- a folder of Sentiraama with ``*_pos.txt`` and ``*_neg.txt``, lines of underscores between reviews.
+
+Without ``--dev`` and ``--test`` the target's texts are split at random: in fifths, or in the paper's sizes with
+``--split``. Prints target only, joint training (JT, by a batch of each or on the concatenation), JT with the network
+and MetaXL over seeds: F1 on test with the epoch chosen on dev, and the Hausdorff distance of both languages'
+``[CLS]``, which are drawn. Finished runs are kept in ``--out``. ``--authors`` trains as the paper's code does.
 """
 
 import argparse
-from collections.abc import Sequence
+import json
+import random
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from _metaxl import RECIPES, add_arguments, compare, draw, find_model, load_encoder
+from _metaxl import RECIPES, add_arguments, build_encoder, compare, find_model
 
 import polyembed as pe
-from polyembed.metrics import macro_f1
+from polyembed.metrics import macro_f1, per_tag
+
+RECIPE = RECIPES["sentiment"]
+SIGNS = {-1: "negative", 1: "positive"}
 
 
 class Text(NamedTuple):
@@ -28,52 +46,132 @@ class Text(NamedTuple):
 
 
 def read_texts(path: Path) -> list[Text]:
-    """Read ``label<TAB>text`` lines."""
-    texts = []
+    """Read any of the layouts above."""
+    if path.is_dir():
+        reader = read_sentipers if any(path.rglob("*.xml")) else read_sentiraama
+    else:
+        reader = read_reviews if path.suffix in (".json", ".jsonl") else read_lines
+    texts = [Text(tuple(text.split()), label) for label, text in reader(path) if text.split()]
+    if not texts:
+        raise ValueError(f"{path} must hold texts with labels, got none")
+    return texts
+
+
+def read_lines(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         label, tab, text = line.partition("\t")
         if not tab or not text.split():
             raise ValueError(f"{path}:{number} must be a label, a tab and a text, got {line!r}")
-        texts.append(Text(tuple(text.split()), label))
-    return texts
+        yield label, text
 
 
-def mean_f1(model: pe.SequenceClassifier, texts: Sequence[Text]) -> float:
-    """Return the mean F1 of the labels; the paper has F1 and does not name its kind."""
-    found = model.predict([text.words for text in texts], batch_size=32)
-    return macro_f1([[text.label] for text in texts], [[label] for label in found])
+def read_reviews(path: Path) -> Iterator[tuple[str, str]]:
+    content = path.read_text("utf-8")
+    reviews: Iterable[Any] = (
+        json.loads(content) if content.lstrip().startswith("[") else map(json.loads, content.splitlines())
+    )
+    for number, review in enumerate(reviews, 1):
+        try:
+            stars, text = int(review.get("stars", 0)), str(review["review_body"])
+            label = review["label"] if "label" in review else SIGNS.get((stars > 3) - (0 < stars < 3))
+        except (AttributeError, KeyError, ValueError) as error:
+            raise ValueError(
+                f"{path}: review {number} must have review_body, and stars or a label, got {review}"
+            ) from error
+        if label is not None:
+            yield label, text
+
+
+def read_sentipers(folder: Path) -> Iterator[tuple[str, str]]:
+    seen = set()
+    for path in sorted(folder.rglob("*.xml")):
+        for value, text in sentences_of(path):
+            if text not in seen and int(value or 0):
+                yield SIGNS[1 if int(value) > 0 else -1], text
+            seen.add(text)
+
+
+def sentences_of(path: Path) -> Iterator[tuple[str, str]]:
+    """Give polarities and sentences: elements of XML, or (the folder `extra`) numbered words and ``[+1]``."""
+    content = path.read_text("utf-8-sig")
+    if content.lstrip().startswith("<"):
+        for element in ET.fromstring(content).iter("Sentence"):
+            yield element.get("Value", ""), "".join(element.itertext()).strip()
+        return
+    for block in content.split("[@@@]"):
+        words = re.findall(r"^\d+\t([^\t\n]*)", block, re.MULTILINE)
+        value = re.search(r"^\[([+-]?\d)\]", block, re.MULTILINE)
+        yield value[1] if value else "", " ".join(" ".join(words).split())
+
+
+def read_sentiraama(folder: Path) -> Iterator[tuple[str, str]]:
+    for sign, label in (("pos", "positive"), ("neg", "negative")):
+        for path in sorted(folder.rglob(f"*_{sign}.txt")):
+            yield from (
+                (label, text) for text in re.split(r"^\s*_{5,}\s*$", path.read_text("utf-8"), flags=re.MULTILINE)
+            )
+
+
+def split(rows: list[Text], arguments: argparse.Namespace) -> dict[str, list[Text]]:
+    """Read the target's parts, or cut those that are missing from its training texts, at random."""
+    sizes = RECIPE["splits"].get(arguments.split, {"dev": len(rows) // 5, "test": len(rows) // 5})
+    given = {part: getattr(arguments, part) for part in ("dev", "test")}
+    if None in given.values():
+        rows = random.Random(0).sample(rows, len(rows))
+    parts = {}
+    for part, path in given.items():
+        if path:
+            parts[part] = read_texts(path)
+        else:
+            rows, parts[part] = rows[sizes[part] :], rows[: sizes[part]]
+    return {**parts, "train": rows[: arguments.target_size]}
+
+
+def f1(model: pe.SequenceClassifier, texts: Sequence[Text]) -> float:
+    """Return the F1 of the positive texts, as the authors' code does; of other labels, the mean of their F1."""
+    gold = [[text.label] for text in texts]
+    found = [[label] for label in model.predict([text.words for text in texts], batch_size=32)]
+    if set(model.labels) == set(SIGNS.values()):
+        scores = per_tag(gold, found)
+        return scores["positive"].f1 if "positive" in scores else 0.0
+    return macro_f1(gold, found)
 
 
 def main() -> None:
-    recipe = RECIPES["sentiment"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source-train", type=Path, required=True)
     parser.add_argument("--train", type=Path, required=True, help="of the target")
     parser.add_argument("--dev", type=Path)
     parser.add_argument("--test", type=Path)
-    add_arguments(parser, recipe)
+    parser.add_argument("--split", choices=RECIPE["splits"], help="the paper's sizes of dev and test")
+    add_arguments(parser, RECIPE)
     parser.add_argument("--out", type=Path, default=Path("runs") / "metaxl_sentiment")
     arguments = parser.parse_args()
     if not (arguments.model or arguments.pretrain):
         parser.error("--model must name a checkpoint, or --pretrain the languages to pretrain one on")
-    source, rows = read_texts(arguments.source_train), read_texts(arguments.train)
-    fifth = len(rows) // 5
-    target = {
-        "dev": read_texts(arguments.dev) if arguments.dev else rows[-fifth:],
-        "test": read_texts(arguments.test) if arguments.test else rows[-2 * fifth : -fifth],
-    }
-    kept = rows[: len(rows) - fifth * ((not arguments.dev) + (not arguments.test))][: arguments.target_size]
-    labels = sorted({text.label for text in (*source, *kept, *target["dev"], *target["test"])})
+    try:
+        source, target = read_texts(arguments.source_train), split(read_texts(arguments.train), arguments)
+    except (OSError, ValueError, ET.ParseError) as error:
+        parser.error(str(error))
+    short = [part for part, texts in target.items() if not texts]
+    if short:
+        parser.error(f"--train must hold texts for {', '.join(short)} too, or name files for them")
+    labels = sorted({text.label for text in (*source, *target["train"], *target["dev"], *target["test"])})
     name = find_model(arguments, ())
-    print(f"{len(source)} source texts, {len(kept)} of the target, labels {labels}, {name}")
+    sizes = " / ".join(str(len(target[part])) for part in ("train", "dev", "test"))
+    print(f"{len(source)} source texts, {sizes} of the target, labels {labels}, {name}")
 
-    def build(seed: int) -> pe.SequenceClassifier:
-        return pe.SequenceClassifier(load_encoder(name, recipe["max_length"]), labels, pooling="mean", dropout=0.0)
+    def build() -> pe.SequenceClassifier:
+        encoder = build_encoder(name, RECIPE["max_length"], arguments, target["train"])
+        size, pooler = encoder.embedding_dim, getattr(encoder.model, "pooler", None)
+        model = pe.SequenceClassifier(encoder, labels, pooling="cls", hidden_size=size, dropout=RECIPE["dropout"])
+        if hasattr(pooler, "dense"):
+            model.hidden.load_state_dict(pooler.dense.state_dict())
+        return model
 
-    table, models = compare(build, source, kept, lambda model, part: mean_f1(model, target[part]), arguments)
-    print("\n" + table.to_markdown() + "\n")
-    words = [[text.words for text in part[:100]] for part in (source, kept)]
-    draw(models, *words, arguments.out / "clouds.png", arguments.device)
+    compare(
+        build, source, target["train"], lambda model, part: f1(model, target[part]), arguments, arguments.out, "cls"
+    )
 
 
 if __name__ == "__main__":

@@ -124,11 +124,13 @@ def test_metaxl(tiny_world: Path, tmp_path: Path, name: str) -> None:
     options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path]
     files = ["--source-train", tiny_world / f"xx.train.{kind}", *files_of(tiny_world, "yy", kind)]
     printed = run(f"{name}.py", *files, *pretraining(tiny_world), *options)
-    methods = ("target only", "JT", "JT, concatenated", "JT with RTN")
+    methods = ("target only", "JT", "JT, concatenated", "JT with RTN, layer 0", "JT with RTN, layer 2")
     for row in (*methods, *(f"MetaXL, {places}" for places in ("layer 0", "layer 1", "layer 2", "layers 0 and 2"))):
         assert f"| {row} " in printed
-    assert "CloudDistances" in printed
-    assert len(list(tmp_path.glob("*.png"))) == 1
+    report = next(tmp_path.rglob("report.json"))
+    runs = json.loads(report.read_text("utf-8"))["runs"]
+    assert [len(runs), min(run["hausdorff"] for run in runs) > 0] == [9, True]
+    assert (report.parent / "clouds.png").stat().st_size > 10_000
 
 
 def test_metaxl_as_its_authors_ran_it(tiny_world: Path, tmp_path: Path) -> None:
@@ -138,6 +140,146 @@ def test_metaxl_as_its_authors_ran_it(tiny_world: Path, tmp_path: Path) -> None:
     printed = run("metaxl_ner.py", *files, *pretraining(tiny_world), *options)
     assert "| MetaXL, layer 2 " in printed
     assert "| 1000 " in printed
+
+
+@pytest.fixture(scope="module")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of random weights over single letters."""
+    folder = tmp_path_factory.mktemp("bert")
+    letters = sorted({letter for word in WORDS for letter in word})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 8}
+    transformers.BertModel(transformers.BertConfig(vocab_size=len(pieces), **sizes)).save_pretrained(folder)
+    tokenizer = transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, strip_accents=False)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny_wikiann(tiny_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sentences of `tiny_world` as Rahimi et al. 2019 lay WikiAnn out: two targets, and Spanish."""
+    folder = tmp_path_factory.mktemp("wikiann")
+    for language, theirs in (("qu", "yy"), ("gn", "yy"), ("es", "xx")):
+        (folder / language).mkdir()
+        for part in ("train", "dev", "test"):
+            lines = (tiny_world / f"{theirs}.{part}.conll").read_text("utf-8").splitlines()
+            text = "\n".join(f"{language}:{line.replace(' ', chr(9))}" if line else "" for line in lines)
+            (folder / language / part).write_text(text + "\n\n", "utf-8")
+    return folder
+
+
+def test_metaxl_on_several_targets_goes_on_where_it_was_killed(
+    tiny_bert: Path, tiny_wikiann: Path, tmp_path: Path
+) -> None:
+    options = ["--wikiann", tiny_wikiann, "--target", "qu", "gn", "--epochs", 1, "--batch-size", 6]
+    options += ["--methods", "joint", "metaxl", "--layers", 2, "--extend-vocabulary", 60, "--out", tmp_path]
+    options += ["--meta-learning-rate", 1e-3, 1e-5, "--seeds", 1, "--model", tiny_bert]
+    printed = run("metaxl_ner.py", "--related", *options)
+    assert printed.count(" pieces in the extended vocabulary") == 2
+    assert "| method          | source rows | qu " in printed
+    assert "gain and drop in distance: " in printed or "No correlation for MetaXL, layer 2" in printed
+    assert "12 source sentences, 12 of the target" in printed
+    report = json.loads((tmp_path / "gn" / "report.json").read_text("utf-8"))
+    assert [run["rate"] for run in report["runs"]] == [None, 1e-3, 1e-5]
+    report["runs"] = [{**run, "test": 43.21, "dev": 50.0 + (run["rate"] == 1e-5)} for run in report["runs"][:2]]
+    (tmp_path / "gn" / "report.json").write_text(json.dumps(report), "utf-8")
+    printed = run("metaxl_ner.py", "--related", *options)
+    assert "JT, 5000 source rows: 43.21" in printed  # read, not trained
+    assert len(json.loads((tmp_path / "gn" / "report.json").read_text("utf-8"))["runs"]) == 3
+    with pytest.raises(ValueError, match=r"^--out must hold runs of these settings, got others in .*'epochs': 1"):
+        run("metaxl_ner.py", "--related", *options, "--epochs", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--target xx", "--target must be of am ig rw yo sw in the data folder, got xx"),
+        ("--target am --related", "--target must be of qu cdo ilo xmf mhr mi tk gn with --related, got am"),
+        ("--target am ig --train mine.txt", "--target must be one language where --train is given, got am ig"),
+        ("--wikiann nowhere --target qu", "there must be a file nowhere/en/train (see --wikiann"),
+    ],
+)
+def test_metaxl_with_wrong_languages(
+    options: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["metaxl_ner.py", *options.split()])
+    with pytest.raises(SystemExit):
+        load("metaxl_ner", monkeypatch).main()
+    assert message in capsys.readouterr().err
+
+
+def test_metaxl_takes_a_table_s_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = load("_metaxl", monkeypatch)
+    parser = argparse.ArgumentParser()
+    shared.add_arguments(parser, shared.RECIPES["sentiment"])
+    assert parser.parse_args([]).source_size == [1000]
+    assert parser.parse_args(["--sweep", "table13"]).source_size == [100, 1000, 5000]
+    layers = parser.parse_args(["--layers", "0", "0,12"])
+    assert [system[1:] for system in shared.systems(layers, 12)] == [
+        ((), "target only"),
+        ((), "JT"),
+        ((), "JT, concatenated"),
+        ((0,), "JT with RTN, layer 0"),
+        ((0, 12), "JT with RTN, layers 0 and 12"),
+        ((0,), "MetaXL, layer 0"),
+        ((0, 12), "MetaXL, layers 0 and 12"),
+    ]
+
+
+def test_sentiment_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("metaxl_sentiment", monkeypatch)
+    marc = tmp_path / "dataset_en_train.json"
+    rows = [{"review_body": f"text {stars}", "stars": stars, "language": "en"} for stars in ("1", "2", "3", "4", 5)]
+    marc.write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    expected = [(("text", n), "negative" if n in "12" else "positive") for n in "1245"]
+    assert example.read_texts(marc) == expected
+    (tmp_path / "list.json").write_text(json.dumps([*rows[:1], {"review_body": "x y", "label": "positive"}]), "utf-8")
+    assert example.read_texts(tmp_path / "list.json") == [expected[0], (("x", "y"), "positive")]
+    (tmp_path / "data" / "main").mkdir(parents=True)
+    (tmp_path / "data" / "extra").mkdir()
+    values = [("+2", "خوب است"), ("-1", "بد"), ("0", "دو"), ("", "سه"), ("+1", "خوب است")]
+    sentences = "".join(f'<Sentence ID="r" Value="{value}">{text}</Sentence>' for value, text in values)
+    (tmp_path / "data" / "main" / "one.xml").write_text(f"<Product><Review>{sentences}</Review></Product>", "utf-8")
+    extra = "0\tچه\tT\n1\t\n2\tخوب\tOP\t\t0\n[+2]\n[@@@]\n0\tبد\n[-2]\n[@@@]\n0\t:|\n[0]\n[@@@]\n"
+    (tmp_path / "data" / "extra" / "two.xml").write_text(extra, "utf-8")
+    assert example.read_texts(tmp_path / "data") == [
+        (("چه", "خوب"), "positive"),
+        (("بد",), "negative"),
+        (("خوب", "است"), "positive"),
+    ]
+    (tmp_path / "te").mkdir()
+    (tmp_path / "te" / "product_pos.txt").write_text("మంచి ఫోన్\nబాగుంది\n__________________________\nమంచి\n", "utf-8")
+    (tmp_path / "te" / "product_neg.txt").write_text("చెడు\n__________________________\n", "utf-8")
+    found = example.read_texts(tmp_path / "te")
+    assert [(len(text.words), text.label) for text in found] == [(3, "positive"), (1, "positive"), (1, "negative")]
+    many = [example.Text((str(n),), "positive") for n in range(2200)]
+    arguments = argparse.Namespace(dev=None, test=None, split="sentipers", target_size=100)
+    parts = example.split(many, arguments)
+    assert {part: len(texts) for part, texts in parts.items()} == {"dev": 1000, "test": 1000, "train": 100}
+    assert len({text for texts in parts.values() for text in texts}) == 2100
+    for content, message in (("{}", "review 1 must have review_body, and stars or a label, got {}"), ("", "got none")):
+        marc.write_text(content, "utf-8")
+        with pytest.raises(ValueError, match=message):
+            example.read_texts(marc)
+
+
+def test_sentiment_reads_cls_through_the_encoder_s_pooler(
+    tiny_world: Path, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = load("metaxl_sentiment", monkeypatch)
+    bert = transformers.BertModel.from_pretrained(tiny_bert)
+    built = []
+    monkeypatch.setattr(example, "compare", lambda build, *rest: built.append((build(), rest[-1])))
+    files = ["--source-train", tiny_world / "xx.train.tsv", *files_of(tiny_world, "yy", "tsv"), "--model", tiny_bert]
+    monkeypatch.setattr(sys, "argv", ["metaxl_sentiment.py", *map(str, files)])
+    example.main()
+    (model, level), *_ = built
+    assert [model.pooling, model.dropout, level] == ["cls", 0.1, "cls"]
+    torch.testing.assert_close(model.hidden.weight, bert.pooler.dense.weight)
+    model.eval()
+    pieces = model.embedder.pieces([["sun"]])
+    pooled = bert.eval()(pieces.piece_ids, attention_mask=pieces.piece_mask).pooler_output
+    torch.testing.assert_close(model.logits(*model.encode([["sun"]])), model.linear(pooled))
 
 
 def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
