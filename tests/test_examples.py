@@ -179,13 +179,17 @@ def test_metaxl_on_several_targets_goes_on_where_it_was_killed(
     assert "| method          | source rows | qu " in printed
     assert "gain and drop in distance: " in printed or "No correlation for MetaXL, layer 2" in printed
     assert "12 source sentences, 12 of the target" in printed
-    report = json.loads((tmp_path / "gn" / "report.json").read_text("utf-8"))
-    assert [run["rate"] for run in report["runs"]] == [None, 1e-3, 1e-5]
-    report["runs"] = [{**run, "test": 43.21, "dev": 50.0 + (run["rate"] == 1e-5)} for run in report["runs"][:2]]
-    (tmp_path / "gn" / "report.json").write_text(json.dumps(report), "utf-8")
+    reports = {target: json.loads((tmp_path / target / "report.json").read_text("utf-8")) for target in ("qu", "gn")}
+    assert [one["rate"] for one in reports["gn"]["runs"]] == [None, 1e-3, 1e-5]
+    del reports["qu"]["runs"][1:]
+    for one, dev, test in zip(reports["gn"]["runs"], (10, 50, 51), (43.21, 99, 12.34), strict=True):
+        one.update(dev=dev, test=test)
+    for target, report in reports.items():
+        (tmp_path / target / "report.json").write_text(json.dumps(report), "utf-8")
     printed = run("metaxl_ner.py", "--related", *options)
     assert "JT, 5000 source rows: 43.21" in printed  # read, not trained
-    assert len(json.loads((tmp_path / "gn" / "report.json").read_text("utf-8"))["runs"]) == 3
+    assert "MetaXL, layer 2, 5000 source rows: 12.34" in printed  # the better rate on dev
+    assert len(json.loads((tmp_path / "qu" / "report.json").read_text("utf-8"))["runs"]) == 3
     with pytest.raises(ValueError, match=r"^--out must hold runs of these settings, got others in .*'epochs': 1"):
         run("metaxl_ner.py", "--related", *options, "--epochs", 2)
 
