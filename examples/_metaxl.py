@@ -31,6 +31,7 @@ METHODS = {
     "concatenation": "JT, concatenated",
     "joint_rtn": "JT with RTN",
     "metaxl": "MetaXL",
+    "printed": "MetaXL as printed",
 }
 CLOUD = 100  # sentences of each language whose representations are compared
 CHOICES = ("methods", "layers", "seeds", "source_size", "meta_learning_rate", "target", "out", "device", "cache")
@@ -60,7 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         help="of the network; 0,12 has one after each. If missing: 0, the middle, the last, and both ends; for JT with "
         "RTN 0 and the last",
     )
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument(
+        "--methods",
+        nargs="+",
+        choices=METHODS,
+        default=[method for method in METHODS if method != "printed"],
+        help="printed is MetaXL with a target weight of 0; all but printed if missing",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=training["num_train_epochs"])
     parser.add_argument("--batch-size", type=int, default=training["batch_size"])
@@ -137,6 +144,7 @@ def systems(arguments: argparse.Namespace, last: int) -> Iterator[tuple[str, tup
         "joint_rtn": arguments.layers or ends,
         "metaxl": arguments.layers or [*((one,) for one in sorted({0, last // 2, last})), (0, last)],
     }
+    places["printed"] = places["metaxl"]
     for method in arguments.methods:
         for layers in places.get(method, [()]):
             numbers = f", layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}" if layers else ""
@@ -240,10 +248,10 @@ def train(
         networks or None,
         layers,
         options=MetaXLOptions(
-            objective="target_only" if alone else method,
-            target_weight=arguments.target_weight,
+            objective="target_only" if alone else method.replace("printed", "metaxl"),
+            target_weight=0.0 if method == "printed" else arguments.target_weight,
             num_train_epochs=arguments.epochs,
-            backoff_epochs=arguments.backoff_epochs if method == "metaxl" else 0,
+            backoff_epochs=arguments.backoff_epochs if method in ("metaxl", "printed") else 0,
             batch_size=arguments.batch_size,
             max_grad_norm=arguments.max_grad_norm,
             seed=seed,
@@ -296,7 +304,7 @@ def batches_of(model: torch.nn.Module, rows: Sequence[Any], device: str) -> Iter
 
 def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
     """Draw source and target of joint training and of MetaXL (figures 1 and 3), if this call has trained them."""
-    names = ("JT", next((name for name in reversed(clouds) if name.startswith("MetaXL")), ""))
+    names = ("JT", next((name for name in reversed(clouds) if name.startswith("MetaXL,")), ""))
     pictures = {name: clouds[name] for name in names if name in clouds}
     if not pictures:
         return

@@ -228,6 +228,26 @@ def test_metaxl_takes_a_table_s_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
         ((0,), "MetaXL, layer 0"),
         ((0, 12), "MetaXL, layers 0 and 12"),
     ]
+    layers.methods = ["printed"]
+    assert next(iter(shared.systems(layers, 12))) == ("printed", (0,), "MetaXL as printed, layer 0")
+
+
+@pytest.mark.parametrize(("method", "weight"), [("metaxl", 1.0), ("printed", 0.0)])
+def test_metaxl_as_printed(method: str, weight: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = load("_metaxl", monkeypatch)
+    parser = argparse.ArgumentParser()
+    shared.add_arguments(parser, shared.RECIPES["ner"])
+    built = []
+
+    def trainer(*parts: object, options: object, **others: object) -> None:
+        built.append(options)
+        raise InterruptedError
+
+    monkeypatch.setattr(shared, "MetaXLTrainer", trainer)
+    model, network = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    with pytest.raises(InterruptedError):
+        shared.train(model, [network], (0,), method, ([], []), 0, 1e-5, None, parser.parse_args([]))
+    assert (built[0].objective, built[0].target_weight) == ("metaxl", weight)
 
 
 def test_sentiment_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
