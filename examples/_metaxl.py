@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         nargs=0,
         help="Adam, the network and the numbers of the authors' commands; options that follow replace numbers",
     )
-    parser.set_defaults(authors=False, network={})
+    parser.set_defaults(authors=False, network={}, joint_network={})
     parser.add_argument("--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)")
     parser.add_argument("--device", default="cpu")
 
@@ -187,7 +187,7 @@ def compare(
                     if not done:
                         torch.manual_seed(seed)
                         model = build().to(arguments.device)
-                        networks = [make_network(model, arguments).to(arguments.device) for _ in layers]
+                        networks = [make_network(model, method, arguments).to(arguments.device) for _ in layers]
                         rows = source[:size], target
                         dev = train(model, networks, layers, method, rows, seed, rate, score, arguments)
                         clouds[name] = measure(model, networks, layers, last, source, target, level, arguments.device)
@@ -271,9 +271,12 @@ def train(
     return result.best.score
 
 
-def make_network(model: torch.nn.Module, arguments: argparse.Namespace) -> pe.RepresentationTransformationNetwork:
+def make_network(
+    model: torch.nn.Module, method: str, arguments: argparse.Namespace
+) -> pe.RepresentationTransformationNetwork:
     size = model.embedder.embedding_dim
-    return pe.RepresentationTransformationNetwork(size, arguments.bottleneck or size // 2, **arguments.network)
+    options = arguments.joint_network if method == "joint_rtn" else arguments.network
+    return pe.RepresentationTransformationNetwork(size, arguments.bottleneck or size // 2, **options)
 
 
 def measure(

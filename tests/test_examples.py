@@ -250,6 +250,20 @@ def test_metaxl_as_printed(method: str, weight: float, monkeypatch: pytest.Monke
     assert (built[0].objective, built[0].target_weight) == ("metaxl", weight)
 
 
+@pytest.mark.parametrize(("method", "residual", "detached"), [("metaxl", True, True), ("joint_rtn", False, False)])
+def test_metaxl_networks_of_its_authors(
+    method: str, residual: bool, detached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = load("_metaxl", monkeypatch)
+    parser = argparse.ArgumentParser()
+    shared.add_arguments(parser, shared.RECIPES["ner"])
+    model = argparse.Namespace(embedder=argparse.Namespace(embedding_dim=4))
+    network = shared.make_network(model, method, parser.parse_args(["--authors"]))
+    assert [network.residual, network.detach_input, network.gate] == [residual, detached, "tied"]
+    network = shared.make_network(model, method, parser.parse_args([]))
+    assert [network.residual, network.detach_input, network.gate] == [True, False, "none"]
+
+
 def test_sentiment_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example = load("metaxl_sentiment", monkeypatch)
     marc = tmp_path / "dataset_en_train.json"
