@@ -1,5 +1,6 @@
 """Dictionary look-up, scheme conversion, sentences with languages, and what stays as it is."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -142,3 +143,13 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(__import__("sys").modules, "indic_transliteration.sanscript", None)
     rule = r"^SchemeTransliterator must find the package .*pip install indic-transliteration$"
     refused(ImportError, rule, SchemeTransliterator)
+
+
+def test_words_that_are_kept() -> None:
+    dictionary = DictionaryTransliterator({"the": "थे", "class": "क"}, keep=["the", "song"])
+    assert dictionary.transliterate(["The", "class", "song!", "kya"]) == ["The", "क", "song!", "kya"]
+    again = DictionaryTransliterator.from_config(json.loads(json.dumps(dictionary.get_config())))
+    assert (again.words, again.keep) == (dictionary.words, dictionary.keep)
+    refused(
+        TypeError, "keep must be a collection of words, got the string 'the'", DictionaryTransliterator, {}, keep="the"
+    )

@@ -173,14 +173,20 @@ class VotingEnsemble(Tagger):
             texts: Lists of words.
 
         Returns:
-            Ids where all members have one lexicon, else a tuple of each member's inputs; and the mask
-            ``(batch, word)``.
+            Ids where all members have one lexicon and equal `prepare`, else a tuple of each member's inputs; and the
+            mask ``(batch, word)``.
         """
-        if self.lexicon is not None:
+        if self._shares_inputs:
             return self._members[0].encode(texts)
         texts = check_words(texts)
         encoded = [member.encode(texts) for member in self._members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
+
+    def words_of(self, texts: Sequence[Sequence[str]], start: int = 0) -> set[str]:
+        """Return the words that any member looks up; errors count texts from `start`."""
+        first, *others = self._members
+        different = [member for member in others if member.prepare != first.prepare]
+        return set().union(*(member.words_of(texts, start) for member in (first, *different)))
 
     def covering(self, words: Iterable[str]) -> Self:
         """Return an ensemble in which the lexicon of every member has each of `words`.
@@ -220,9 +226,14 @@ class VotingEnsemble(Tagger):
     def _members(self) -> list[SequenceTagger]:
         return list(self.members)  # type: ignore[arg-type]
 
+    @property
+    def _shares_inputs(self) -> bool:
+        first = self._members[0].prepare
+        return self.lexicon is not None and all(member.prepare == first for member in self._members)
+
     def _each(self, inputs: Any) -> list[tuple[SequenceTagger, Any]]:
         """Pair the members with their inputs."""
-        if self.lexicon is not None:
+        if self._shares_inputs:
             return [(member, inputs) for member in self._members]
         if type(inputs) not in (tuple, list):
             raise TypeError(must("inputs", "be a tuple of each member's, as encode makes it", class_name(inputs)))

@@ -78,8 +78,8 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
         words: Words beyond the lexicon's to be baked too, with the vectors that they would have in `predict`.
 
     Raises:
-        TypeError: Another model, a contextual embedder, another decoder, or an encoder with recurrence that is not
-            `LSTMSequenceEncoder`.
+        TypeError: Another model, a contextual embedder, another decoder, an encoder with recurrence that is not
+            `LSTMSequenceEncoder`, or a tagger with `prepare`, since `OnnxTagger` does not prepare words.
         ImportError: onnx or onnxscript is not installed.
 
     Example:
@@ -89,6 +89,9 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
 
     """
     _check_tagger(tagger)
+    if tagger.prepare is not None:
+        rule = "be None: OnnxTagger looks words up as they are (export a SequenceTagger of the same parts without it)"
+        raise TypeError(must("tagger.prepare", rule, class_name(tagger.prepare)))
     for package in ("onnx", "onnxscript"):
         import_optional(package, pip='"polyembed[onnx]"', feature="export_onnx")
     if isinstance(words, str):

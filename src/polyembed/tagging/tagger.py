@@ -16,6 +16,7 @@ from polyembed.data.sentence import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
+from polyembed.tagging._prepare import Prepare, check_prepare, modules_of, prepare_words
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.text_model import (
     TextModel,
@@ -149,13 +150,18 @@ class SequenceTagger(Tagger):
         tags: The tag set, in the order of its ids.
         encoder: A sequence encoder over the embedder's vectors, or None.
         decoder: Features to tags; a `CRFDecoder` if None.
+        prepare: What prepares the words of a sentence wherever the tagger takes raw words, in training and prediction:
+            a `Normalizer`, a transliterator, a function from a list of words to as many words, or a list of these, run
+            in order. None leaves words as they are. Transliterators are frozen here. Functions cannot be saved.
 
     Shape:
         inputs of ``(batch, word)`` words, tags and mask ``(batch, word)``; the loss is a scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a tag outside the tag set, ids outside the lexicon.
-        TypeError: A mask that is not bool, an embedder that does not know its words (an `nn.Embedding`).
+        ValueError: Parts whose sizes do not fit, a tag outside the tag set, ids outside the lexicon, a sentence of
+            which `prepare` makes more or fewer words.
+        TypeError: A mask that is not bool, an embedder that does not know its words (an `nn.Embedding`), or words that
+            `prepare` does not return as a list.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -175,8 +181,10 @@ class SequenceTagger(Tagger):
         *,
         encoder: nn.Module | None = None,
         decoder: Decoder | None = None,
+        prepare: Prepare = None,
     ) -> None:
         tags = check_names("tags", tags, "tag")
+        prepare = check_prepare(prepare)
         dim = feature_size(embedder, encoder)
         check_part("decoder", decoder, "be a decoder or None", "loss", "decode", "in_features", "num_tags")
         super().__init__()
@@ -188,6 +196,10 @@ class SequenceTagger(Tagger):
         require(in_features == dim, "decoder", f"take features of size {dim}", in_features)
         require(num_tags == len(tags), "decoder", f"score {len(tags)} tags", num_tags)
         self._tag_ids = {tag: i for i, tag in enumerate(self.tags)}
+        self.prepare: Any = prepare
+        modules = [module.requires_grad_(False) for module in modules_of(prepare)]
+        if modules and prepare is not modules[0]:
+            self.prepare_modules = nn.ModuleList(modules)  # so that their weights are saved and moved too
 
     @property
     def device(self) -> torch.device:
@@ -198,12 +210,20 @@ class SequenceTagger(Tagger):
         """Turn words into the embedder's inputs.
 
         Args:
-            texts: Lists of words.
+            texts: Lists of words, before `prepare`.
 
         Returns:
             Ids, `Pieces` or a tuple of them, and the mask ``(batch, word)``.
         """
-        return self.embedder.encode(texts)
+        return self.embedder.encode(self.prepared(texts))
+
+    def prepared(self, texts: Sequence[Sequence[str]], start: int = 0) -> Sequence[Sequence[str]]:
+        """Return the words as the embedder reads them; errors count sentences from `start`."""
+        return texts if self.prepare is None else prepare_words(self.prepare, texts, start)
+
+    def words_of(self, texts: Sequence[Sequence[str]], start: int = 0) -> set[str]:
+        """Return the words that `encode` looks up, which are prepared; errors count texts from `start`."""
+        return super().words_of(self.prepared(texts, start))
 
     def features(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch word dim"]:
         """Compute the words' vectors in context, which the decoder reads.
@@ -347,6 +367,7 @@ class TokenClassifier(SequenceTagger):
         encoder: A sequence encoder over the embedder's vectors, or None.
         dropout: Of the words' features, in training.
         criterion: The loss; cross-entropy if None (see `SoftmaxDecoder`).
+        prepare: As in `SequenceTagger`.
 
     Shape:
         As in `SequenceTagger`.
@@ -373,8 +394,9 @@ class TokenClassifier(SequenceTagger):
         encoder: nn.Module | None = None,
         dropout: float = 0.1,
         criterion: nn.Module | None = None,
+        prepare: Prepare = None,
     ) -> None:
         count = len(check_names("tags", tags, "tag"))
         decoder = SoftmaxDecoder(feature_size(embedder, encoder), count, dropout=dropout, criterion=criterion)
-        super().__init__(embedder, tags, encoder=encoder, decoder=decoder)
+        super().__init__(embedder, tags, encoder=encoder, decoder=decoder, prepare=prepare)
         self.dropout, self.criterion = dropout, criterion

@@ -68,11 +68,15 @@ class TextModel(PretrainedModule):
         """Return the lists of words that a text consists of."""
         return [text]
 
+    def words_of(self, texts: Sequence[Any], start: int = 0) -> set[str]:
+        """Return the words that `encode` looks up; errors count texts from `start`."""
+        return {word for text in texts for sentence in self.sentences_of(text) for word in sentence}
+
     def covering(self, words: Iterable[str]) -> Self:
         """Return a model whose lexicon has each of `words`; it shares every parameter with this one.
 
         Args:
-            words: Any words, known ones among them.
+            words: Any words, known ones among them; of a tagger with `prepare`, what `words_of` returns.
 
         Returns:
             The new model.
@@ -160,7 +164,7 @@ class TextModel(PretrainedModule):
             lexicons = _lexicons_of(base)
             for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
                 bucket = self._check_texts(bucket, start)
-                words = {word for text in bucket for sentence in self.sentences_of(text) for word in sentence}
+                words = self.words_of(bucket, start)
                 unseen = {word for lexicon in lexicons for word in words if word not in lexicon} - cached
                 if len(cached) + len(unseen) > cache_size:
                     unseen |= words & cached

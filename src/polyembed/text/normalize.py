@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from polyembed._config import Configurable
+
 USER = "<USR>"
 URL = "<URL>"
 EMOJI = "<EMOJI>"
@@ -64,8 +66,8 @@ _PUNCTUATION = str.maketrans(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Normalizer:
+@dataclass(frozen=True, kw_only=True)  # no slots: they make a second class of this name
+class Normalizer(Configurable):
     """Normalise words: call it on one word, or call `words` on the words of a sentence.
 
     In this order:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from polyembed._checks import check_choice, class_name, import_optional, must, require
 from polyembed._pretrained import Configurable
@@ -38,9 +38,10 @@ class DictionaryTransliterator(Configurable):
     Args:
         words: Roman spelling in lower case -> the word in the other script; `hinglish_words()`, or your own.
         fallback: For runs that are not in the dictionary; they stay as they are if None.
+        keep: Runs that stay as they are, in lower case, as words of another language; they win over the dictionary.
 
     Raises:
-        TypeError: A dictionary that is not a mapping, or a fallback that is not a transliterator.
+        TypeError: A dictionary that is not a mapping, a fallback that is not a transliterator, or a string for `keep`.
         ValueError: A key that is not made of Latin letters in lower case.
 
     Example:
@@ -53,7 +54,9 @@ class DictionaryTransliterator(Configurable):
     say how.
     """
 
-    def __init__(self, words: Mapping[str, str], *, fallback: Transliterator | None = None) -> None:
+    def __init__(
+        self, words: Mapping[str, str], *, fallback: Transliterator | None = None, keep: Collection[str] = ()
+    ) -> None:
         if not isinstance(words, Mapping):
             raise TypeError(must("words", "be a mapping of spellings to words", class_name(words)))
         if fallback is not None and not isinstance(fallback, Transliterator):
@@ -62,15 +65,18 @@ class DictionaryTransliterator(Configurable):
             require(isinstance(word, str) and word != "", f"words[{spelling!r}]", "be a word", repr(word))
             sound = LATIN_RUN.fullmatch(spelling) is not None and spelling == spelling.lower()
             require(sound, "words", "have Latin letters in lower case as keys", repr(spelling))
+        if isinstance(keep, str):
+            raise TypeError(must("keep", "be a collection of words", f"the string {keep!r}"))
         self.words = dict(words)
         self.fallback = fallback
+        self.keep = frozenset(keep)
 
     def transliterate(self, words: Sequence[str]) -> list[str]:
         """Return each word in the other script."""
         return convert_words(words, self._convert, LATIN_RUN)
 
     def _convert(self, runs: list[str]) -> list[str]:
-        found = {run: self._find(run.lower()) for run in runs}
+        found = {run: run if run.lower() in self.keep else self._find(run.lower()) for run in runs}
         missing = [run for run, word in found.items() if word is None]
         if self.fallback is not None:
             found.update(zip(missing, self.fallback.transliterate(missing), strict=True))
@@ -79,8 +85,18 @@ class DictionaryTransliterator(Configurable):
     def _find(self, run: str) -> str | None:
         return self.words.get(run) or self.words.get(squeeze(run, 1))
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments; the dictionary as pairs, since any word may be a key."""
+        return {"words": sorted(self.words.items()), "fallback": self.fallback, "keep": sorted(self.keep)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build the transliterator from the result of `get_config`."""
+        return cls(**{**config, "words": dict(config["words"])})
+
     def __repr__(self) -> str:
-        return f"DictionaryTransliterator({len(self.words)} words, fallback={self.fallback!r})"
+        kept = f", keep={len(self.keep)} words" if self.keep else ""
+        return f"DictionaryTransliterator({len(self.words)} words, fallback={self.fallback!r}{kept})"
 
 
 class SchemeTransliterator(Configurable):

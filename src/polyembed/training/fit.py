@@ -118,6 +118,8 @@ class Training:
         require(bool(self.dev), "dev", "hold at least one sentence", "none")
         optimizer = options.make_optimizer(model)
         model.check_items(self.train)
+        for items in (self.train, self.dev):
+            model.words_of([model.text_of(item) for item in items])  # raises where the words cannot be prepared
         self._check_labels("train", numbered)
         self._check_labels("dev", list(enumerate(self.dev)))
         self.gold = [model.labels_of(item) for item in self.dev]
