@@ -5,16 +5,21 @@ r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierar
     python examples/tag_code_switched.py --format conllu --train a.conllu --dev b.conllu --test c.conllu \
         --languages tr de --text tr.txt.xz de.txt.xz                         # vectors trained on your raw text
     python examples/tag_code_switched.py --recipe winata2021 --published hin-eng ...  # the paper's, downloaded
+    python examples/tag_code_switched.py --recipe winata2021 --format lince --published task \
+        --tasks lince/ner_hineng lince/pos_spaeng --transliterate pairs.tsv --model xlm-roberta-base \
+        --systems HME HME-Ensemble "Scratch (2L)" xlm-roberta-base                # several tasks in one table
 
 The matrix language (ML), the one of more tokens, comes first, the embedded language (EL) second; published vectors are
 put in this order by the task. Without vectors or text of your own, fastText and byte-pair embeddings are trained on the
 training sentences' words of each language: enough to see everything run, no more. The MUSE systems lay one language's
-space over the other's: by the words that both vocabularies hold, or as ``--align`` says. Under the paper's recipe
-users, URLs and emoji become special tokens: give the saved tagger text through the same `Normalizer`.
+space over the other's: by the words that both vocabularies hold, under the paper's recipe by adversarial training, or
+as ``--align`` says. Under the paper's recipe users, URLs and emoji become special tokens; ``--transliterate`` spells
+Hindi in Devanagari. The saved tagger does both by itself.
 
-The result is the table of Winata 2021's table 4 for these systems, the best tagger in ``--out``/tagger, and a picture
-of which language each word's attention leans on. A test file without labels, as LinCE's are, is tagged by the best
-system into ``--out``/predictions.txt.
+HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained ones) train when they are asked for, as
+the paper's sections 2.5, 3.2.1 and 3.2.3 say. The result is the table of Winata 2021's table 4 for these systems, the
+best tagger in ``--out``/tagger, and a picture of which language each word's attention leans on. A test file without
+labels, as LinCE's are, is tagged by the best system into ``--out``/predictions.txt.
 """
 
 import argparse
@@ -25,11 +30,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from _encoder import be_quiet, load_encoder
 from _files import add_file_arguments, format_options, read_files, tags_of
 from _recipes import RECIPES, check_keys
 
@@ -39,17 +47,29 @@ from polyembed.embeddings import PieceTransformer
 from polyembed.experiments import plot_source_attention
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
-from polyembed.training import FitOptions, adam_for, fit, noam
+from polyembed.text import CharacterTransliterator, DictionaryTransliterator, Transliterator, train_transliterator
+from polyembed.text.transliterate import LATIN_RUN
+from polyembed.training import FitOptions, adam_for, fit, fit_ensemble, noam
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
+OPTIMIZER = {"optimizer", "learning_rate", "betas", "warmup_steps", "decay"}
+ROWS = ["FastText (ML)", "FastText (EL)", "MUSE (ML -> EL)", "MUSE (EL -> ML)", "Concat", "Linear", "Attention (MME)"]
+ROWS += ["HME", "HME + surface"]
+ON_REQUEST = ["HME-Ensemble", *(f"Scratch ({n}L)" for n in RECIPES["winata2021"]["scratch"]["num_layers"])]
+
 # What takes the keys of a recipe's sections, and the keys that this program takes itself.
 TAKES = {
-    "training": (FitOptions, {"optimizer", "learning_rate", "betas", "warmup_steps"}),
+    "training": (FitOptions, OPTIMIZER),
+    "scratch_training": (FitOptions, OPTIMIZER),
+    "pretrained_training": (FitOptions, OPTIMIZER),
+    "scratch": (None, {"tokenizer", "hidden_size", "num_heads", "max_length", "num_layers"}),
+    "pretrained": (None, {"max_length", "large"}),
+    "transliterate": (None, {"keep"}),
     "encoder": (pe.TransformerSequenceEncoder, set()),
     "embedder": (None, {"embedding_dim", "characters", "character_dim", "vocab_size"}),
     "pieces": (PieceTransformer, set()),
-    "align": (AdversarialOptions, {"refine"}),
+    "align": (AdversarialOptions, {"refine", "method"}),
     "normalizer": (pe.Normalizer, set()),
     "matrix_languages": (None, set(LINCE_TASKS)),
     "vectors": (None, {"hin-eng", "spa-eng", "msa-ea"}),
@@ -76,9 +96,45 @@ def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
     return [train, parts["dev"], parts.get("test", parts["dev"])]
 
 
-def normalized(sentences: Sequence[TaggedSentence], normalize: pe.Normalizer) -> list[TaggedSentence]:
-    """Replace users, URLs and emoji by special tokens."""
-    return [replace(sentence, words=tuple(normalize.words(sentence.words))) for sentence in sentences]
+def prepared(
+    sentences: Sequence[TaggedSentence], steps: Sequence[pe.Normalizer | Transliterator]
+) -> list[TaggedSentence]:
+    """Return sentences as a tagger with ``prepare=steps`` reads them."""
+    rows = [list(sentence.words) for sentence in sentences]
+    for step in steps:
+        rows = [step.words(words) if isinstance(step, pe.Normalizer) else step.transliterate(words) for words in rows]
+    return [replace(sentence, words=tuple(words)) for sentence, words in zip(sentences, rows, strict=True)]
+
+
+def open_transliterator(path: Path, out: Path) -> CharacterTransliterator:
+    """Load a saved transliterator, or train one on a file of pairs: Roman letters, a tab, the other script."""
+    if path.is_dir():
+        return CharacterTransliterator.from_pretrained(path)
+    lines = [line.split("\t") for line in path.read_text("utf-8").splitlines() if line.strip()]
+    for number, line in enumerate(lines, start=1):
+        if len(line) < 2 or not (line[0].strip() and line[1].strip()):
+            raise ValueError(f"{path} must have two words and a tab between in each line, got {line} in line {number}")
+    if not lines:
+        raise ValueError(f"{path} must have pairs of words, got none")
+    model = train_transliterator([(line[0], line[1]) for line in lines])
+    model.save_pretrained(out / "transliterator")
+    print(f"Transliterator trained on {len(lines)} pairs: {out / 'transliterator'}")
+    return model
+
+
+def transliterator_of(
+    model: CharacterTransliterator, data: Sequence[Sequence[TaggedSentence]], keep: str
+) -> DictionaryTransliterator:
+    """Spell the words of the data once; words that training mostly has in the language `keep` stay as they are."""
+    counts: dict[str, Counter[bool]] = {}
+    for sentence in data[0]:
+        for word, language in zip(sentence.words, sentence.languages or (None,) * len(sentence), strict=True):
+            counts.setdefault(word.lower(), Counter())[language == keep] += 1
+    kept = {word for word, found in counts.items() if found[True] > found[False]}
+    words = {word.lower() for part in data for sentence in part for word in sentence.words}
+    runs = sorted({run for word in words for run in LATIN_RUN.findall(word)} - kept)
+    known = {run: found for run, found in zip(runs, model.transliterate(runs), strict=True) if run == run.lower()}
+    return DictionaryTransliterator(known, fallback=model, keep=kept)
 
 
 def matrix_first(languages: Sequence[str], train: Sequence[TaggedSentence], task: str | None) -> list[str]:
@@ -110,7 +166,7 @@ def get_vectors(
     """Give each language's word vectors and sub-word vectors: published, from files, or trained here."""
     languages = arguments.languages or (arguments.pair.split("-") if arguments.train is None else ["ML", "EL"])
     if arguments.published:
-        lists = RECIPES["winata2021"]["vectors"][arguments.published]
+        lists = RECIPES["winata2021"]["vectors"][pair_of(arguments)]
         vocab_size = RECIPES["winata2021"]["embedder"]["vocab_size"]
         names = matrix_first(lists["fasttext"], train, format_options(arguments).get("task"))
         words: list[Any] = [FastTextVectors.from_pretrained(language) for language in names]
@@ -136,6 +192,18 @@ def get_vectors(
     return words, pieces, languages
 
 
+def pair_of(arguments: argparse.Namespace) -> str:
+    """Return the language pair of the published vectors, of LinCE's task where it is not named."""
+    task = format_options(arguments).get("task", "")
+    pairs = {pair.replace("-", ""): pair for pair in RECIPES["winata2021"]["vectors"]}
+    if arguments.published != "task":
+        return str(arguments.published)
+    found = pairs.get(str(task).rpartition("_")[2])
+    if found is None:
+        raise SystemExit(f"--published task must come with a task of {sorted(pairs)}, got {task or 'none'!r}")
+    return found
+
+
 def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[str, JoinedVectors]:
     """Return the two joint spaces of MUSE; a word that both languages have gets the vector of the target's language."""
     ml, el = words[:2]
@@ -143,7 +211,8 @@ def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[
         print(f"No MUSE: vectors of {ml.dim} and {el.dim} numbers")
         return {}
     if how == "adversarial":
-        options = AdversarialOptions(**{name: value for name, value in recipe.items() if name != "refine"})
+        given = {name: value for name, value in recipe.items() if name not in ("refine", "method")}
+        options = AdversarialOptions(**given)
         mapping = pe.align_spaces(ml, el, refine=recipe["refine"], adversarial=options)
     else:
         dictionary = how if how in ("identical", "similarity") else read_dictionary(how)
@@ -156,6 +225,28 @@ def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[
     }
 
 
+def build_hme(
+    words: Sequence[Any], pieces: Sequence[BPEmbVectors], lexicon: pe.Lexicon, recipe: dict[str, Any], **surface: Any
+) -> pe.HierarchicalMetaEmbedding:
+    """Compose HME from words, pieces and characters."""
+    size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
+    if "pieces" in recipe:
+        options = {"hidden_size": characters, **recipe["pieces"]}
+        table = torch.randn(lexicon.num_characters, recipe["embedder"]["character_dim"])
+        encoder: torch.nn.Module = PieceTransformer(table, freeze=False, **options)
+        subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon, pooling="transformer", **options) for p in pieces]
+    else:
+        encoder = pe.CharCNN(lexicon.num_characters, embedding_dim=characters, dropout=0.2)
+        subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon) for p in pieces]
+    sources = [pe.SourceEmbedding(source, lexicon) for source in words]
+    return pe.HierarchicalMetaEmbedding(
+        words=pe.MetaEmbedding.self_attention(sources, embedding_dim=size),
+        subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=characters if "pieces" in recipe else size),
+        characters=pe.SpelledEmbedding.from_characters(lexicon, encoder),
+        **surface,
+    )
+
+
 def build_embedders(
     words: Sequence[Any],
     joined: dict[str, JoinedVectors],
@@ -165,27 +256,10 @@ def build_embedders(
 ) -> dict[str, torch.nn.Module]:
     """Compose the systems of Winata 2021's table 4 that rest on word vectors, and HME with surface features."""
     size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
+    hierarchical = partial(build_hme, words, pieces, lexicon, recipe)
 
     def sources() -> list[pe.SourceEmbedding]:
         return [pe.SourceEmbedding(source, lexicon) for source in words]
-
-    def hierarchical(**surface: pe.SpelledEmbedding) -> pe.HierarchicalMetaEmbedding:
-        if "pieces" in recipe:
-            options = {"hidden_size": characters, **recipe["pieces"]}
-            table = torch.randn(lexicon.num_characters, recipe["embedder"]["character_dim"])
-            encoder: torch.nn.Module = PieceTransformer(table, freeze=False, **options)
-            subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon, pooling="transformer", **options) for p in pieces]
-        else:
-            encoder = pe.CharCNN(lexicon.num_characters, embedding_dim=characters, dropout=0.2)
-            subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon) for p in pieces]
-        return pe.HierarchicalMetaEmbedding(
-            words=pe.MetaEmbedding.self_attention(sources(), embedding_dim=size),
-            subwords=pe.MetaEmbedding.self_attention(
-                subwords, embedding_dim=characters if "pieces" in recipe else size
-            ),
-            characters=pe.SpelledEmbedding.from_characters(lexicon, encoder),
-            **surface,
-        )
 
     return {
         "FastText (ML)": sources()[0],
@@ -199,32 +273,60 @@ def build_embedders(
     }
 
 
-def train_tagger(
-    tagger: pe.SequenceTagger, data: list[list[TaggedSentence]], recipe: dict[str, Any], metric: str, seed: int
-) -> float:
-    """Train by a recipe; give the best development score."""
-    training = {"max_grad_norm": None, **recipe["training"]}
+def make_options(training: dict[str, Any], metric: str, hidden_size: int) -> FitOptions:
+    """Turn a recipe's section into the options of `fit`."""
+    training = {"max_grad_norm": None, **training}
     kind, rate, betas = (training.pop(name, None) for name in ("optimizer", "learning_rate", "betas"))
-    warmup_steps = training.pop("warmup_steps", None)
+    warmup_steps, decay = training.pop("warmup_steps", None), training.pop("decay", None)
 
     def optimizer(model: pe.SequenceTagger) -> torch.optim.Optimizer:
         if kind == "adam_for":
             return adam_for(model, rate)
         trained = [value for value in model.parameters() if value.requires_grad]
-        return torch.optim.Adam(trained, lr=rate, betas=tuple(betas))
+        return getattr(torch.optim, kind)(trained, lr=rate, **({"betas": tuple(betas)} if betas else {}))
 
-    def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
-        return noam(optimizer, recipe["encoder"]["hidden_size"], warmup_steps=warmup_steps)
+    def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        if decay:
+            return torch.optim.lr_scheduler.ExponentialLR(optimizer, 1 - decay)
+        return noam(optimizer, hidden_size, warmup_steps=warmup_steps)
 
-    options = FitOptions(
+    return FitOptions(
         optimizer=optimizer,
-        scheduler=schedule if warmup_steps else None,
-        scheduler_interval="step",
+        scheduler=schedule if warmup_steps or decay else None,
+        scheduler_interval="epoch" if decay else "step",
         metric=metric,
         **training,
     )
-    result = fit(tagger, data[0], data[1], options, seed=seed)
-    return result.best.score
+
+
+def build_encoder(name: str, arguments: argparse.Namespace) -> pe.PretrainedWordEncoder:
+    """Build a Scratch model, or load a pretrained one; the tables of large ones are frozen."""
+    from transformers import AutoTokenizer
+
+    be_quiet()
+    paper = RECIPES["winata2021"]
+    try:
+        if name in ON_REQUEST:
+            sizes = {key: paper["scratch"][key] for key in ("hidden_size", "num_heads", "max_length")}
+            tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer or paper["scratch"]["tokenizer"])
+            layers = int(name.removeprefix("Scratch (").removesuffix("L)"))
+            return pe.PretrainedWordEncoder.scratch(tokenizer, num_layers=layers, overflow="truncate", **sizes)
+        encoder = load_encoder(name, paper["pretrained"]["max_length"])
+        large = encoder.embedding_dim >= paper["pretrained"]["large"]
+        return load_encoder(name, paper["pretrained"]["max_length"], freeze="embeddings") if large else encoder
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{name} must be a checkpoint, or --tokenizer a tokenizer, that opens: {error}") from error
+
+
+class Result(NamedTuple):
+    """A row of the table."""
+
+    system: str
+    trained: int
+    frozen: int
+    dev: float
+    test: str
+    seconds: float
 
 
 def draw_attention(
@@ -249,12 +351,26 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--languages", nargs="+", help="names of the languages, the matrix language first")
     parser.add_argument("--vectors", nargs="+", type=Path, help="one file a language: .bin, .vec or GloVe text")
     parser.add_argument("--text", nargs="+", type=Path, help="one file of raw text a language, to train vectors on")
-    parser.add_argument("--published", choices=RECIPES["winata2021"]["vectors"], help="download the paper's vectors")
     parser.add_argument(
-        "--align", default="identical", help="of MUSE: identical, similarity, adversarial, or a dictionary's file"
+        "--published",
+        choices=[*RECIPES["winata2021"]["vectors"], "task"],
+        help="download the paper's vectors, of a language pair or of LinCE's task",
+    )
+    parser.add_argument(
+        "--tasks", nargs="+", type=Path, help="folders of train, dev and test files, in the place of --train and others"
+    )
+    parser.add_argument(
+        "--transliterate", type=Path, metavar="FILE", help="pairs of spellings, or a saved CharacterTransliterator"
+    )
+    parser.add_argument(
+        "--align", help="of MUSE: identical, similarity, adversarial, or a dictionary's file; the recipe's if missing"
     )
     parser.add_argument("--recipe", choices=[name for name in RECIPES if "embedder" in RECIPES[name]], default="small")
-    parser.add_argument("--systems", nargs="+", help="a choice of the table's rows")
+    parser.add_argument("--systems", nargs="+", help=f"a choice of the table's rows; also {', '.join(ON_REQUEST)}")
+    parser.add_argument("--model", nargs="+", default=[], help="pretrained encoders, by name or folder, as more rows")
+    parser.add_argument("--tokenizer", help="of the Scratch models, by name or folder; mBERT's if missing")
+    parser.add_argument("--members", type=int, default=5, help="of HME-Ensemble")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--metric", choices=("accuracy", "f1"), help="by the tags if missing")
     parser.add_argument("--seed", type=int, default=0)
@@ -264,6 +380,19 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--languages must name two or more, got {arguments.languages}")
     if len(set(arguments.languages or ())) < len(arguments.languages or ()):
         parser.error(f"--languages must name each language once, got {arguments.languages}")
+    known = [*ROWS, *ON_REQUEST, *arguments.model]
+    unknown = [name for name in arguments.systems or () if name not in known]
+    if unknown:
+        parser.error(f"--systems must be among {known}, got {unknown}")
+    if arguments.members < 1:
+        parser.error(f"--members must be 1 or more, got {arguments.members}")
+    if arguments.tasks and (arguments.train or arguments.dev or arguments.test):
+        parser.error("--tasks must not come with --train, --dev or --test")
+    if len({folder.resolve().name for folder in arguments.tasks or ()}) < len(arguments.tasks or ()):
+        parser.error(f"--tasks must be folders of different names, got {[str(folder) for folder in arguments.tasks]}")
+    for path in (arguments.transliterate, *(arguments.tasks or ())):
+        if path is not None and not path.exists():
+            parser.error(f"there must be something at {path}")
     if (arguments.dev or arguments.test) and not arguments.train:
         parser.error("--dev and --test must come with --train")
     for name in ("vectors", "text"):
@@ -273,47 +402,143 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+def tasks_of(arguments: argparse.Namespace) -> dict[str, argparse.Namespace]:
+    """Return the arguments of each task by its name; each folder of --tasks is one."""
+    tasks = {}
+    for folder in arguments.tasks or ():
+        name, one = folder.resolve().name, copy(arguments)
+        for part in ("train", "dev", "test"):
+            found = sorted(path for path in folder.glob(f"{part}.*") if path.is_file())
+            if len(found) > 1 or (part != "test" and not found):
+                got = [path.name for path in found] or "none"
+                raise SystemExit(f"--tasks: {folder} must have one file {part}.*, got {got}")
+            setattr(one, part, found[0] if found else None)
+        if arguments.format == "lince" and "task" not in format_options(arguments):
+            one.format_option = [*arguments.format_option, f"task={name}"]
+        one.out = arguments.out / name
+        tasks[name] = one
+    return tasks or {"": arguments}
+
+
 def main() -> None:
     arguments = parse_arguments()
-    recipe = copy.deepcopy(RECIPES[arguments.recipe])
-    check_recipe(arguments.recipe, recipe)
-    data = read_data(arguments)
-    if "normalizer" in recipe:
-        data = [normalized(part, pe.Normalizer(**recipe["normalizer"])) for part in data]
+    for name in {arguments.recipe, "winata2021"}:
+        check_recipe(name, RECIPES[name])
+    tasks = tasks_of(arguments)
+    everything = {}
+    for name, one in tasks.items():  # all files are read before anything trains
+        everything[name] = read_data(one)
+        if one.published:
+            pair_of(one)
+    for name in (*arguments.model, *ON_REQUEST[1:]):  # all encoders open before anything trains
+        if name in (arguments.systems or arguments.model):
+            build_encoder(name, arguments)
+    transliterator = None
+    if arguments.transliterate:
+        try:
+            transliterator = open_transliterator(arguments.transliterate, arguments.out)
+        except (OSError, ValueError) as error:
+            raise SystemExit(f"--transliterate: {error}") from error
+    found: dict[str, tuple[str, list[Result]]] = {}
+    for name, one in tasks.items():
+        if name:
+            print(f"\n# {name}")
+        found[name] = run_task(one, everything[name], transliterator)
+    if len(tasks) > 1:
+        print(average_table(found).to_markdown())
+
+
+def average_table(tasks: dict[str, tuple[str, list[Result]]]) -> Table:
+    """Compare systems over tasks by their development scores, as the paper's table 4: accuracy and F1 side by side."""
+    by_task = {name: {row.system: row for row in rows} for name, (_, rows) in tasks.items()}
+    columns = ["system", "average"]
+    columns += [text for name, (metric, _) in tasks.items() for text in (f"{name} parameters", f"{name} {metric}")]
+    lines = []
+    for system in dict.fromkeys(row.system for _, rows in tasks.values() for row in rows):
+        results = [rows.get(system) for rows in by_task.values()]
+        scores = [100 * row.dev for row in results if row is not None]
+        average = f"{sum(scores) / len(scores):.2f}" if len(scores) == len(results) else "-"
+        cells = [
+            cell
+            for row in results
+            for cell in (("-", "-") if row is None else (f"{row.trained + row.frozen:,}", f"{100 * row.dev:.2f}"))
+        ]
+        lines.append((system, average, *cells))
+    return Table(tuple(columns), lines)
+
+
+def run_task(
+    arguments: argparse.Namespace, data: list[list[TaggedSentence]], model: CharacterTransliterator | None
+) -> tuple[str, list[Result]]:
+    """Train and compare all systems on one task; return the metric and the rows of the table."""
+    recipe, paper = RECIPES[arguments.recipe], RECIPES["winata2021"]
     train, dev, test = data
     labelled = bool(tags_of(test))
     tags = tags_of(*data)
     metric = arguments.metric or ("f1" if any(tag.startswith("B-") for tag in tags) else "accuracy")
-    if arguments.epochs:
-        recipe["training"]["num_train_epochs"] = arguments.epochs
+    epochs = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
     print(f"{len(train)} / {len(dev)} / {len(test)} sentences, {len(tags)} tags, metric: {metric}")
+    spelled = [] if model is None else [transliterator_of(model, data, paper["transliterate"]["keep"])]
+    steps = [*spelled, *([pe.Normalizer(**recipe["normalizer"])] if "normalizer" in recipe else [])]
+    read = prepared(train, steps)
+    systems = arguments.systems or [*ROWS, *arguments.model]
 
     with tempfile.TemporaryDirectory() as folder:
-        words, pieces, names = get_vectors(arguments, train, Path(folder))
-        lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
+        static = [name for name in systems if name in ROWS or name == "HME-Ensemble"]
+        embedders: dict[str, torch.nn.Module] = {}
+        if static:
+            words, pieces, names = get_vectors(arguments, read, Path(folder))
+            lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in read)
         torch.manual_seed(arguments.seed)
-        wanted = arguments.systems is None or any(name.startswith("MUSE") for name in arguments.systems)
-        joined = join_spaces(words, arguments.align, recipe["align"]) if wanted else {}
-        embedders = build_embedders(words, joined, pieces, lexicon, recipe)
-        unknown = [name for name in arguments.systems or () if name not in embedders]
-        if unknown:
-            raise SystemExit(f"--systems must be among {list(embedders)}, got {unknown}")
-        rows, taggers = [], {}
-        for name in arguments.systems or embedders:
-            embedder = pe.UniqueWords(embedders[name])
+        if static:
+            how = arguments.align or recipe["align"]["method"]
+            wanted = any(name.startswith("MUSE") for name in systems)
+            joined = join_spaces(words, how, recipe["align"]) if wanted else {}
+            embedders = build_embedders(words, joined, pieces, lexicon, recipe)
+        missing = [name for name in arguments.systems or () if name.startswith("MUSE") and name not in embedders]
+        if missing:
+            raise SystemExit(f"--systems must be without {missing} for vectors of different sizes")
+
+        def over_words(embedder: torch.nn.Module) -> pe.SequenceTagger:
+            embedder = pe.UniqueWords(embedder)
             encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **recipe["encoder"])
-            tagger = pe.SequenceTagger(embedder, tags, encoder=encoder)
+            return pe.SequenceTagger(embedder, tags, encoder=encoder, prepare=steps or None).to(arguments.device)
+
+        def member(seed: int) -> pe.SequenceTagger:
+            return over_words(build_hme(words, pieces, lexicon, recipe))
+
+        def train_system(name: str) -> tuple[Any, float]:
+            options = make_options({**recipe["training"], **epochs}, metric, recipe["encoder"]["hidden_size"])
+            if name == "HME-Ensemble":
+                seeds = range(arguments.seed, arguments.seed + arguments.members)
+                ensemble, _ = fit_ensemble(
+                    member, train, dev, options, folder=Path(folder, "members"), seeds=seeds, num_processes=1
+                )
+                return ensemble, evaluate(metric, dev, ensemble)
+            if name in static:
+                tagger = over_words(embedders[name])
+            else:
+                section = paper["scratch_training" if name in ON_REQUEST else "pretrained_training"]
+                options = make_options({**section, **epochs}, metric, 0)
+                encoder = build_encoder(name, arguments)
+                tagger = pe.TokenClassifier(encoder, tags, prepare=spelled or None).to(arguments.device)
+            return tagger, fit(tagger, train, dev, options, seed=arguments.seed).best.score
+
+        rows, taggers = [], {}
+        for name in systems:
+            if name.startswith("MUSE") and name not in embedders:
+                continue  # vectors of different sizes
             start = time.perf_counter()
-            dev_score = train_tagger(tagger, data, recipe, metric, arguments.seed)
+            tagger, dev_score = train_system(name)
             test_score = f"{100 * evaluate(metric, test, tagger):.2f}" if labelled else "no labels"
-            seconds = f"{time.perf_counter() - start:.0f}"
             trained = sum(p.numel() for p in tagger.parameters() if p.requires_grad)
-            frozen = sum(p.numel() for p in tagger.parameters() if not p.requires_grad)
+            frozen = count_frozen(tagger)
             taggers[name] = (dev_score, tagger)
-            rows.append((name, f"{trained:,}", f"{frozen:,}", 100 * dev_score, test_score, seconds))
-            print(f"{name}: dev {100 * dev_score:.2f}, test {test_score}, {seconds} s", flush=True)
+            rows.append(Result(name, trained, frozen, dev_score, test_score, time.perf_counter() - start))
+            print(f"{name}: dev {100 * dev_score:.2f}, test {test_score}, {rows[-1].seconds:.0f} s", flush=True)
         columns = ("system", "trained", "frozen", f"dev {metric}", f"test {metric}", "seconds")
-        print("\n" + Table(columns, rows).to_markdown() + "\n")
+        lines = [(r.system, f"{r.trained:,}", f"{r.frozen:,}", 100 * r.dev, r.test, f"{r.seconds:.0f}") for r in rows]
+        print("\n" + Table(columns, lines).to_markdown() + "\n")
 
         best = max(taggers, key=lambda name: taggers[name][0])
         saved = arguments.out / "tagger"
@@ -325,11 +550,11 @@ def main() -> None:
             write_lince_predictions(predictions, taggers[best][1].predict([sentence.words for sentence in test]))
             print(f"Tags of --test by {best}, one a line: {predictions}")
 
-        tagger = pe.SequenceTagger.from_pretrained(saved)
+        tagger = type(taggers[best][1]).from_pretrained(saved)
         for sentence in test[:3]:
             tagged = zip(sentence.words, tagger.predict([sentence.words])[0], strict=True)
             print(" ".join(f"{word}/{tag}" for word, tag in tagged))
-        sentence = list(max(test[:20], key=len).words[:20])
+        sentence = prepared([max(test[:20], key=len)], steps)[0].words[:20]
         for name, short in (("Attention (MME)", "mme"), ("HME", "hme"), ("HME + surface", "hme-surface")):
             if name in taggers:
                 embedder = taggers[name][1].embedder.embedder
@@ -337,9 +562,16 @@ def main() -> None:
                 meta = meta.covering(sentence)  # rows for the words that training had not
                 ids, _ = meta.encode([sentence])
                 draw_attention(meta, names, sentence, ids, arguments.out / f"attention-{short}.png")
+    return metric, rows
 
 
-def evaluate(metric: str, test: Sequence[TaggedSentence], tagger: pe.SequenceTagger) -> float:
+def count_frozen(tagger: torch.nn.Module) -> int:
+    """Count frozen parameters; a transliterator, which only prepares words, is not part of the system."""
+    named = tagger.named_parameters()
+    return sum(p.numel() for name, p in named if not (p.requires_grad or "prepare_modules" in name.split(".")))
+
+
+def evaluate(metric: str, test: Sequence[TaggedSentence], tagger: Any) -> float:
     predicted = tagger.predict([sentence.words for sentence in test])
     gold = [tagger.labels_of(sentence) for sentence in test]
     return accuracy(gold, predicted) if metric == "accuracy" else entity_f1(gold, predicted).f1

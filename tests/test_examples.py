@@ -17,8 +17,10 @@ from types import ModuleType
 import pytest
 import torch
 import transformers
+from tiny_models import tiny_model, word_piece_tokenizer
 
 import polyembed as pe
+import polyembed.text
 from polyembed.data import TaggedSentence, load_sample
 from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.experiments import Corpus, ProtocolResult, SystemRun
@@ -552,6 +554,115 @@ def test_examples_over_an_encoder_read_lince(tmp_path: Path, monkeypatch: pytest
         files.read_all_files(parser, arguments, tmp_path)
 
 
+def run_main(example: ModuleType, monkeypatch: pytest.MonkeyPatch, *options: object) -> str:
+    """Run the loaded example's `main`, whose recipes a test may have made small."""
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "argv", ["tag_code_switched.py", *map(str, options)])
+    with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+        warnings.simplefilter("ignore")
+        example.main()
+    return printed.getvalue()
+
+
+@pytest.fixture
+def small_paper(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The example with the paper's recipe at sizes that a test can wait for."""
+    example = load("tag_code_switched", monkeypatch)
+    paper = example.RECIPES["winata2021"]
+    tiny = {"hidden_size": 8, "num_heads": 2}
+    for section, sizes in {
+        "scratch": tiny,
+        "encoder": {**tiny, "num_layers": 1, "feed_forward_size": 8},
+        "embedder": {"embedding_dim": 8, "characters": 8, "character_dim": 8},
+        "pieces": {"num_heads": 2, "feed_forward_size": 8},
+    }.items():
+        for key, value in sizes.items():
+            monkeypatch.setitem(paper[section], key, value)
+    return example
+
+
+def test_the_papers_other_systems_over_two_tasks(
+    small_paper: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Table 4: parameters and scores of entities (F1) and parts of speech (accuracy), and their mean."""
+    for task, tag in (("ner_spaeng", "B-PER"), ("pos_spaeng", "NOUN")):
+        (tmp_path / task).mkdir()
+        rows = [("Ana", "ne", tag), ("is", "lang1", "O" if tag == "B-PER" else "VERB")]
+        text = "\n".join("".join("\t".join(row) + "\n" for row in rows) for _ in range(6))
+        for part in ("train", "dev"):
+            (tmp_path / task / f"{part}.conll").write_text(text, "utf-8")
+    encoder = tmp_path / "tiny-bert"
+    tiny_model("bert").save_pretrained(encoder)
+    word_piece_tokenizer().save_pretrained(encoder)
+    systems = ("HME-Ensemble", "Scratch (2L)", "Scratch (6L)", str(encoder))
+    options = ["--format", "lince", "--tasks", tmp_path / "ner_spaeng", tmp_path / "pos_spaeng", "--systems", *systems]
+    options += ["--model", encoder, "--tokenizer", encoder, "--members", 2, "--recipe", "winata2021", "--epochs", 1]
+    printed = run_main(small_paper, monkeypatch, *options, "--out", tmp_path / "out")
+    table = printed[printed.rindex("| system ") :].splitlines()
+    columns = ["system", "average", "ner_spaeng parameters", "ner_spaeng f1"]
+    columns += ["pos_spaeng parameters", "pos_spaeng accuracy"]
+    assert [cell.strip() for cell in table[0].strip("|").split("|")] == columns
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:6]]
+    assert tuple(row[0] for row in cells) == systems
+    for row in cells:
+        assert float(row[1]) == pytest.approx((float(row[3]) + float(row[5])) / 2, abs=0.01)
+    two, six = (int(row[2].replace(",", "")) for row in cells[1:3])
+    layer = 4 * (8 * 8 + 8) + 2 * 8 * 32 + 32 + 8 + 4 * 8
+    assert six - two == 4 * layer
+    assert (tmp_path / "out" / "ner_spaeng" / "tagger").is_dir()
+
+
+def test_the_rate_of_pretrained_encoders_decays(small_paper: ModuleType) -> None:
+    options = small_paper.make_options(small_paper.RECIPES["winata2021"]["pretrained_training"], "f1", 0)
+    optimizer = options.optimizer(torch.nn.Linear(2, 2))
+    schedule = options.scheduler(optimizer)
+    optimizer.step()
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(3e-5 * 0.9)
+    assert (options.scheduler_interval, options.batch_size, options.patience) == ("epoch", 8, 10)
+
+
+def test_large_encoders_keep_their_tables(
+    small_paper: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    word_piece_tokenizer().save_pretrained(tmp_path)
+    table = "model.embeddings.word_embeddings.weight"
+    assert dict(small_paper.build_encoder(str(tmp_path), argparse.Namespace()).named_parameters())[table].requires_grad
+    monkeypatch.setitem(small_paper.RECIPES["winata2021"]["pretrained"], "large", 4)
+    large = dict(small_paper.build_encoder(str(tmp_path), argparse.Namespace()).named_parameters())
+    assert not large[table].requires_grad
+    assert large["model.encoder.layer.0.output.dense.weight"].requires_grad
+
+
+def test_hindi_in_devanagari(small_paper: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The saved tagger spells words itself, and leaves English ones alone."""
+    (tmp_path / "pairs.tsv").write_text("kam\tकाम\t3\nnam\tनाम\t1\n", "utf-8")
+    rows = [("kam", "hi", "NOUN"), ("song", "en", "NOUN"), ("@ana", "rest", "X")] * 2
+    (tmp_path / "train.conll").write_text("\n".join(["\n".join("\t".join(row) for row in rows) + "\n"] * 6), "utf-8")
+    trained = pe.text.CharacterTransliterator.for_pairs([("kam", "काम")], hidden_size=8, num_layers=1, num_heads=2)
+    asked: list[object] = []
+    monkeypatch.setattr(trained, "transliterate", lambda words: ["काम" for _ in words], raising=False)
+    monkeypatch.setattr(small_paper, "train_transliterator", lambda pairs: asked.extend(pairs) or trained)
+    options = [
+        "--train",
+        tmp_path / "train.conll",
+        "--format",
+        "lince",
+        "--format-option",
+        "task=pos_hineng",
+        "--languages",
+        "hi",
+        "en",
+    ]
+    options += ["--recipe", "winata2021", "--systems", "FastText (ML)", "--epochs", 1, "--out", tmp_path / "out"]
+    run_main(small_paper, monkeypatch, *options, "--transliterate", tmp_path / "pairs.tsv")
+    assert asked == [("kam", "काम"), ("nam", "नाम")]
+    tagger = pe.SequenceTagger.from_pretrained(tmp_path / "out" / "tagger")
+    assert tagger.prepared([["Kam", "Song", "@ana"]]) == [["काम", "Song", "<USR>"]]
+    assert isinstance(tagger.prepare[0].fallback, pe.text.CharacterTransliterator)
+
+
 def test_own_data_and_a_tagger_for_another_project(tmp_path: Path) -> None:
     """What a newcomer does after the demo: own files without languages, then the folder alone, somewhere else."""
     sentences = write_conll(tmp_path / "train.conll", 9)
@@ -576,6 +687,14 @@ def test_own_data_and_a_tagger_for_another_project(tmp_path: Path) -> None:
         ("--train two.conll --format-option colour=2", "unexpected keyword argument 'colour'"),
         ("--train two.conll --languages es", "--languages must name two or more, got ['es']"),
         ("--train two.conll --languages es es", "--languages must name each language once, got ['es', 'es']"),
+        ("--systems FastTxt", "--systems must be among ['FastText (ML)', "),
+        ("--tasks . --train two.conll", "--tasks must not come with --train, --dev or --test"),
+        ("--tasks .", "must have one file train.*, got none"),
+        ("--tasks nowhere", "there must be something at nowhere"),
+        ("--members 0", "--members must be 1 or more, got 0"),
+        ("--model nowhere", "nowhere must be a checkpoint, or --tokenizer a tokenizer, that opens: "),
+        ("--transliterate words.txt", "--transliterate: words.txt must have two words and a tab between in each line"),
+        ("--published task", "--published task must come with a task of ['hineng', 'msaea', 'spaeng'], got 'none'"),
         ("--test two.conll", "--dev and --test must come with --train"),
         ("--train two.conll --test ner.lince", "--test (ner.lince) must have labels of --train, ["),
         (
@@ -598,6 +717,7 @@ def test_own_data_that_is_wrong(
     write_conll(tmp_path / "two.conll", 2)
     write_lince(tmp_path)
     (tmp_path / "pairs.tsv").write_text("the sun\tel sol\nthe sea\tel mar\n")
+    (tmp_path / "words.txt").write_text("kam\n")
     (tmp_path / "chunks.tsv").write_text("sun\tel sol\nsea\tmar\n")
     monkeypatch.setattr(sys, "argv", ["tag_code_switched.py", *options.split()])
     with pytest.raises(SystemExit) as error:
@@ -636,7 +756,7 @@ def test_the_matrix_language(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_papers_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     example = load("tag_code_switched", monkeypatch)
     sentence = TaggedSentence(("@ana", "mira", "https://x.co", "😂"), ("X",) * 4, ("other", "es", "other", "other"))
-    (found,) = example.normalized([sentence], pe.Normalizer(**example.RECIPES["winata2021"]["normalizer"]))
+    (found,) = example.prepared([sentence], [pe.Normalizer(**example.RECIPES["winata2021"]["normalizer"])])
     assert found.words == ("<USR>", "mira", "<URL>", "<EMOJI>")
     assert (found.tags, found.languages) == (sentence.tags, sentence.languages)
 

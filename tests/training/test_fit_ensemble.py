@@ -21,7 +21,7 @@ import torch
 from test_fit import DEV, build
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
-from toys import TAGS, toy_corpus, toy_lexicon
+from toys import TAGS, ToyVectors, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed.metrics import accuracy
@@ -508,3 +508,14 @@ def test_members_train_on_gpus_and_come_back(tmp_path, reference) -> None:
             for key, value in member.state_dict().items():
                 assert value.isfinite().all()
                 assert value.shape == expected.state_dict()[key].shape
+
+
+def test_a_member_with_two_equal_frozen_tables(tmp_path: Path) -> None:
+    """They become one in the ensemble, not before: the member's checkpoint was refused as another run's."""
+
+    def build_twice(seed: int) -> pe.SequenceTagger:
+        words = [pe.SourceEmbedding(ToyVectors(5), toy_lexicon()) for _ in range(2)]
+        return pe.SequenceTagger(pe.MetaEmbedding.linear(words, embedding_dim=4), TAGS)
+
+    for vote in ("hard", "entity"):
+        assert len(train(tmp_path / vote, build=build_twice, vote=vote, num_train_epochs=1).results) == 2

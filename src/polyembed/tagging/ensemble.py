@@ -72,7 +72,7 @@ class VotingEnsemble(Tagger):
             first = list(members[0].tags)
             require(list(member.tags) == first, f"members[{i}]", f"have members[0]'s tags {first}", list(member.tags))
         if vote == "entity":
-            _check_bio(members[0].tags)
+            check_bio(members[0].tags)
         super().__init__()
         share_frozen_parts(members)
         self.members = nn.ModuleList(members)
@@ -255,7 +255,7 @@ class VotingEnsemble(Tagger):
         return {"members": self._members, "vote": self.vote}
 
 
-def _check_bio(tags: Sequence[str]) -> None:
+def check_bio(tags: Sequence[str]) -> None:
     """Require tags that can name whatever an entity vote gives."""
     try:
         needed = {"O", *(voting.entity_vote([[[tag]]])[0][0] for tag in tags)}

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from polyembed._checks import check_choice, check_device, check_positive, class_name, must, require
-from polyembed.tagging.ensemble import VotingEnsemble
+from polyembed.tagging.ensemble import VotingEnsemble, check_bio
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.training._members import (
     Build,
@@ -126,7 +126,8 @@ def fit_ensemble(
                 raise TypeError(must("build", "be a function that makes one", class_name(build)))
             task = Task(build, list(train), list(dev), options, path)
             members = _build_members(task, _check_seeds(seeds))
-            VotingEnsemble([next(iter(members.values()))[0]], vote=vote)  # refuses a vote that the tags do not allow
+            if vote == "entity":
+                check_bio(next(iter(members.values()))[0].tags)
             where = _check_devices(devices)
             return _Plan(task, members, where, _check_processes(num_processes, ranks, where, len(members)))
 
