@@ -40,6 +40,7 @@ PAPER_MB = {  # table 7: activation memory at 16, 32, ..., 4,096
     "mBERT": (10.0, 20.0, 41.0, 100.0, 218.0, 597.0),
     "XLM-R base": (10.0, 20.0, 41.0, 100.0, 218.0, 597.0),
     "XLM-R large": (25.0, 52.0, 109.0, 241.0, 579.0, 1541.0),
+    "XLM-MLM large": (20.0, 42.0, 89.0, 193.0, 467.0, 1158.0),
 }
 BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
@@ -74,6 +75,7 @@ class Study:
             "LaserTop": self.laser,
             "XLM-R base": lambda: self.xlm_roberta(BASE),
             "XLM-R large": lambda: self.xlm_roberta(LARGE),
+            "XLM-MLM large": self.xlm,
         }
 
     def static(self, embedder: torch.nn.Module) -> pe.SequenceTagger:
@@ -111,10 +113,10 @@ class Study:
         return pe.SequenceTagger(words, TAGS, encoder=encoder).to(self.device)
 
     def bert(self, fusion: torch.nn.Module | None = None, **sizes: int) -> pe.SequenceTagger:
-        """Build mBERT's shape, or one of other sizes."""
+        """Build the shape of mBERT (uncased), or one of other sizes: table 4's 167, 96 and 111 million parameters."""
         from transformers import BertConfig, BertModel
 
-        config = BertConfig(vocab_size=119_547, **{**BASE, **sizes})
+        config = BertConfig(vocab_size=105_879, **{**BASE, **sizes})
         return self.contextual(BertModel(config, add_pooling_layer=False), fusion=fusion)
 
     def xlm_roberta(self, sizes: dict[str, int]) -> pe.SequenceTagger:
@@ -123,6 +125,13 @@ class Study:
 
         config = XLMRobertaConfig(vocab_size=250_002, max_position_embeddings=514, pad_token_id=1, **sizes)
         return self.contextual(XLMRobertaModel(config, add_pooling_layer=False))
+
+    def xlm(self) -> pe.SequenceTagger:
+        """Build the shape of XLM-MLM large, of 100 languages without embeddings of theirs (xlm-mlm-100-1280)."""
+        from transformers import XLMConfig, XLMModel
+
+        sizes = {"emb_dim": 1280, "n_layers": 16, "n_heads": 16, "n_langs": 100, "use_lang_emb": False}
+        return self.contextual(XLMModel(XLMConfig(vocab_size=200_000, **sizes)))
 
 
 def note_ratios(report: EfficiencyReport, length: int) -> None:

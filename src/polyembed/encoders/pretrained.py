@@ -77,7 +77,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         >>> encoder(Pieces(ids, ids > 0, index)).shape
         torch.Size([1, 2, 8])
 
-    Deviations: Winata 2021 does not say which piece represents a word; here it is the first by default.
+    Deviations: Winata 2021 does not say which piece represents a word; here it is the first by default. XLM's language
+    embeddings (``langs``) are not added; XLM-MLM large, of 100 languages, has none.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset(TOKENIZER_FILE + name for name in TOKENIZER_NAMES)
