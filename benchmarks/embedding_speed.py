@@ -10,7 +10,6 @@ data folder's Spanish if there, else the bundled sample. Every ratio is of media
 import argparse
 import lzma
 import os
-import re
 import statistics
 import tempfile
 import time
@@ -18,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import regex
 import torch
 from _ratios import note
 
@@ -49,7 +49,7 @@ def read_sentences(path: Path | None) -> list[list[str]]:
     if not path.exists():
         return [list(s.words) for pair in ("es-en", "hi-en") for s in load_sample(pair, "train")]
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
-        return [re.findall(r"\w+|[^\w\s]", line) for _, line in zip(range(20_000), lines, strict=False)]
+        return [regex.findall(r"\w+|[^\w\s]", line) for _, line in zip(range(20_000), lines, strict=False)]
 
 
 def build_hme(

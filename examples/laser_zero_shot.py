@@ -36,6 +36,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import regex
 import torch
 from _cache import DATA
 from _conll import normalizer, read_corpora
@@ -82,7 +83,7 @@ def raw_text(path: Path, arguments: argparse.Namespace) -> Iterator[Sequence[str
     words = normalizer(arguments)
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
         for line in islice(file, arguments.lines):
-            yield words(re.findall(r"\w+|[^\w\s]", line))
+            yield words(regex.findall(r"\w+|[^\w\s]", line))
 
 
 def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> Any:

@@ -23,9 +23,7 @@ labels, as LinCE's are, is tagged by the best system into ``--out``/predictions.
 """
 
 import argparse
-import copy
 import lzma
-import re
 import tempfile
 import time
 from collections import Counter
@@ -36,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import regex
 import torch
 from _encoder import be_quiet, load_encoder
 from _files import add_file_arguments, format_options, read_files, tags_of
@@ -148,7 +147,7 @@ def matrix_first(languages: Sequence[str], train: Sequence[TaggedSentence], task
 def read_text(path: Path) -> list[list[str]]:
     """Read raw text, one sentence a line, words and punctuation apart."""
     with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
-        return [re.findall(r"\w+|[^\w\s]", line) for line in lines]
+        return [regex.findall(r"\w+|[^\w\s]", line) for line in lines]
 
 
 def words_of_language(sentences: Iterable[TaggedSentence], language: str) -> list[list[str]]:
