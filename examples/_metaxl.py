@@ -321,7 +321,7 @@ def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
 
 
 def across_targets(found: Mapping[str, Found]) -> None:
-    """Print each method's score on every target with the average, and the correlation of gain and distance."""
+    """Print each method's score on every target with the average; of three or more, what gain and distance share."""
     if len(found) < 2:
         return
     scores = {
@@ -330,7 +330,7 @@ def across_targets(found: Mapping[str, Found]) -> None:
     rows = [(*system, *values, statistics.fmean(values)) for system, values in scores.items()]
     print("\n" + Table(("method", "source rows", *found, "average"), rows).to_markdown() + "\n")
     for name, size in scores:
-        if name.startswith("MetaXL") and ("JT", size) in scores:
+        if len(found) > 2 and name.startswith("MetaXL") and ("JT", size) in scores:
             pairs = [(runs["JT", size], runs[name, size]) for runs in found.values()]
             gains = [mean(ours, "test").mean - mean(joint, "test").mean for joint, ours in pairs]
             drops = [mean(joint, "hausdorff").mean - mean(ours, "hausdorff").mean for joint, ours in pairs]
