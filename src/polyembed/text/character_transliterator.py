@@ -80,6 +80,7 @@ class CharacterTransliterator(PretrainedModule):
         from transformers import MBartConfig, MBartForConditionalGeneration
 
         check_positive(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads, num_beams=num_beams)
+        require(num_beams > 1, "num_beams", "be at least 2", num_beams)
         check_probability(dropout=dropout)
         require(hidden_size % num_heads == 0, "hidden_size", f"be a multiple of num_heads, {num_heads}", hidden_size)
         for name, characters in {"letters": letters, "symbols": symbols}.items():
