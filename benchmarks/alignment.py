@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 from _ratios import note
+from _results import option, show
 
 from polyembed.functional import length_normalize, nearest_csls, procrustes
 from polyembed.functional.neighbors import CPU_BLOCK, DEVICE_BLOCK
@@ -80,6 +81,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=50_000)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--memory", type=int, metavar="WORDS", help="measure memory only, at so many words")
+    option(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -106,7 +108,8 @@ def main() -> None:
         ratio = statistics.median(time / base for time, base in zip(found_times, unit, strict=True))
         rows.append((name, statistics.median(found_times), min(found_times), max(found_times), ratio))
     columns = (f"{arguments.words:,} x {arguments.words:,} words, {DIM}-d", "median s", "min", "max", "ratio")
-    print(Table(columns, rows, digits=3).to_markdown() + "\n")
+    show(arguments.json, "main", Table(columns, rows, digits=3))
+    print()
     note("nearest_csls over three bare products", rows[1][-1])
 
 

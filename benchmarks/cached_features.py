@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from _ratios import note
+from _results import option, show
 from embedding_speed import read_sentences
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--encoder", help="a folder, a name on the hub, or a GGUF file")
     parser.add_argument("--sentences", type=int, default=320)
     parser.add_argument("--device", default="cpu", type=torch.device)
+    option(parser)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     text = [words[:64] for words in read_sentences(arguments.text) if words]
@@ -63,7 +65,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {arguments.device}, {torch.get_num_threads()} threads")
     print(f"{len(sentences)} sentences of {words / len(sentences):.1f} words in batches of {BATCH}\n")
     rows = [(name, f"{len(sentences) / value:,.1f}", f"{words / value:,.0f}") for name, value in seconds.items()]
-    print(Table(("features", "sentences/s", "words/s"), rows).to_markdown())
+    show(arguments.json, "main", Table(("features", "sentences/s", "words/s"), rows))
     note("computed over read", seconds["computed"] / seconds["read"])
 
 

@@ -16,18 +16,18 @@ letters and more. The systems differ in what the same encoder reads, and all tra
 import argparse
 import os
 import random
-import statistics
 import time
 from pathlib import Path
 
 import torch
+from _results import option, show
 from transformers.utils import logging
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conllu
 from polyembed.encoders import Char2Subword
 from polyembed.metrics import accuracy
-from polyembed.tables import Table
+from polyembed.tables import Table, mean_and_deviation
 from polyembed.text import misspell, piece_surfaces
 from polyembed.training import FitOptions, fit
 
@@ -69,7 +69,7 @@ def fitted(arguments: argparse.Namespace) -> Path:
         (name, f"{score.rows:,}", 100 * score.accuracy, score.cosine)
         for name, score in (("trained", found.trained), ("held out", found.held_out))
     ]
-    print(Table(columns, rows).to_markdown())
+    show(arguments.json, "table", Table(columns, rows))
     count = sum(value.numel() for value in module.parameters() if value.requires_grad)
     print(f"{count:,} parameters for {table.numel():,}; {arguments.epochs} epochs, {seconds[0]:.0f} s", end=" ")
     print(f"({seconds[1]:.0f} s of CPU); loss {found.losses[0]:.2f} to {found.losses[-1]:.2f}\n", flush=True)
@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("--tagging-epochs", type=int, default=6)
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "char2subword")
     parser.add_argument("--progress", action="store_true", default=None)
+    option(parser)
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
@@ -141,13 +142,10 @@ def main() -> None:
         start = time.perf_counter()
         scores = [run(system, seed, module, arguments) for seed in range(arguments.seeds)]
         seconds = (time.perf_counter() - start) / arguments.seeds
-        cells = [
-            f"{100 * statistics.mean(column):.2f} ± {100 * statistics.pstdev(column):.2f}"
-            for column in zip(*scores, strict=True)
-        ]
+        cells = [mean_and_deviation([100 * score for score in column]) for column in zip(*scores, strict=True)]
         rows.append((system, *cells, round(seconds)))
     print()
-    print(Table(columns, rows).to_markdown())
+    show(arguments.json, "tagging", Table(columns, rows), seeds=range(arguments.seeds))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import torch
 import torchcrf
 from _memory import peak_mb
 from _ratios import note
+from _results import option, show
 
 import polyembed as pe
 from polyembed.tables import Table
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--shapes", nargs="+", type=parse_shape, default=SHAPES, metavar="BATCHxWORDSxTAGS")
+    option(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     rows: list[tuple[str | float | None, ...]] = []
@@ -126,7 +128,8 @@ def main() -> None:
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
     print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads\n")
     columns = ("what", "batch x words x tags", "torchcrf, ms", "ours, ms", "times faster", "torchcrf, MB", "ours, MB")
-    print(Table(columns, rows, digits=1).to_markdown() + "\n")
+    show(arguments.json, "main", Table(columns, rows, digits=1))
+    print()
     for what, size, _, _, faster, *_ in rows:
         if what in ("loss", "decode", "decode_tensor"):
             note(f"torchcrf over polyembed, {what}, {size}", float(faster or 0.0))

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 from _ratios import note
+from _results import option, show
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
@@ -142,7 +143,7 @@ def note_ratios(report: EfficiencyReport, length: int) -> None:
             note(f"{one} over {other}, sentences a second at {length}", speeds[one] / speeds[other])
 
 
-def print_predict(study: Study, sentences: list[list[str]]) -> None:
+def print_predict(study: Study, sentences: list[list[str]], path: Path | None) -> None:
     """Time tagging of raw sentences, all words known, and a tenth of them not."""
     torch.manual_seed(0)
     rows = []
@@ -159,7 +160,8 @@ def print_predict(study: Study, sentences: list[list[str]]) -> None:
             tagger.predict(unseen)
             times.append(time.perf_counter() - start)
         rows.append((f"{100 * share:.0f} %", f"{sum(map(len, unseen)) / statistics.median(times):,.0f}"))
-    print("\n" + Table(("unseen words", "words a second, predict"), rows).to_markdown())
+    print()
+    show(path, "predict", Table(("unseen words", "words a second, predict"), rows))
 
 
 def parse_score(text: str) -> tuple[str, int, float]:
@@ -193,6 +195,7 @@ def main() -> None:
         help="draw figure 2 of these",
     )
     parser.add_argument("--out", type=Path, default=Path("runs") / "efficiency")
+    option(parser)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     sentences = read_sentences(arguments.text)
@@ -211,22 +214,26 @@ def main() -> None:
     print(f"torch {torch.__version__}, {report.device}, {report.threads} threads of {os.cpu_count()}; ", end="")
     print(f"{len(study.lexicon):,} words known\n")
     tables = {
-        "Size": report.size_table(),
-        "Sentences a second": report.speed_table(),
-        "Before the model, ms": report.preprocessing_table(),
-        "Activation memory, forward pass, MB": report.memory_table(),
-        "Activation memory, training step, MB": report.memory_table("training"),
+        "size": ("Size", report.size_table()),
+        "speed": ("Sentences a second", report.speed_table()),
+        "before": ("Before the model, ms", report.preprocessing_table()),
+        "memory": ("Activation memory, forward pass, MB", report.memory_table()),
+        "training_memory": ("Activation memory, training step, MB", report.memory_table("training")),
     }
-    for title, table in tables.items():
-        print(f"{title}\n\n{table.to_markdown()}\n", flush=True)
+    for name, (title, table) in tables.items():
+        print(f"{title}\n")
+        show(arguments.json, name, table)
+        print()
     paper = [
         (name, *(dict(zip(LENGTHS, values, strict=False)).get(length) for length in arguments.lengths))
         for name, values in PAPER_MB.items()
     ]
-    print(f"The paper's table 7\n\n{Table(('model', *map(str, arguments.lengths)), paper, 1).to_markdown()}\n")
+    print("The paper's table 7\n")
+    show(arguments.json, "paper", Table(("model", *map(str, arguments.lengths)), paper, 1))
+    print()
     note_ratios(report, 128)
     if arguments.predict:
-        print_predict(study, [words for words in sentences if words][: arguments.predict])
+        print_predict(study, [words for words in sentences if words][: arguments.predict], arguments.json)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for picture in ("speed", "memory"):
         plot_efficiency(report, picture).figure.savefig(arguments.out / f"{picture}.png", dpi=100)

@@ -20,6 +20,7 @@ import numpy as np
 import regex
 import torch
 from _ratios import note
+from _results import option, show
 
 import polyembed as pe
 from polyembed.data import load_sample
@@ -84,6 +85,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--runs", type=int, default=30)
+    option(parser)
     arguments = parser.parse_args()
     device = arguments.device
     torch.manual_seed(0)
@@ -161,7 +163,7 @@ def main() -> None:
             (what, name, f"{ms:.3f}", f"{words / ms * 1e3:,.0f}", f"{times['HME'] / ms:.2f}")
             for name, ms in times.items()
         ]
-    print(Table(("what", "embedder", "ms", "words/s", "times faster"), table).to_markdown())
+    show(arguments.json, "main", Table(("what", "embedder", "ms", "words/s", "times faster"), table))
     note("HME over baked HME, embedding", embedding["HME"] / embedding["bake(HME)"], steady=False)
     note("HME over UniqueWords, training step", training["HME"] / training["UniqueWords(HME)"])
     note(

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from _results import option, show
 from tagging_quality import DATA, ROOT, TASKS, Setup, Vectors, build_tagger, fit_options, score
 
 import polyembed as pe
@@ -72,6 +73,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument("--jobs", type=int, default=1, help="members trained at once")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
+    option(parser)
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
@@ -83,7 +85,8 @@ def main() -> None:
             seconds = sum(epoch.seconds for epoch in result.history)
             print(f"  seed {seed}: best epoch {result.best.number} of {len(result.history)}, {seconds:.0f} s")
         print(f"\n{os.cpu_count()} CPU cores, torch {torch.__version__}\n")
-        print(Table((task, TASKS[task].metric), judge(task, trained), digits=4).to_markdown(), flush=True)
+        table = Table((task, TASKS[task].metric), judge(task, trained), digits=4)
+        show(arguments.json, task, table, seeds=range(arguments.seeds))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 from _ratios import note
+from _results import option, show
 from embedding_speed import RandomVectors, median_ms, read_sentences
 from torch import nn
 
@@ -55,6 +56,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--small", action="store_true", help="a fifth of the paper's sizes")
     parser.add_argument("--runs", type=int, default=30)
+    option(parser)
     arguments = parser.parse_args()
     device, sizes = arguments.device, SMALL if arguments.small else PAPER
     torch.manual_seed(0)
@@ -90,7 +92,8 @@ def main() -> None:
         with torch.set_grad_enabled(call is train):
             times = median_ms({name: partial(call, model) for name, model in models.items()}, arguments.runs, device)
         rows += [(what, name, f"{ms:.2f}", f"{ms / times['one member']:.2f}") for name, ms in times.items()]
-    print(Table(("what", "who", "ms", "of one member"), rows).to_markdown() + "\n")
+    show(arguments.json, "main", Table(("what", "who", "ms", "of one member"), rows))
+    print()
     for what, who, _, of_one in rows:
         if who == "five":
             note(f"five members over one, {what}", float(of_one))

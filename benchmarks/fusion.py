@@ -19,6 +19,7 @@ from collections.abc import Callable
 import torch
 from _memory import peak_mb
 from _ratios import note
+from _results import option, show
 from metaxl_step import time_ms
 from torch import Tensor
 from transformers import XLMRobertaConfig, XLMRobertaModel
@@ -112,6 +113,7 @@ def main() -> None:
     parser.add_argument("--pooling-shape", default="32x128", help="sentences x pieces")
     parser.add_argument("--no-large", action="store_true", help="do not run the encoder at the pooling's shape")
     parser.add_argument("--runs", type=int, default=9)
+    option(parser)
     arguments = parser.parse_args()
     device, runs = arguments.device, arguments.runs
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors leave the process: its peak is theirs
@@ -124,7 +126,8 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         mb = {name: pool.apply(peak_memory_mb, (name, shape, device)) for name in steps}
     rows = [(name, ms[name], ms[name] / ms[UNIT], mb[name], mb[name] / mb[UNIT]) for name in steps]
-    print(Table((f"training step, {arguments.shape}", "ms", "ratio", "MB", "ratio"), rows, digits=3).to_markdown())
+    columns = (f"training step, {arguments.shape}", "ms", "time / last layer", "MB", "memory / last layer")
+    show(arguments.json, "step", Table(columns, rows, digits=3))
 
     note("DLFA over the last layer, training step", rows[list(steps).index("DLFA, layer 8")][2])
     encoder = {} if arguments.no_large else {UNIT: make_steps(large, device)[UNIT]}
@@ -136,7 +139,8 @@ def main() -> None:
         rows.append((name, ms[name], ms[f"{name}, loop"] / ms[name], share))
     note("loop over mean pooling", ms["mean, loop"] / ms["mean"], steady=False)
     columns = (f"pooling, {arguments.pooling_shape}", "ms", "times faster than the loop", "% of the encoder's step")
-    print("\n" + Table(columns, rows, digits=2).to_markdown())
+    print()
+    show(arguments.json, "pooling", Table(columns, rows, digits=2))
 
 
 if __name__ == "__main__":

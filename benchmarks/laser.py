@@ -20,6 +20,7 @@ from pathlib import Path
 import sentencepiece
 import torch
 from _ratios import note
+from _results import option, show
 from torch import nn
 
 from polyembed import BPEGRU, BPEBow, LaserElmo, LaserTop, Pieces
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: on a busy machine, with one thread")
     parser.add_argument("--hidden-size", type=int, default=512)
+    option(parser)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
@@ -97,7 +99,7 @@ def main() -> None:
     columns = ["system", "seconds", "of the bare LSTM's time", "words a second"]
     where = f"{arguments.threads} thread(s), {device}, {arguments.clock} time"
     print(f"{arguments.sentences} {source}, {words} words, {where}\n")
-    print(Table(columns, rows, digits=3).to_markdown())
+    show(arguments.json, "main", Table(columns, rows, digits=3))
     print()
     note("LaserTop over a bare LSTM", medians["LaserTop"] / unit)
     states = medians["LaserEncoder, all layers"] / medians["LaserEncoder, last layer"]

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import torch
+from _results import option, show
 
 from polyembed.data import read_dictionary
 from polyembed.tables import Table, mean_and_deviation
@@ -50,6 +51,7 @@ def choose_spelling(source: TextVectors, target: TextVectors, pairs: Pairs) -> f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10)
+    option(parser)
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
@@ -73,9 +75,10 @@ def main() -> None:
         spelled = translation_accuracy(mapping(source), target, test, spelling=spelling)
         shares = (plain.cosine[1], plain.csls[1], plain.csls[5], plain.csls[10], spelled.csls[1])
         rows.append((name, refine, *(100 * share for share in shares), max(mapping.report["criteria"])))
-    columns = ("first mapping from", "refinements", "P@1 cosine", "P@1 CSLS", "P@5", "P@10")
+    columns = ("first mapping from", "refinements", "P@1 cosine", "P@1 CSLS", "P@5 CSLS", "P@10 CSLS")
     print(f"\n{plain.num_queries} words, coverage {100 * plain.coverage:.1f} %\n")
-    print(Table((*columns, f"P@1 CSLS, spelling {spelling}", "criterion"), rows).to_markdown(), flush=True)
+    found = Table((*columns, f"P@1 CSLS with spelling {spelling}", "criterion"), rows)
+    show(arguments.json, "main", found, seeds=range(arguments.seeds))
 
     rows = []
     for seed in range(arguments.seeds):
@@ -91,7 +94,8 @@ def main() -> None:
             f"seed {seed}: P@1 CSLS {shares[1]:.1f}, criteria of its epochs {[round(x, 3) for x in epochs]}", flush=True
         )
     columns = ("seed", "criterion, adversarial", "refined", "P@1 cosine", "P@1 CSLS", "seconds")
-    print("\n" + Table(columns, rows).to_markdown())
+    print()
+    show(arguments.json, "adversarial", Table(columns, rows), seeds=range(arguments.seeds))
     good = [row[4] for row in rows if row[4] >= 50]
     print(f"\n{len(good)} of {len(rows)} converged", f"P@1 {mean_and_deviation(good)}" if good else "")
 

@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from _memory import peak_mb
 from _ratios import note
+from _results import option, show
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--places", nargs="+", type=int, default=[12, 6, 0])
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--runs", type=int, default=5)
+    option(parser)
     arguments = parser.parse_args()
     device, dropout = arguments.device, arguments.dropout
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors leave the process: its peak is theirs
@@ -176,8 +178,10 @@ def main() -> None:
                     rows.append((size, place, name, ms[name], *of, mb[name], *of_mb))
     where = torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
     print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads, dropout {dropout}\n")
-    columns = ("sentences x words", "layer", "step", "ms", "of joint", "of authors", "MB", "of joint", "of authors")
-    print(Table(columns, rows, digits=2).to_markdown() + "\n")
+    ratios = [("time / joint", "time / authors"), ("memory / joint", "memory / authors")]
+    columns = ("sentences x words", "network after layer", "method", "ms", *ratios[0], "MB", *ratios[1])
+    show(arguments.json, "main", Table(columns, rows, digits=2))
+    print()
     for size, place, name, _, of_joint, of_authors, *_ in rows:
         if name == "forward_over_reverse":
             note(f"MetaXL over joint training, {size}, layer {place}", float(of_joint or 0.0))

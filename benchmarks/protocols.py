@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from _results import option, show
 from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
 
 import polyembed as pe
@@ -140,18 +141,20 @@ def training(epochs: int, metric: str = "f1") -> FitOptions:
     return FitOptions(num_train_epochs=epochs, batch_size=32, scheduler=falling, metric=metric)
 
 
-def report(title: str, result: ProtocolResult, against: str) -> None:
+def report(title: str, result: ProtocolResult, against: str, path: Path | None = None) -> None:
     """Print the table of a result and the tests of its differences."""
     seconds = sum(epoch.seconds for run in result.runs for epoch in run.training.history)
     print(f"\n### {title}\n\n{len(result.runs)} runs, {result.metric}; {seconds:.0f} s of training\n")
-    print(result.table.to_markdown())
+    seeds = sorted({run.seed for run in result.runs})
+    show(path, title, result.table, seeds=seeds)
     tests = {test: significance_table(result, against, test=test) for test in ("randomization", "bootstrap", "sign")}
     rows = []
     for found in zip(*(table.rows for table in tests.values()), strict=True):
         (system, language, difference, *_), *_ = found
         rows.append((system, language, difference, *(row[3] for row in found), found[0][4]))
     columns = ("system", "language", f"difference to {against}", *(f"p, {test}" for test in tests), "sentences")
-    print("\n" + Table(columns, rows, digits=4).to_markdown(), flush=True)
+    print()
+    show(path, f"{title}, significance", Table(columns, rows, digits=4), seeds=seeds)
 
 
 def report_confusion(result: ProtocolResult, language: str) -> None:
@@ -176,6 +179,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text; 0: all of them")
     parser.add_argument("--align-words", type=int, default=20_000, help="of each language, to align by")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "protocols")
+    option(parser)
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
@@ -187,20 +191,20 @@ def main() -> None:
             epochs = arguments.epochs or (40 if name == "sagt" else 16)
             options = training(epochs, TASKS[name].metric)
             result = code_switched(mixed(name, corpus, arguments), [corpus], options, **common)
-            report(f"{name}: train and test on code-switched text", result, "MME")
+            report(f"{name}: train and test on code-switched text", result, "MME", arguments.json)
             continue
         options = training(arguments.epochs or 20)
         es, nl = (load(language, language, arguments) for language in ("es", "nl"))
         if name == "joint":
             systems = cross_lingual(es, nl, arguments)
             a, b = (joint(systems, es, [nl], options, scenario=scenario, **common) for scenario in ("A", "B"))
-            report("Joint training, scenario A: a quarter of each language", a, "one space")
-            report("Joint training, scenario B: all of Spanish, a quarter of Dutch", b, "one space")
+            report("Joint training, scenario A: a quarter of each language", a, "one space", arguments.json)
+            report("Joint training, scenario B: all of Spanish, a quarter of Dutch", b, "one space", arguments.json)
             print(f"\n### From A to B\n\n{gain_table(a, b).to_markdown()}", flush=True)
             continue
         for source, target in ((es, nl), (nl, es)):
             result = zero_shot(cross_lingual(source, target, arguments), source, [target], options, **common)
-            report(f"Zero-shot, {source.language} to {target.language}", result, "one space")
+            report(f"Zero-shot, {source.language} to {target.language}", result, "one space", arguments.json)
             report_confusion(result, target.language)
 
 

@@ -1,6 +1,6 @@
 """Every benchmark that trains nothing, in one go; on a GPU its tests too.
 
-    python benchmarks/run_all.py [--size small] [--device cuda] [--only crf.py] [--json FILE] [--check]
+    python benchmarks/run_all.py [--size small] [--device cuda] [--only crf.py] [--results FOLDER] [--check]
 
 Prints each script's tables, one after the other, and writes one JSON with the machine, the versions and the ratios that
 each script stands for. A script that fails does not stop the rest, but shows in the exit status. ``small`` takes three
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 from _ratios import FILE
+from _results import cpu_name
 
 HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "recorded.json"
@@ -66,7 +67,7 @@ class Found(NamedTuple):
     good: bool
 
 
-def run(script: str, size: str, device: str) -> Found:
+def run(script: str, size: str, device: str, results: Path | None = None) -> Found:
     """Run one script."""
     options = SCRIPTS[script][size]
     threads = {"OMP_NUM_THREADS": "1"} if size == "small" else {}
@@ -75,6 +76,7 @@ def run(script: str, size: str, device: str) -> Found:
         path = Path(folder) / "ratios"
         command = [sys.executable, str(HERE / script), *options]
         command += [] if script in WITHOUT_DEVICE else ["--device", device]
+        command += ["--json", str(results / f"{Path(script).stem}.json")] if results else []
         done = subprocess.run(command, cwd=HERE.parent, check=False, env={**os.environ, **threads, FILE: str(path)})
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
     ratios = [json.loads(line) for line in lines]
@@ -90,13 +92,6 @@ def describe(device: str) -> dict[str, Any]:
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), **gpu},
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
-
-
-def cpu_name() -> str:
-    """Read what Linux says of the CPU."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def compare(found: Found, recorded: dict[str, float]) -> list[str]:
@@ -115,6 +110,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, help="all if missing")
     parser.add_argument("--json", type=Path, default=Path("runs") / "benchmarks.json")
+    parser.add_argument("--results", type=Path, help="a folder for each script's tables: docs/results")
     parser.add_argument("--check", action="store_true", help=f"fail where a ratio is off by more than {FACTOR:g} times")
     parser.add_argument("--record", action="store_true", help="record the ratios as those to compare with")
     arguments = parser.parse_args()
@@ -125,7 +121,7 @@ def main() -> None:
     for script in arguments.only or SCRIPTS:
         for last in (False, True):
             print(f"== {script}", flush=True)
-            results[script] = found = run(script, arguments.size, arguments.device)
+            results[script] = found = run(script, arguments.size, arguments.device, arguments.results)
             print(f"== {script}: {found.seconds:.0f} s\n", flush=True)
             off = compare(found, recorded.get(kind, {})) if arguments.check else []
             if not off and found.good:

@@ -17,9 +17,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+from _results import option, show
 
 import polyembed as pe
 from polyembed.data import load_sample
+from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors, FastTextVectors
 
 Sentences = list[tuple[str, ...]]
@@ -82,6 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sentences", type=int, default=600)
     parser.add_argument("--runs", type=int, default=9)
+    option(parser)
     options = parser.parse_args()
     torch.set_num_threads(1)
     sample = [sentence.words for sentence in load_sample("es-en", "dev")]
@@ -108,9 +111,8 @@ def main() -> None:
                         found[way].append(num_words / (time.perf_counter() - started))
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(f"torch {torch.__version__}, {os.cpu_count()} cores{load}; {num_words} words, {options.runs} runs\n")
-    print("| callers | words a second, median | fastest |\n|---|---|---|")
-    for way, speeds in found.items():
-        print(f"| {way} | {statistics.median(speeds):,.0f} | {max(speeds):,.0f} |")
+    rows = [(way, f"{statistics.median(speeds):,.0f}", f"{max(speeds):,.0f}") for way, speeds in found.items()]
+    show(options.json, "main", Table(("callers", "words a second, median", "fastest"), rows))
 
 
 if __name__ == "__main__":

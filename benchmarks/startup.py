@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--vectors", type=Path, help="a fastText .bin in place of one of random rows")
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures too: docs/results/<name>.json")
     arguments = parser.parse_args()
     if arguments.step:
         step, path, *numbers = arguments.step
@@ -161,6 +162,7 @@ def main() -> None:
         print(json.dumps(figures))
         return
     import torch
+    from _results import show
 
     from polyembed.tables import Table
 
@@ -175,7 +177,8 @@ def main() -> None:
             (name, *(f"{value(column):.0f}" for column in columns))
             for name, value in (("median", statistics.median), ("least", min))
         ]
-        print(Table((f"import, of {runs}", "ms", "CPU ms", "collector, CPU ms"), rows).to_markdown(), "\n")
+        show(arguments.json, "import", Table((f"import, of {runs}", "ms", "CPU ms", "collector, CPU ms"), rows))
+        print()
         if not arguments.vectors:
             write_model(path, words, bucket, dim)
         first = apart("tables", path, words)
@@ -192,7 +195,7 @@ def main() -> None:
             (name, *(f"{value:.2f}" if "s" in key.split() else f"{value:.0f}" for key, value in figures.items()))
             for name, figures in steps.items()
         ]
-        print(Table(("what", *first), table).to_markdown())
+        show(arguments.json, "files", Table(("what", *first), table))
 
 
 if __name__ == "__main__":

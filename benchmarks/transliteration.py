@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from _results import option, show
 
 from polyembed.tables import Table
 from polyembed.text import (
@@ -129,6 +130,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", type=Path, help="a folder for the model")
     parser.add_argument("--load", type=Path, help="a saved model instead of training one")
+    option(parser)
     arguments = parser.parse_args()
 
     if arguments.load:
@@ -165,7 +167,7 @@ def main() -> None:
         print(f"{name}: {sum(map(len, tests.values())) / seconds:,.0f} words/s")
     rows = [(test, len(pairs), *(result[test] for result in results.values())) for test, pairs in tests.items()]
     print("\nCharacter error rate, and the share of words that are right as a whole:\n")
-    print(Table(("words", "types", *results), rows).to_markdown())
+    show(arguments.json, "main", Table(("words", "types", *results), rows), seeds=[arguments.seed])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ project = "polyembed"
 author = copyright = "The polyembed contributors"
 release = polyembed.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "public_names"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "public_names", "results"]
 exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
