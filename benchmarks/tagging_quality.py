@@ -17,7 +17,7 @@ settings for every task, by the number of its training sentences alone):
 - ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features.
 
 ``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in ``--cache`` and not made
-again, so a run that was stopped goes on.
+again, so a run that was stopped goes on; ``--finished`` trains nothing, and reports what is there.
 """
 
 import argparse
@@ -34,10 +34,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import regex
 import torch
+from _results import option, show, write
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv, read_inline, read_sentimix, read_wikiann
@@ -45,7 +46,7 @@ from polyembed.embeddings import surface_scores
 from polyembed.encoders import CachedEmbedder, WideAndDeepEncoder, cache_features
 from polyembed.experiments import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
-from polyembed.tables import Table, mean_and_deviation
+from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 from polyembed.text import Normalizer
 from polyembed.training import FitOptions, fit
 from polyembed.vectors import BPEmbVectors, FastTextVectors
@@ -53,6 +54,17 @@ from polyembed.vectors import BPEmbVectors, FastTextVectors
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 Sentences = list[TaggedSentence]
+Results = dict[tuple[str, int, str], list[dict[str, Any]]]
+"""Task, number of training sentences and system -> runs."""
+LABELS = {
+    "crf": "hand-featured CRF",
+    "linear": "linear path alone",
+    "surface": "surface features alone",
+    "mme": "MME",
+    "hme": "HME",
+    "hme-surface": "HME + surface features",
+    "hme-surface-linear": "HME + surface features + linear path",
+}
 SYSTEMS = ["crf", "linear", "mme", "hme", "hme-surface", "hme-surface-linear"]
 
 
@@ -279,10 +291,15 @@ def fit_options(task: str, size: int | None = None) -> FitOptions:
     )
 
 
+def path_of(task: str, system: str, seed: int, size: int | None, setup: Setup) -> Path:
+    """Name the file of a run."""
+    name = [system, setup.context, *([f"first-{size}"] if size else []), seed, "json"]
+    return (setup.frozen if system.endswith("-frozen") else setup.cache) / task / ".".join(map(str, name))
+
+
 def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> dict[str, object]:
     """Train one system once, on all sentences or the first `size`, and tag the test set."""
-    name = [system, setup.context, *([f"first-{size}"] if size else []), seed, "json"]
-    path = (setup.frozen if system.endswith("-frozen") else setup.cache) / task / ".".join(map(str, name))
+    path = path_of(task, system, seed, size, setup)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         return dict(json.loads(path.read_text()))
@@ -373,34 +390,38 @@ def main() -> None:
     parser.add_argument("--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder")
     parser.add_argument("--encoder", help="a pretrained model, for -frozen: a folder, a name on the hub, a GGUF file")
     parser.add_argument("--layer", type=int, default=-1, help="of the pretrained model, 0 = its embeddings")
-    parser.add_argument("--picture", type=Path, help="where to draw the learning curves")
+    parser.add_argument("--finished", action="store_true", help="train nothing, report the runs that are there")
+    option(parser)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
+    setup = Setup(arguments.cache, arguments.dim, arguments.context, arguments.encoder, arguments.layer)
     jobs = []
     for task in arguments.task:
-        train_vectors(task, arguments.systems, Vectors(task, arguments.cache, arguments.dim))
         for system in arguments.systems:
             seeds = 1 if system == "crf" else arguments.seeds  # it has no random numbers
             jobs += [(task, system, seed, size) for size in arguments.sizes for seed in range(seeds)]
+    frozen = any(system.endswith("-frozen") for system in arguments.systems)
+    if frozen and arguments.encoder is None:
+        parser.error("name a pretrained model: --encoder")
+    if arguments.finished:
+        jobs = [job for job in jobs if path_of(*job, setup).exists()]
+    else:
+        for task in arguments.task:
+            train_vectors(task, arguments.systems, Vectors(task, arguments.cache, arguments.dim))
+        if frozen:
+            cache_layer(arguments.task, setup)
     jobs.sort(key=lambda job: job[2])  # every system's first seed before the second
-    setup = Setup(arguments.cache, arguments.dim, arguments.context, arguments.encoder, arguments.layer)
-    if any(system.endswith("-frozen") for system in arguments.systems):
-        if arguments.encoder is None:
-            parser.error("name a pretrained model: --encoder")
-        cache_layer(arguments.task, setup)
-    results: dict[tuple[str, int, str], list[dict[str, object]]] = {}
+    results: Results = {}
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(run, *job, setup) for job in jobs]):
             result = future.result()
             key = (str(result["task"]), int(str(result.get("size", 0))), str(result["system"]))
             results.setdefault(key, []).append(result)
             print(json.dumps({key: value for key, value in result.items() if key != "predicted"}), flush=True)
-    report(results)
-    if arguments.picture:
-        draw_curves(results, arguments.picture)
+    report(results, arguments.json)
 
 
 def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
@@ -417,43 +438,62 @@ def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
         vectors.words(languages, vectors.dim * len(languages))
 
 
-def report(results: dict[tuple[str, int, str], list[dict[str, object]]]) -> None:
-    """Print each system's scores, its vote, and how surely the first seed differs from the hand-featured CRF."""
-    columns = ("task", "sentences", "system", "score", "vote", "p against crf", "parameters", "seconds")
-    rows = []
-    for (task, size, system), runs in sorted(results.items()):
-        runs.sort(key=lambda one: int(str(one["seed"])))
-        gold = [list(sentence.tags) for sentence in TASKS[task].load()[2]]
-        predicted = [one["predicted"] for one in runs]
-        vote = score(task, TASKS[task].load()[2], pe.functional.majority_vote(predicted)) if len(runs) > 2 else None
-        crf = results.get((task, size, "crf"))
-        p = None
-        if crf and system != "crf":
-            metric = TASKS[task].metric
-            p = approximate_randomization(gold, crf[0]["predicted"], predicted[0], metric=metric).p_value
-        scores = mean_and_deviation([float(str(one["score"])) for one in runs])
-        seconds = statistics.median(float(str(one["seconds"])) for one in runs)
-        rows.append((task, size, system, scores, vote, p, runs[0]["parameters"], round(seconds)))
-    print("\n" + Table(columns, rows, digits=4).to_markdown())
+def report(results: Results, path: Path | None) -> None:
+    """Print each task's systems: scores, vote, how surely seed 0 differs from the hand-featured CRF, and cost."""
+    columns = ("system", "sentences", "score", "seeds", "vote", "p against the CRF", "trained parameters", "seconds")
+    quality: list[dict[str, Any]] = []
+    charts: dict[str, Any] = {}
+    for task in dict.fromkeys(task for task, _, _ in results):
+        test = TASKS[task].load()[2]
+        gold = [list(sentence.tags) for sentence in test]
+        sizes = sorted({size for name, size, _ in results if name == task})
+        rows = []
+        scores: dict[tuple[str, int], MeanAndDeviation] = {}
+        found = sorted({system for name, _, system in results if name == task}, key=order)
+        for system, size in ((one, size) for size in sizes for one in found if (task, size, one) in results):
+            runs = sorted(results[task, size, system], key=lambda one: int(str(one["seed"])))
+            predicted = [one["predicted"] for one in runs]
+            vote = score(task, test, pe.functional.majority_vote(predicted)) if len(runs) > 2 else None
+            crf, p = results.get((task, size, "crf")), None
+            if crf and system != "crf":
+                metric = TASKS[task].metric
+                p = approximate_randomization(gold, crf[0]["predicted"], predicted[0], metric=metric).p_value
+            scores[system, size] = mean_and_deviation([float(str(one["score"])) for one in runs])
+            seconds = statistics.median(float(str(one["seconds"])) for one in runs)
+            cost = (runs[0]["parameters"] or None, round(seconds))
+            rows.append((label(system), size, scores[system, size], len(runs), vote, p, *cost))
+        print(f"\n{task}, {TASKS[task].metric}:\n")
+        show(path, task, Table(columns, rows, digits=4))
+        known = [system for system in found if (system, sizes[-1]) in scores]
+        of_all = [scores[system, sizes[-1]] for system in known]
+        quality.append({"label": task, "x": [label(system) for system in known], "y": of_all})
+        if len(sizes) > 1:
+            lines = [(system, [size for size in sizes if (system, size) in scores]) for system in known]
+            charts[f"curve {task}"] = {
+                "kind": "lines",
+                "caption": f"{task}: score against training sentences; bands are deviations over seeds.",
+                "reference": label("crf"),
+                "x": {"label": "training sentences", "log": True},
+                "y": {"label": TASKS[task].metric},
+                "series": [
+                    {"label": label(system), "x": x, "y": [scores[system, size] for size in x]} for system, x in lines
+                ],
+            }
+    caption = "Score of each system, deviations over seeds, beside the hand-featured CRF (dashed)."
+    charts["quality"] = {"kind": "dots", "caption": caption, "reference": label("crf"), "series": quality}
+    write(path, charts=charts)
 
 
-def draw_curves(results: dict[tuple[str, int, str], list[dict[str, object]]], path: Path) -> None:
-    """Draw each system's mean score by the number of training sentences, a panel a task."""
-    import matplotlib.pyplot as plt
+def label(system: str) -> str:
+    """Name a system as the documentation does."""
+    name = system.removesuffix("-frozen")
+    return LABELS.get(name, name) + ", and a frozen layer" * system.endswith("-frozen")
 
-    tasks = sorted({task for task, _, _ in results})
-    figure, axes = plt.subplots(1, len(tasks), figsize=(4 * len(tasks), 3.4), squeeze=False)
-    for task, ax in zip(tasks, axes[0], strict=True):
-        for system in dict.fromkeys(system for _, _, system in results):
-            sizes = sorted(size for name, size, other in results if (name, other) == (task, system))
-            runs = [results[task, size, system] for size in sizes]
-            ax.plot(
-                sizes, [statistics.mean(float(str(one["score"])) for one in each) for each in runs], "o-", label=system
-            )
-        ax.set(xscale="log", title=task, xlabel="training sentences", ylabel=TASKS[task].metric)
-    axes[0][0].legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=150)
+
+def order(system: str) -> tuple[int, str]:
+    """Sort systems as `LABELS` does, with the frozen layer after without, the others first."""
+    name = system.removesuffix("-frozen")
+    return (list(LABELS).index(name) if name in LABELS else -1), system
 
 
 if __name__ == "__main__":
