@@ -9,10 +9,12 @@ Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside th
 English and tested on German, Spanish, Dutch and Russian; or files of yours in any layout that `read_tagged` knows, with
 languages that are only tested (``--targets``).
 
-Every system is trained twice: over the frozen encoder (fusion and tagger alone learn) and fine-tuned. Prints the
-encoder's layers ranked by parallel sentences, without training; then for each task last layer, ScalarMix and DLFA of
-each lower layer, over seeds, the epoch chosen on dev; and draws scores against layers. ``--branches global local both``
-is the paper's table V; its best layers of each task are in the recipe.
+Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features that are computed
+once and kept in ``--out``) and fine-tuned. Prints the encoder's layers ranked by parallel sentences, without training;
+then for each task the last layer, ScalarMix, the average of all layers and DLFA of each lower layer, over seeds, the
+epoch chosen on dev; over the frozen encoder also each layer alone, and how well the ranking predicts its score. Draws
+scores against layers. ``--branches global local both`` is the paper's table V; its best layers of each task are in the
+recipe.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -32,7 +35,7 @@ from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conllu, read_tagged, read_wikiann
-from polyembed.encoders import LayerFusion
+from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
 from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
 from polyembed.training import FitOptions
 
@@ -40,7 +43,7 @@ RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8
 TARGETS = ("de", "es", "nl", "ru")
 FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
 BRANCHES = ("both", "global", "local")
-FREEZE = {"frozen": "all", "fine-tuned": "none"}
+FREEZE = ("frozen", "fine-tuned")
 
 
 def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
@@ -70,25 +73,24 @@ def spread(sentences: Sequence[TaggedSentence], count: int | None) -> list[Tagge
     return sentences if count is None else sentences[:: max(1, len(sentences) // count)][:count]
 
 
-def print_ranking(name: str, arguments: argparse.Namespace) -> None:
-    """Rank the layers by sentences and their translations."""
+def print_ranking(encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespace) -> dict[int, float]:
+    """Rank the layers by sentences and their translations; return each layer's retrieval accuracy."""
     folder = DATA / "parallel" / "flores_dev"
     if not folder.is_dir():
         print(f"No parallel sentences at {folder}: the layers are not ranked.\n")
-        return
-    encoder = load_encoder(name, RECIPE["max_length"]).to(arguments.device)
+        return {}
 
     def sentences(language: str) -> list[list[str]]:
         lines = (folder / f"flores-dev.{language}").read_text("utf-8").splitlines()[: arguments.parallel]
         return [line.split() for line in lines]
 
-    table = rank_layers(
-        encoder, sentences("en"), {language: sentences(language) for language in TARGETS}, center=arguments.center
-    )
+    translations = {language: sentences(language) for language in arguments.parallel_languages}
+    table = rank_layers(encoder, sentences("en"), translations, center=arguments.center)
     print(f"Layers by {arguments.parallel} sentences of FLORES and their translations from English:\n")
     print(table.to_markdown() + "\n", flush=True)
     drawn = {column: {row[0]: row[i] for row in table.rows} for i, column in ((1, "retrieval"), (2, "cosine"))}
     draw(drawn, "retrieval, cosine", arguments.out / "parallel.png")
+    return drawn["retrieval"]
 
 
 def draw(scores: Any, ylabel: str, path: Path) -> None:
@@ -123,19 +125,35 @@ def training_options(arguments: argparse.Namespace, freeze: str, metric: str, si
     )
 
 
-def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, name: str, arguments: Any) -> None:
+def run_task(
+    title: str,
+    source: Corpus,
+    targets: list[Corpus],
+    metric: str,
+    frozen: pe.PretrainedWordEncoder,
+    arguments: Any,
+    retrieval: dict[int, float] | None = None,
+) -> None:
     """Train all systems on one task; print the table, draw scores against layers."""
     tags = tags_of(*(part for corpus in (source, *targets) for part in corpus[1:]))
     sizes = (arguments.train_size, arguments.dev_size, arguments.test_size)
     source = Corpus(source.language, *(spread(part, size) for part, size in zip(source[1:], sizes, strict=True)))
     targets = [corpus._replace(test=spread(corpus.test, arguments.test_size)) for corpus in targets]
-    config = load_encoder(name, RECIPE["max_length"]).model.config
-    size, count = config.hidden_size, config.num_hidden_layers
+    size, count = frozen.model.config.hidden_size, frozen.model.config.num_hidden_layers
     layers = arguments.layers or list(range(1, count + 1))
     tested = {corpus.language for corpus in (source, *targets)}
 
+    store = arguments.out / title / "features"
+    if "frozen" in arguments.freeze:
+        texts = [sentence.words for corpus in (source, *targets) for part in corpus[1:] for sentence in part]
+        cache_features(frozen, texts, store, layers=range(count + 1))
+
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
-        encoder = load_encoder(name, RECIPE["max_length"], fusion=fusion, freeze=FREEZE[freeze])
+        encoder: Any
+        if freeze == "frozen":
+            encoder = CachedEmbedder(frozen, store, fusion=fusion)
+        else:
+            encoder = load_encoder(arguments.name, RECIPE["max_length"], fusion=fusion)
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
         return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
@@ -145,6 +163,8 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
 
     family = tested & FAMILY if source.language in FAMILY and tested - FAMILY else None
     drawn = {}
+    fusions = {"ScalarMix": lambda: pe.ScalarMix(count + 1), "LayerAverage": lambda: pe.LayerAverage(range(count + 1))}
+    alone = {f"layer {layer}": partial(pe.LayerAverage, [layer]) for layer in layers}
     for freeze, branches in product(arguments.freeze, arguments.branches):
         name_of = freeze if branches == "both" else f"{freeze}, {branches} branch"
         swept = sweep_layers(
@@ -154,7 +174,7 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
             training_options(arguments, freeze, metric, len(source.train)),
             layers=layers,
             fusion=partial(fused, branches),
-            beside={"ScalarMix": lambda: pe.ScalarMix(count + 1)},
+            beside={**fusions, **(alone if freeze == "frozen" else {})},
             family=family,
             seeds=range(arguments.seeds),
             folder=arguments.out / title / name_of,
@@ -164,7 +184,26 @@ def run_task(title: str, source: Corpus, targets: list[Corpus], metric: str, nam
         print(f"{title}, {name_of}, {metric}, {count_of}:\n")
         print(swept.table.to_markdown() + "\n", flush=True)
         drawn[name_of] = next(iter(swept.scores.values()))
+        if freeze == "frozen":
+            drawn["each layer alone"] = {layer: drawn[name_of][f"layer {layer}"] for layer in layers}
+            print_agreement(drawn["each layer alone"], retrieval or {})
     draw(drawn, metric, arguments.out / title / "layers.png")
+
+
+def print_agreement(scores: dict[int, list[float]], retrieval: dict[int, float]) -> None:
+    """Say how well the ranking without labels predicts the scores of single layers."""
+    layers = [layer for layer in scores if layer in retrieval]
+    if len(layers) < 4:
+        return
+    from scipy.stats import spearmanr
+
+    found = spearmanr([retrieval[layer] for layer in layers], [fmean(scores[layer]) for layer in layers])
+    best = max(layers, key=retrieval.__getitem__)
+    print(f"Layers by retrieval and by their own score: Spearman {found.statistic:.2f}, p = {found.pvalue:.3f};")
+    top = max(layers, key=lambda layer: fmean(scores[layer]))
+    print(
+        f"layer {best}, the best by retrieval, has {fmean(scores[best]):.4f}, layer {top} {fmean(scores[top]):.4f}.\n"
+    )
 
 
 def read_targets(arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> list[Corpus]:
@@ -201,6 +240,7 @@ def main() -> None:
     for part in ("train", "dev", "test"):
         parser.add_argument(f"--{part}-size", type=int, help="sentences, evenly spread; all if missing")
     parser.add_argument("--parallel", type=int, default=200, help="sentences to rank the layers by")
+    parser.add_argument("--parallel-languages", nargs="+", default=TARGETS, help="their translations, beside English")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=RECIPE["training"]["num_train_epochs"])
     parser.add_argument("--batch-size", type=int, default=RECIPE["training"]["batch_size"])
@@ -215,16 +255,17 @@ def main() -> None:
     targets = read_targets(arguments, files[0]) if files else []
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["en", "tr", *TARGETS]
-    name = find_model(arguments, ())
-    print(f"Encoder: {name}\n")
+    arguments.name = find_model(arguments, ())
+    print(f"Encoder: {arguments.name}\n")
+    frozen = load_encoder(arguments.name, RECIPE["max_length"], freeze="all").to(arguments.device)
     if files:
         source = Corpus(arguments.language, *files)
-        run_task("files", source, targets, arguments.metric, name, arguments)
+        run_task("files", source, targets, arguments.metric, frozen, arguments)
         return
-    print_ranking(name, arguments)
+    retrieval = print_ranking(frozen, arguments)
     for task in arguments.task:
         load, metric = TASKS[task]
-        run_task(task, *load(), metric, name, arguments)
+        run_task(task, *load(), metric, frozen, arguments, retrieval)
 
 
 if __name__ == "__main__":
