@@ -5,7 +5,6 @@ import hashlib
 import json
 import random
 import statistics
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -15,6 +14,8 @@ from typing import Any, Literal
 import torch
 from _cache import read_report, write_report
 from _encoder import add_encoder_arguments, find_model, load_encoder
+from _recipes import RECIPES as PAPERS
+from _recipes import check_keys
 
 import polyembed as pe
 from polyembed.experiments import cloud_distances, gain_correlation, plot_clouds, representations
@@ -24,7 +25,10 @@ from polyembed.transfer import encoder_layer, extend_vocabulary
 
 __all__ = ["RECIPES", "Found", "across_targets", "add_arguments", "build_encoder", "compare", "find_model"]
 
-RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["metaxl"]
+RECIPES = PAPERS["metaxl"]
+OWN = ("meta_learning_rates", "target_size", "extended_vocabulary", "ner", "sentiment", "authors")
+TASK = ("max_length", "source_size", "source_sizes", "related", "splits", "dropout", "training")
+TRAINING = ("num_train_epochs", "batch_size", "learning_rate")
 METHODS = {
     "target_only": "target only",
     "joint": "JT",
@@ -39,6 +43,9 @@ Found = dict[tuple[str, int], list[dict[str, Any]]]  # the runs of each method a
 
 
 def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
+    check_keys("metaxl", RECIPES, None, OWN)
+    check_keys("metaxl.<task>", recipe, None, TASK)
+    check_keys("metaxl.<task>.training", recipe["training"], None, TRAINING)
     training, sizes = recipe["training"], recipe["source_sizes"]
     add_encoder_arguments(parser)
     parser.add_argument(
@@ -103,6 +110,7 @@ class Authors(argparse.Action):
     def __call__(
         self, parser: object, namespace: argparse.Namespace, values: object, option: str | None = None
     ) -> None:
+        check_keys("metaxl.authors", RECIPES["authors"], None, vars(namespace))
         vars(namespace).update(RECIPES["authors"], authors=True)
 
 

@@ -19,7 +19,6 @@ recipe.
 
 import argparse
 import math
-import tomllib
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -31,6 +30,7 @@ import torch
 from _cache import DATA
 from _encoder import add_encoder_arguments, find_model, load_encoder
 from _files import add_file_arguments, format_options, kinds_of, read_all_files, tags_of
+from _recipes import RECIPES, check_keys
 from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
@@ -39,7 +39,9 @@ from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
 from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
 from polyembed.training import FitOptions
 
-RECIPE = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["chenguo2022"]
+RECIPE = RECIPES["chenguo2022"]
+OWN = ("max_length", "reduction_ratio", "family", "best_layers", "training")
+TRAINING = ("num_train_epochs", "batch_size", "learning_rate", "weight_decay", "max_grad_norm")
 TARGETS = ("de", "es", "nl", "ru")
 FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
 BRANCHES = ("both", "global", "local")
@@ -225,6 +227,8 @@ def read_targets(arguments: argparse.Namespace, train: Sequence[TaggedSentence])
 
 
 def main() -> None:
+    check_keys("chenguo2022", RECIPE, None, OWN)
+    check_keys("chenguo2022.training", RECIPE["training"], None, TRAINING)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     add_file_arguments(parser, "a task")

@@ -16,10 +16,12 @@ dev, and the Hausdorff distance of source and target. Draws both languages' repr
 """
 
 import argparse
+from functools import cache
 from pathlib import Path
 
 import torch
 from _cache import DATA
+from _files import kinds_of
 from _metaxl import RECIPES, Found, across_targets, add_arguments, build_encoder, compare, find_model
 
 import polyembed as pe
@@ -29,6 +31,7 @@ from polyembed.metrics import entity_f1
 RECIPE = RECIPES["ner"]
 TARGETS = {"am": "amh", "ig": "ibo", "rw": "kin", "yo": "yor", "sw": "swa"}
 PARTS = ("train", "dev", "test")
+Data = tuple[list[TaggedSentence], dict[str, list[TaggedSentence]]]
 
 
 def target_files(arguments: argparse.Namespace, target: str) -> dict[str, Path]:
@@ -51,8 +54,24 @@ def source_files(arguments: argparse.Namespace, target: str) -> list[Path]:
     return [DATA / "wikiann" / "high_resource" / language / "train.conllu" for language in languages]
 
 
-def read(paths: list[Path]) -> list[TaggedSentence]:
-    return [sentence for path in paths for sentence in read_wikiann(path) if len(sentence.words)]
+@cache
+def read(path: Path) -> list[TaggedSentence]:
+    return [sentence for sentence in read_wikiann(path) if len(sentence.words)]
+
+
+def read_data(arguments: argparse.Namespace, target: str) -> Data:
+    """Read source and target; end the program where dev or test has labels that training never had."""
+    try:
+        source = [sentence for path in source_files(arguments, target) for sentence in read(path)]
+        parts = {part: read(path) for part, path in target_files(arguments, target).items()}
+    except ValueError as error:  # of a file: no place in this program is to blame
+        raise SystemExit(str(error)) from error
+    known = kinds_of([*source, *parts["train"]])
+    for part in ("dev", "test"):
+        unseen = sorted(kinds_of(parts[part]) - known)
+        if unseen:
+            raise SystemExit(f"{part} of {target} must have labels of training, {sorted(known)}, got {unseen}")
+    return source, parts
 
 
 def check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -73,11 +92,10 @@ def check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Non
                 parser.error(f"there must be a file {path} (see --wikiann, --source-train, --train)")
 
 
-def run_target(arguments: argparse.Namespace, target: str, name: str) -> Found:
-    source = read(source_files(arguments, target))
-    parts = {part: read_wikiann(path) for part, path in target_files(arguments, target).items()}
+def run_target(arguments: argparse.Namespace, target: str, name: str, data: Data) -> Found:
+    source, parts = data
     tags = sorted({tag for sentence in (*source, *parts["train"]) for tag in sentence.tags})
-    rows = [sentence for sentence in parts["train"] if len(sentence.words)][: arguments.target_size]
+    rows = parts["train"][: arguments.target_size]
     print(f"{target}: {len(source)} source sentences, {len(rows)} of the target, {name}")
 
     def build() -> pe.SequenceTagger:
@@ -105,9 +123,10 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.target = arguments.target or (list(RECIPE["related"]) if arguments.wikiann else ["am"])
     check(parser, arguments)
+    data = {target: read_data(arguments, target) for target in arguments.target}
     related = [RECIPE["related"][target] for target in arguments.target if arguments.related]
     name = find_model(arguments, list(dict.fromkeys([*(related or arguments.source), *arguments.target])))
-    across_targets({target: run_target(arguments, target, name) for target in arguments.target})
+    across_targets({target: run_target(arguments, target, name, data[target]) for target in arguments.target})
 
 
 if __name__ == "__main__":

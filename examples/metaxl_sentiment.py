@@ -156,7 +156,10 @@ def main() -> None:
     short = [part for part, texts in target.items() if not texts]
     if short:
         parser.error(f"--train must hold texts for {', '.join(short)} too, or name files for them")
-    labels = sorted({text.label for text in (*source, *target["train"], *target["dev"], *target["test"])})
+    labels = sorted({text.label for text in (*source, *target["train"])})
+    unseen = sorted({text.label for text in (*target["dev"], *target["test"])}.difference(labels))
+    if unseen:
+        parser.error(f"--dev and --test must have labels of training, {labels}, got {unseen}")
     name = find_model(arguments, ())
     sizes = " / ".join(str(len(target[part])) for part in ("train", "dev", "test"))
     print(f"{len(source)} source texts, {sizes} of the target, labels {labels}, {name}")

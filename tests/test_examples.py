@@ -214,6 +214,62 @@ def test_metaxl_with_wrong_languages(
     assert message in capsys.readouterr().err
 
 
+def test_metaxl_files_that_are_wrong(tiny_wikiann: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything trains, also where the last of several targets is wrong."""
+    example = load("metaxl_ner", monkeypatch)
+    monkeypatch.setattr(example, "run_target", lambda *arguments: pytest.fail("trained"))
+    folder = shutil.copytree(tiny_wikiann, tmp_path / "wikiann")
+    options = ["--wikiann", folder, "--source", "es", "--target", "qu", "gn", "--model", "none"]
+    monkeypatch.setattr(sys, "argv", ["metaxl_ner.py", *map(str, options)])
+    for text, message in (
+        ("gn:a\tB-X\n\n", "test of gn must have labels of training, .*got \\['X'\\]"),
+        ("gn:a b c d\n", "test"),
+    ):
+        (folder / "gn" / "test").write_text(text, "utf-8")
+        with pytest.raises(SystemExit, match=message):
+            example.main()
+        example.read.cache_clear()
+
+
+def test_sentiment_labels_that_training_never_had(
+    tiny_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = load("metaxl_sentiment", monkeypatch)
+    monkeypatch.setattr(example, "compare", lambda *arguments: pytest.fail("trained"))
+    (tmp_path / "test.tsv").write_text("odd\ta b\n", "utf-8")
+    files = ["--source-train", tiny_world / "xx.train.tsv", *files_of(tiny_world, "yy", "tsv"), "--model", "none"]
+    files[files.index("--test") + 1] = tmp_path / "test.tsv"
+    monkeypatch.setattr(sys, "argv", ["metaxl_sentiment.py", *map(str, files)])
+    with pytest.raises(SystemExit):
+        example.main()
+    assert "--dev and --test must have labels of training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("places", [(), ("ner",), ("ner", "training"), ("authors",)])
+def test_metaxl_recipes_with_a_wrong_key(places: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = load("_metaxl", monkeypatch)
+    section = shared.RECIPES
+    for place in places:
+        section = section[place]
+    monkeypatch.setitem(section, "lerning_rate", 1)
+
+    def parse() -> None:
+        parser = argparse.ArgumentParser()
+        shared.add_arguments(parser, shared.RECIPES["ner"])
+        parser.parse_args(["--authors"])
+
+    with pytest.raises(SystemExit, match=r"^recipes\.toml: metaxl.* must have keys among .*, got 'lerning_rate'"):
+        parse()
+
+
+@pytest.mark.parametrize("section", [None, "training"])
+def test_layer_fusion_recipes_with_a_wrong_key(section: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = load("layer_fusion", monkeypatch)
+    monkeypatch.setitem(example.RECIPE[section] if section else example.RECIPE, "lerning_rate", 1)
+    with pytest.raises(SystemExit, match=r"^recipes\.toml: chenguo2022.* must have keys among .*, got 'lerning_rate'"):
+        example.main()
+
+
 def test_metaxl_over_targets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("scipy")
     found = {}
