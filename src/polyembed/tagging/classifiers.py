@@ -265,9 +265,9 @@ class SequenceClassifier(TextClassifier):
         >>> len(model.predict([["that", "canción"], []]))
         2
 
-    Deviations: 2503.07990 has a linear map over ``[CLS]`` of a frozen mBERT, through BERT's pretrained pooler (a tanh
-    layer); here there is no pooler, and `hidden_size` adds an untrained one. An empty text over words has a
-    vector of zeros.
+    Deviations: 2503.07990 has a linear map over ``[CLS]`` of a frozen mBERT by `AutoModelForSequenceClassification`,
+    which has BERT's pooler (a tanh layer) between; here there is no pooler, and `hidden_size` adds an untrained one.
+    An empty text over words has a vector of zeros.
     """
 
     def features(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch dim"]:

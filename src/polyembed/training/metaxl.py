@@ -88,12 +88,13 @@ class MetaXLTrainer:
         >>> len(result.history)
         2
 
-    Deviations: the paper does not say how an epoch is counted (its code: by the source), nor optimisers, schedule and
-    clipping. Its joint training is on the concatenation of source and target (section 2.1); its code, and this, take a
-    batch of each in a step. (For the concatenation, give it as the target of ``"target_only"``.) The paper has one
-    source language at a time; its code merges and shuffles several, here each step has a batch of each. The authors'
-    code has the first half of a target batch in the inner loss; here it is every second row, so that accumulated
-    batches and several processes split as one large batch does. See `metaxl_gradients` for more.
+    Deviations: the paper does not say how an epoch is counted (its code: by the source), names no optimiser but
+    gradient descent, and neither schedule nor clipping. Of its code's steps, MetaXL's alone clips; here all objectives
+    do. Its joint training is on the concatenation of source and target (section 2.1); its code, and this, take a batch
+    of each in a step. (For the concatenation, give it as the target of ``"target_only"``.) The paper has one source
+    language at a time; its code merges and shuffles several, here each step has a batch of each. The authors' code has
+    the first half of a target batch in the inner loss; here it is every second row, so that accumulated batches and
+    several processes split as one large batch does. See `metaxl_gradients` for more.
     """
 
     def __init__(

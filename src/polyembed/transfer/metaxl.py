@@ -132,9 +132,9 @@ def metaxl_gradients(
         >>> model[0].weight.grad.shape, rtn.weight.grad.shape
         (torch.Size([7, 5]), torch.Size([7, 7]))
 
-    Deviations: algorithm 1 has source batches alone in the inner loss. Section 4.4 and the authors' code, which made
-    the tables, have the target's too, and so has the default. The authors' code moves the model in a second pass, with
-    the network that has just been updated.
+    Deviations: algorithm 1 has source batches alone in the inner loss. By section 4.4 and in the authors' code the
+    target's is there too, and so it is by default. The authors' code moves the model in a second pass, with the network
+    that has just been updated.
     """
     options = _Options(target_inner, loss, languages, target_weight, weight, method, amp_dtype)
     found = _gradients(model, rtn, layer, source, target, inner_lr, options)
