@@ -4,14 +4,15 @@ r"""LASER's states as word vectors, zero-shot and in joint training (van der Hei
     python examples/laser_zero_shot.py --task pos --device cuda                  # over the paper's encoder, LASER 1
     python examples/laser_zero_shot.py --languages en es nl de eu hu --sources en --data FOLDER FOLDER  # its table 2
     python examples/laser_zero_shot.py --encoder FOLDER --protocols joint        # scenarios A and B, and the chart
-    python examples/laser_zero_shot.py --encoder FOLDER --search 10              # dropout and L2 by search, on dev
+    python examples/laser_zero_shot.py --encoder FOLDER --search 10              # LASER's dropout and L2, on dev
     python examples/laser_zero_shot.py --model bert-base-multilingual-cased      # a row of transformers'
 
 ``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. Each language is trained on by
 itself and tested on all, so that its own score stands beside the transferred ones. Systems: the five word encoders of
 the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``, ``LaserElmo``, and ``LSTM``: LaserElmo over two random layers), static
-vectors of all languages laid over one another (``MUSE``), and with ``--model`` any encoder of transformers. All but
-the last stand under the paper's task model. All systems read words in lower case, with normalised punctuation.
+vectors of all languages laid over one another (``MUSE``; with ``--aligned``, ``--vectors`` are used as they are: MUSE's
+own files share a space already), and with ``--model`` any encoder of transformers. All but the last stand under the
+paper's task model. All systems read words in lower case, with normalised punctuation.
 
 Sentences are those of CoNLL-2002 in the data folder (`$POLYEMBED_DATA`, else ``../shared/data`` beside the repository),
 or of ``--data``: folders of the shared tasks' own files (``esp``, ``ned``, ``eng`` and ``deu``, ``.train``, ``.testa``
@@ -106,8 +107,10 @@ def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[T
 
 
 def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> JoinedVectors:
-    """Align the static vectors of all languages to those of the first, by identical words."""
+    """Align the static vectors of all languages to those of the first, by identical words, or take them as aligned."""
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
+    if arguments.aligned:
+        return JoinedVectors([first, *others])
     turned = [pe.align_spaces(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
     return JoinedVectors([first, *turned])
 
@@ -364,8 +367,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--fraction", type=float, default=0.25, help="of each language in joint training")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--adam", action="store_true", help="train all as the baselines are")
-    parser.add_argument("--search", type=int, default=0, metavar="N", help="choose dropout and L2 by so many trials")
+    parser.add_argument(
+        "--search", type=int, default=0, metavar="N", help="choose dropout and L2 of LASER and LSTM by so many trials"
+    )
     parser.add_argument("--vectors", nargs="+", default=[], metavar="LANG=FILE", help="static vectors")
+    parser.add_argument("--aligned", action="store_true", help="--vectors, of every language, share a space already")
     parser.add_argument("--text", type=Path, default=DATA / "text" / "mono", help="raw text to train static vectors on")
     parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text")
     parser.add_argument("--dim", type=int, default=100, help="of the static vectors trained here")
@@ -380,6 +386,14 @@ def parse_arguments() -> argparse.Namespace:
         arguments.encoder = arguments.encoder or RECIPES["pretrained"]
     if not arguments.systems and not arguments.model:
         parser.error("--systems or --model must name a system")
+    if len(set(arguments.languages)) < len(arguments.languages):
+        parser.error(f"--languages must name each language once, got {arguments.languages}")
+    given = [pair.partition("=") for pair in arguments.vectors]
+    if not all(language and path for language, _, path in given):
+        parser.error(f"--vectors must be LANG=FILE each, got {arguments.vectors}")
+    missing = sorted(set(arguments.languages) - {language for language, _, _ in given})
+    if arguments.aligned and missing:
+        parser.error(f"--aligned must come with --vectors of every language, got none of {missing}")
     arguments.folder = arguments.folder / arguments.task
     return arguments
 
@@ -395,7 +409,7 @@ def main() -> None:
         others = [corpus for corpus in corpora if corpus is not source]
         systems = make_systems([source, *others], arguments)
         chosen = {
-            name: search(name, system, source, arguments, metric) if arguments.search else {}
+            name: search(name, system, source, arguments, metric) if arguments.search and name in LASER else {}
             for name, system in systems.items()
         }
         common = (source, others, systems, chosen, arguments, metric)

@@ -947,6 +947,7 @@ def test_laser_zero_shot(parallel_world: Path, small_laser: Path, tmp_path: Path
     else:
         assert (tmp_path / "ner" / "gain_es.png").stat().st_size > 10_000
         assert "LaserTop on es: {'input_dropout': " in printed
+        assert "MUSE on es: " not in printed  # the paper tunes no baseline
     assert len(list((tmp_path / "ner").glob("*.md"))) == (4 if protocol == "zero_shot" else 3)
 
 
@@ -1028,6 +1029,37 @@ def test_the_papers_laser_is_the_encoder(monkeypatch: pytest.MonkeyPatch) -> Non
         arguments = example.parse_arguments()
         assert (arguments.encoder, arguments.systems) == found
         assert arguments.normalize
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--languages es es", "--languages must name each language once, got ['es', 'es']"),
+        ("--vectors es", "--vectors must be LANG=FILE each, got ['es']"),
+        ("--vectors es=es.vec --aligned", "--aligned must come with --vectors of every language, got none of ['nl']"),
+    ],
+)
+def test_wrong_options_of_the_laser_example(
+    options: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["laser_zero_shot.py", *options.split()])
+    with pytest.raises(SystemExit):
+        load("laser_zero_shot", monkeypatch).parse_arguments()
+    assert message in capsys.readouterr().err
+
+
+def test_vectors_of_one_space_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MUSE's own files are aligned: a rotation by identical words would move them."""
+    example = load("laser_zero_shot", monkeypatch)
+    for language, text in (("es", "sol 1 0\nno 0 1\n"), ("nl", "zon 1 0\nno 1 1\n")):
+        (tmp_path / f"{language}.vec").write_text(text)
+    corpora = [Corpus(language, [], [], []) for language in ("es", "nl")]
+    vectors = [f"{language}={tmp_path / language}.vec" for language in ("es", "nl")]
+    for aligned in (False, True):
+        options = ["--vectors", *vectors, *(["--aligned"] if aligned else [])]
+        monkeypatch.setattr(sys, "argv", ["laser_zero_shot.py", *options])
+        joined = example.aligned_vectors(corpora, example.parse_arguments())
+        assert (joined.vectors(["zon", "no"]).tolist() == [[1, 0], [0, 1]]) is aligned
 
 
 def test_static_vectors_of_a_language_without_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
