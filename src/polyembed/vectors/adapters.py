@@ -12,6 +12,9 @@ from polyembed.vectors.protocol import Rows, WordVectors, check_words
 def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
     """Return `vectors` as a source of word vectors: itself, or gensim's ``KeyedVectors`` in an adapter.
 
+    Where no word of ``KeyedVectors`` has an upper-case letter, a word that is missing has the vector of ``w.lower()``,
+    as in `TextVectors`.
+
     Args:
         vectors: What has ``dim`` and ``vectors(words)``, or else ``vector_size``, ``key_to_index`` and
             ``get_vector(word)``.
@@ -43,6 +46,7 @@ class _KeyedVectors:
 
     def __init__(self, keyed: Any) -> None:
         self.keyed = keyed
+        self._has_case = any(str(word) != str(word).lower() for word in self.words)
 
     @property
     def dim(self) -> int:
@@ -53,14 +57,20 @@ class _KeyedVectors:
         return list(self.keyed.key_to_index)
 
     def __contains__(self, word: object) -> bool:
-        return word in self.keyed.key_to_index
+        return isinstance(word, str) and any(form in self.keyed.key_to_index for form in self._forms(word))
 
     def vectors(self, words: Sequence[str]) -> Rows:
         check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         for row, word in zip(out, words, strict=True):
-            try:
-                row[:] = self.keyed.get_vector(word)
-            except KeyError:  # unknown: zeros
-                continue
+            for form in self._forms(word):
+                try:
+                    row[:] = self.keyed.get_vector(form)
+                    break
+                except KeyError:  # unknown: zeros
+                    continue
         return out
+
+    def _forms(self, word: str) -> tuple[str, ...]:
+        """Return what a word is looked up as, one after the other."""
+        return (word,) if self._has_case else (word, word.lower())
