@@ -123,7 +123,7 @@ class EfficiencyReport(NamedTuple):
     threads: int
 
     def size_table(self) -> Table:
-        """Return parameters and sizes, one row for each model (Winata 2021, table 6)."""
+        """Return parameters and sizes, one row for each model (Winata 2021, table 4 and section 4.2)."""
         columns = ("model", "parameters", "trainable", "frozen", "memory MB", "disk MB")
         return Table(columns, [(name, size.parameters, *size) for name, size in self.sizes.items()], 1)
 
@@ -137,7 +137,7 @@ class EfficiencyReport(NamedTuple):
         return self._table(self.speeds, "preprocessing_ms", None)
 
     def memory_table(self, step: Literal["forward", "training"] = "forward") -> Table:
-        """Return activation memory in MB, a row for each model, a column for each length (table 7)."""
+        """Return activation memory in MB, a row for each model, a column for each length (tables 6 and 7)."""
         check_choice("step", step, ("forward", "training"))
         return self._table(self.memories, step, step)
 

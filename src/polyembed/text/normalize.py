@@ -87,7 +87,8 @@ class Normalizer(Configurable):
     whatever follows the mention, hashtag or URL (``@user's``, ``#tag!``). No word becomes empty, normalising twice
     changes nothing, and the special tokens stay as they are.
 
-    Deviations: Winata 2021 does not say how its tokens were found; these rules are ours. Moses adds spaces
+    Deviations: Winata 2021 does not say how its tokens were found; these rules are ours. The authors' code replaces
+    every word that begins with ``@`` or ``#`` or has an emoji in it, and numbers by ``<num>``. Moses adds spaces
     around a long dash and a double quote made of two single ones.
 
     Args:
