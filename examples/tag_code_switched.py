@@ -9,12 +9,12 @@ r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierar
         --tasks lince/ner_hineng lince/pos_spaeng --transliterate pairs.tsv --model xlm-roberta-base \
         --systems HME HME-Ensemble "Scratch (2L)" xlm-roberta-base                # several tasks in one table
 
-The matrix language (ML), the one of more tokens, comes first, the embedded language (EL) second; published vectors are
-put in this order by the task. Without vectors or text of your own, fastText and byte-pair embeddings are trained on the
-training sentences' words of each language: enough to see everything run, no more. The MUSE systems lay one language's
-space over the other's: by the words that both vocabularies hold, under the paper's recipe by adversarial training, or
-as ``--align`` says. Under the paper's recipe users, URLs and emoji become special tokens; ``--transliterate`` spells
-Hindi in Devanagari. The saved tagger does both by itself.
+The matrix language (ML) comes first, the embedded language (EL) second: as ``--languages`` has them, or the one of more
+words first in files with language tags; published vectors are put in this order by the task. Without vectors or text of
+your own, fastText and byte-pair embeddings are trained on the training sentences' words of each language: enough to see
+everything run, no more. The MUSE systems lay one language's space over the other's: by the words that both vocabularies
+hold, under the paper's recipe by adversarial training, or as ``--align`` says. Under the paper's recipe users, URLs and
+emoji become special tokens; ``--transliterate`` spells Hindi in Devanagari. The saved tagger does both by itself.
 
 HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained ones) train when they are asked for, as
 the paper's sections 2.5, 3.2.1 and 3.2.3 say. The result is the table of Winata 2021's table 4 for these systems, the
@@ -27,7 +27,7 @@ import lzma
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -56,6 +56,8 @@ OPTIMIZER = {"optimizer", "learning_rate", "betas", "warmup_steps", "decay"}
 ROWS = ["FastText (ML)", "FastText (EL)", "MUSE (ML -> EL)", "MUSE (EL -> ML)", "Concat", "Linear", "Attention (MME)"]
 ROWS += ["HME", "HME + surface"]
 ON_REQUEST = ["HME-Ensemble", *(f"Scratch ({n}L)" for n in RECIPES["winata2021"]["scratch"]["num_layers"])]
+
+SHARED = {"other", "ne", "mixed", "rest"}  # tags of words of no one language
 
 # What takes the keys of a recipe's sections, and the keys that this program takes itself.
 TAKES = {
@@ -150,11 +152,23 @@ def read_text(path: Path) -> list[list[str]]:
         return [regex.findall(r"\w+|[^\w\s]", line) for line in lines]
 
 
-def words_of_language(sentences: Iterable[TaggedSentence], language: str) -> list[list[str]]:
-    """Keep the words of one language and those of none; all of them where sentences have no language tags."""
-    shared = {language, "other", "ne", "mixed"}
+def languages_of(arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> list[str]:
+    """Return the languages' names, the matrix language first: those named, the sample's, or the two of most words."""
+    if arguments.languages or arguments.train is None:
+        return list(arguments.languages or arguments.pair.split("-"))
+    counts = Counter(tag for sentence in train for tag in sentence.languages or () if tag not in SHARED)
+    found = [language for language, _ in counts.most_common(2)]
+    return ["ML", "EL"] if len(found) < 2 or arguments.vectors or arguments.text else found
+
+
+def words_of_language(sentences: Sequence[TaggedSentence], language: str) -> list[list[str]]:
+    """Keep the words of one language and those of none; all of them where no word has this language's tag."""
+    shared = {language, *SHARED}
+    tagged = any(language in (sentence.languages or ()) for sentence in sentences)
     return [
-        [word for word, tag in zip(s.words, s.languages or (language,) * len(s), strict=True) if tag in shared]
+        [word for word, tag in zip(s.words, s.languages, strict=True) if tag in shared]
+        if tagged and s.languages
+        else list(s.words)
         for s in sentences
     ]
 
@@ -163,7 +177,7 @@ def get_vectors(
     arguments: argparse.Namespace, train: Sequence[TaggedSentence], folder: Path
 ) -> tuple[list[Any], list[BPEmbVectors], list[str]]:
     """Give each language's word vectors and sub-word vectors: published, from files, or trained here."""
-    languages = arguments.languages or (arguments.pair.split("-") if arguments.train is None else ["ML", "EL"])
+    languages = languages_of(arguments, train)
     if arguments.published:
         lists = RECIPES["winata2021"]["vectors"][pair_of(arguments)]
         vocab_size = RECIPES["winata2021"]["embedder"]["vocab_size"]

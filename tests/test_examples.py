@@ -823,6 +823,22 @@ def test_the_matrix_language(monkeypatch: pytest.MonkeyPatch) -> None:
     assert order(["es", "en"], [], "lid_spaeng") == ["es", "en"]
 
 
+def test_languages_of_files_with_language_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LinCE names them lang1 and lang2; vectors that are trained here read the words of each."""
+    example = load("tag_code_switched", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["tag_code_switched.py", "--train", "train.conll"])
+    arguments = example.parse_arguments()
+    train = [TaggedSentence(("a", "b", "c", "d", "e"), ("X",) * 5, ("lang1", "lang2", "lang2", "other", "other"))]
+    assert example.languages_of(arguments, train) == ["lang2", "lang1"]
+    assert example.words_of_language(train, "lang2") == [["b", "c", "d", "e"]]
+    plain = [TaggedSentence(("a", "b"), ("X", "X"))]
+    assert example.languages_of(arguments, plain) == ["ML", "EL"]
+    arguments.vectors = [Path("ml.vec"), Path("el.vec")]
+    assert example.languages_of(arguments, train) == ["ML", "EL"]
+    assert example.words_of_language(train, "ML") == [["a", "b", "c", "d", "e"]]
+    assert example.words_of_language(plain, "ML") == [["a", "b"]]
+
+
 def test_the_papers_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     example = load("tag_code_switched", monkeypatch)
     sentence = TaggedSentence(("@ana", "mira", "https://x.co", "😂"), ("X",) * 4, ("other", "es", "other", "other"))
