@@ -1,5 +1,6 @@
 """Sphinx: the pages of this folder, and the reference from the docstrings. `make docs` builds it."""
 
+import hashlib
 import shutil
 import sys
 from pathlib import Path
@@ -27,7 +28,16 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", 
 exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-nb_execution_mode = "off"  # the tests run every block and every notebook
+
+# Notebooks run when the site is built, and an error in one fails the build. What was run is kept for as long as neither
+# the cells nor the package change.
+code = b"".join(path.read_bytes() for path in sorted(Path(polyembed.__file__).parent.rglob("*.py")))
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE.parent / "build" / "notebooks" / hashlib.sha256(code).hexdigest()[:16])
+nb_execution_raise_on_error = True
+nb_execution_in_temp = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 
 html_math_renderer = "mathml"
 html_theme = "furo"

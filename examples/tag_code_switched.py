@@ -342,13 +342,15 @@ class Result(NamedTuple):
     seconds: float
 
 
-def draw_attention(
-    embedding: pe.MetaEmbedding, names: Sequence[str], words: Sequence[str], ids: torch.Tensor, path: Path
-) -> None:
+def draw_attention(embedding: pe.MetaEmbedding, names: Sequence[str], sentence: TaggedSentence, path: Path) -> None:
     """Draw how much each source counts for each word."""
     try:
-        weights = embedding.attention_weights(ids)[:, 0]
-        ax = plot_source_attention(weights, words, sources=names, title="Which source each word leans on")
+        words, languages = sentence.words[:20], sentence.languages and sentence.languages[:20]
+        embedding = embedding.covering(words)  # rows for the words that training had not
+        ids, _ = embedding.encode([words])
+        shares = embedding.contributions(ids)[:, 0]  # these differ more between words than the attention alone
+        title = "Which source each word leans on"
+        ax = plot_source_attention(shares, words, sources=names, languages=languages, title=title)
     except ImportError as error:
         print(f"No picture: {error}")
         return
@@ -567,14 +569,12 @@ def run_task(
         for sentence in test[:3]:
             tagged = zip(sentence.words, tagger.predict([sentence.words])[0], strict=True)
             print(" ".join(f"{word}/{tag}" for word, tag in tagged))
-        sentence = prepared([max(test[:20], key=len)], steps)[0].words[:20]
+        sentence = prepared([max(test[:20], key=len)], steps)[0]
         for name, short in (("Attention (MME)", "mme"), ("HME", "hme"), ("HME + surface", "hme-surface")):
             if name in taggers:
                 embedder = taggers[name][1].embedder.embedder
                 meta = embedder if name == "Attention (MME)" else embedder.words
-                meta = meta.covering(sentence)  # rows for the words that training had not
-                ids, _ = meta.encode([sentence])
-                draw_attention(meta, names, sentence, ids, arguments.out / f"attention-{short}.png")
+                draw_attention(meta, names, sentence, arguments.out / f"attention-{short}.png")
     return metric, rows
 
 

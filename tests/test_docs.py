@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ REFERENCE = ROOT / "docs" / "api"
 RESULTS = sorted(path for path in (ROOT / "docs" / "results").glob("*.json") if path.name != "schema.json")
 # the papers' constants and versions of packages are no results
 OTHER_FIGURES = {"fidelity.md", "compatibility.md"}
+FIRST = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("index.md", "choose.md", "results.md"))]
 GUIDES = [page for page in PAGES if page.parent.name not in ("results", "api") and page.name not in OTHER_FIGURES]
 WHY_NOT_RUN = {
     "docs/serving.md": ["a GPU"],
@@ -64,6 +66,12 @@ def test_pages_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(compile("\n" * line + block[1], str(page), "exec"), names)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_on_pages_is_88_columns_wide(page: Path) -> None:
+    blocks = re.findall(r"^ *```(?:python|bash)[^\n]*\n(.*?)^ *```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert [line for block in blocks for line in block.splitlines() if len(line) > 88] == []
+
+
 def test_what_does_not_run_needs_what_is_not_here() -> None:
     """A new ```python notest`` block says why in the table above; an old one that is gone leaves it."""
     pattern = re.compile(r"^ *```python (\w+)", re.MULTILINE)
@@ -101,6 +109,12 @@ def test_every_result_is_shown() -> None:
     assert shown == {path.stem for path in RESULTS}
 
 
+def test_the_chart_of_the_readme_is_of_the_data() -> None:
+    pytest.importorskip("sphinx")
+    found = runpy.run_path(str(ROOT / "docs" / "draw_quality.py"))
+    assert found["mark"]() in found["PATH"].read_text("utf-8"), "python docs/draw_quality.py draws it anew"
+
+
 def test_cells_of_results(results: ModuleType) -> None:
     cells = [
         0.5,
@@ -114,12 +128,12 @@ def test_cells_of_results(results: ModuleType) -> None:
     assert [results.write_cell(cell, 3) for cell in cells] == written
 
 
-@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_figures_stand_in_the_results(results: ModuleType, page: Path) -> None:
     """What README and guides say was measured: each number of two decimals or more, of any on the first pages."""
     prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-    prose = re.sub(r"`[^`]*`|\$[^$]*\$|arXiv[: ]\d+\.\d+|Python 3\.\d+", "", prose)
-    first = page.name in ("README.md", "index.md", "choose.md", "results.md")
+    prose = re.sub(r"`[^`]*`|\$[^$]*\$|\b\d{4}\.\d{5}\b|Python 3\.\d+", "", prose)
+    first = page in FIRST
     figures = re.findall(r"(?<![\d.])\d+\.\d+(?![\d.])" if first else r"(?<![\d.])\d+\.\d{2,}(?![\d.])", prose)
     known = set().union(*map(results.numbers, RESULTS))
     assert not first or len(figures) > 2

@@ -141,12 +141,12 @@ def test_attention_of_a_meta_embedding() -> None:
     np.testing.assert_allclose(ax.images[0].get_array(), (powers / powers.sum(0)).mean(-1), atol=1e-6)
     assert texts(ax.get_xticklabels()) == words
     assert texts(ax.get_yticklabels()) == ["es", "en"]
-    assert (ax.get_title(), ax.images[0].colorbar.ax.get_ylabel()) == ("MME", "attention")
+    assert (ax.get_title(), ax.images[0].colorbar.ax.get_ylabel()) == ("MME", "share")
     for same in (weights.double().requires_grad_(), weights.mean(-1), weights.mean(-1, keepdim=True)):
         again = plot_source_attention(same, words, sources=["es", "en"])
         np.testing.assert_allclose(again.images[0].get_array(), ax.images[0].get_array(), atol=1e-6)
     alone = plot_source_attention(torch.ones(1, 1).bfloat16(), ["a"], sources=["es"])
-    assert alone.images[0].get_clim() == pytest.approx((0.99, 1.01))
+    assert alone.images[0].get_clim() == pytest.approx((0.98, 1.02))
 
 
 def test_red_is_more_than_an_even_share_and_blue_less() -> None:
@@ -158,6 +158,16 @@ def test_red_is_more_than_an_even_share_and_blue_less() -> None:
     assert blue[2] > 2 * blue[0]
     assert even.min() > 240
     assert colour_at(ax, 1, 1)[0] > 150 > colour_at(ax, 1, 0)[0]
+
+
+def test_languages_stand_above_the_words_and_sources_that_agree_are_said_to() -> None:
+    ax = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es", "en", "other"])
+    (above,) = ax.child_axes
+    assert texts(above.get_xticklabels()) == ["es", "en", "other"]
+    assert ax.get_xlabel() == ""
+    even = plot_source_attention(torch.tensor([[0.51, 0.5], [0.49, 0.5]]), ["a", "b"], sources=["es", "en"])
+    assert even.get_xlabel() == "the sources agree: no share is further than 0.02 from even"
+    assert colour_at(even, 0, 0).min() > 100  # pale, though it is the highest
 
 
 # -- layers
@@ -223,6 +233,10 @@ def attention(
         (lambda: attention(torch.zeros(2, 1, 0), ["a"]), rf"{AXES} .*, got shape \(2, 1, 0\)"),
         (lambda: attention(SHARES[:, :2].T, ["a", "b"]), r"weights must sum to 1 over the sources, got \[1.1, 0.9\]"),
         (lambda: attention(SHARES[:, :1] / 0, ["a"]), r"weights must sum to 1 over the sources, got \[nan\]|.*inf\]"),
+        (
+            lambda: plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es"]),
+            "languages must have one for each of the 3 words, got 1",
+        ),
         (lambda: attention(words="abc"), "words must be a list of strings, got the string 'abc'"),
         (lambda: attention(sources="es"), "sources must be a list of strings, got the string 'es'"),
         (lambda: attention(words=["a", 3, "c"]), r"words\[1\] must be a string, got int"),

@@ -19,6 +19,7 @@ from polyembed.experiments.representations import project
 from polyembed.tables import Table, mean_and_deviation
 
 MOST_NAMES_INSIDE = 8
+SOURCES_AGREE = 0.02
 """The number of names in a legend above which it is drawn beside the axes."""
 
 
@@ -27,17 +28,21 @@ def plot_source_attention(
     words: Sequence[str],
     *,
     sources: Sequence[str],
+    languages: Sequence[str] | None = None,
     ax: Any = None,
     title: str | None = None,
 ) -> Any:
-    """Draw the attention to each source for each word of a meta-embedding (Winata 2021, equation 3).
+    """Draw how much each source counts for each word of a meta-embedding (Winata 2021, equation 3).
 
     A square shows ``mean_d alpha[source, word, d]``. White is an even share, ``1 / sources``; red is more, blue less.
+    Where no share is further than 0.02 from even, colours stay pale, and the label says that the sources agree.
 
     Args:
-        weights: The result of `MetaEmbedding.attention_weights` for one sentence: ``weights[:, 0]`` of a batch.
+        weights: The result of `MetaEmbedding.contributions`, or of `MetaEmbedding.attention_weights`, which differ
+            less between words, for one sentence: ``weights[:, 0]`` of a batch.
         words: The words of the sentence.
         sources: Names of the sources, in the order of the embedders.
+        languages: The language of each word, written above it.
         ax: The matplotlib axes to draw on; new ones if None.
         title: For example the system's name.
 
@@ -45,8 +50,9 @@ def plot_source_attention(
         The axes; the colour bar is beside them.
 
     Raises:
-        ValueError: Weights of another shape than words and sources, or that do not sum to 1 over the sources.
-        TypeError: Words or sources that are not strings, or one string.
+        ValueError: Weights of another shape than words and sources, or that do not sum to 1 over the sources, or
+            another number of languages than of words.
+        TypeError: Words, sources or languages that are not strings, or one string.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -56,7 +62,8 @@ def plot_source_attention(
         >>> [label.get_text() for label in ax.get_xticklabels()]
         ['gusta', 'song']
     """
-    for name, values in (("words", words), ("sources", sources)):
+    above = () if languages is None else languages
+    for name, values in (("words", words), ("sources", sources), ("languages", above)):
         if isinstance(values, str):
             raise TypeError(must(name, "be a list of strings", f"the string {values!r}"))
         for i, value in enumerate(values):
@@ -70,14 +77,22 @@ def plot_source_attention(
     sums = shares.sum(0)
     off = float((sums - 1).abs().max())
     require(off < 0.02, "weights", "sum to 1 over the sources", [round(value, 3) for value in sums.tolist()[:5]])
+    fits = languages is None or len(languages) == len(words)
+    require(fits, "languages", f"have one for each of the {len(words)} words", len(above))
     ax = ax or _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
     even = 1 / len(sources)
-    reach = max(0.01, float((shares - even).abs().max()))
+    most = float((shares - even).abs().max())
+    reach = max(SOURCES_AGREE, most)
     image = ax.imshow(shares.numpy(), cmap="RdBu_r", aspect="auto", vmin=even - reach, vmax=even + reach)
     ax.set_xticks(range(len(words)), words, rotation=40, ha="right")
     ax.set_yticks(range(len(sources)), sources)
-    ax.figure.colorbar(image, ax=ax, label="attention")
-    return _finish(ax, [*words, *sources], title=title)
+    ax.figure.colorbar(image, ax=ax, label="share")
+    if languages is not None:
+        over = ax.secondary_xaxis("top")
+        over.set_xticks(range(len(words)), languages)
+        over.tick_params(length=0)
+    agree = f"the sources agree: no share is further than {SOURCES_AGREE} from even"
+    return _finish(ax, [*words, *sources, *above], title=title, xlabel=agree if most <= SOURCES_AGREE < even else None)
 
 
 def plot_layer_weights(
