@@ -11,7 +11,9 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
 # Sphinx reads below this folder only; a copy that is the same stays, else each build would read it again
-notebooks = {path.name: path for path in (HERE.parent / "examples" / "notebooks").glob("*.ipynb")}
+notebooks = {
+    path.name: path for path in (HERE.parent / "examples" / "notebooks").glob("*.ipynb")
+}
 for copy in (HERE / "notebooks").glob("*.ipynb"):
     if copy.name not in notebooks:
         copy.unlink()
@@ -24,16 +26,27 @@ project = "polyembed"
 author = copyright = "The polyembed contributors"
 release = polyembed.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "public_names", "results"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "mathml",
+    "public_names",
+    "results",
+]
 exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 # Notebooks run when the site is built, and an error in one fails the build. What was run is kept for as long as neither
 # the cells nor the package change.
-code = b"".join(path.read_bytes() for path in sorted(Path(polyembed.__file__).parent.rglob("*.py")))
+code = b"".join(
+    path.read_bytes() for path in sorted(Path(polyembed.__file__).parent.rglob("*.py"))
+)
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE.parent / "build" / "notebooks" / hashlib.sha256(code).hexdigest()[:16])
+nb_execution_cache_path = str(
+    HERE.parent / "build" / "notebooks" / hashlib.sha256(code).hexdigest()[:16]
+)
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_execution_timeout = 300

@@ -23,7 +23,9 @@ def source() -> Path:
 
 def mark() -> str:
     """Return a comment that tells of which data a picture is."""
-    return f"<!-- {source().name} {hashlib.sha256(source().read_bytes()).hexdigest()} -->"
+    return (
+        f"<!-- {source().name} {hashlib.sha256(source().read_bytes()).hexdigest()} -->"
+    )
 
 
 def main() -> None:
@@ -32,7 +34,9 @@ def main() -> None:
     svg = results.draw(data["charts"]["quality"], data["tables"])
     head, _, rest = svg.partition(">")
     text = f"{head}>\n{mark()}\n{STYLE}{rest}"
-    PATH.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n", "utf-8")
+    PATH.write_text(
+        "\n".join(line.rstrip() for line in text.splitlines()) + "\n", "utf-8"
+    )
 
 
 if __name__ == "__main__":
