@@ -6,7 +6,7 @@ BIN := .venv/bin
 # a process a core, each with one thread
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo test test-types notebooks lint docs dist bench clean
+.PHONY: demo test test-types lint docs dist bench clean
 
 demo: .venv/ready  ## one thread: its tensors are small, and threads would wait for each other
 	OMP_NUM_THREADS=1 $(BIN)/python examples/tag_code_switched.py
@@ -19,9 +19,6 @@ test-types: .venv/ready  ## the tests of the modules, shape annotations checked 
 	$(PYTEST) --jaxtyping-packages=polyembed,runtime_types.checked -m "not slow" \
 		-k "not right_gradient and not right_second and not saving_and and not predict" $(TYPED:%=tests/%)
 
-notebooks: .venv/ready  ## run every cell of every notebook, without a network
-	$(PYTEST) --nbmake --nbmake-timeout=120 --durations=0 examples/notebooks
-
 lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,8 +26,8 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 	$(BIN)/pydoclint --quiet src
 
-docs: .venv/ready  ## build/docs/index.html; a warning is an error, and so is a public name that the reference lacks
-	$(BIN)/python -m sphinx -b html --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+docs: .venv/ready  ## build/docs/index.html; errors are: a warning, a notebook's cell that fails, a public name without a place
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -b html --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
 
 dist: .venv/ready  ## a wheel and an sdist, checked: installed in an empty environment, used from another folder
 	rm -rf dist build/installed

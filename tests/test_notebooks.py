@@ -1,4 +1,4 @@
-"""The notebooks as files, and away from their folder; `make notebooks` runs every cell of them in a kernel."""
+"""The notebooks as files, and away from their folder; `make docs` runs every cell of them in a kernel."""
 
 import re
 from pathlib import Path

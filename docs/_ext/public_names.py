@@ -6,6 +6,7 @@ A name is described once, in the package that it belongs to; `polyembed.CRF` and
 import importlib
 import pkgutil
 import re
+from collections import Counter
 from functools import cache
 from inspect import isclass, isroutine
 from typing import Any
@@ -26,6 +27,9 @@ PACKAGES = tuple(
 )
 # for those who write parts of their own, or the same in every class: the page on saving, the contracts
 SKIPPED = {"check_inputs", "get_config", "from_config", "lexicon_mark", "write_files", "detachable_parameters"}
+# pages of no one capability
+NOT_OF_ONE = {"index", "start", "choose", "results", "fidelity", "glossary", "conventions", "compatibility"}
+WORD = re.compile(r"[A-Za-z_]\w*")
 INLINE = re.compile(r"(?:pe\.|polyembed\.)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(.*\))?", re.DOTALL)
 
 
@@ -109,6 +113,41 @@ def link_literals(app: Sphinx, doctree: nodes.document) -> None:
             link += literal
 
 
+def remember(app: Sphinx, doctree: nodes.document) -> None:
+    """Count how often a page of a capability says each public name, in its prose and in its code."""
+    page = app.env.docname
+    if "/" in page or page in NOT_OF_ONE:
+        return
+    known = homes()
+    said = [str(node["reftarget"]) for node in doctree.findall(addnodes.pending_xref)]
+    said += [name for code in doctree.findall(nodes.literal_block) for name in WORD.findall(code.astext())]
+    names = (name.removeprefix("pe.").partition(".")[0] for name in said)
+    mentions(app.env)[page] = Counter(known[name] for name in names if name in known)
+
+
+def mentions(env: BuildEnvironment) -> dict[str, Counter[str]]:
+    """Return what `remember` counted, kept between builds."""
+    if not hasattr(env, "polyembed_mentions"):
+        env.polyembed_mentions = {}  # type: ignore[attr-defined]
+    found: dict[str, Counter[str]] = env.polyembed_mentions  # type: ignore[attr-defined]
+    return found
+
+
+def link_back(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Below the signature of a class or function, name the page that says most of it."""
+    if not page.startswith("api/"):
+        return
+    for entry in doctree.findall(addnodes.desc):
+        target = entry[0].get("ids", [""])[0]
+        counts = {other: found[target] for other, found in mentions(app.env).items() if found[target]}
+        if target not in homes().values() or not counts:
+            continue
+        best = max(sorted(counts), key=counts.__getitem__)
+        uri = app.builder.get_relative_uri(page, best)
+        link = nodes.reference("", app.env.titles[best].astext(), internal=True, refuri=uri)
+        entry[-1].insert(0, nodes.paragraph("", "The page: ", link, nodes.Text("."), classes=["page-of"]))
+
+
 def check_complete(app: Sphinx, env: BuildEnvironment) -> None:
     """Warn of every public name without a place in the reference."""
     elsewhere = {name: f"polyembed.{name}" for name in polyembed.__all__ if name != "__version__"}
@@ -124,5 +163,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-skip-member", skip)
     app.connect("missing-reference", resolve)
     app.connect("doctree-read", link_literals)
+    app.connect("doctree-read", remember, priority=900)
+    app.connect("env-purge-doc", lambda app, env, page: mentions(env).pop(page, None))
+    app.connect("env-updated", lambda app, env: [page for page in env.found_docs if page.startswith("api/")])
+    app.connect("doctree-resolved", link_back)
     app.connect("env-check-consistency", check_complete)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
