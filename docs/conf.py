@@ -51,6 +51,7 @@ nb_execution_raise_on_error = True
 nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_merge_streams = True
+nb_output_stderr = "remove"  # warnings that say what is installed here
 
 html_math_renderer = "mathml"
 html_theme = "furo"
