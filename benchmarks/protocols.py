@@ -52,7 +52,14 @@ class TaskVectors(Vectors):
     def corpus(self, languages: tuple[str, ...]) -> list[list[str]]:
         """Give the languages' text and the task's training words."""
         train = [" ".join(sentence.words).split() for sentence in TASKS[self.task].load()[0]]
-        return [*(words for language in languages for words in islice(raw_text(language), self.lines or None)), *train]
+        return [
+            *(
+                words
+                for language in languages
+                for words in islice(raw_text(language, self.folder.parent), self.lines or None)
+            ),
+            *train,
+        ]
 
     def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
         """Give fastText vectors of the languages' text together."""
