@@ -84,6 +84,5 @@ def test_it_runs_in_another_folder_and_leaves_nothing_there(
     before = sorted(FOLDER.iterdir())
     exec(compile(code(name), name, "exec"), {"__name__": "__main__"})
     assert plt.get_fignums()
-    plt.close("all")
     assert list(tmp_path.iterdir()) == []
     assert sorted(FOLDER.iterdir()) == before

@@ -21,8 +21,6 @@ def _only_the_fonts_of_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     own = [entry for entry in font_manager.fontManager.ttflist if "mpl-data" in entry.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
     monkeypatch.setattr(matplotlib, "rcParams", matplotlib.rcParams.copy())
-    yield
-    plt.close("all")
 
 
 def install(folder: Path, name: str, characters: str) -> None:

@@ -53,12 +53,6 @@ PLOTS: dict[str, Callable[..., object]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _close() -> None:
-    yield
-    plt.close("all")
-
-
 def texts(labels: object) -> list[str]:
     return [label.get_text() for label in labels]
 

@@ -87,7 +87,7 @@ def sweep_layers(
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
-        >>> from polyembed import SequenceTagger, DLFA, PretrainedWordEncoder, SoftmaxDecoder
+        >>> from polyembed import DLFA, PretrainedWordEncoder, SequenceTagger, SoftmaxDecoder
         >>> from polyembed.data import TaggedSentence
         >>> tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "me": 5})
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
