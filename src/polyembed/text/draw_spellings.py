@@ -23,7 +23,7 @@ def draw_spellings(
             word need not add up to one. A word that is not listed stays as it is.
         seed: The seed of the draws.
 
-    Returns:
+    Yields:
         The sentences, of the same lengths, one after the other.
 
     Raises:
