@@ -126,10 +126,15 @@ def series_of(chart: dict[str, Any], tables: dict[str, Any]) -> Iterator[tuple[s
         yield label, [x for x, _ in kept], [cell for _, cell in kept]
 
 
+def place_of(text: Any) -> float:
+    """Read a place on an axis of numbers: 1,024 or 10 %."""
+    return float(str(text).replace(",", "").rstrip(" %"))
+
+
 def draw_lines(ax: Any, chart: dict[str, Any], series: list[tuple[str, list[Any], list[Any]]]) -> None:
     """Draw a line for each series; its deviation as a band."""
     for index, (label, places, cells) in enumerate(series):
-        x = [float(str(place).replace(",", "")) for place in places]
+        x = [place_of(place) for place in places]
         y = [mean_of(cell) for cell in cells]
         color = COLORS[index % len(COLORS)]
         dashed = {"linestyle": "--"} if label == chart.get("reference") else {}
@@ -140,7 +145,7 @@ def draw_lines(ax: Any, chart: dict[str, Any], series: list[tuple[str, list[Any]
             ax.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
     if chart.get("x", {}).get("log"):
         ax.set_xscale("log")
-        ticks = sorted({float(str(place).replace(",", "")) for _, places, _ in series for place in places})
+        ticks = sorted({place_of(place) for _, places, _ in series for place in places})
         ax.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
         ax.minorticks_off()
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), labelcolor=INK)
