@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import runpy
@@ -14,6 +15,7 @@ from types import ModuleType
 import pytest
 
 import polyembed
+from polyembed.tables import Table, mean_and_deviation
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -126,6 +128,35 @@ def test_cells_of_results(results: ModuleType) -> None:
     ]
     written = ["0.500", "1,234", "", "text", "**0.500 ± 0.010**", "2.0 (n)"]
     assert [results.write_cell(cell, 3) for cell in cells] == written
+
+
+def test_a_benchmark_writes_what_the_pages_show(
+    results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    path = tmp_path / "crf.json"
+    written = importlib.import_module("_results")
+    monkeypatch.setattr(sys, "argv", ["/any/crf.py", "--runs", "3", "--json", str(path)])
+    table = Table(
+        ("system", "F1", "words/s"), [("MME", mean_and_deviation([0.5, 0.7]), "1,234"), ("HME", None, "0.5 (n)")]
+    )
+    written.show(path, "main", table, seeds=range(2))
+    assert capsys.readouterr().out == table.to_markdown() + "\n"
+    data = json.loads(path.read_text("utf-8"))
+    assert (data["command"], data["seeds"]) == ("python benchmarks/crf.py --runs 3", [0, 1])
+    data["tables"]["main"]["caption"] = "Kept"
+    path.write_text(json.dumps(data | {"dated": "by commit"}), "utf-8")
+    series = [{"label": "HME", "x": [100, 300], "y": [mean_and_deviation([0.5, 0.6]), 0.7]}]
+    written.write(path, {"main": table}, charts={"curve": {"kind": "lines", "caption": "See.", "series": series}})
+    data = results.load(path)
+    assert "dated" not in data
+    assert data["tables"]["main"]["caption"] == "Kept"
+    assert data["tables"]["main"]["rows"][1][2] == {"mean": 0.5, "digits": 1, "note": "n"}
+    assert results.write_table(data["tables"]["main"]).splitlines()[2:] == [
+        "| MME | 0.60 ± 0.14 | 1,234 |",
+        "| HME |  | 0.5 (n) |",
+    ]
+    assert "<figcaption>See.</figcaption>" in results.as_figure(data["charts"]["curve"], data["tables"])
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))

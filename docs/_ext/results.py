@@ -153,7 +153,7 @@ def draw_lines(ax: Any, chart: dict[str, Any], series: list[tuple[str, list[Any]
 
 def draw_marks(ax: Any, chart: dict[str, Any], one: tuple[str, list[Any], list[Any]], color: str) -> None:
     """Draw a bar, or a dot with its deviation, for each place; the reference as a dashed line too."""
-    label, places, cells = one
+    _, places, cells = one
     values = [mean_of(cell) for cell in cells]
     spread = [deviation_of(cell) for cell in cells]
     reference = chart.get("reference")
@@ -166,8 +166,10 @@ def draw_marks(ax: Any, chart: dict[str, Any], one: tuple[str, list[Any], list[A
     for place, value in zip(places, values, strict=True):
         if place == reference:
             ax.axvline(value, linestyle="--", linewidth=1, color="#8a8f98")
+    ax.margins(x=0.08, y=0.6 / (len(places) + 1))
     ax.invert_yaxis()
-    ax.set_title(label, fontsize=10, color=INK)
+    if not chart.get("x", {}).get("log"):
+        ax.locator_params(axis="x", nbins=5)
 
 
 def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
@@ -193,6 +195,8 @@ def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
             axes = list(figure.subplots(high, wide, squeeze=False).flat)
             for index, (ax, one) in enumerate(zip(axes, series, strict=False)):
                 draw_marks(ax, chart, one, COLORS[0])
+                if len(series) > 1 or not chart.get("x", {}).get("label"):
+                    ax.set_title(one[0], fontsize=10, color=INK)
                 if index % wide and one[1] == series[index - 1][1]:
                     ax.set_yticklabels([])
             for ax in axes[len(series) :]:

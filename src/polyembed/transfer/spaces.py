@@ -90,8 +90,8 @@ def align_spaces(
 
     Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual neighbours; MUSE
     chooses by a validation metric of its own. MUSE does not normalise by default; here vectors
-    have length 1 by default, which is better on the Spanish-English vectors of docs/results.md. ``"similarity"`` is
-    vecmap's start with plain refinements, without its random omissions.
+    have length 1 by default, which is better on the Spanish-English vectors of docs/results/alignment.md.
+    ``"similarity"`` is vecmap's start with plain refinements, without its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
     require(is_count(refine) and refine >= 0, "refine", "be a number of refinements", repr(refine))
