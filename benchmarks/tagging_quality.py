@@ -384,7 +384,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", nargs="+", choices=TASKS, default=["sagt", "hinglish", "es", "nl"])
     parser.add_argument("--systems", nargs="+", default=SYSTEMS, help="or fasttext-de, a single source")
-    parser.add_argument("--sizes", nargs="+", type=int, default=[None], help="train on the first so many sentences")
+    sizes = "train on the first so many sentences, 0 = all"
+    parser.add_argument("--sizes", nargs="+", type=lambda size: int(size) or None, default=[None], help=sizes)
     parser.add_argument("--seeds", type=int, default=3, help="of each system; with 5, votes are of 5")
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument("--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder")
