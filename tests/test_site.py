@@ -31,8 +31,10 @@ for (const [page, width] of {frames}) {{
   frame.style = `border: 0; height: 1500px; width: ${{width}}px`;
   frame.onload = () => {{
     const root = frame.contentDocument.documentElement;
+    const inside = frame.contentDocument.querySelector(".content");  // scrolls by itself on a phone
+    const over = inside.scrollWidth - inside.clientWidth;
     const body = frame.contentWindow.getComputedStyle(frame.contentDocument.body);
-    found.push({{page, width, wide: root.scrollWidth, background: body.backgroundColor, color: body.color}});
+    found.push({{page, width, wide: root.scrollWidth + over, background: body.backgroundColor, color: body.color}});
     if (--left === 0) document.body.dataset.found = JSON.stringify(found);
   }};
   frame.src = `site/${{page}}.html`;
