@@ -86,6 +86,6 @@ def test_char2subword(data_folder: Path, tmp_path: Path) -> None:
 def test_serving() -> None:
     printed = run("serving.py", "--sentences", 8, "--runs", 1)
     assert (
-        len(re.findall(r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) \| [\d,]+ \|", printed, re.MULTILINE))
+        len(re.findall(r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) +\| [\d,]+ +\|", printed, re.MULTILINE))
         == 5
     )
