@@ -18,7 +18,7 @@ STYLE = "<style>svg { color: #222 } @media (prefers-color-scheme: dark) { svg { 
 
 def source() -> Path:
     """Return the file that the chart is drawn from."""
-    return results.FOLDER / "tagging_quality.json"
+    return results.FOLDER / "tagging.json"
 
 
 def mark() -> str:
@@ -31,7 +31,7 @@ def mark() -> str:
 def main() -> None:
     """Draw the chart."""
     data = results.load(source())
-    svg = results.draw(data["charts"]["quality"], data["tables"])
+    svg = results.draw(data["charts"]["quality code-switched"], data["tables"])
     head, _, rest = svg.partition(">")
     text = f"{head}>\n{mark()}\n{STYLE}{rest}"
     PATH.write_text(
