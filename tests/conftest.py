@@ -31,8 +31,10 @@ def _seeded() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _figures_closed() -> Iterator[None]:
-    """Close what a test has drawn: matplotlib warns of many open figures, and a warning is an error."""
+def _nothing_left() -> Iterator[None]:
+    """Close what a test has drawn, as many open figures are a warning; undo what examples tell transformers."""
     yield
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")
+    if verbosity := sys.modules.get("transformers.utils.logging"):
+        verbosity.enable_progress_bar()

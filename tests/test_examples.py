@@ -38,10 +38,7 @@ def run(name: str, *arguments: object) -> str:
         warnings.simplefilter("ignore")
         patch.syspath_prepend(ROOT / "examples")
         patch.setattr(sys, "argv", [name, *map(str, arguments)])
-        bars = transformers.utils.logging.is_progress_bar_enabled()
         runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
-    if bars:  # examples switch them off for their process
-        transformers.utils.logging.enable_progress_bar()
     return printed.getvalue()
 
 
@@ -783,6 +780,7 @@ def test_own_data_that_is_wrong(
     options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # a name is not asked for again and again
     write_conll(tmp_path / "one.conll", 1)
     write_conll(tmp_path / "two.conll", 2)
     write_lince(tmp_path)
