@@ -58,12 +58,27 @@ Results = dict[tuple[str, int, str], list[dict[str, Any]]]
 """Task, number of training sentences and system -> runs."""
 LABELS = {
     "crf": "hand-featured CRF",
-    "linear": "linear path alone",
-    "surface": "surface features alone",
+    "linear": "linear path",
+    "surface": "surface features",
     "mme": "MME",
     "hme": "HME",
-    "hme-surface": "HME + surface features",
-    "hme-surface-linear": "HME + surface features + linear path",
+    "hme-surface": "HME + surface",
+    "hme-surface-linear": "whole system",
+}
+TITLES = {
+    "sagt": "Turkish-German, parts of speech (accuracy)",
+    "sagt-language": "Turkish-German, language of words (accuracy)",
+    "hinglish": "Hinglish, last fifth (entity F1)",
+    "hinglish-shuffled": "Hinglish, shuffled (entity F1)",
+    "hinglish-language": "Hinglish, language of words (accuracy)",
+    "spanglish-language": "Spanish-English, language of words (accuracy)",
+    "es": "Spanish (entity F1)",
+    "nl": "Dutch (entity F1)",
+    "am": "Amharic (entity F1)",
+    "ig": "Igbo (entity F1)",
+    "rw": "Kinyarwanda (entity F1)",
+    "sw": "Swahili (entity F1)",
+    "yo": "Yoruba (entity F1)",
 }
 CAPTION = "Test score of each system with its deviation over seeds; the hand-featured CRF is the dashed line."
 SYSTEMS = ["crf", "linear", "mme", "hme", "hme-surface", "hme-surface-linear"]
@@ -469,7 +484,7 @@ def report(results: Results, path: Path | None) -> None:
         of_all = [scores[system, sizes[-1]] for system in known]
         chart = charts.setdefault(f"quality {group_of(task)}", {"kind": "dots", "caption": CAPTION, "series": []})
         chart["reference"] = label("crf")
-        chart["series"].append({"label": task, "x": [label(system) for system in known], "y": of_all})
+        chart["series"].append({"label": TITLES.get(task, task), "x": [label(system) for system in known], "y": of_all})
         if len(sizes) > 1:
             lines = [(system, [size for size in sizes if (system, size) in scores]) for system in known]
             charts[f"curve {task}"] = {
@@ -494,7 +509,7 @@ def group_of(task: str) -> str:
 def label(system: str) -> str:
     """Name a system as the documentation does."""
     name = system.removesuffix("-frozen")
-    return LABELS.get(name, name) + ", and a frozen layer" * system.endswith("-frozen")
+    return LABELS.get(name, name) + " + frozen layer" * system.endswith("-frozen")
 
 
 def order(system: str) -> tuple[int, str]:

@@ -169,7 +169,7 @@ def draw_marks(ax: Any, chart: dict[str, Any], one: tuple[str, list[Any], list[A
     ax.margins(x=0.08, y=0.6 / (len(places) + 1))
     ax.invert_yaxis()
     if not chart.get("x", {}).get("log"):
-        ax.locator_params(axis="x", nbins=5)
+        ax.locator_params(axis="x", nbins=4)
 
 
 def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
