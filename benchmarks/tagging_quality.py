@@ -66,12 +66,12 @@ LABELS = {
     "hme-surface-linear": "whole system",
 }
 TITLES = {
-    "sagt": "Turkish-German, parts of speech (accuracy)",
-    "sagt-language": "Turkish-German, language of words (accuracy)",
+    "sagt": "SAGT parts of speech (accuracy)",
+    "sagt-language": "SAGT languages (accuracy)",
     "hinglish": "Hinglish, last fifth (entity F1)",
     "hinglish-shuffled": "Hinglish, shuffled (entity F1)",
-    "hinglish-language": "Hinglish, language of words (accuracy)",
-    "spanglish-language": "Spanish-English, language of words (accuracy)",
+    "hinglish-language": "Hinglish languages (accuracy)",
+    "spanglish-language": "Spanglish languages (accuracy)",
     "es": "Spanish (entity F1)",
     "nl": "Dutch (entity F1)",
     "am": "Amharic (entity F1)",
