@@ -21,10 +21,12 @@ def benchmark() -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    sys.path.append(str(ROOT / "benchmarks"))  # whose own helpers it imports
     try:
         spec.loader.exec_module(module)
         yield module
     finally:
+        sys.path.remove(str(ROOT / "benchmarks"))
         del sys.modules[spec.name]
 
 
