@@ -142,6 +142,7 @@ def test_training_errors(pairs: list, options: dict, error: type[Exception], tex
         ({"hidden_size": 0}, r"^hidden_size must be a positive integer, got 0$"),
         ({"hidden_size": 10}, r"^hidden_size must be a multiple of num_heads, 4, got 10$"),
         ({"num_beams": 0}, r"^num_beams must be a positive integer, got 0$"),
+        ({"num_beams": 1}, r"^num_beams must be at least 2, got 1$"),
         ({"dropout": 1.0}, r"^dropout must lie in \[0, 1\), got 1.0$"),
     ],
 )

@@ -163,6 +163,23 @@ class AttentionCombiner(Combiner):
         projected = self._project(xs)
         return self._weights(projected).to(projected.dtype)
 
+    def contributions(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "source *batch"]:
+        """Compute the share of each source in each word's vector.
+
+        ``|alpha_j x'_j| / sum_k |alpha_k x'_k|`` of equation 4, by Euclidean length. The weights alone say less: a
+        source that does not know a word has a short vector, which adds little however it is weighted.
+
+        Args:
+            xs: As in `attention_weights`.
+
+        Returns:
+            ``(source, *batch)``; the shares sum to 1 over the sources, and are even where every vector is zero.
+        """
+        projected = self._project(xs)
+        lengths = torch.linalg.vector_norm(self._weights(projected).to(projected.dtype) * projected, dim=-1)
+        total = lengths.sum(0)
+        return torch.where(total > 0, lengths / torch.where(total > 0, total, 1.0), 1 / len(lengths))
+
     def _project(self, xs: Sequence[Tensor]) -> Tensor:
         self.check_inputs(xs)
         return torch.stack([project(x) for project, x in zip(self.projections, xs, strict=True)])

@@ -1,9 +1,8 @@
 """Meta-embeddings: one vector from several embedders of the same words."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -192,15 +191,10 @@ class MetaEmbedding(CombinedEmbedder):
         Raises:
             TypeError: The combiner has no weights.
         """
-        if not isinstance(self.combiner, AttentionCombiner):
-            raise TypeError(must("combiner", "be an AttentionCombiner to have weights", class_name(self.combiner)))
-        return self.combiner.attention_weights(self.member_vectors(inputs))
+        return self._attention().attention_weights(self.member_vectors(inputs))
 
     def contributions(self, inputs: Any) -> Float[Tensor, "source *batch"]:
-        """Compute the share of each member in each word's vector.
-
-        ``|alpha_j x'_j| / sum_k |alpha_k x'_k|`` of equation 4, by Euclidean length. The weights alone say less: a
-        source that does not know a word has a short vector, which adds little however it is weighted.
+        """Compute the share of each member in each word's vector; see `AttentionCombiner.contributions`.
 
         Args:
             inputs: As in `forward`.
@@ -211,12 +205,12 @@ class MetaEmbedding(CombinedEmbedder):
         Raises:
             TypeError: The combiner has no weights.
         """
-        weights = self.attention_weights(inputs)
-        projections = cast(AttentionCombiner, self.combiner).projections
-        vectors = zip(projections, self.member_vectors(inputs), strict=True)
-        lengths = torch.linalg.vector_norm(weights * torch.stack([project(x) for project, x in vectors]), dim=-1)
-        total = lengths.sum(0)
-        return torch.where(total > 0, lengths / torch.where(total > 0, total, 1.0), 1 / len(lengths))
+        return self._attention().contributions(self.member_vectors(inputs))
+
+    def _attention(self) -> AttentionCombiner:
+        if not isinstance(self.combiner, AttentionCombiner):
+            raise TypeError(must("combiner", "be an AttentionCombiner to have weights", class_name(self.combiner)))
+        return self.combiner
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

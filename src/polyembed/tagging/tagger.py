@@ -336,8 +336,7 @@ class SequenceTagger(Tagger):
     def _n_best_of_batch(self, texts: Mapping[int, Sequence[str]], k: int) -> list[list[tuple[list[str], float]]]:
         inputs, mask = (to_device(part, self.device) for part in self.encode(list(texts.values())))
         assert isinstance(self.decoder, CRFDecoder)
-        longest = max(map(len, texts.values()))
-        k = min(k, len(self.tags) ** min(longest, 20))  # as many as there are; 2 ** 20 is above the largest k
+        k = min(k, len(self.tags) ** max(map(len, texts.values())))  # as many as there are
         paths = self.decoder.crf.n_best(self.emissions(inputs, mask), k, mask)
         found = []
         for (i, words), tags, scores in zip(texts.items(), paths.tags.tolist(), paths.log_probs.tolist(), strict=True):
