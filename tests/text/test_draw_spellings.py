@@ -27,4 +27,14 @@ def test_a_word_without_a_spelling_is_refused() -> None:
         ValueError, r"spellings\['न'\] must hold at least one spelling, got none", list, draw_spellings([[]], {"न": []})
     )
     nan = {"न": [Candidate("n", math.nan)]}
-    refused(ValueError, r"spellings\['न'\] must have finite scores, got nan", list, draw_spellings([[]], nan))
+    refused(ValueError, r"spellings\['न'\] must have finite scores, got \[nan\]", list, draw_spellings([[]], nan))
+    nan["न"].insert(0, Candidate("na", 0.0))  # the best is finite, another is not
+    refused(ValueError, r"spellings\['न'\] must have finite scores, got \[nan\]", list, draw_spellings([[]], nan))
+
+
+def test_what_is_no_sentence_and_no_candidate_is_refused() -> None:
+    one = r"sentences\[1\] must be a list of words, got the string 'ab'"
+    refused(TypeError, one, list, draw_spellings([["a"], "ab"], SPELLINGS))
+    for wrong in ("nahi", [("nahi",)], ["nahi"]):
+        text = r"spellings\['न'\] must be a list of Candidates, got "
+        refused(TypeError, text, list, draw_spellings([], {"न": wrong}))

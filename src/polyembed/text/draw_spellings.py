@@ -4,7 +4,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from polyembed._checks import require
+from polyembed._checks import must, require
 from polyembed.text.character_transliterator import Candidate
 
 
@@ -27,7 +27,8 @@ def draw_spellings(
         The sentences, of the same lengths, one after the other.
 
     Raises:
-        ValueError: A word without a spelling, or a score that is not a number.
+        ValueError: A word without a spelling, or a score that is not a finite number.
+        TypeError: A string in the place of a sentence, or spellings that are not `Candidate` pairs.
 
     Example:
         >>> spellings = {"नहीं": [Candidate("nahi", math.log(0.7)), Candidate("nhi", math.log(0.3))]}
@@ -36,12 +37,18 @@ def draw_spellings(
     """
     draw = random.Random(seed)
     weighted = {word: _weigh(word, found) for word, found in spellings.items()}
-    for sentence in sentences:
+    for row, sentence in enumerate(sentences):
+        if isinstance(sentence, str):
+            raise TypeError(must(f"sentences[{row}]", "be a list of words", f"the string {sentence!r}"))
         yield [draw.choices(*weighted[word])[0] if word in weighted else word for word in sentence]
 
 
 def _weigh(word: str, found: Sequence[Candidate]) -> tuple[list[str], list[float]]:
-    require(len(found) > 0, f"spellings[{word!r}]", "hold at least one spelling", "none")
+    name = f"spellings[{word!r}]"
+    if isinstance(found, str) or not all(isinstance(one, tuple) and len(one) == 2 for one in found):
+        raise TypeError(must(name, "be a list of Candidates", repr(found)))
+    require(len(found) > 0, name, "hold at least one spelling", "none")
+    strange = [score for _, score in found if not math.isfinite(score)]
+    require(not strange, name, "have finite scores", strange)
     best = max(score for _, score in found)
-    require(math.isfinite(best), f"spellings[{word!r}]", "have finite scores", best)
     return [spelling for spelling, _ in found], [math.exp(score - best) for _, score in found]
