@@ -10,11 +10,11 @@ English and tested on German, Spanish, Dutch and Russian; or files of yours in a
 languages that are only tested (``--targets``).
 
 Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features that are computed
-once and kept in ``--out``) and fine-tuned. Prints the encoder's layers ranked by parallel sentences, without training;
-then for each task the last layer, ScalarMix, the average of all layers and DLFA of each lower layer, over seeds, the
-epoch chosen on dev; over the frozen encoder also each layer alone, and how well the ranking predicts its score. Draws
-scores against layers. ``--branches global local both`` is the paper's table V; its best layers of each task are in the
-recipe.
+once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a frozen encoder. Prints the encoder's
+layers ranked by parallel sentences, without training; then for each task the last layer, ScalarMix, the average of all
+layers and DLFA of each lower layer, over seeds, the epoch chosen on dev; over the frozen encoder also each layer alone,
+and how well the ranking predicts its score. Draws scores against layers. ``--branches global local both`` is the
+paper's table V; its best layers of each task are in the recipe.
 """
 
 import argparse
@@ -45,7 +45,7 @@ TRAINING = ("num_train_epochs", "batch_size", "learning_rate", "weight_decay", "
 TARGETS = ("de", "es", "nl", "ru")
 FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
 BRANCHES = ("both", "global", "local")
-FREEZE = ("frozen", "fine-tuned")
+FREEZE = ("frozen", "fine-tuned", "LoRA")
 
 
 def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
@@ -109,7 +109,7 @@ def draw(scores: Any, ylabel: str, path: Path) -> None:
 
 def training_options(arguments: argparse.Namespace, freeze: str, metric: str, size: int) -> FitOptions:
     """Return XTREME's settings: AdamW, whose rate falls linearly to zero, for so many training sentences."""
-    rate = arguments.learning_rate if freeze == "fine-tuned" else arguments.frozen_learning_rate
+    rate = arguments.frozen_learning_rate if freeze == "frozen" else arguments.learning_rate
     decay, steps = RECIPE["training"]["weight_decay"], arguments.epochs * math.ceil(size / arguments.batch_size)
 
     def adamw(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
@@ -125,6 +125,16 @@ def training_options(arguments: argparse.Namespace, freeze: str, metric: str, si
         max_grad_norm=RECIPE["training"]["max_grad_norm"],
         metric=metric,
     )
+
+
+def with_adapters(encoder: pe.PretrainedWordEncoder, fusion: LayerFusion) -> pe.PretrainedWordEncoder:
+    """Freeze an encoder, and train LoRA of rank 8 in the layers that peft chooses for its kind."""
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(encoder.model, LoraConfig(r=8))
+    adapted = pe.PretrainedWordEncoder(model, encoder.tokenizer, fusion=fusion, overflow="truncate")
+    adapted.max_length = encoder.max_length
+    return adapted
 
 
 def run_task(
@@ -156,6 +166,8 @@ def run_task(
             encoder = CachedEmbedder(frozen, store, fusion=fusion)
         else:
             encoder = load_encoder(arguments.name, RECIPE["max_length"], fusion=fusion)
+            if freeze == "LoRA":
+                encoder = with_adapters(encoder, fusion)
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
         return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
@@ -240,7 +252,9 @@ def main() -> None:
     parser.add_argument("--weighting", choices=("sigmoid", "literal"), default="sigmoid", help="of DLFA")
     parser.add_argument("--branches", nargs="+", choices=BRANCHES, default=["both"], help="of AIF, as in table V")
     parser.add_argument("--center", action="store_true", help="subtract each language's mean to rank the layers")
-    parser.add_argument("--freeze", nargs="+", choices=FREEZE, default=list(FREEZE))
+    parser.add_argument(
+        "--freeze", nargs="+", choices=FREEZE, default=list(FREEZE[:2]), help="what trains; LoRA needs peft"
+    )
     for part in ("train", "dev", "test"):
         parser.add_argument(f"--{part}-size", type=int, help="sentences, evenly spread; all if missing")
     parser.add_argument("--parallel", type=int, default=200, help="sentences to rank the layers by")

@@ -389,11 +389,14 @@ def test_sentiment_reads_cls_through_the_encoder_s_pooler(
 
 def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path, "--branches", "both", "global"]
+    pytest.importorskip("peft")
+    ways = ["--freeze", "frozen", "fine-tuned", "LoRA", "--branches", "both", "global"]
+    options = ["--epochs", 1, "--batch-size", 6, "--out", tmp_path, *ways]
     files = files_of(tiny_world, "xx")
     targets = ["--language", "en", "--targets", f"de={files[-1]}", f"ru={files[-1]}"]
     printed = run("layer_fusion.py", *files, *targets, *pretraining(tiny_world), *options)
-    assert printed.count("| last layer ") == printed.count("| ScalarMix ") == printed.count("| D_2 ") == 4
+    assert printed.count("| last layer ") == printed.count("| ScalarMix ") == printed.count("| D_2 ") == 6
+    assert "files, LoRA, accuracy" in printed
     assert "files, frozen, global branch, accuracy" in printed
     assert re.search(r"\| average +\| family +\| rest +\| en +\| de +\| ru ", printed)
     assert (tmp_path / "files" / "layers.png").stat().st_size > 10_000
