@@ -155,10 +155,10 @@ def run_task(
     layers = arguments.layers or list(range(1, count + 1))
     tested = {corpus.language for corpus in (source, *targets)}
 
-    store = arguments.out / title / "features"
+    store = None
     if "frozen" in arguments.freeze:
         texts = [sentence.words for corpus in (source, *targets) for part in corpus[1:] for sentence in part]
-        cache_features(frozen, texts, store, layers=range(count + 1))
+        store = cache_features(frozen, texts, arguments.out / title / "features", layers=range(count + 1))
 
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder: Any

@@ -181,8 +181,10 @@ class CachedEmbedder(WordEmbedder):
             raise TypeError(must("inputs", "be WordFeatures, as encode makes them", class_name(inputs)))
         shape = tuple(inputs.features.shape[2:])
         require(shape == self._shape, "inputs", f"have {self._shape} as (layer, dim)", shape)
-        features = (inputs.features.to(self.mean.dtype) - self.mean) / self.deviation
-        fused: Tensor = self.fusion(features.unbind(2), inputs.mask)
+        states = list(inputs.features.unbind(2))
+        for layer in set(self.fusion.chosen(range(len(states)))):
+            states[layer] = (states[layer].to(self.mean.dtype) - self.mean[layer]) / self.deviation[layer]
+        fused: Tensor = self.fusion(states, inputs.mask)
         return fused
 
     def train(self, mode: bool = True) -> Self:

@@ -4,6 +4,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from io import FileIO
 from itertools import islice
@@ -186,10 +187,15 @@ class FeatureStore:
         return rows.view(length, self.num_layers, self.embedding_dim)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Compute the mean and the standard deviation of every number over all words: ``(layer, embedding_dim)`` each.
+        """Return the mean and the standard deviation of every number over all words: ``(layer, embedding_dim)`` each.
 
-        Numbers that are the same in all words have a deviation of 1.
+        Numbers that are the same in all words have a deviation of 1. The first call reads the whole store.
         """
+        mean, deviation = self._statistics
+        return mean.clone(), deviation.clone()
+
+    @cached_property
+    def _statistics(self) -> tuple[Tensor, Tensor]:
         shape = (self.num_layers, self.embedding_dim)
         total, squares = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
         for rows in self._chunks():

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from polyembed.encoders.aif import AIF
 from polyembed.functional.masking import select_valid
 
 Hidden = Float[Tensor, "batch seq hidden"]
+T = TypeVar("T")
 
 
 class LayerFusion(PretrainedModule):
@@ -46,8 +47,8 @@ class LayerFusion(PretrainedModule):
         return select_valid(self.fuse(layers, mask), mask)
 
     @abstractmethod
-    def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
-        """Return the layers that are fused."""
+    def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
+        """Return the layers that are fused, by their place alone: `CachedEmbedder` asks with numbers."""
 
     @abstractmethod
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
@@ -65,7 +66,7 @@ class LastLayer(LayerFusion):
     def __init__(self) -> None:
         super().__init__()
 
-    def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
+    def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return the last layer."""
         return hidden_states[-1:]
 
@@ -94,7 +95,7 @@ class LayerAverage(LayerFusion):
         require(layers is None or len(layers) > 0, "layers", "name at least one layer", layers)
         self.layers = None if layers is None else [_number(layer, "layers") for layer in layers]
 
-    def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
+    def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return the layers named."""
         if self.layers is None:
             return hidden_states
@@ -133,7 +134,7 @@ class ScalarMix(LayerFusion):
         """The weight of each layer, summing to 1."""
         return F.softmax(self.scores, 0, dtype=torch.promote_types(self.scores.dtype, torch.float32))
 
-    def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
+    def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return all layers."""
         count = self.num_layers
         require(len(hidden_states) == count, "hidden_states", f"hold {count} layers", len(hidden_states))
@@ -193,7 +194,7 @@ class DLFA(LayerFusion):
         self.hidden_size, self.reduction_ratio, self.branches = hidden_size, reduction_ratio, branches
         self.aif = AIF(hidden_size, reduction_ratio=reduction_ratio, branches=branches)
 
-    def chosen(self, hidden_states: Sequence[Hidden]) -> Sequence[Hidden]:
+    def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return the lower layer and the last."""
         return [_layer(hidden_states, self.lower_layer, "lower_layer"), hidden_states[-1]]
 
@@ -212,7 +213,7 @@ def _number(layer: int, name: str) -> int:
     return int(layer)
 
 
-def _layer(hidden_states: Sequence[Hidden], layer: int, name: str) -> Hidden:
+def _layer(hidden_states: Sequence[T], layer: int, name: str) -> T:
     count = len(hidden_states)
     require(-count <= layer < count, name, f"be a layer of the {count} hidden states", layer)
     return hidden_states[layer]
