@@ -1,10 +1,12 @@
 """What does a step of MetaXL cost beside a step of joint training? Time and peak memory, in one run.
 
     python benchmarks/metaxl_step.py [--device cuda] [--shapes 8x64 16x200] [--places 12 6 0] [--runs 5]
+    python benchmarks/metaxl_step.py --model FOLDER --shapes 8x64 --places 6 3 0  # a pretrained encoder of six layers
 
 An encoder of XLM-R's shape: 12 layers, hidden 256 on a CPU and 768 on a GPU, GELU, post-norm, dropout 0.1, tokens
 tagged with 7 labels; the vocabulary is small, since a table's rows cost all methods alike. The network that transforms
-stands after layer 12, 6 or 0 (the embeddings). Each variant finds all gradients of a step on a source and a target
+stands after layer 12, 6 or 0 (the embeddings). With ``--model`` the encoder is one of transformers, its own vocabulary
+and dropout with it. Each variant finds all gradients of a step on a source and a target
 batch; optimisers are left out. The unit is a step of joint training on both batches, with the transform in it.
 
 "authors" is the algorithm of the authors' code, restated: the inner loss has the target batch too, its gradient is
@@ -34,6 +36,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import polyembed as pe
 from polyembed.tables import Table
+from polyembed.transfer import encoder_layer
 
 LAYERS, LABELS, VOCABULARY, RATE = 12, 7, 5003, 3e-5
 UNIT = "joint training"
@@ -78,11 +81,34 @@ class Tagger(nn.Module):
         return self.layers[number - 1] if number else self.norm
 
 
-def make_calls(shape: tuple[int, int], place: int, device: str, dropout: float) -> dict[str, Callable[[], object]]:
+class PretrainedTagger(nn.Module):
+    """An encoder of transformers in training mode, and a label for each piece."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.encoder = pe.PretrainedWordEncoder(name).model.float().train()
+        self.encoder.pooler = None  # it has no part in the loss
+        self.head = nn.Linear(self.encoder.config.hidden_size, LABELS)
+
+    def forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Compute the loss."""
+        states = self.encoder(input_ids=batch[0]).last_hidden_state
+        return F.cross_entropy(self.head(states).flatten(0, 1).float(), batch[1].flatten())
+
+    def place(self, number: int) -> nn.Module:
+        """Return the module whose output is transformed."""
+        return encoder_layer(self.encoder, number)
+
+
+def make_calls(
+    shape: tuple[int, int], place: int, device: str, dropout: float, name: str | None
+) -> dict[str, Callable[[], object]]:
     """Make every variant's call, on the same model and batches."""
     torch.manual_seed(0)
     hidden = 768 if device.startswith("cuda") else 256
-    model = Tagger(hidden, dropout).to(device)
+    model = PretrainedTagger(name) if name else Tagger(hidden, dropout)
+    hidden = model.head.in_features
+    model = model.to(device)
     rtn = pe.RepresentationTransformationNetwork(hidden, bottleneck=hidden // 2).to(device)
     source, target = (
         (torch.randint(VOCABULARY, shape, device=device), torch.randint(LABELS, shape, device=device)) for _ in range(2)
@@ -147,10 +173,12 @@ def time_ms(calls: dict[str, Callable[[], object]], device: str, runs: int) -> d
     return {name: statistics.median(values[1:]) for name, values in times.items()}
 
 
-def peak_memory_mb(name: str, shape: tuple[int, int], place: int, device: str, dropout: float) -> float:
+def peak_memory_mb(
+    variant: str, shape: tuple[int, int], place: int, device: str, dropout: float, name: str | None
+) -> float:
     """Measure one call in a process of its own, after one on a small batch."""
-    make_calls((2, 3), place, device, dropout)[name]()
-    return peak_mb(make_calls(shape, place, device, dropout)[name], device)
+    make_calls((2, 3), place, device, dropout, name)[variant]()
+    return peak_mb(make_calls(shape, place, device, dropout, name)[variant], device)
 
 
 def main() -> None:
@@ -160,17 +188,18 @@ def main() -> None:
     parser.add_argument("--places", nargs="+", type=int, default=[12, 6, 0])
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--model", help="a name or folder that transformers opens, in the place of random weights")
     option(parser)
     arguments = parser.parse_args()
-    device, dropout = arguments.device, arguments.dropout
+    device, dropout, model = arguments.device, arguments.dropout, arguments.model
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors leave the process: its peak is theirs
     rows: list[tuple[str | int | float | None, ...]] = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for shape in (tuple(map(int, text.split("x"))) for text in arguments.shapes):
             for place in arguments.places:
-                calls = make_calls(shape, place, device, dropout)
+                calls = make_calls(shape, place, device, dropout, model)
                 ms = time_ms(calls, device, arguments.runs)
-                mb = {name: pool.apply(peak_memory_mb, (name, shape, place, device, dropout)) for name in calls}
+                mb = {name: pool.apply(peak_memory_mb, (name, shape, place, device, dropout, model)) for name in calls}
                 size = " x ".join(map(str, shape))
                 for name in calls:
                     of = (ms[name] / ms[UNIT], ms[name] / ms["authors"])
