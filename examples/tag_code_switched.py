@@ -17,9 +17,10 @@ hold, under the paper's recipe by adversarial training, or as ``--align`` says. 
 emoji become special tokens; ``--transliterate`` spells Hindi in Devanagari. The saved tagger does both by itself.
 
 HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained ones) train when they are asked for, as
-the paper's sections 2.5, 3.2.1 and 3.2.3 say. The result is the table of Winata 2021's table 4 for these systems, the
-best tagger in ``--out``/tagger, and a picture of which language each word's attention leans on. A test file without
-labels, as LinCE's are, is tagged by the best system into ``--out``/predictions.txt.
+the paper's sections 2.5, 3.2.1 and 3.2.3 say. ``--beside MODEL --layer 12`` adds a row: a frozen layer of a pretrained
+model, computed once, beside HME and surface features. The result is the table of Winata 2021's table 4 for these
+systems, the best tagger in ``--out``/tagger, and a picture of which language each word's attention leans on. A test
+file without labels, as LinCE's are, is tagged by the best system into ``--out``/predictions.txt.
 """
 
 import argparse
@@ -43,6 +44,7 @@ from _recipes import RECIPES, check_keys
 import polyembed as pe
 from polyembed.data import LINCE_TASKS, TaggedSentence, load_sample, read_dictionary, write_lince_predictions
 from polyembed.embeddings import PieceTransformer
+from polyembed.encoders import CachedEmbedder, cache_features
 from polyembed.experiments import plot_source_attention
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
@@ -55,6 +57,7 @@ from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, Text
 OPTIMIZER = {"optimizer", "learning_rate", "betas", "warmup_steps", "decay"}
 ROWS = ["FastText (ML)", "FastText (EL)", "MUSE (ML -> EL)", "MUSE (EL -> ML)", "Concat", "Linear", "Attention (MME)"]
 ROWS += ["HME", "HME + surface"]
+MIXED = "HME + surface + layer"
 ON_REQUEST = ["HME-Ensemble", *(f"Scratch ({n}L)" for n in RECIPES["winata2021"]["scratch"]["num_layers"])]
 
 SHARED = {"other", "ne", "mixed", "rest"}  # tags of words of no one language
@@ -239,9 +242,14 @@ def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[
 
 
 def build_hme(
-    words: Sequence[Any], pieces: Sequence[BPEmbVectors], lexicon: pe.Lexicon, recipe: dict[str, Any], **surface: Any
+    words: Sequence[Any],
+    pieces: Sequence[BPEmbVectors],
+    lexicon: pe.Lexicon,
+    recipe: dict[str, Any],
+    *,
+    surface: bool = False,
 ) -> pe.HierarchicalMetaEmbedding:
-    """Compose HME from words, pieces and characters."""
+    """Compose HME from words, pieces and characters, and surface features if asked."""
     size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
     if "pieces" in recipe:
         options = {"hidden_size": characters, **recipe["pieces"]}
@@ -256,7 +264,7 @@ def build_hme(
         words=pe.MetaEmbedding.self_attention(sources, embedding_dim=size),
         subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=characters if "pieces" in recipe else size),
         characters=pe.SpelledEmbedding.from_characters(lexicon, encoder),
-        **surface,
+        surface=pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=characters) if surface else None,
     )
 
 
@@ -268,7 +276,7 @@ def build_embedders(
     recipe: dict[str, Any],
 ) -> dict[str, torch.nn.Module]:
     """Compose the systems of Winata 2021's table 4 that rest on word vectors, and HME with surface features."""
-    size, characters = recipe["embedder"]["embedding_dim"], recipe["embedder"]["characters"]
+    size = recipe["embedder"]["embedding_dim"]
     hierarchical = partial(build_hme, words, pieces, lexicon, recipe)
 
     def sources() -> list[pe.SourceEmbedding]:
@@ -282,7 +290,7 @@ def build_embedders(
         "Linear": pe.MetaEmbedding.linear(sources(), embedding_dim=size),
         "Attention (MME)": pe.MetaEmbedding.self_attention(sources(), embedding_dim=size),
         "HME": hierarchical(),
-        "HME + surface": hierarchical(surface=pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=characters)),
+        "HME + surface": hierarchical(surface=True),
     }
 
 
@@ -329,6 +337,17 @@ def build_encoder(name: str, arguments: argparse.Namespace) -> pe.PretrainedWord
         return load_encoder(name, paper["pretrained"]["max_length"], freeze="embeddings") if large else encoder
     except (OSError, ValueError) as error:
         raise SystemExit(f"{name} must be a checkpoint, or --tokenizer a tokenizer, that opens: {error}") from error
+
+
+def frozen_layer(arguments: argparse.Namespace, sentences: Sequence[TaggedSentence], folder: Path) -> pe.MetaEmbedding:
+    """Compute a layer of a pretrained model once for all words; a linear map to as many numbers as HME has trains."""
+    fusion = pe.LayerAverage([arguments.layer])
+    try:
+        encoder = load_encoder(arguments.beside, 512, freeze="all", fusion=fusion).to(arguments.device)
+        store = cache_features(encoder, [sentence.words for sentence in sentences], folder)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"--beside must be a model that opens, and --layer one of its layers: {error}") from error
+    return pe.MetaEmbedding.linear([CachedEmbedder(encoder, store)], embedding_dim=200)
 
 
 class Result(NamedTuple):
@@ -383,6 +402,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--recipe", choices=[name for name in RECIPES if "embedder" in RECIPES[name]], default="small")
     parser.add_argument("--systems", nargs="+", help=f"a choice of the table's rows; also {', '.join(ON_REQUEST)}")
     parser.add_argument("--model", nargs="+", default=[], help="pretrained encoders, by name or folder, as more rows")
+    parser.add_argument("--beside", metavar="MODEL", help="a pretrained model whose layer is one more part of HME")
+    parser.add_argument("--layer", type=int, default=-1, help="of --beside, 0 = its embeddings, -1 = the last")
     parser.add_argument("--tokenizer", help="of the Scratch models, by name or folder; mBERT's if missing")
     parser.add_argument("--members", type=int, default=5, help="of HME-Ensemble")
     parser.add_argument("--device", default="cpu")
@@ -395,7 +416,7 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--languages must name two or more, got {arguments.languages}")
     if len(set(arguments.languages or ())) < len(arguments.languages or ()):
         parser.error(f"--languages must name each language once, got {arguments.languages}")
-    known = [*ROWS, *ON_REQUEST, *arguments.model]
+    known = [*ROWS, *ON_REQUEST, *([MIXED] if arguments.beside else []), *arguments.model]
     unknown = [name for name in arguments.systems or () if name not in known]
     if unknown:
         parser.error(f"--systems must be among {known}, got {unknown}")
@@ -496,10 +517,10 @@ def run_task(
     spelled = [] if model is None else [transliterator_of(model, data, paper["transliterate"]["keep"])]
     steps = [*spelled, *([pe.Normalizer(**recipe["normalizer"])] if "normalizer" in recipe else [])]
     read = prepared(train, steps)
-    systems = arguments.systems or [*ROWS, *arguments.model]
+    systems = arguments.systems or [*ROWS, *([MIXED] if arguments.beside else []), *arguments.model]
 
     with tempfile.TemporaryDirectory() as folder:
-        static = [name for name in systems if name in ROWS or name == "HME-Ensemble"]
+        static = [name for name in systems if name in (*ROWS, "HME-Ensemble", MIXED)]
         embedders: dict[str, torch.nn.Module] = {}
         if static:
             words, pieces, names = get_vectors(arguments, read, Path(folder))
@@ -514,8 +535,10 @@ def run_task(
         if missing:
             raise SystemExit(f"--systems must be without {missing} for vectors of different sizes")
 
-        def over_words(embedder: torch.nn.Module) -> pe.SequenceTagger:
+        def over_words(embedder: torch.nn.Module, *beside: torch.nn.Module) -> pe.SequenceTagger:
             embedder = pe.UniqueWords(embedder)
+            if beside:
+                embedder = pe.MetaEmbedding.concat([embedder, *beside])
             encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **recipe["encoder"])
             return pe.SequenceTagger(embedder, tags, encoder=encoder, prepare=steps or None).to(arguments.device)
 
@@ -530,7 +553,11 @@ def run_task(
                     member, train, dev, options, folder=Path(folder, "members"), seeds=seeds, num_processes=1
                 )
                 return ensemble, evaluate(metric, dev, ensemble)
-            if name in static:
+            if name == MIXED:
+                every = [*read, *prepared([*dev, *test], steps)]
+                layer = frozen_layer(arguments, every, Path(folder, "layer"))
+                tagger = over_words(build_hme(words, pieces, lexicon, recipe, surface=True), layer)
+            elif name in static:
                 tagger = over_words(embedders[name])
             else:
                 section = paper["scratch_training" if name in ON_REQUEST else "pretrained_training"]

@@ -387,6 +387,16 @@ def test_sentiment_reads_cls_through_the_encoder_s_pooler(
     torch.testing.assert_close(model.logits(*model.encode([["sun"]])), model.linear(pooled))
 
 
+def test_a_frozen_layer_beside_hme(tiny_world: Path, tmp_path: Path, tiny_bert: Path) -> None:
+    beside = ["--beside", tiny_bert, "--layer", 1, "--systems", "HME + surface + layer"]
+    files = ["--train", tiny_world / "xx.train.conll", "--dev", tiny_world / "xx.dev.conll"]
+    printed = run("tag_code_switched.py", *files, *beside, "--epochs", 1, "--out", tmp_path)
+    assert "| HME + surface + layer | " in printed
+    assert isinstance(pe.SequenceTagger.from_pretrained(tmp_path / "tagger").predict([["sol", "new"]])[0][1], str)
+    with pytest.raises(SystemExit, match=r"--layer one of its layers"):
+        run("tag_code_switched.py", *files, *beside, "--layer", 9, "--epochs", 1, "--out", tmp_path)
+
+
 def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     pytest.importorskip("peft")
