@@ -13,7 +13,8 @@ settings for every task, by the number of its training sentences alone):
 - ``linear``: a linear CRF over the surface features of a word and its neighbours, no network;
   ``hme-surface-linear``: the network and the linear path together;
 - any of these with ``-frozen``: one layer of a pretrained model beside, ``--encoder FOLDER_OR_FILE --layer 12``, never
-  trained, its vectors computed once; a linear map to 200 numbers is between;
+  trained, its vectors computed once; a linear map to 200 numbers is between; with ``-mixed`` all its layers, weighted
+  by a trained mix (ScalarMix);
 - ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features.
 
 ``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in ``--cache`` and not made
@@ -43,7 +44,7 @@ from _results import option, show, write
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv, read_inline, read_sentimix, read_wikiann
 from polyembed.embeddings import surface_scores
-from polyembed.encoders import CachedEmbedder, WideAndDeepEncoder, cache_features
+from polyembed.encoders import CachedEmbedder, FeatureStore, WideAndDeepEncoder, cache_features
 from polyembed.experiments import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
@@ -81,6 +82,8 @@ TITLES = {
     "yo": "Yoruba (entity F1)",
 }
 CAPTION = "Test score of each system with its deviation over seeds; the hand-featured CRF is the dashed line."
+MIXED = "-mixed"
+PRETRAINED = ("-frozen", MIXED)
 SYSTEMS = ["crf", "linear", "mme", "hme", "hme-surface", "hme-surface-linear"]
 
 
@@ -93,10 +96,10 @@ class Setup(NamedTuple):
     encoder: str | None
     layer: int
 
-    @property
-    def frozen(self) -> Path:
+    def frozen(self, system: str) -> Path:
         """The folder of the pretrained model and its features."""
-        return self.cache / f"{Path(self.encoder or '').stem}-{self.layer}"
+        layers = "all" if system.endswith(MIXED) else self.layer
+        return self.cache / f"{Path(self.encoder or '').stem}-{layers}"
 
 
 @dataclass(frozen=True)
@@ -249,21 +252,24 @@ def build_embedder(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
     return pe.HierarchicalMetaEmbedding(words=words, subwords=subwords, characters=characters, **parts)
 
 
-def frozen_layer(setup: Setup) -> pe.MetaEmbedding:
-    """Build the frozen layer's embedder, from its features on disk."""
-    encoder = pe.PretrainedWordEncoder.from_pretrained(setup.frozen / "encoder")
-    return pe.MetaEmbedding.linear([CachedEmbedder(encoder, setup.frozen / "features")], embedding_dim=200)
+def frozen_layers(folder: Path) -> pe.MetaEmbedding:
+    """Build the frozen layers' embedder, from their features on disk; several are weighted by a trained mix."""
+    encoder = pe.PretrainedWordEncoder.from_pretrained(folder / "encoder")
+    store = FeatureStore(folder / "features")
+    fusion = pe.LastLayer() if store.num_layers == 1 else pe.ScalarMix(store.num_layers)
+    return pe.MetaEmbedding.linear([CachedEmbedder(encoder, store, fusion=fusion)], embedding_dim=200)
 
 
-def cache_layer(tasks: list[str], setup: Setup) -> None:
+def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
     """Run the pretrained model over all sentences of the tasks, once."""
-    folder = setup.frozen / "encoder"
+    folder = setup.frozen(system) / "encoder"
     if not folder.exists():
         pe.PretrainedWordEncoder(str(setup.encoder), freeze="all").save_pretrained(folder)
     encoder = pe.PretrainedWordEncoder.from_pretrained(folder)
+    layers = range(encoder.model.config.num_hidden_layers + 1) if system.endswith(MIXED) else [setup.layer]
     for task in tasks:
         sentences = [sentence.words for part in TASKS[task].load() for sentence in part]
-        cache_features(encoder, sentences, setup.frozen / "features", layers=[setup.layer], batch_size=8)
+        cache_features(encoder, sentences, setup.frozen(system) / "features", layers=layers, batch_size=8)
 
 
 def build_tagger(system: str, task: str, setup: Setup, seed: int, size: int | None = None) -> pe.SequenceTagger:
@@ -277,10 +283,10 @@ def build_tagger(system: str, task: str, setup: Setup, seed: int, size: int | No
         context = WideAndDeepEncoder(None, len(tags))
         decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
         return pe.SequenceTagger(scores, tags, encoder=context, decoder=decoder)
-    vectors, base = Vectors(task, setup.cache, setup.dim), system.removesuffix("-frozen").removesuffix("-linear")
+    vectors, base = Vectors(task, setup.cache, setup.dim), network(system).removesuffix("-linear")
     parts = [pe.UniqueWords(build_embedder(base, task, vectors, lexicon))]
-    if system.endswith("-frozen"):
-        parts.append(frozen_layer(setup))
+    if system.endswith(PRETRAINED):
+        parts.append(frozen_layers(setup.frozen(system)))
     dim = sum(part.embedding_dim for part in parts)
     context = (
         pe.LSTMSequenceEncoder(dim, hidden_size=128, dropout=0.4)
@@ -310,7 +316,7 @@ def fit_options(task: str, size: int | None = None) -> FitOptions:
 def path_of(task: str, system: str, seed: int, size: int | None, setup: Setup) -> Path:
     """Name the file of a run."""
     name = [system, setup.context, *([f"first-{size}"] if size else []), seed, "json"]
-    return (setup.frozen if system.endswith("-frozen") else setup.cache) / task / ".".join(map(str, name))
+    return (setup.frozen(system) if system.endswith(PRETRAINED) else setup.cache) / task / ".".join(map(str, name))
 
 
 def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> dict[str, object]:
@@ -405,8 +411,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="of each system; with 5, votes are of 5")
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument("--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder")
-    parser.add_argument("--encoder", help="a pretrained model, for -frozen: a folder, a name on the hub, a GGUF file")
-    parser.add_argument("--layer", type=int, default=-1, help="of the pretrained model, 0 = its embeddings")
+    parser.add_argument(
+        "--encoder", help="a pretrained model, for -frozen and -mixed: a folder, a name on the hub, a GGUF file"
+    )
+    parser.add_argument(
+        "--layer", type=int, default=-1, help="of the pretrained model, for -frozen; 0 = its embeddings"
+    )
     parser.add_argument("--finished", action="store_true", help="train nothing, report the runs that are there")
     option(parser)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
@@ -420,7 +430,7 @@ def main() -> None:
         for system in arguments.systems:
             seeds = 1 if system == "crf" else arguments.seeds  # it has no random numbers
             jobs += [(task, system, seed, size) for size in arguments.sizes for seed in range(seeds)]
-    frozen = any(system.endswith("-frozen") for system in arguments.systems)
+    frozen = {system.rpartition("-")[2]: system for system in arguments.systems if system.endswith(PRETRAINED)}
     if frozen and arguments.encoder is None:
         parser.error("name a pretrained model: --encoder")
     if arguments.finished:
@@ -428,8 +438,8 @@ def main() -> None:
     else:
         for task in arguments.task:
             train_vectors(task, arguments.systems, Vectors(task, arguments.cache, arguments.dim))
-        if frozen:
-            cache_layer(arguments.task, setup)
+        for system in frozen.values():
+            cache_layers(system, arguments.task, setup)
     jobs.sort(key=lambda job: job[2])  # every system's first seed before the second
     results: Results = {}
     with ProcessPoolExecutor(arguments.jobs, mp_context=get_context("spawn")) as pool:
@@ -508,13 +518,19 @@ def group_of(task: str) -> str:
 
 def label(system: str) -> str:
     """Name a system as the documentation does."""
-    name = system.removesuffix("-frozen")
-    return LABELS.get(name, name) + " + frozen layer" * system.endswith("-frozen")
+    name = network(system)
+    beside = " + frozen layers" if system.endswith(MIXED) else " + frozen layer" if system != name else ""
+    return LABELS.get(name, name) + beside
+
+
+def network(system: str) -> str:
+    """Name a system without the pretrained model beside it."""
+    return system.removesuffix("-frozen").removesuffix(MIXED)
 
 
 def order(system: str) -> tuple[int, str]:
     """Sort systems as `LABELS` does, with the frozen layer after without, the others first."""
-    name = system.removesuffix("-frozen")
+    name = network(system)
     return (list(LABELS).index(name) if name in LABELS else -1), system
 
 
