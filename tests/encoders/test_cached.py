@@ -8,7 +8,7 @@ from encoders.test_feature_store import SENTENCES, build_encoder
 from toys import TAGS, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
-from polyembed.encoders import CachedEmbedder, cache_features
+from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
 from polyembed.training import FitOptions, fit
 
 
@@ -53,6 +53,16 @@ def test_standardises(tmp_path: Path) -> None:
     torch.testing.assert_close(rows.mean(0), torch.zeros(8), atol=1e-5, rtol=0)
     torch.testing.assert_close(rows.std(0, correction=0), torch.ones(8))
     assert (embedder(inputs)[~mask] == 0).all()
+
+
+@pytest.mark.parametrize(
+    "fusion", [pe.LastLayer(), pe.LayerAverage([0, -2]), pe.ScalarMix(4), pe.DLFA(8, 1, branches="local")]
+)
+def test_standardises_the_layers_that_are_fused(tmp_path: Path, fusion: LayerFusion) -> None:
+    embedder = stored(tmp_path, layers=range(4), dtype=torch.float16, fusion=fusion).eval()
+    inputs, mask = embedder.encode(SENTENCES)
+    every = (inputs.features.float() - embedder.mean) / embedder.deviation
+    torch.testing.assert_close(embedder(inputs), fusion(every.unbind(2), mask))
 
 
 def build_tagger(folder: Path) -> tuple[pe.SequenceTagger, list]:

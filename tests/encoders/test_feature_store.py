@@ -243,3 +243,5 @@ def test_statistics(tmp_path: Path) -> None:
     mean, deviation = store.statistics()
     torch.testing.assert_close(mean, rows.mean(0))
     torch.testing.assert_close(deviation, rows.std(0, correction=0))
+    mean.zero_()  # the caller's own
+    torch.testing.assert_close(store.statistics()[0], rows.mean(0))
