@@ -68,6 +68,7 @@ class Tagger(nn.Module):
         self.embedding, self.norm = nn.Embedding(VOCABULARY, hidden), nn.LayerNorm(hidden)
         self.layers = nn.ModuleList(Layer(hidden, dropout) for _ in range(LAYERS))
         self.head = nn.Linear(hidden, LABELS)
+        self.num_pieces = VOCABULARY
 
     def forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Compute the loss."""
@@ -89,6 +90,7 @@ class PretrainedTagger(nn.Module):
         self.encoder = pe.PretrainedWordEncoder(name).model.float().train()
         self.encoder.pooler = None  # it has no part in the loss
         self.head = nn.Linear(self.encoder.config.hidden_size, LABELS)
+        self.num_pieces = self.encoder.config.vocab_size
 
     def forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:
         """Compute the loss."""
@@ -111,7 +113,8 @@ def make_calls(
     model = model.to(device)
     rtn = pe.RepresentationTransformationNetwork(hidden, bottleneck=hidden // 2).to(device)
     source, target = (
-        (torch.randint(VOCABULARY, shape, device=device), torch.randint(LABELS, shape, device=device)) for _ in range(2)
+        (torch.randint(model.num_pieces, shape, device=device), torch.randint(LABELS, shape, device=device))
+        for _ in range(2)
     )
     theta, phi = dict(model.named_parameters()), dict(rtn.named_parameters())
 

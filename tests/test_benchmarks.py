@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from tiny_models import tiny_model, word_piece_tokenizer
 
+from polyembed import ScalarMix
+from polyembed.data import TaggedSentence
+
 ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = pytest.mark.slow
@@ -89,3 +92,37 @@ def test_serving() -> None:
         len(re.findall(r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) +\| [\d,]+ +\|", printed, re.MULTILINE))
         == 5
     )
+
+
+def test_metaxl_step_over_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    metaxl_step = importlib.import_module("metaxl_step")
+    tiny_model("bert").save_pretrained(tmp_path)
+    word_piece_tokenizer().save_pretrained(tmp_path)
+    calls = metaxl_step.make_calls((2, 4), 3, "cpu", 0.0, str(tmp_path))
+    assert {"joint training", "authors", "forward_over_reverse"} <= set(calls)
+    for call in calls.values():
+        call()
+
+
+@pytest.mark.parametrize(("system", "num_layers"), [("surface-linear-frozen", 1), ("surface-linear-mixed", 4)])
+def test_tagging_quality_beside_a_pretrained_model(
+    system: str, num_layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    quality = importlib.import_module("tagging_quality")
+    tiny_model("bert").save_pretrained(tmp_path / "tiny")
+    word_piece_tokenizer().save_pretrained(tmp_path / "tiny")
+    sentences = [TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))] * 3
+    toy = quality.Task(lambda: (sentences, sentences, sentences), (), "accuracy")
+    monkeypatch.setitem(quality.TASKS, "toy", toy)
+    setup = quality.Setup(tmp_path, 4, "lstm", str(tmp_path / "tiny"), 2)
+    quality.cache_layers(system, ["toy"], setup)
+    assert quality.FeatureStore(setup.frozen(system) / "features").num_layers == num_layers
+    tagger = quality.build_tagger(system, "toy", setup, seed=0)
+    mixes = [part for part in tagger.modules() if isinstance(part, ScalarMix)]
+    assert [len(mix.weights) for mix in mixes] == ([4] if num_layers == 4 else [])
+    result = quality.run("toy", system, 0, None, setup)
+    assert result["size"] == 3
+    assert len(result["predicted"]) == 3
+    assert result == quality.run("toy", system, 0, None, setup)  # the second is read, not trained
