@@ -6,8 +6,9 @@ r"""Which layers to read: the last one, a weighted sum of all, or a lower one fu
 
 Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository): ``sagt-pos`` and
 ``sagt-lid``, parts of speech and languages of Turkish-German code-switched speech; ``wikiann``, entities, trained on
-English and tested on German, Spanish, Dutch and Russian; or files of yours in any layout that `read_tagged` knows, with
-languages that are only tested (``--targets``).
+English and tested on German, Spanish, Dutch and Russian; ``conll-es`` and ``conll-nl``, entities of CoNLL-2002, trained
+on the one language and tested on both; or files of yours in any layout that `read_tagged` knows, with languages that
+are only tested (``--targets``).
 
 Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features that are computed
 once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a frozen encoder. Prints the encoder's
@@ -34,7 +35,7 @@ from _recipes import RECIPES, check_keys
 from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conllu, read_tagged, read_wikiann
+from polyembed.data import TaggedSentence, read_conll, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
 from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
 from polyembed.training import FitOptions
@@ -43,6 +44,7 @@ RECIPE = RECIPES["chenguo2022"]
 OWN = ("max_length", "reduction_ratio", "family", "best_layers", "training")
 TRAINING = ("num_train_epochs", "batch_size", "learning_rate", "weight_decay", "max_grad_norm")
 TARGETS = ("de", "es", "nl", "ru")
+CONLL = {"es": "esp", "nl": "ned"}
 FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
 BRANCHES = ("both", "global", "local")
 FREEZE = ("frozen", "fine-tuned", "LoRA")
@@ -62,10 +64,22 @@ def load_wikiann() -> tuple[Corpus, list[Corpus]]:
     return Corpus("en", *english), [Corpus(name, test=read_wikiann(folder / name / "test.conllu")) for name in TARGETS]
 
 
+def load_conll(source: str, target: str) -> tuple[Corpus, list[Corpus]]:
+    """Read Spanish and Dutch news; the target's test sentences alone."""
+
+    def read(language: str, part: str) -> list[TaggedSentence]:
+        return read_conll(DATA / "conll2002" / f"{CONLL[language]}.{part}")
+
+    parts = (read(source, part) for part in ("train", "testa", "testb"))
+    return Corpus(source, *parts), [Corpus(target, test=read(target, "testb"))]
+
+
 TASKS = {
     "sagt-pos": (partial(load_sagt, "upos"), "accuracy"),
     "sagt-lid": (partial(load_sagt, "misc:CSID"), "accuracy"),
     "wikiann": (load_wikiann, "f1"),
+    "conll-es": (partial(load_conll, "es", "nl"), "f1"),
+    "conll-nl": (partial(load_conll, "nl", "es"), "f1"),
 }
 
 
@@ -75,8 +89,8 @@ def spread(sentences: Sequence[TaggedSentence], count: int | None) -> list[Tagge
     return sentences if count is None else sentences[:: max(1, len(sentences) // count)][:count]
 
 
-def print_ranking(encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespace) -> dict[int, float]:
-    """Rank the layers by sentences and their translations; return each layer's retrieval accuracy."""
+def print_ranking(encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespace) -> dict[str, dict[int, float]]:
+    """Rank the layers by sentences and their translations; return the table's columns, each layer -> number."""
     folder = DATA / "parallel" / "flores_dev"
     if not folder.is_dir():
         print(f"No parallel sentences at {folder}: the layers are not ranked.\n")
@@ -90,9 +104,9 @@ def print_ranking(encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespa
     table = rank_layers(encoder, sentences("en"), translations, center=arguments.center)
     print(f"Layers by {arguments.parallel} sentences of FLORES and their translations from English:\n")
     print(table.to_markdown() + "\n", flush=True)
-    drawn = {column: {row[0]: row[i] for row in table.rows} for i, column in ((1, "retrieval"), (2, "cosine"))}
-    draw(drawn, "retrieval, cosine", arguments.out / "parallel.png")
-    return drawn["retrieval"]
+    columns = {column: {row[0]: row[i] for row in table.rows} for i, column in enumerate(table.columns) if i}
+    draw({name: columns[name] for name in ("retrieval", "cosine")}, "retrieval, cosine", arguments.out / "parallel.png")
+    return columns
 
 
 def draw(scores: Any, ylabel: str, path: Path) -> None:
@@ -144,7 +158,7 @@ def run_task(
     metric: str,
     frozen: pe.PretrainedWordEncoder,
     arguments: Any,
-    retrieval: dict[int, float] | None = None,
+    ranking: dict[str, dict[int, float]] | None = None,
 ) -> None:
     """Train all systems on one task; print the table, draw scores against layers."""
     tags = tags_of(*(part for corpus in (source, *targets) for part in corpus[1:]))
@@ -175,7 +189,8 @@ def run_task(
         ratio = RECIPE["reduction_ratio"]
         return pe.DLFA(size, layer, reduction_ratio=ratio, branches=branches, weighting=arguments.weighting)
 
-    family = tested & FAMILY if source.language in FAMILY and tested - FAMILY else None
+    split = len(targets) > 1 and source.language in FAMILY and tested - FAMILY
+    family = tested & FAMILY if split else None
     drawn = {}
     fusions = {"ScalarMix": lambda: pe.ScalarMix(count + 1), "LayerAverage": lambda: pe.LayerAverage(range(count + 1))}
     alone = {f"layer {layer}": partial(pe.LayerAverage, [layer]) for layer in layers}
@@ -200,12 +215,15 @@ def run_task(
         drawn[name_of] = next(iter(swept.scores.values()))
         if freeze == "frozen":
             drawn["each layer alone"] = {layer: drawn[name_of][f"layer {layer}"] for layer in layers}
-            print_agreement(drawn["each layer alone"], retrieval or {})
+            for column, scores in swept.scores.items():
+                print_agreement(column, {layer: scores[f"layer {layer}"] for layer in layers}, ranking or {})
     draw(drawn, metric, arguments.out / title / "layers.png")
 
 
-def print_agreement(scores: dict[int, list[float]], retrieval: dict[int, float]) -> None:
-    """Say how well the ranking without labels predicts the scores of single layers."""
+def print_agreement(column: str, scores: dict[int, list[float]], ranking: dict[str, dict[int, float]]) -> None:
+    """Say how well the ranking without labels, by that language where it was ranked, predicts single layers' scores."""
+    by = column if column in ranking else "retrieval"
+    retrieval = ranking.get(by, {})
     layers = [layer for layer in scores if layer in retrieval]
     if len(layers) < 4:
         return
@@ -213,10 +231,11 @@ def print_agreement(scores: dict[int, list[float]], retrieval: dict[int, float])
 
     found = spearmanr([retrieval[layer] for layer in layers], [fmean(scores[layer]) for layer in layers])
     best = max(layers, key=retrieval.__getitem__)
-    print(f"Layers by retrieval and by their own score: Spearman {found.statistic:.2f}, p = {found.pvalue:.3f};")
     top = max(layers, key=lambda layer: fmean(scores[layer]))
     print(
-        f"layer {best}, the best by retrieval, has {fmean(scores[best]):.4f}, layer {top} {fmean(scores[top]):.4f}.\n"
+        f"{column}, layers by retrieval ({by}) and by their own score: Spearman {found.statistic:.2f}, "
+        f"p = {found.pvalue:.3f}; layer {best}, the best by retrieval, has {fmean(scores[best]):.4f}, "
+        f"layer {top} {fmean(scores[top]):.4f}.\n"
     )
 
 
@@ -280,10 +299,10 @@ def main() -> None:
         source = Corpus(arguments.language, *files)
         run_task("files", source, targets, arguments.metric, frozen, arguments)
         return
-    retrieval = print_ranking(frozen, arguments)
+    ranking = print_ranking(frozen, arguments)
     for task in arguments.task:
         load, metric = TASKS[task]
-        run_task(task, *load(), metric, frozen, arguments, retrieval)
+        run_task(task, *load(), metric, frozen, arguments, ranking)
 
 
 if __name__ == "__main__":

@@ -267,6 +267,20 @@ def test_layer_fusion_recipes_with_a_wrong_key(section: str | None, monkeypatch:
         example.main()
 
 
+def test_layers_by_ranking_and_by_score(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("scipy")
+    scores = {1: [0.1, 0.3], 2: [0.3, 0.3], 3: [0.5, 0.5], 4: [0.4, 0.4]}
+    ranking = {"retrieval": dict.fromkeys(range(5), 0.0), "de": {0: 9.0, 1: 0.2, 2: 0.1, 3: 0.3, 4: 0.4}}
+    example = load("layer_fusion", monkeypatch)
+    example.print_agreement("de", scores, ranking)
+    found = (
+        "by retrieval (de) and by their own score: Spearman 0.60, p = 0.400; layer 4, the best by retrieval, has 0.4"
+    )
+    assert found in capsys.readouterr().out
+    example.print_agreement("nl", {layer: scores[layer] for layer in (1, 2, 3)}, ranking)
+    assert capsys.readouterr().out == ""
+
+
 def test_metaxl_over_targets(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("scipy")
     found = {}
@@ -416,10 +430,11 @@ def test_layer_fusion_on_the_data_folder(data_folder: Path, tiny_world: Path, tm
     pytest.importorskip("accelerate")
     sizes = ["--train-size", 20, "--dev-size", 5, "--test-size", 5, "--parallel", 4]
     options = ["--epochs", 1, "--layers", 1, "--freeze", "frozen"]
-    task = ["--task", "sagt-lid", "wikiann", *sizes, "--out", tmp_path]
+    task = ["--task", "sagt-lid", "wikiann", "conll-nl", *sizes, "--out", tmp_path]
     printed = run("layer_fusion.py", *task, *pretraining(tiny_world), *options)
     assert re.search(r"\| system +\| average +\| family +\| rest ", printed)
-    assert printed.count("| layer 1 ") == printed.count("| LayerAverage ") == 2
+    assert re.search(r"\| system +\| average +\| nl +\| es ", printed)
+    assert printed.count("| layer 1 ") == printed.count("| LayerAverage ") == 3
     assert (tmp_path / "wikiann" / "features").is_dir()
     assert "| layer | retrieval | cosine | de " in printed
     assert (tmp_path / "parallel.png").stat().st_size > 10_000
