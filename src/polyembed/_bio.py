@@ -87,7 +87,7 @@ def iob2(tags: Sequence[str]) -> tuple[str, ...]:
 
     In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of its own type; CoNLL-2003's
     English and German files are written so. An ``I-x`` that does not continue an entity of type x becomes ``B-x``;
-    every other label stays as it is. The entities, as conlleval counts them, are the same before and after.
+    every other label is kept. The entities, as conlleval counts them, are the same before and after.
 
     Args:
         tags: The labels of one sentence.

@@ -152,7 +152,7 @@ def try_lock(file: BinaryIO) -> bool:
 
 @contextmanager
 def usual_mode(path: Path) -> Iterator[Path]:
-    """Set the permissions of a file to those of other new files; safetensors lets only the owner read its files."""
+    """Give a file the permissions of other new files; safetensors lets only the owner read its files."""
     path.touch()
     mode = stat.S_IMODE(path.stat().st_mode)
     yield path

@@ -20,7 +20,7 @@ DTYPES = FLOATS | {torch.bool, torch.int64, torch.int32, torch.int16, torch.int8
 
 
 def save_module(module: nn.Module, folder: Path, *, save_sources: bool, copy_vectors: bool, card: str | None) -> None:
-    """Write a module into a folder; the arguments are those of `PretrainedModule.save_pretrained`."""
+    """Write a module into a folder; arguments as for `PretrainedModule.save_pretrained`."""
 
     def write(draft: Path) -> set[Path]:
         writer = ConfigWriter(draft, copy_vectors=copy_vectors)

@@ -98,8 +98,8 @@ class TransformerLayer(nn.Module):
 class TransformerStack(nn.Module):
     """Positions and layers; masked positions of the result are zeros.
 
-    Positions count the valid words, so that padding on any side, and holes, change nothing. A row without a valid word
-    gives zeros. With a `kernel_size` above 1 a mask must have no holes.
+    Positions count the valid words, so that neither padding on any side nor holes have an effect. A row without a
+    valid word gives zeros. With a `kernel_size` above 1 a mask must have no holes.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
     """
     copy = module.__new__(type(module))
     copy.__dict__ = module.__dict__.copy()
-    for name, value in module.__dict__.items():  # its own registries, those of hooks among them
+    for name, value in module.__dict__.items():  # its own registries, of hooks too
         if name in ("_parameters", "_buffers", "_modules") or ("_hooks" in name and isinstance(value, dict)):
             copy.__dict__[name] = value.copy()
     for name, value in changes.items():

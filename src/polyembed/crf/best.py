@@ -20,7 +20,7 @@ def viterbi(
     *,
     ignore_index: int = -100,
 ) -> Int[Tensor, "batch word"]:
-    """Find the path of the highest score; of equal ones, the one with the lower tag at the last difference.
+    """Return the path of the highest score; of equal ones, the one with the lower tag at the last difference.
 
     Args:
         emissions: Scores of each tag at each word.
@@ -68,7 +68,7 @@ def _(emissions: Tensor, mask: Tensor, *_: object) -> Tensor:
 def in_chunks(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor, ignore_index: int
 ) -> Tensor:
-    """Find the same paths by PyTorch's operations, without a wait for the device."""
+    """Return the same paths by PyTorch's operations, without a wait for the device."""
     chain = make_chain(emissions, mask, transitions, start, end)
     by_tag = chain.emissions.permute(1, 2, 0)[None]
     states = recur(largest, by_tag, chain.transitions[None], chunk_length(chain.emissions))[0]

@@ -42,7 +42,7 @@ def n_best(
     *,
     ignore_index: int = -100,
 ) -> BestPaths:
-    """Find the k paths of the highest scores (list Viterbi), each with its log-probability.
+    """Return the k paths of the highest scores (list Viterbi), each with its log-probability.
 
     Args:
         emissions: Scores of each tag at each word.

@@ -33,7 +33,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     """A linear-chain conditional random field (Lafferty et al. 2001) over the valid positions of each row.
 
     ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.crf`. Parameters, ``forward``
-    and ``decode`` are those of ``torchcrf.CRF``, so its checkpoints load. In addition, a mask may have holes, tags at
+    and ``decode`` are as in ``torchcrf.CRF``, so its checkpoints load. In addition, a mask may have holes, tags at
     masked positions may be anything, -100 included, an empty row has log-probability 0 and decodes to ``[]``, and sums
     are in at least float32. A score of -inf forbids a tag or a transition, without NaN in values or gradients.
 
@@ -208,7 +208,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         generator: torch.Generator | None = None,
         ignore_index: int = -100,
     ) -> Int[Tensor, "sample batch word"]:
-        """Draw paths by their probability; the arguments are those of `polyembed.crf.sample`."""
+        """Draw paths by their probability; arguments as for `polyembed.crf.sample`."""
         arguments = self._prepare(emissions, mask)
         return sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
 

@@ -29,7 +29,7 @@ def viterbi(
     *,
     ignore_index: int = -100,
 ) -> NDArray[np.int64]:
-    """Find the path of the highest score; of equal ones, the one with the lower tag at the last difference.
+    """Return the path of the highest score; of equal ones, the one with the lower tag at the last difference.
 
     Args:
         emissions: Scores of each tag at each word, ``(batch, word, tag)``.

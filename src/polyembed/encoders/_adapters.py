@@ -16,7 +16,7 @@ IGNORED = {
     *("inference_mode", "runtime_config", "megatron_core", "ensure_weight_tying"),
     # the layers are saved by name, with their ranks
     *("target_modules", "rank_pattern", "alpha_pattern", "exclude_modules", "layers_to_transform", "layers_pattern"),
-    "modules_to_save",  # searched in the encoder: those of a head are left out with the head
+    "modules_to_save",  # searched in the encoder: a head's are left out with the head
     *("init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config"),  # initial weights
 }
 RECIPE = "merge_and_unload() of the peft model gives an encoder without adapters; save_pretrained of it the adapters"
@@ -89,7 +89,7 @@ def inject(model: nn.Module, described: Mapping[str, Any]) -> None:
 
     Raises:
         ImportError: No `peft`.
-        ValueError: Keys other than those of `describe`.
+        ValueError: Other keys than `describe` returns.
     """
     rule = "have what save_pretrained writes"
     require(set(described) == {"name", "layers", *KEPT}, "adapter", rule, sorted(described))

@@ -42,7 +42,7 @@ class CachedEmbedder(WordEmbedder):
         layers: What `cache_features` has under this name. A store knows its own.
         fusion: How the stored layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It counts
             the stored layers alone: 0 is the first one stored. It trains.
-        standardize: Whether to standardise, by the store's statistics; without a store they stay as they are.
+        standardize: Whether to standardise, by the store's statistics. A new module without a store does not.
 
     Attributes:
         mean: ``(layer, dim)``.
@@ -72,7 +72,7 @@ class CachedEmbedder(WordEmbedder):
         >>> embedder(inputs).shape
         torch.Size([2, 2, 8])
 
-    Deviations: a fusion sees vectors of words, where `PretrainedWordEncoder` fuses those of pieces; the two are equal
+    Deviations: a fusion sees vectors of words, where `PretrainedWordEncoder` fuses vectors of pieces; the two are equal
     for pooling by one piece (``"first"``, ``"last"``) and fusions without statistics, and without standardising.
     """
 

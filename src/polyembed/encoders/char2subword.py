@@ -39,7 +39,7 @@ class Char2Subword(PretrainedModule):
         num_heads: Heads of each layer.
         feed_forward_size: Of each layer; twice `hidden_size` if None.
         readout_size: Of the layer over all places.
-        num_places: How many places have their own weights; later places share those of the last.
+        num_places: How many places have their own weights; later places share the last one's.
         dropout: The probability of dropping, inside the Transformer.
         max_length: The most characters of a piece that are read, half from its start and half from its end.
 

@@ -121,7 +121,7 @@ class CharacterWordEncoder(ContextualEmbedder):
         return Pieces(ids.view(len(symbols), count), mask, index, pieces.count_words()), spellings
 
     def _vectors(self, spellings: Tensor) -> Tensor:
-        """Compute the vectors of spelled units; those of special symbols are rows of the encoder's table."""
+        """Compute the vectors of spelled units; special symbols have rows of the encoder's table."""
         special = spellings[:, 0] - self.char2subword.num_embeddings
         vectors = self.char2subword(torch.where(special[:, None] < 0, spellings, 0))
         own = self.encoder.model.get_input_embeddings().weight  # type: ignore[operator]

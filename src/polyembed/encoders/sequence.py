@@ -16,7 +16,7 @@ from polyembed.functional.masking import select_valid, valid_first, valid_places
 class SequenceEncoder(PretrainedModule):
     """Words in context: ``x (batch, word, input_size)``, ``mask`` to ``(batch, word, embedding_dim)``.
 
-    The content of padding does not matter, more padding changes nothing, masked positions of the result are zeros, and
+    Neither the content of padding nor its length has an effect, masked positions of the result are zeros, and
     a hole in the mask is skipped as if it were not there.
 
     Attributes:

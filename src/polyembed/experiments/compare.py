@@ -254,13 +254,13 @@ def check_sentences(corpus: Corpus, *parts: str) -> None:
 
 
 def _check_labels(name: str, model: TextModel, trial: Trial) -> dict[str, list[list[str]]]:
-    """Return the labels of the test sentences of each language; the model must know those of all parts."""
+    """Return the labels of the test sentences of each language; the model must know the labels of all parts."""
     known = set(getattr(model, "tags", None) or model.labels)  # type: ignore[arg-type]
     parts = {"training": trial.train, "development": trial.dev}
     tests = {f"{corpus.language!r} test": corpus.test for corpus in trial.tests}
     found: dict[str, list[list[str]]] = {}
     for part, items in {**parts, **tests}.items():
-        counts = [count_words(model, item) for item in items]  # raises for what is no labelled text of the model's
+        counts = [count_words(model, item) for item in items]  # raises for a text of another kind than the model's
         found[part] = [[str(label) for label in model.labels_of(item)] for item in items]
         if isinstance(model, Tagger):
             for words, tags in zip(counts, map(len, found[part]), strict=True):

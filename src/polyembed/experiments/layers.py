@@ -61,7 +61,7 @@ def parallel_cosine(
         batch_size: Sentences encoded at once.
 
     Returns:
-        Layer (0 = embeddings) -> scores; and ``"fused"`` -> those of the encoder's fusion, unless it is `LastLayer`.
+        Layer (0 = embeddings) -> scores; and ``"fused"`` -> scores of the encoder's fusion, unless it is `LastLayer`.
 
     Raises:
         ValueError: Sentences that do not pair, fewer than two, one without words, another pooling, or ``"cls"`` of a

@@ -27,7 +27,7 @@ def cross_entropy(
         loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i w[y_i]
 
     over the labels ``y_i`` that count; without weights ``w = 1``. As in torch's cross-entropy, the mean is over the
-    weights of the labels, so that a common factor of all weights changes nothing.
+    weights of the labels, so that a common factor of all weights has no effect.
 
     Args:
         logits: Scores, ``(*batch, label)``; computed in at least float32.

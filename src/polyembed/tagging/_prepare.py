@@ -26,7 +26,7 @@ def check_prepare(prepare: Prepare) -> Prepare:
 
 
 def modules_of(prepare: Any) -> Iterator[nn.Module]:
-    """Find the modules that the steps consist of, a transliterator's fallback among them."""
+    """List the modules that the steps consist of, a transliterator's fallback among them."""
     if isinstance(prepare, nn.Module):
         yield prepare
     elif isinstance(prepare, list | tuple):

@@ -24,7 +24,7 @@ class Decoder(PretrainedModule):
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
-        direct_scores: Whether the last `num_tags` features are scores, which are added to those of the linear map.
+        direct_scores: Whether the last `num_tags` features are scores, which are added to the linear map's.
     """
 
     def __init__(self, in_features: int, num_tags: int, *, direct_scores: bool = False) -> None:

@@ -36,7 +36,7 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
 
     ``program.module()(ids, mask)`` gives the emissions ``(batch, word, tag)`` and, of a CRF, its transitions, start
     and end scores, with -inf where its constraints forbid: what `polyembed.crf.viterbi` takes. Every word of the
-    lexicon is baked; nothing of the tagger changes. The graph is on the CPU, in float32, in evaluation mode.
+    lexicon is baked; the tagger is not changed. The graph is on the CPU, in float32, in evaluation mode.
 
     Args:
         tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.

@@ -152,7 +152,7 @@ class SequenceTagger(Tagger):
         decoder: Features to tags; a `CRFDecoder` if None.
         prepare: What prepares the words of a sentence wherever the tagger takes raw words, in training and prediction:
             a `Normalizer`, a transliterator, a function from a list of words to as many words, or a list of these, run
-            in order. None leaves words as they are. Transliterators are frozen here. Functions cannot be saved.
+            in order. None changes no words. Transliterators are frozen here. Functions cannot be saved.
 
     Shape:
         inputs of ``(batch, word)`` words, tags and mask ``(batch, word)``; the loss is a scalar.
@@ -312,7 +312,7 @@ class SequenceTagger(Tagger):
         cache_size: int = 50_000,
         progress: bool | None = False,
     ) -> list[list[tuple[list[str], float]]]:
-        """Find the `k` most likely sequences of tags from raw words, with unseen words as in `predict`.
+        """Return the `k` most likely sequences of tags from raw words, with unseen words as in `predict`.
 
         Args:
             texts: Lists of words.

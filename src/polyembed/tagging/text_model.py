@@ -127,7 +127,7 @@ class TextModel(PretrainedModule):
     def predict_stream(
         self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
     ) -> Iterator[Any]:
-        """Label texts as they come, as `predict` does, holding ``32 * batch_size`` texts in memory.
+        """Label an iterable of texts as `predict` does, holding ``32 * batch_size`` texts in memory.
 
         Args:
             texts: As in `predict`; a generator over a file, for instance.

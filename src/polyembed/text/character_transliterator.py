@@ -39,7 +39,7 @@ class CharacterTransliterator(PretrainedModule):
 
     Words are read in lower case and NFC; a letter that is repeated more than twice counts twice, and letters that
     training did not have are ignored. Runs of letters inside a word are replaced: of Latin letters where the model
-    reads Latin, otherwise of the model's letters. `Transliterator` says what stays as it is.
+    reads Latin, otherwise of the model's letters. `Transliterator` says what is kept.
 
     Args:
         letters: The letters that are read.
@@ -183,7 +183,7 @@ class CharacterTransliterator(PretrainedModule):
 
         Args:
             words: Words in the source script.
-            batch_size: How many words are decoded at once, those of like length together.
+            batch_size: How many words, of similar length, are decoded at once.
 
         Returns:
             `num_beams` spellings a word, the best first.
@@ -212,7 +212,7 @@ class CharacterTransliterator(PretrainedModule):
         return found
 
     def transliterate(self, words: Sequence[str]) -> list[str]:
-        """Return each word in the other script; a word without a known letter stays as it is."""
+        """Return each word in the other script; a word without a known letter is kept."""
         latin = LATIN_RUN.search(self.letters) is not None
         pattern = LATIN_RUN if latin else re.compile(f"[{re.escape(self.letters)}]+")
         return convert_words(words, self._convert, pattern)

@@ -20,7 +20,7 @@ def draw_spellings(
         sentences: Lists of words; read once.
         spellings: A word -> its spellings with the logarithms of their weights: what
             `CharacterTransliterator.candidates` returns, or attested spellings with ``log(count)``. The weights of a
-            word need not add up to one. A word that is not listed stays as it is.
+            word need not add up to one. A word that is not listed is kept.
         seed: The seed of the draws.
 
     Yields:

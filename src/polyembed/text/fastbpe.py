@@ -27,7 +27,7 @@ class FastBPETokenizer(LaserTokenizer):
     Args:
         merges: Pairs of pieces in the order of merging; the last piece of a word ends in ``</w>``.
         dictionary: The ids of the pieces; pieces that do not end their word end in ``@@``.
-        vocabulary: The pieces that may result, as fastBPE's vocabulary file lists them; those of `dictionary` if None.
+        vocabulary: The pieces that may result, as fastBPE's vocabulary file lists them; if None, all of `dictionary`.
         language: A two-letter code, for Moses' rules.
         transform: Applied to the tokenised text before lower-casing. LASER 1 romanises Greek there, and splits Chinese
             (jieba) and Japanese (MeCab) into words: pass a function that does. To be saved it must be a
@@ -93,7 +93,7 @@ class FastBPETokenizer(LaserTokenizer):
         return list(itertools.chain.from_iterable(self._ids[token.id] for token in self._model.tokenize(word)))
 
     def _outcomes(self, tokens: Sequence[str]) -> list[list[int]]:
-        """Return the ids for each token: its own, or those of the allowed pieces that it was merged from."""
+        """Return the ids for each token: its own, or the ids of the allowed pieces that it was merged from."""
         parts = {first + second: (first, second) for first, second in self.merges}  # a later merge wins, as in fastBPE
         allowed = frozenset(self.dictionary.pieces() if self.vocabulary is None else self.vocabulary)
         known = {_name(token) for token in tokens}

@@ -85,7 +85,7 @@ class Normalizer(Configurable):
     So ``@`` alone, ``@_@``, ``#1``, ``#`` and ``a@b.com`` stay, and so do ``7``, ``©`` without a variation
     selector, a picture with the selector for text, and letters followed by emoji. The whole word is replaced, with
     whatever follows the mention, hashtag or URL (``@user's``, ``#tag!``). No word becomes empty, normalising twice
-    changes nothing, and the special tokens stay as they are.
+    has no effect, and the special tokens are kept.
 
     Deviations: Winata 2021 does not say how its tokens were found; these rules are ours. The authors' code replaces
     every word that begins with ``@`` or ``#`` or has an emoji in it, and numbers by ``<num>``. Moses adds spaces

@@ -28,7 +28,7 @@ class PairedPieces(NamedTuple):
     """A batch of pairs of sentences, each pair one row of pieces.
 
     Attributes:
-        pieces: The rows; the words of the second sentence are numbered after those of the first.
+        pieces: The rows; the second sentence's words are numbered after the first's.
         token_types: Which sentence of its row a piece belongs to, as the model counts them, ``(batch, piece)`` int64;
             None for a model whose tokenizer gives no token types.
     """

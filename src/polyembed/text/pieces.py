@@ -66,7 +66,7 @@ class Pieces(NamedTuple):
 
 
 class SpecialPieces(NamedTuple):
-    """The ids that a tokenizer puts around every sentence, for BERT those of ``[CLS]`` and ``[SEP]``."""
+    """The ids that a tokenizer puts around every sentence, for BERT ``[CLS]`` and ``[SEP]``."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]

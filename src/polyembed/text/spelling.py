@@ -1,6 +1,6 @@
 """Words as sequences of smaller units: characters, or the pieces of a sub-word model.
 
-A *spelling* turns words into lists of unit ids; id 0 is kept for padding. It depends on nothing but itself, so a
+A *spelling* turns words into lists of unit ids; id 0 is kept for padding. It is complete in itself, so a
 word met later is spelled as it would have been from the start.
 """
 

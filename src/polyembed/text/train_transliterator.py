@@ -32,7 +32,7 @@ def train_transliterator(
         pairs: A word in the source script and in the target script; a pair that is listed twice weighs twice.
         model: What to train, in place, on its device; `CharacterTransliterator.for_pairs` if None.
         num_train_epochs: How many times each pair is seen.
-        batch_size: Pairs a step, those of like length together.
+        batch_size: Pairs a step, of similar length.
         learning_rate: The highest of the cycle.
         seed: The seed of everything random.
         progress: Whether to show a progress bar; if None, only on a terminal.

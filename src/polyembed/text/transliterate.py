@@ -20,7 +20,7 @@ class Transliterator(Protocol):
     """Words of one script to words of another.
 
     As many words are returned as were given, in the same order, so that labels keep their words. Numbers,
-    punctuation, mentions, hashtags, URLs, emoji and words of other scripts stay as they are.
+    punctuation, mentions, hashtags, URLs, emoji and words of other scripts are kept.
     """
 
     def transliterate(self, words: Sequence[str]) -> list[str]:
@@ -37,8 +37,8 @@ class DictionaryTransliterator(Configurable):
 
     Args:
         words: Roman spelling in lower case -> the word in the other script; `hinglish_words()`, or your own.
-        fallback: For runs that are not in the dictionary; they stay as they are if None.
-        keep: Runs that stay as they are, in lower case, as words of another language; they win over the dictionary.
+        fallback: For runs that are not in the dictionary; if None, they are kept.
+        keep: Runs that are kept, in lower case, as words of another language; they win over the dictionary.
 
     Raises:
         TypeError: A dictionary that is not a mapping, a fallback that is not a transliterator, or a string for `keep`.
@@ -118,7 +118,7 @@ class SchemeTransliterator(Configurable):
         >>> SchemeTransliterator("itrans").transliterate(["kyA", "kya"])  # doctest: +SKIP
         ['क्या', 'क्य']
 
-    Deviations: the package also converts digits and full stops (to १ and ।); here they stay as they are.
+    Deviations: the package also converts digits and full stops (to १ and ।); here they are kept.
     """
 
     def __init__(self, scheme: str = "itrans", *, target: str = "devanagari") -> None:
@@ -141,7 +141,7 @@ def transliterate_sentences(
     *,
     only: Collection[str],
 ) -> list[list[str]]:
-    """Transliterate the words of some languages in code-switched sentences; others stay as they are.
+    """Transliterate the words of some languages in code-switched sentences; others are kept.
 
     Args:
         transliterator: Called once, for all sentences.
@@ -185,7 +185,7 @@ def convert_words(
 ) -> list[str]:
     """Replace what `pattern` finds in each word, except in mentions, URLs and emoji.
 
-    Words with a digit, ``@`` or an apostrophe between letters (``women's``) stay as they are too, because Hindi in
+    Words with a digit, ``@`` or an apostrophe between letters (``women's``) are kept too, because Hindi in
     Roman letters has none.
 
     Args:

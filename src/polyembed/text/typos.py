@@ -18,7 +18,7 @@ def misspell(word: str, letters: Sequence[str], draw: random.Random, *, min_leng
         word: Any word.
         letters: The letters to insert or to replace others with; if empty, letters are only swapped or dropped.
         draw: The source of randomness.
-        min_length: Shorter words stay as they are.
+        min_length: Shorter words are kept.
 
     Returns:
         The misspelled word; the word itself if it is too short, or if two equal letters were swapped or a letter was

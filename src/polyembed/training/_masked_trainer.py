@@ -54,7 +54,7 @@ def train(
             (folder / COMPLETE_NAME).write_text(json.dumps(_digests(folder)))
 
     class Streaming(Trainer):
-        """A Trainer whose batches are those of the stream."""
+        """A Trainer that takes its batches from the stream."""
 
         def get_train_dataloader(self) -> Any:
             return DataLoader(stream, batch_size=None)

@@ -113,8 +113,8 @@ def adapt_masked_lm(
     each step draws its masks and dropout from the seed and its own number. A stream is read again up to that point.
     When finished, the folder holds the last weights and the result, and the same call returns at once.
 
-    The caller's random state, the model's device and its modes are restored afterwards. Nothing is reported anywhere
-    and nothing is written outside `folder`.
+    The caller's random state, the model's device and its modes are restored afterwards. There are no reports,
+    and all files are written into `folder`.
 
     Deviations: the paper truncates texts at 128 pieces; here the rest becomes further examples. It does not name the
     learning rate, the schedule, the order of texts, nor the shares of mask, random and kept pieces (the collator's

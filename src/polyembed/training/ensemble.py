@@ -285,7 +285,7 @@ def _read(path: Path | None) -> bytes:
 
 
 def _write(path: Path | None, content: bytes) -> None:
-    """Write a checkpoint that another machine has read, whole or not at all."""
+    """Write a checkpoint that another machine has read, in one step."""
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

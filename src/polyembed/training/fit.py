@@ -113,7 +113,7 @@ class Training:
         self.train = [item for _, item in numbered]
         self.dev = list(dev)
         for item in self.dev:
-            count_words(self.model, item)  # raises for what is no labelled text
+            count_words(self.model, item)  # raises for another kind of item
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
         require(bool(self.dev), "dev", "hold at least one sentence", "none")
         optimizer = options.make_optimizer(model)

@@ -54,7 +54,7 @@ class MetaXLTrainer:
     numbers. Random numbers of other generators in `collate` and `loss` are not restored.
 
     *Processes.* Where ``torch.distributed`` runs (or under `torchrun`), each process takes `batch_size` rows of each
-    joined batch, and gradients are averaged: the numbers are those of one process with larger batches, dropout aside.
+    joined batch, and gradients are averaged: the numbers are equal to one process with larger batches, dropout aside.
     All processes start from the first one's parameters and use its score; the first one writes the checkpoint, in a
     folder that all can read.
 
@@ -144,7 +144,7 @@ class MetaXLTrainer:
         """Train, evaluate after each epoch, and leave the model (and `rtn`) with the best epoch's weights.
 
         Args:
-            source: The source language's rows, or those of several by language. ``"target_only"`` needs none.
+            source: The source language's rows, or language -> rows. ``"target_only"`` needs none.
             target: The target language's rows.
             evaluate: The model's score on the development set, higher is better; the model is in eval mode, without
                 gradients. If None, the last epoch is the best, and scores are NaN.

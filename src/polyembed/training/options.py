@@ -33,7 +33,7 @@ class FitOptions:
         max_decreases: Stop when the score has fallen so many times in a row, each time below the epoch before (Prechelt
             1998, UP); None = never.
         max_grad_norm: Clip the gradient's norm to this; None = never.
-        average: The weights of so many epochs, those of the best scores, are averaged at the end; 1 = the best epoch's.
+        average: The weights of so many epochs, the best by score, are averaged at the end; 1 = the best epoch's.
         amp_dtype: Autocast forward passes to this dtype; float16 with loss scaling.
 
     Raises:

@@ -18,7 +18,7 @@ class Epoch(NamedTuple):
     Attributes:
         number: Counted from 1.
         loss: The mean training loss, in nats.
-        score: The metric on the development set; NaN where nothing is measured.
+        score: The metric on the development set; NaN without one.
         seconds: Training and evaluation together.
     """
 

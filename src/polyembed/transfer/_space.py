@@ -39,7 +39,7 @@ def read_spaces(
     max_words: int,
     device: torch.device | str | None,
 ) -> tuple[Space, Space]:
-    """Read the vectors of the most frequent words of both sources; the arguments are those of `align_spaces`."""
+    """Read the vectors of the most frequent words of both sources; arguments as for `align_spaces`."""
     one = _read_space("source", source, source_words, max_words, device)
     other = _read_space("target", target, target_words, max_words, device)
     dims = (one.rows.shape[1], other.rows.shape[1])

@@ -69,7 +69,7 @@ def translation_accuracy(
 
     With `spelling`, the 20 nearest words are sorted again by ``score + spelling * (1 - d / length)``, where ``d`` is
     the edit distance of the two words without their accents and ``length`` that of the longer (Riley and Gildea 2018,
-    section 3.2): related languages share words. Choose it on other words than those of `dictionary`.
+    section 3.2): related languages share words. Choose it on words outside `dictionary`.
 
     Args:
         source: Vectors of one language in the target's space, ``mapping(source)``.

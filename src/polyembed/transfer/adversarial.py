@@ -20,7 +20,7 @@ MIN_RATE = 1e-6  # of the mapping: below it a run ends
 
 @dataclass(frozen=True, kw_only=True)
 class AdversarialOptions:
-    """The options of `adversarial_mapping`; the defaults are those of MUSE's code.
+    """The options of `adversarial_mapping`; defaults as in MUSE's code.
 
     Attributes:
         restarts: Runs, with the seeds ``seed``, ``seed + 1``, ...

@@ -39,7 +39,7 @@ class FastTextFile(NamedTuple):
         max_n: Code points in the longest n-gram; 0 where words have none.
         words: The vocabulary, without the labels.
         kept: The (n-gram, row) pairs of a pruned model, sorted; None for others.
-        matrix: The rows of the words, then those of the n-grams.
+        matrix: The rows of the words, then the rows of the n-grams.
     """
 
     version: int
@@ -105,7 +105,7 @@ class _Cursor:
         return struct.unpack_from(layout, self.data, self.need(struct.calcsize(layout)))
 
     def array(self, dtype: str, *shape: int) -> npt.NDArray[Any]:
-        """Map an array; nothing is read."""
+        """Map an array without reading it."""
         if min(shape) < 0:
             self.fail(f"a size of {min(shape)} before byte {self.position}")
         count = int(np.prod(shape, dtype=object))

@@ -42,7 +42,7 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
 
 
 class _KeyedVectors:
-    """gensim's ``KeyedVectors``; those of fastText also spell words outside their vocabulary."""
+    """gensim's ``KeyedVectors``; fastText's also spell words outside their vocabulary."""
 
     def __init__(self, keyed: Any) -> None:
         self.keyed = keyed

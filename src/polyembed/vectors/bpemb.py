@@ -29,7 +29,7 @@ class BPEmbVectors(VectorFiles):
     ("3arabi", "7abibi"), that changes the word: set ``preprocess=False``.
 
     A language's files are looked for in `cache_dir` and fetched if missing. Alternatively, name two files of your
-    own, or take those of a `bpemb.BPEmb` by `from_bpemb`. The bpemb package opens the files.
+    own, or take the files of a `bpemb.BPEmb` by `from_bpemb`. The bpemb package opens the files.
 
     Args:
         lang: A Wikipedia code such as ``"es"``, or ``"multi"``.

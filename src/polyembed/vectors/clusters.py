@@ -36,7 +36,7 @@ class ClusterFeatures(VectorFiles):
         prefixes: The lengths of the prefixes, in bits; a shorter bit string counts whole.
 
     Raises:
-        FileNotFoundError: There is no file at `path`.
+        FileNotFoundError: No file at `path`.
         ValueError: A line that is not of this format (its number is named), a damaged file, no word at all, more than
             64 MiB uncompressed, or more than 2^20 clusters times prefixes.
 
@@ -97,7 +97,7 @@ class ClusterFeatures(VectorFiles):
         return self._read_json(text) if text.startswith(b"{") else dict(self._read_lines(text))
 
     def _read_json(self, text: bytes) -> dict[str, str]:
-        """Read spaCy's table: the bits of a cluster are those of a number, the first one the lowest."""
+        """Read spaCy's table: a cluster's bits are a binary number, the lowest bit first."""
         try:
             table: dict[str, Any] = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -36,7 +36,7 @@ class FastTextVectors(VectorFiles):
         path: A fastText ``.bin`` (with or without version number) or quantised ``.ftz`` file.
 
     Raises:
-        FileNotFoundError: There is no file at `path`.
+        FileNotFoundError: No file at `path`.
         ValueError: The file is not a whole fastText model, or is newer than version 12; or, of `vectors`, a word has
             NaN or an infinity.
 

@@ -51,7 +51,7 @@ class JoinedVectors(VectorFiles):
 
     @property
     def words(self) -> list[str]:
-        """The words of all vocabularies, those of the first source first."""
+        """The words of all vocabularies, in the order of the sources."""
         return list(dict.fromkeys(word for source in self.sources for word in getattr(source, "words", ())))
 
     def __contains__(self, word: object) -> bool:

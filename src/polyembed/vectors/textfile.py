@@ -41,7 +41,7 @@ class TextVectors(VectorFiles):
             else it is read off the first line.
 
     Raises:
-        FileNotFoundError: There is no file at `path`.
+        FileNotFoundError: No file at `path`.
         ValueError: A line has too few or too many numbers, or something else in their place; a line's word is
             not UTF-8; the header promises other numbers of rows or columns; the compressed data are damaged.
             The constructor checks the first row. The first call checks all lines, but the numbers only of the

@@ -35,7 +35,7 @@ class Word2VecBinaryVectors(VectorFiles):
         path: The file, not compressed.
 
     Raises:
-        FileNotFoundError: There is no file at `path`.
+        FileNotFoundError: No file at `path`.
         ValueError: The first line is no header, the file is shorter or longer than its header promises, or a row
             has no word. The constructor checks all rows; numbers that are not finite are refused when their word is
             asked for.

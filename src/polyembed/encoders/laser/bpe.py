@@ -49,7 +49,7 @@ class _EmbeddingWords(PieceWords):
         return vectors
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with those of the table in place of the table."""
+        """Return the constructor's arguments, with the table's own in place of the table."""
         return {**super().get_config(), "embedding": {name: getattr(self.embedding, name) for name in TABLE}}
 
     @classmethod

@@ -28,7 +28,7 @@ CHUNK = 64  # batches in one job of a worker process
 class LaserSentences(PretrainedModule):
     """Language-independent vectors of sentences: ``max_i [h_L(i) forwards; h_L(i) backwards]``.
 
-    The numbers are those of LASER's own tools (Artetxe and Schwenk 2019): the encoder reads the pieces of a sentence
+    The numbers are equal to LASER's own tools' (Artetxe and Schwenk 2019): the encoder reads the pieces of a sentence
     and ``</s>``, and the vector is the maximum of the last layer over all of them.
 
     Args:
