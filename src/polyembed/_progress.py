@@ -8,5 +8,5 @@ def progress_bar(items: Iterable[Any] | None = None, *, progress: bool | None, *
     """Return a tqdm bar over `items`, shown if `progress`; None shows it on a terminal only."""
     from tqdm import tqdm
 
-    # tqdm's own None: off where there is no terminal
+    # tqdm's own None: off without a terminal
     return tqdm(items, disable=None if progress is None else not progress, leave=False, **options)

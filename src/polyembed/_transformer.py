@@ -146,7 +146,7 @@ class TransformerStack(nn.Module):
             positions, may_attend = torch.arange(num_words, device=x.device), None
         else:
             positions = (mask.cumsum(1) - 1).clamp(min=0)
-            # an empty row attends to its padding: a softmax over nothing would be NaN
+            # an empty row attends to its padding: a softmax without entries would be NaN
             may_attend = (mask | ~mask.any(1, keepdim=True))[:, None, None, :]
         x = self.dropout(x + sinusoidal_positions(positions, hidden_size, x.dtype))
         for layer in self.layers:

@@ -141,7 +141,7 @@ def per_class(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll"
 
 
 def accuracy(gold: GoldLabels, predicted: Labels) -> float:
-    """Return the share of words whose label is right; 0.0 if there are no words.
+    """Return the share of words whose label is right; 0.0 without words.
 
     Args:
         gold: The right labels of each sentence.
@@ -163,7 +163,7 @@ def accuracy(gold: GoldLabels, predicted: Labels) -> float:
 
 
 def macro_f1(gold: GoldLabels, predicted: Labels) -> float:
-    """Return the unweighted mean of the labels' F1; 0.0 if there are no labels.
+    """Return the unweighted mean of the labels' F1; 0.0 without labels.
 
     ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in either, as scikit-learn's macro average.
 

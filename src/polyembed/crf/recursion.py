@@ -75,7 +75,7 @@ def _chunk_starts(reduce: Reduce, first: Tensor, rest: Tensor, transitions: Tens
     """Return the state before each chunk, ``(set, tag, batch, chunk)``, from each chunk's transfer matrix."""
     eye = torch.eye(first.shape[1], dtype=torch.bool, device=first.device)
     x = torch.where(eye, first.new_zeros(()), FORBIDDEN)[None, :, :, None, None]  # (set, tag, from, batch, chunk)
-    for emission in rest[..., :-1].unbind(1):  # nothing follows the last chunk
+    for emission in rest[..., :-1].unbind(1):  # the last chunk has no next one
         x = reduce(x.unsqueeze(2) + transitions[..., None, None, None], 1) + emission[:, :, None]
         x = (x - x.amax((1, 2), keepdim=True)).clamp(min=FORBIDDEN)
     state, starts = first, [first]

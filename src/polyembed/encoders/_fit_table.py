@@ -25,8 +25,8 @@ class RowScore(NamedTuple):
 
     Attributes:
         accuracy: The share of pieces whose vector is nearer to their own row than to any other row of the table, by the
-            cosine; NaN if there are no pieces.
-        cosine: The mean cosine of a piece's vector and its row; NaN if there are no pieces.
+            cosine; NaN without pieces.
+        cosine: The mean cosine of a piece's vector and its row; NaN without pieces.
         rows: The number of pieces.
     """
 
@@ -192,5 +192,5 @@ def _or_one(size: Tensor) -> Tensor:
 def _bar(steps: int, progress: bool | None) -> Any:
     from tqdm import tqdm
 
-    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    disable = None if progress is None else not progress  # tqdm's None: off without a terminal
     return tqdm(total=steps, desc="characters", leave=False, disable=disable)

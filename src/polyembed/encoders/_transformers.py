@@ -1,4 +1,4 @@
-"""Models and tokenizers of transformers as data: their configurations, names and files, and nothing that runs code."""
+"""Models and tokenizers of transformers as data: their configurations, names and files. No code of a folder is run."""
 
 import os
 import shutil
@@ -105,7 +105,7 @@ def _warn_of_size(name_or_folder: str) -> None:
 
 
 def write_tokenizer(tokenizer: Any, folder: Path) -> dict[str, str]:
-    """Write a tokenizer's files into a saved folder, and return argument -> file name; nothing for None."""
+    """Write a tokenizer's files into a saved folder, and return argument -> file name; an empty mapping for None."""
     if tokenizer is None:
         return {}
     if not hasattr(tokenizer, "save_pretrained"):

@@ -119,7 +119,7 @@ def pool_sequence(
 
 
 def _pick(hidden: Tensor, index: Tensor, num_words: int, *, last: bool) -> Tensor:
-    """Take the first or the last piece of each word."""
+    """Return the first or the last piece of each word."""
     batch, num_pieces, dim = hidden.shape
     places = torch.arange(num_pieces, device=hidden.device).expand(batch, -1)
     none = -1 if last else num_pieces

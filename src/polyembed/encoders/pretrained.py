@@ -58,7 +58,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         overflow: How `encode` treats sentences beyond the limit; see `polyembed.text.align_words`.
 
     Attributes:
-        max_length: The most pieces that the model reads at once, special ones included; None where there is no limit.
+        max_length: The most pieces that the model reads at once, special ones included; None without a limit.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
@@ -304,7 +304,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
             empty = next(self.model.parameters()).new_zeros(*ids.shape, self.embedding_dim)
             count = getattr(self.model.config, "num_hidden_layers", 1) + 1 if everything else 1
             return [empty] * count
-        # a row of padding alone attends to its first place: a softmax over nothing would be NaN
+        # a row of padding alone attends to its first place: a softmax without entries would be NaN
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         attended = mask | (first & ~mask.any(1, keepdim=True))
         types = {} if token_types is None else {"token_type_ids": token_types}
@@ -352,7 +352,7 @@ def _is_causal(model: nn.Module) -> bool:
 
 
 def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
-    """Return how many pieces a model reads at once, special ones included; None where there is no limit."""
+    """Return how many pieces a model reads at once, special ones included; None without a limit."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is not None:
         for module in model.modules():  # RoBERTa and its descendants count positions from after the padding's

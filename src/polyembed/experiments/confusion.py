@@ -24,7 +24,7 @@ def bio_confusion(gold: Labels, predicted: Labels, *, normalize: bool = False) -
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If there are no labels, the lengths differ, or a label has another form.
+        ValueError: No labels, lengths that differ, or a label of another form.
 
     Example:
         >>> table = bio_confusion([["B-PER", "I-PER", "O", "B-LOC"]], [["B-LOC", "O", "O", "B-LOC"]])

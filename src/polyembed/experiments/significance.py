@@ -75,7 +75,7 @@ def sentence_counts(gold: Labels, predicted: Labels, *, metric: Literal["f1", "a
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If there are no labels, the lengths differ, or the metric is unknown.
+        ValueError: No labels, lengths that differ, or an unknown metric.
 
     Example:
         >>> sentence_counts([["B-PER", "O"], ["O"]], [["B-PER", "B-LOC"], ["O"]]).tolist()
@@ -111,7 +111,7 @@ def sign_test(
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If there are no labels, the lengths differ, or the unit is unknown.
+        ValueError: No labels, lengths that differ, or an unknown unit.
         ImportError: If scipy is not installed.
 
     Example:
@@ -159,7 +159,7 @@ def approximate_randomization(
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If there are no labels, the lengths differ, a label is not BIO, or the metric is unknown.
+        ValueError: No labels, lengths that differ, a label other than BIO, or an unknown metric.
         ImportError: If scipy is not installed.
 
     Example:

@@ -12,7 +12,7 @@ from polyembed._checks import check_mask
 
 
 def select_valid(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None) -> Tensor:
-    """Return `x` with zeros at masked positions; `x` itself if there is no mask."""
+    """Return `x` with zeros at masked positions; `x` itself without a mask."""
     return x if mask is None else torch.where(mask[..., None], x, 0.0)
 
 

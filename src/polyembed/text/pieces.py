@@ -158,7 +158,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
 
 
 def piece_limit(tokenizer: Any) -> int | None:
-    """Return a tokenizer's own limit of pieces, special ones included; None where there is no limit."""
+    """Return a tokenizer's own limit of pieces, special ones included; None without a limit."""
     limit = getattr(tokenizer, "model_max_length", None)
     return None if limit is None or limit > UNLIMITED else int(limit)
 

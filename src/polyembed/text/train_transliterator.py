@@ -102,5 +102,5 @@ def _batches(
 def _progress(batches: Iterator[list[int]], steps: int, progress: bool | None) -> Iterator[list[int]]:
     from tqdm import tqdm
 
-    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    disable = None if progress is None else not progress  # tqdm's None: off without a terminal
     yield from tqdm(batches, total=steps, desc="transliterator", leave=False, disable=disable)

@@ -10,7 +10,7 @@ MIN_LENGTH = 4
 
 
 def misspell(word: str, letters: Sequence[str], draw: random.Random, *, min_length: int = MIN_LENGTH) -> str:
-    """Make one typing error: swap two neighbouring letters, drop one, insert one or replace one.
+    """Return the word with one typing error: swap two neighbouring letters, drop one, insert one or replace one.
 
     The four errors are equally likely, and so are the places. The first letter stays, as in most typing errors.
 

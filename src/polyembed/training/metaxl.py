@@ -72,7 +72,7 @@ class MetaXLTrainer:
         loss: From the model and a batch to the mean loss; by default ``model(**batch).loss``.
 
     Raises:
-        ValueError: A compiled model, a layer that cannot be found, or nothing to train.
+        ValueError: A compiled model, a layer that cannot be found, or no parameter to train.
         TypeError: A wrapped model, or no network where the objective needs one.
 
     Example:

@@ -56,7 +56,7 @@ def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
 
 
 def noam(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
-    """Make the schedule of Vaswani et al. 2017, section 5.3: a linear warm-up, then a fall with the root of the steps.
+    """Build the schedule of Vaswani et al. 2017, section 5.3: a linear warm-up, then a fall with the root of the steps.
 
     At step ``s = 1, 2, ...`` the rate is ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its
     peak is ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each batch:

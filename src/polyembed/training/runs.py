@@ -47,7 +47,7 @@ class Run:
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
-        ...     for _ in range(2):  # the second time, nothing is left to do
+        ...     for _ in range(2):  # the second time, all is done
         ...         with Run(folder, {"seed": 0, "data": ["me", "gusta"]}) as run:
         ...             state = run.load() or {"epoch": 0}
         ...             for epoch in range(state["epoch"], 3):
@@ -90,7 +90,7 @@ class Run:
             self._lock.close()  # releases the lock
 
     def load(self) -> dict[str, Any] | None:
-        """Return the state that was saved last, its tensors on the CPU; None if there is none."""
+        """Return the state that was saved last, its tensors on the CPU; None before the first."""
         path = self.path
         if path is None or not path.exists():
             return None

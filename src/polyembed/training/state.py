@@ -41,7 +41,7 @@ class FitResult(NamedTuple):
 
 
 def best_epochs(history: Sequence[Epoch], count: int) -> list[Epoch]:
-    """Return the epochs of the highest scores, of equal ones the first; the last epochs where there are no scores."""
+    """Return the epochs of the highest scores, of equal ones the first; the last epochs without scores."""
     return sorted(history, key=lambda epoch: -epoch.number if math.isnan(epoch.score) else -epoch.score)[:count]
 
 
@@ -81,7 +81,7 @@ class TrainingState:
 
     @property
     def best(self) -> Epoch:
-        """The first epoch of the highest score; the last epoch where there are no scores."""
+        """The first epoch of the highest score; the last epoch without scores."""
         return best_epochs(self.history, 1)[0]
 
     @property

@@ -30,8 +30,8 @@ class MaskedScore(NamedTuple):
     """How well masked pieces were predicted.
 
     Attributes:
-        accuracy: The share of pieces whose most probable prediction is right; NaN if there are none.
-        loss: Their mean cross-entropy, in nats; NaN if there are none.
+        accuracy: The share of pieces whose most probable prediction is right; NaN without any.
+        loss: Their mean cross-entropy, in nats; NaN without any.
         pieces: How many pieces.
         words: How many words they belong to.
     """
@@ -97,7 +97,7 @@ def switch_points(
         Accuracy and mean loss over pieces at switch points, at the other words, and at words without a language.
 
     Raises:
-        ValueError: A sentence without languages, a word longer than `max_length`, or nothing to score.
+        ValueError: A sentence without languages, a word longer than `max_length`, or no word to score.
         TypeError: A model without a masked-LM head, a slow tokenizer, sentences without these attributes, or a string
             in the place of tags.
 

@@ -50,12 +50,12 @@ class TrainerModel(nn.Module):
         Args:
             inputs: The model's inputs, as `DataCollatorForWords` packs them.
             mask: True = a word.
-            labels: Ids of tags ``(batch, word)`` or labels ``(batch)``, -100 where there is none; without them there is
+            labels: Ids of tags ``(batch, word)`` or labels ``(batch)``, -100 without one; without them there is
                 no loss.
 
         Returns:
             A `TokenClassifierOutput` or `SequenceClassifierOutput` of transformers: ``loss``, and in evaluation mode
-            ``logits``: ids of the shape of `labels`, -100 where there is no word, or probabilities with one axis more.
+            ``logits``: ids of the shape of `labels`, -100 at padding, or probabilities with one axis more.
         """
         from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 

@@ -82,8 +82,8 @@ def joint_step(
         The loss and the norms.
 
     Raises:
-        ValueError: No target batch, a loss that is not finite (nothing has changed then), a compiled model, or options
-            out of range.
+        ValueError: No target batch, a loss that is not finite (weights are then unchanged), a compiled model, or
+            options out of range.
         TypeError: A wrapped model, or one batch where a list of batches is expected.
         RuntimeError: Another process failed, or the layer did not run.
 

@@ -117,9 +117,9 @@ def metaxl_gradients(
         Losses, norms, and the cosine between the source's and the target's gradient.
 
     Raises:
-        ValueError: No batch, no `target_inner` for its weight, a loss that is not finite (nothing has changed then), a
-            compiled model, a parameter of `rtn` without effect on the source loss, options out of range, or a function
-            without second derivatives.
+        ValueError: No batch, no `target_inner` for its weight, a loss that is not finite (weights are then unchanged),
+            a compiled model, a parameter of `rtn` without effect on the source loss, options out of range, or a
+            function without second derivatives.
         TypeError: A wrapped model, a network that is not a module, or one batch where a list of batches is expected.
         RuntimeError: Another process failed, or the layer did not run.
 

@@ -61,7 +61,7 @@ def align_spaces(
         target_words: The target's.
         max_words: How many of the most frequent words count.
         device: Where to compute; the CPU if None.
-        adversarial: Options of `adversarial_mapping`, where there is no dictionary.
+        adversarial: Options of `adversarial_mapping`, used without a dictionary.
 
     Returns:
         A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the target's into the

@@ -134,7 +134,7 @@ def _count_words(core: Any, texts: Iterable[str], *, split: bool) -> Counter[str
 
 
 def _with_all_ids(model: dict[str, Any], ids: dict[str, int], count: int) -> dict[str, Any]:
-    """Put added pieces into the model at their ids, which would otherwise move behind the new pieces."""
+    """Set added pieces of the model at their ids, which would otherwise move behind the new pieces."""
     pieces = {i: piece for piece, i in ids.items()}
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):

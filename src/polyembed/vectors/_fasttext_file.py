@@ -182,7 +182,7 @@ class Matrix:
         return np.take(self._bytes, ids, axis=0).view("<f4")
 
     def release(self) -> None:
-        """Let the operating system drop the pages that were read; they stay in its cache."""
+        """Release the pages that were read; they stay in the system's cache."""
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self._file.madvise(mmap.MADV_DONTNEED)
 

@@ -17,7 +17,7 @@ def coverage(
 ) -> Table:
     """Count the types and tokens of a text that a source knows, in all and by language.
 
-    A word is known if ``word in source``: it has a row of its own. fastText models give other words a vector of their
+    A word is known if ``word in source``: it has its own row. fastText models give other words a vector of their
     n-grams; those count as unknown here.
 
     Args:
@@ -30,7 +30,7 @@ def coverage(
         A row for all words, then one for each tag, the one with most tokens first; shares are in percent.
 
     Raises:
-        TypeError: A source without ``in``, or what is no list of words or tags, as None for those of one sentence.
+        TypeError: A source without ``in``, or None or another object in the place of a sentence's words or tags.
         ValueError: Not as many lists of tags as sentences, or not as many tags as words; no words.
 
     Example:

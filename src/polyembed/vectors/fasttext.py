@@ -77,7 +77,7 @@ class FastTextVectors(VectorFiles):
         return isinstance(word, str) and bool(self._file.words.find([encode_word(word)])[0] >= 0)
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up the words and their n-grams; return float32 rows in their order, ``(len(words), dim)``."""
+        """Read the words and their n-grams; return float32 rows in their order, ``(len(words), dim)``."""
         check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         encoded = [encode_word(word) for word in words]

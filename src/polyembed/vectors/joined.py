@@ -58,7 +58,7 @@ class JoinedVectors(VectorFiles):
         return isinstance(word, str) and any(_knows(source, [word])[0] for source in self.sources)
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up, or spell, the words; return float32 rows in their order, ``(len(words), dim)``."""
+        """Read or spell the words; return float32 rows in their order, ``(len(words), dim)``."""
         check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         if not len(words):

@@ -97,7 +97,7 @@ def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: Another format: those of subword-nmt and of transformers, for example, have no counts.
+        ValueError: Another format: the files of subword-nmt and of transformers, for example, have no counts.
     """
     merges = []
     for where, line in _lines(path, "merges"):

@@ -157,7 +157,7 @@ class MappedVectors(VectorFiles):
         return isinstance(word, str) and bool(np.any(self.source.vectors([word])))
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up, or spell, the words and map them; return float32 rows in their order, ``(len(words), dim)``."""
+        """Read or spell the words and map them; return float32 rows in their order, ``(len(words), dim)``."""
         check_words(words)
         if not len(words):
             return np.zeros((0, self.dim), np.float32)

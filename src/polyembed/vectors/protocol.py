@@ -24,7 +24,7 @@ class WordVectors(Protocol):
         ...
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up, or spell, the vectors of `words`.
+        """Read or spell the vectors of `words`.
 
         Args:
             words: The words, repetitions allowed.

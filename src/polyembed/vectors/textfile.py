@@ -85,7 +85,7 @@ class TextVectors(VectorFiles):
         return word in self._vocabulary or (not self._has_case and word.lower() in self._vocabulary)
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up the words; return float32 rows in their order, ``(len(words), dim)``."""
+        """Read the words; return float32 rows in their order, ``(len(words), dim)``."""
         check_words(words)
         missing = {word for word in words if word not in self._found}
         if missing:

@@ -24,7 +24,7 @@ MAX_WORD = 1 << 16  # bytes, so that a file without spaces does not fill the mem
 class Word2VecBinaryVectors(VectorFiles):
     r"""Word vectors of word2vec's binary format: a line ``<rows> <dim>``, then a row a word.
 
-    ``vector(w) = the numbers of the first row whose word is w``, zeros where there is none. A row is the word, a
+    ``vector(w) = the numbers of the first row whose word is w``, zeros without one. A row is the word, a
     space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out.
 
     The file is memory-mapped. The constructor walks over all rows once, since the format has no index; afterwards
@@ -36,7 +36,7 @@ class Word2VecBinaryVectors(VectorFiles):
 
     Raises:
         FileNotFoundError: No file at `path`.
-        ValueError: The first line is no header, the file is shorter or longer than its header promises, or a row
+        ValueError: The first line is not a header, the file is shorter or longer than its header promises, or a row
             has no word. The constructor checks all rows; numbers that are not finite are refused when their word is
             asked for.
 
@@ -85,7 +85,7 @@ class Word2VecBinaryVectors(VectorFiles):
         return isinstance(word, str) and bool(self._words.find([encode_word(word)])[0] >= 0)
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Look up the words; return float32 rows in their order, ``(len(words), dim)``."""
+        """Read the words; return float32 rows in their order, ``(len(words), dim)``."""
         check_words(words)
         out = np.zeros((len(words), self.dim), np.float32)
         encoded = [encode_word(word) for word in words]
@@ -132,7 +132,7 @@ class Word2VecBinaryVectors(VectorFiles):
         return first
 
     def _release(self) -> None:
-        """Let the operating system drop the pages that were read; they stay in its cache."""
+        """Release the pages that were read; they stay in the system's cache."""
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
             self._data.madvise(mmap.MADV_DONTNEED)
 

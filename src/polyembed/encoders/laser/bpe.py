@@ -64,7 +64,7 @@ class BPEBow(_EmbeddingWords):
     Args:
         embedding: Of pieces: a `LaserEncoder`'s ``embed_tokens``.
         tokenizer: Cuts words into its pieces; needed for `encode`.
-        freeze: ``"none"``, or ``"embeddings"``: nothing trains.
+        freeze: ``"none"``, or ``"embeddings"``: no training.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.

@@ -73,7 +73,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _refuse_transformer(path: Path) -> None:
-    """Raise if the file's bytes name the weights of a Transformer; unpickles nothing."""
+    """Raise if the file's bytes name the weights of a Transformer, without unpickling."""
     if not path.stat().st_size:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

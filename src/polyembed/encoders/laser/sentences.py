@@ -185,5 +185,5 @@ def _work(texts: list[str], batch_size: int) -> npt.NDArray[Any]:
 def _progress(items: list[Any], progress: bool | None) -> Iterator[Any]:
     from tqdm import tqdm
 
-    disable = None if progress is None else not progress  # tqdm's None: off where there is no terminal
+    disable = None if progress is None else not progress  # tqdm's None: off without a terminal
     yield from tqdm(items, desc="sentences", leave=False, disable=disable)
