@@ -169,15 +169,18 @@ def run_task(
     layers = arguments.layers or list(range(1, count + 1))
     tested = {corpus.language for corpus in (source, *targets)}
 
-    store = None
+    known = store = None
     if "frozen" in arguments.freeze:
+        folder, stored = arguments.out / title, range(count + 1)
         texts = [sentence.words for corpus in (source, *targets) for part in corpus[1:] for sentence in part]
-        store = cache_features(frozen, texts, arguments.out / title / "features", layers=range(count + 1))
+        # standardised by training sentences alone: statistics over all languages would tell them apart
+        known = cache_features(frozen, [sentence.words for sentence in source.train], folder / "train", layers=stored)
+        store = cache_features(frozen, texts, folder / "features", layers=stored)
 
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder: Any
         if freeze == "frozen":
-            encoder = CachedEmbedder(frozen, store, fusion=fusion)
+            encoder = CachedEmbedder(frozen, known, fusion=fusion).attach(store)
         else:
             encoder = load_encoder(arguments.name, RECIPE["max_length"], fusion=fusion)
             if freeze == "LoRA":

@@ -55,6 +55,20 @@ def test_standardises(tmp_path: Path) -> None:
     assert (embedder(inputs)[~mask] == 0).all()
 
 
+def test_words_without_pieces_keep_zeros_and_do_not_count(tmp_path: Path) -> None:
+    sentences = [words for words in dict.fromkeys(map(tuple, SENTENCES)) if words]
+    encoder = build_encoder()
+    encoder.max_length, encoder.overflow = 4, "truncate"
+    store = cache_features(encoder, [*sentences, ("me",) * 9], tmp_path, dtype=torch.float32)
+    embedder = CachedEmbedder(encoder, store)
+    inputs, _ = embedder.encode([("me",) * 9])
+    cut = (inputs.features == 0).all(-1).all(-1)
+    assert 0 < cut.sum() < 9
+    assert (embedder(inputs)[cut] == 0).all()
+    rows = torch.cat([store.get(words)[:, 0] for words in [*sentences, ("me",) * 9]])
+    torch.testing.assert_close(embedder.mean[0], rows[rows.any(1)].mean(0))
+
+
 @pytest.mark.parametrize(
     "fusion", [pe.LastLayer(), pe.LayerAverage([0, -2]), pe.ScalarMix(4), pe.DLFA(8, 1, branches="local")]
 )

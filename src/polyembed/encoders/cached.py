@@ -33,7 +33,9 @@ class CachedEmbedder(WordEmbedder):
 
     Training then costs what the parts above it cost, and `predict` takes any text. Each number is standardised,
     ``(x - mean) / deviation``, over the words of the store, since single numbers of a language model's hidden states
-    can be a thousand times as large as the others; the two are constants of the module, saved with it.
+    can be a thousand times as large as the others; the two are constants of the module, saved with it. A word without
+    pieces keeps its zeros. For transfer to another language let the store hold training sentences alone, and `attach`
+    a store of all afterwards: with statistics over several languages, a classifier may learn to expect one of them.
 
     Args:
         encoder: The embedder; frozen here, and always in evaluation mode.
@@ -183,7 +185,9 @@ class CachedEmbedder(WordEmbedder):
         require(shape == self._shape, "inputs", f"have {self._shape} as (layer, dim)", shape)
         states = list(inputs.features.unbind(2))
         for layer in set(self.fusion.chosen(range(len(states)))):
-            states[layer] = (states[layer].to(self.mean.dtype) - self.mean[layer]) / self.deviation[layer]
+            state = states[layer].to(self.mean.dtype)
+            has_pieces = (state != 0).any(-1, keepdim=True)
+            states[layer] = torch.where(has_pieces, (state - self.mean[layer]) / self.deviation[layer], 0.0)
         fused: Tensor = self.fusion(states, inputs.mask)
         return fused
 

@@ -189,7 +189,8 @@ class FeatureStore:
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Return the mean and the standard deviation of every number over all words: ``(layer, embedding_dim)`` each.
 
-        Numbers that are the same in all words have a deviation of 1. The first call reads the whole store.
+        Words without pieces, which have zeros in all layers, do not count. Numbers that are the same in all words have
+        a deviation of 1. The first call reads the whole store.
         """
         mean, deviation = self._statistics
         return mean.clone(), deviation.clone()
@@ -198,19 +199,23 @@ class FeatureStore:
     def _statistics(self) -> tuple[Tensor, Tensor]:
         shape = (self.num_layers, self.embedding_dim)
         total, squares = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+        count = 0
         for rows in self._chunks():
             total += rows.sum(0)
-        mean = total / max(1, len(self._rows))
+            count += len(rows)
+        mean = total / max(1, count)
         for rows in self._chunks():
             squares += (rows - mean).square().sum(0)
-        deviation = (squares / max(1, len(self._rows))).sqrt()
+        deviation = (squares / max(1, count)).sqrt()
         return mean, torch.where(deviation > 0, deviation, 1.0)
 
     def _chunks(self) -> Iterator[Tensor]:
+        """Yield the vectors of words that have pieces."""
         size = max(1, (1 << 24) // self._rows.shape[1])
         for start in range(0, len(self._rows), size):
             rows = torch.from_numpy(self._rows[start : start + size].copy()).view(self.dtype)
-            yield rows.view(-1, self.num_layers, self.embedding_dim).double()
+            rows = rows.view(-1, self.num_layers, self.embedding_dim)
+            yield rows[(rows != 0).any(-1).any(-1)].double()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.folder,)
