@@ -20,6 +20,7 @@ paper's table V; its best layers of each task are in the recipe.
 
 import argparse
 import math
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -173,14 +174,15 @@ def run_task(
     if "frozen" in arguments.freeze:
         folder, stored = arguments.out / title, range(count + 1)
         texts = [sentence.words for corpus in (source, *targets) for part in corpus[1:] for sentence in part]
-        # standardised by training sentences alone: statistics over all languages would tell them apart
-        known = cache_features(frozen, [sentence.words for sentence in source.train], folder / "train", layers=stored)
+        # statistics of training sentences alone: those over all languages would tell them apart
+        train = [sentence.words for sentence in source.train]
+        known = cache_features(frozen, train, folder / f"train-{zlib.crc32(repr(train).encode()):08x}", layers=stored)
         store = cache_features(frozen, texts, folder / "features", layers=stored)
 
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder: Any
         if freeze == "frozen":
-            encoder = CachedEmbedder(frozen, known, fusion=fusion).attach(store)
+            encoder = CachedEmbedder(frozen, known, fusion=fusion, normalize=arguments.normalize).attach(store)
         else:
             encoder = load_encoder(arguments.name, RECIPE["max_length"], fusion=fusion)
             if freeze == "LoRA":
@@ -286,6 +288,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=RECIPE["training"]["batch_size"])
     parser.add_argument("--learning-rate", type=float, default=RECIPE["training"]["learning_rate"])
     parser.add_argument("--frozen-learning-rate", type=float, default=1e-3, help="over the frozen encoder")
+    parser.add_argument("--normalize", choices=("standardize", "rms"), default="standardize", help="frozen vectors")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "layer_fusion")
     arguments = parser.parse_args()

@@ -19,7 +19,7 @@ def stored(folder: Path, sentences=SENTENCES, *, layers=None, dtype=torch.float3
 
 @pytest.mark.parametrize("held", [len(SENTENCES), 2, 0])
 def test_reads_what_the_encoder_computes(tmp_path: Path, held: int) -> None:
-    embedder = stored(tmp_path, SENTENCES[:held], standardize=False)
+    embedder = stored(tmp_path, SENTENCES[:held], normalize=None)
     inputs, mask = embedder.encode(SENTENCES)
     pieces, expected_mask = embedder.encoder.encode(SENTENCES)
     assert torch.equal(mask, expected_mask)
@@ -36,7 +36,7 @@ def test_reads_what_the_encoder_computes(tmp_path: Path, held: int) -> None:
     ],
 )
 def test_fusions_over_stored_layers(tmp_path: Path, layers, fusion, same) -> None:
-    embedder = stored(tmp_path, layers=layers, fusion=fusion, standardize=False).eval()
+    embedder = stored(tmp_path, layers=layers, fusion=fusion, normalize=None).eval()
     if fusion is not None:
         same.load_state_dict(fusion.state_dict())
     whole = pe.PretrainedWordEncoder(embedder.encoder.model, embedder.encoder.tokenizer, fusion=same, pooling="last")
@@ -53,6 +53,21 @@ def test_standardises(tmp_path: Path) -> None:
     torch.testing.assert_close(rows.mean(0), torch.zeros(8), atol=1e-5, rtol=0)
     torch.testing.assert_close(rows.std(0, correction=0), torch.ones(8))
     assert (embedder(inputs)[~mask] == 0).all()
+
+
+def test_divides_each_vector_by_its_root_mean_square(tmp_path: Path) -> None:
+    embedder = stored(tmp_path, [*SENTENCES], normalize="rms")
+    inputs, mask = embedder.encode(SENTENCES)
+    for found, row in zip(embedder(inputs)[mask], inputs.features[mask][:, 0].tolist(), strict=True):
+        root = (sum(value * value for value in row) / len(row)) ** 0.5
+        torch.testing.assert_close(found, torch.tensor(row) / root)
+    assert (embedder(inputs)[~mask] == 0).all()
+    assert (embedder.mean == 0).all()
+    assert CachedEmbedder(**embedder.get_config()).normalize == "rms"
+
+
+def test_refuses_another_normalization(tmp_path: Path) -> None:
+    refused(ValueError, "normalize must be 'standardize', 'rms' or None, got l2", stored, tmp_path, normalize="l2")
 
 
 def test_words_without_pieces_keep_zeros_and_do_not_count(tmp_path: Path) -> None:
@@ -137,3 +152,12 @@ def test_wrong_inputs(tmp_path: Path) -> None:
     refused(ValueError, r"\(layer, dim\)", embedder, inputs._replace(features=inputs.features[..., :4]))
     refused(TypeError, "list of words", embedder.encode, ["me"])
     refused(TypeError, "needs no lexicon|type embedder", embedder.extended, toy_lexicon())
+
+
+def test_refuses_a_store_without_sentences_to_standardise_by(tmp_path: Path) -> None:
+    refused(ValueError, "store must hold sentences to standardise by, got none", stored, tmp_path, [])
+
+
+def test_refuses_what_is_no_fusion(tmp_path: Path) -> None:
+    refused(TypeError, "fusion must be a LayerFusion, such as ScalarMix, got str", stored, tmp_path, fusion="dlfa")
+    refused(TypeError, "fusion must be a LayerFusion, such as ScalarMix, got str", build_encoder, fusion="last")

@@ -131,7 +131,10 @@ def test_changed_numbers_are_refused(tmp_path: Path) -> None:
     store = cache_features(build_encoder(), [["me", "gusta"]], tmp_path)
     path = tmp_path / "features.bin"
     path.write_bytes(b"\0" + path.read_bytes()[1:])
-    refused(ValueError, "hold what was written.*other bytes", FeatureStore(store.folder).get, ["me", "gusta"])
+    refused(
+        ValueError, "hold the vectors that were written.*other bytes", FeatureStore(store.folder).get, ["me", "gusta"]
+    )
+    refused(ValueError, "hold the vectors that were written.*other bytes", FeatureStore(store.folder).statistics)
 
 
 OTHERS = {
@@ -245,3 +248,13 @@ def test_statistics(tmp_path: Path) -> None:
     torch.testing.assert_close(deviation, rows.std(0, correction=0))
     mean.zero_()  # the caller's own
     torch.testing.assert_close(store.statistics()[0], rows.mean(0))
+
+
+def test_a_number_that_hardly_differs_is_not_blown_up(tmp_path: Path) -> None:
+    encoder = build_encoder()
+    norm = encoder.model.encoder.layer[-1].output.LayerNorm  # as MiniLM's, with weights of 5e-33
+    norm.weight.data[3], norm.weight.data[5] = 5e-33, 1e-9
+    store = cache_features(encoder, SENTENCES, tmp_path, dtype=torch.float32)
+    deviation = store.statistics()[1][0]
+    assert deviation[3] == deviation[5] == 1
+    assert (deviation[[0, 1, 2, 4, 6, 7]] != 1).all()

@@ -121,6 +121,11 @@ def test_a_folder_or_name_in_place_of_the_model(tmp_path) -> None:
     assert pe.PretrainedWordEncoder(tmp_path, TOKENIZER).tokenizer is TOKENIZER
 
 
+def test_a_folder_without_its_tokenizer(tmp_path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    refused(ValueError, r"^tokenizer must have pieces of words \(give the model's", pe.PretrainedWordEncoder, tmp_path)
+
+
 def test_a_folder_with_a_slow_tokenizer(tmp_path) -> None:
     slow = slow_tokenizer(tmp_path)
     model = tiny_model("xlm", vocab_size=len(slow))

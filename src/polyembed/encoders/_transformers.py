@@ -77,21 +77,26 @@ def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
     """Load a model by name, folder or GGUF file, and its tokenizer unless one is given."""
     from transformers import AutoModel, AutoTokenizer
 
-    place, options = name_or_folder, dict[str, str]()
+    place, options, opened = name_or_folder, dict[str, str](), tokenizer is None
     if place.endswith(".gguf"):
         path = check_file(place, name="model")
         place, options = str(path.parent), {"gguf_file": path.name}
         import_optional("gguf", feature="models in GGUF files")
     _warn_of_size(name_or_folder)
     try:
-        if tokenizer is None:
+        if opened:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
-        return AutoModel.from_pretrained(place, trust_remote_code=False, **options), tokenizer
+        model = AutoModel.from_pretrained(place, trust_remote_code=False, **options)
     except (ValueError, KeyError, struct.error) as error:
         if not options:
             raise
         rule = "be a whole GGUF file of a kind that transformers reads"
         raise ValueError(must("model", rule, f"{name_or_folder} ({class_name(error)}: {error})")) from error
+    # without files, transformers makes a tokenizer to which every word is unknown
+    only_special = opened and set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids)
+    rule, got = "have pieces of words (give the model's as an argument)", f"special pieces alone from {name_or_folder}"
+    require(not only_special, "tokenizer", rule, got)
+    return model, tokenizer
 
 
 def _warn_of_size(name_or_folder: str) -> None:

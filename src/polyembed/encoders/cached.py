@@ -2,17 +2,18 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional
 
 from polyembed._checks import class_name, must, require
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.feature_store import FeatureStore, check_layers, compute_features, encoder_checksum
-from polyembed.encoders.fusion import LastLayer, LayerFusion
+from polyembed.encoders.fusion import LayerFusion, check_fusion
 from polyembed.text.pieces import check_words
 
 
@@ -31,11 +32,15 @@ class WordFeatures(NamedTuple):
 class CachedEmbedder(WordEmbedder):
     """A frozen contextual embedder that reads its vectors from a `FeatureStore`, and runs for other sentences.
 
-    Training then costs what the parts above it cost, and `predict` takes any text. Each number is standardised,
-    ``(x - mean) / deviation``, over the words of the store, since single numbers of a language model's hidden states
-    can be a thousand times as large as the others; the two are constants of the module, saved with it. A word without
-    pieces keeps its zeros. For transfer to another language let the store hold training sentences alone, and `attach`
-    a store of all afterwards: with statistics over several languages, a classifier may learn to expect one of them.
+    Training then costs what the parts above it cost, and `predict` takes any text. Hidden states of a language model
+    are large, and single numbers of them a thousand times as large as the others, so vectors are normalised first:
+
+    - ``"standardize"``: each number, ``(x - mean) / deviation`` over the words of the store. The two are constants of
+      the module, saved with it. For transfer to another language let the store hold training sentences alone, and
+      `attach` a store of all afterwards: with statistics over several languages, a classifier may learn to expect one.
+    - ``"rms"``: each vector, ``x / sqrt(mean(x^2))``. It has no statistics.
+
+    A word without pieces keeps its zeros.
 
     Args:
         encoder: The embedder; frozen here, and always in evaluation mode.
@@ -44,18 +49,20 @@ class CachedEmbedder(WordEmbedder):
         layers: What `cache_features` has under this name. A store knows its own.
         fusion: How the stored layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It counts
             the stored layers alone: 0 is the first one stored. It trains.
-        standardize: Whether to standardise, by the store's statistics. A new module without a store does not.
+        normalize: ``"standardize"``, ``"rms"``, or None for the vectors as they are. A new module without a store has
+            no statistics to standardise by, and leaves the vectors as they are.
 
     Attributes:
-        mean: ``(layer, dim)``.
-        deviation: ``(layer, dim)``.
+        mean: ``(layer, dim)``; zeros if not standardising.
+        deviation: ``(layer, dim)``; ones if not standardising.
 
     Shape:
         `WordFeatures` ``(batch, word, layer, dim)`` to ``(batch, word, embedding_dim)``; zeros at padding.
 
     Raises:
-        ValueError: A store of another encoder, or other layers than the store's.
-        TypeError: An embedder that is not contextual.
+        ValueError: A store of another encoder, or of none to standardise by; other layers than the store's; another
+            `normalize`.
+        TypeError: An embedder that is not contextual, or another fusion.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -75,7 +82,7 @@ class CachedEmbedder(WordEmbedder):
         torch.Size([2, 2, 8])
 
     Deviations: a fusion sees vectors of words, where `PretrainedWordEncoder` fuses vectors of pieces; the two are equal
-    for pooling by one piece (``"first"``, ``"last"``) and fusions without statistics, and without standardising.
+    for pooling by one piece (``"first"``, ``"last"``) and fusions without statistics, and without normalising.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"store"})  # so no configuration can name one
@@ -90,21 +97,24 @@ class CachedEmbedder(WordEmbedder):
         *,
         layers: Sequence[int] | None = None,
         fusion: LayerFusion | None = None,
-        standardize: bool = True,
+        normalize: Literal["standardize", "rms"] | None = "standardize",
     ) -> None:
         super().__init__()
         store = FeatureStore(store) if isinstance(store, str | os.PathLike) else store
         layers = store.layers if layers is None and store is not None else layers
         check_layers(encoder, layers)
+        rule = "be 'standardize', 'rms' or None"
+        require(normalize in ("standardize", "rms", None), "normalize", rule, normalize)
         self.encoder = encoder.requires_grad_(False)
         self.layers = None if layers is None else list(layers)
-        self.fusion = LastLayer() if fusion is None else fusion
-        self.standardize = standardize
+        self.fusion = check_fusion(fusion)
+        self.normalize = normalize
         self.store: FeatureStore | None = None
         mean, deviation = torch.zeros(self._shape), torch.ones(self._shape)
         if store is not None:
             self.attach(store)
-            if standardize:
+            if normalize == "standardize":
+                require(len(store) > 0, "store", "hold sentences to standardise by", "none")
                 mean, deviation = (value.float() for value in store.statistics())
         self.register_buffer("mean", mean)
         self.register_buffer("deviation", deviation)
@@ -171,7 +181,7 @@ class CachedEmbedder(WordEmbedder):
         return WordFeatures(features, mask), mask
 
     def forward(self, inputs: WordFeatures) -> Float[Tensor, "batch word embedding_dim"]:
-        """Standardise and fuse stored layers.
+        """Normalise and fuse stored layers.
 
         Args:
             inputs: What `encode` returns.
@@ -185,11 +195,15 @@ class CachedEmbedder(WordEmbedder):
         require(shape == self._shape, "inputs", f"have {self._shape} as (layer, dim)", shape)
         states = list(inputs.features.unbind(2))
         for layer in set(self.fusion.chosen(range(len(states)))):
-            state = states[layer].to(self.mean.dtype)
-            has_pieces = (state != 0).any(-1, keepdim=True)
-            states[layer] = torch.where(has_pieces, (state - self.mean[layer]) / self.deviation[layer], 0.0)
+            states[layer] = self._normalized(states[layer].to(self.mean.dtype), layer)
         fused: Tensor = self.fusion(states, inputs.mask)
         return fused
+
+    def _normalized(self, state: Tensor, layer: int) -> Tensor:
+        if self.normalize == "rms":
+            return functional.rms_norm(state, state.shape[-1:])
+        has_pieces = (state != 0).any(-1, keepdim=True)
+        return torch.where(has_pieces, (state - self.mean[layer]) / self.deviation[layer], 0.0)
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training; the encoder stays in evaluation mode."""
@@ -199,5 +213,5 @@ class CachedEmbedder(WordEmbedder):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments without the store."""
-        names = ("encoder", "layers", "fusion", "standardize")
+        names = ("encoder", "layers", "fusion", "normalize")
         return {name: getattr(self, name) for name in names}

@@ -179,24 +179,31 @@ class FeatureStore:
         place = self._places.get(_key(words))
         if place is None:
             return None
-        start, length, crc = place
-        content = self._rows[start : start + length].tobytes()
-        rule = f"hold what was written for the sentence {list(words)[:8]}"
-        require(zlib.crc32(content) == crc, str(self.folder), rule, "other bytes (remove the folder to start anew)")
+        length = place[1]
+        content = self._checked(*place).tobytes()
         rows = torch.frombuffer(bytearray(content), dtype=self.dtype) if content else torch.empty(0, dtype=self.dtype)
         return rows.view(length, self.num_layers, self.embedding_dim)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Return the mean and the standard deviation of every number over all words: ``(layer, embedding_dim)`` each.
+        """Compute how every number is distributed over all words; the first call reads the whole store.
 
-        Words without pieces, which have zeros in all layers, do not count. Numbers that are the same in all words have
-        a deviation of 1. The first call reads the whole store.
+        Words without pieces, which have zeros in all layers, do not count.
+
+        Returns:
+            The means and the standard deviations, ``(layer, embedding_dim)`` each. A number that hardly differs between
+            words, by less than 1e-4 of the layer's median deviation, has a deviation of 1: what is left of it is
+            rounding.
+
+        Raises:
+            ValueError: The numbers were changed on disk.
         """
         mean, deviation = self._statistics
         return mean.clone(), deviation.clone()
 
     @cached_property
     def _statistics(self) -> tuple[Tensor, Tensor]:
+        for place in self._places.values():
+            self._checked(*place)
         shape = (self.num_layers, self.embedding_dim)
         total, squares = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
         count = 0
@@ -207,7 +214,14 @@ class FeatureStore:
         for rows in self._chunks():
             squares += (rows - mean).square().sum(0)
         deviation = (squares / max(1, count)).sqrt()
-        return mean, torch.where(deviation > 0, deviation, 1.0)
+        return mean, torch.where(deviation > 1e-4 * deviation.median(-1, keepdim=True).values, deviation, 1.0)
+
+    def _checked(self, start: int, length: int, crc: int) -> np.ndarray:
+        """Return the bytes of one sentence's rows, if they are those that were written."""
+        rows = self._rows[start : start + length]
+        advice = "other bytes (remove the folder to start anew)"
+        require(zlib.crc32(rows.tobytes()) == crc, str(self.folder), "hold the vectors that were written", advice)
+        return rows
 
     def _chunks(self) -> Iterator[Tensor]:
         """Yield the vectors of words that have pieces."""

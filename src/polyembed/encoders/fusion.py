@@ -9,7 +9,17 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_dim, check_float, check_mask, check_positive, is_count, must, require
+from polyembed._checks import (
+    check_choice,
+    check_dim,
+    check_float,
+    check_mask,
+    check_positive,
+    class_name,
+    is_count,
+    must,
+    require,
+)
 from polyembed._pretrained import PretrainedModule
 from polyembed.encoders.aif import AIF
 from polyembed.functional.masking import select_valid
@@ -204,6 +214,13 @@ class DLFA(LayerFusion):
         mean = (lower + last) / 2
         w = self.aif.weight(mean, mask) if self.weighting == "sigmoid" else self.aif(mean, mask)
         return last + w * (lower - last)
+
+
+def check_fusion(fusion: LayerFusion | None) -> LayerFusion:
+    """Require a fusion; the last layer if None."""
+    if not (fusion is None or isinstance(fusion, LayerFusion)):
+        raise TypeError(must("fusion", "be a LayerFusion, such as ScalarMix", class_name(fusion)))
+    return LastLayer() if fusion is None else fusion
 
 
 def _number(layer: int, name: str) -> int:

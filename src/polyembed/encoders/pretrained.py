@@ -24,7 +24,7 @@ from polyembed.encoders._transformers import (
     write_tokenizer,
 )
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
-from polyembed.encoders.fusion import LastLayer, LayerFusion
+from polyembed.encoders.fusion import LastLayer, LayerFusion, check_fusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
 from polyembed.encoders.windows import plan_windows
 from polyembed.text.pairs import PairedPieces, align_pairs, check_pairs
@@ -65,7 +65,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     Raises:
         ValueError: An unknown choice, a fusion for another number or size of layers, a sentence beyond the limit, a
-            tokenizer whose pieces the model does not have, a GGUF file of a kind that transformers does not read.
+            tokenizer whose pieces the model does not have, a folder without the tokenizer's files, a GGUF file of a kind
+            that transformers does not read.
         TypeError: A model that is not of transformers, does not read text or returns no hidden states, or no tokenizer
             where one is needed.
 
@@ -116,7 +117,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
             pooling = "last" if self.is_causal else "first"
         check_choice("pooling", pooling, WORD_POOLINGS)
         self.tokenizer = tokenizer
-        self.fusion = LastLayer() if fusion is None else fusion
+        self.fusion = check_fusion(fusion)
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         self.max_length = _most_pieces(self.model, tokenizer)
