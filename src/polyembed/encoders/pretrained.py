@@ -65,8 +65,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     Raises:
         ValueError: An unknown choice, a fusion for another number or size of layers, a sentence beyond the limit, a
-            tokenizer whose pieces the model does not have, a folder without the tokenizer's files, a GGUF file of a kind
-            that transformers does not read.
+            tokenizer whose pieces the model does not have, a folder without the tokenizer's files, a GGUF file of a
+            kind that transformers does not read.
         TypeError: A model that is not of transformers, does not read text or returns no hidden states, or no tokenizer
             where one is needed.
 
