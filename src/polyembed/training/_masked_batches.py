@@ -89,8 +89,9 @@ def make_collator(
     shares: dict[str, Any] = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0} if whole_word_mask else {}
     # with priorities, the pieces that are not to be masked are special to the collator, and it masks all others
     probability = 1.0 if mask_switches else mlm_probability
+    # without a seed, else transformers 5.24 replaces the generator that a step is given
     collator = DataCollatorForLanguageModeling(
-        tokenizer, mlm_probability=probability, whole_word_mask=whole_word_mask, seed=seed, **shares
+        tokenizer, mlm_probability=probability, whole_word_mask=whole_word_mask, **shares
     )
 
     def collate(batch: list[Example], step: int) -> dict[str, Tensor]:
