@@ -77,7 +77,7 @@ def train_vectors(path: Path, dim: int, corpus: Callable[[], list[list[str]]]) -
 
 
 def spread(sentences: Sequence, count: int) -> list:
-    """Take so many sentences, evenly spread."""
+    """Take so many sentences, each n-th from the first, where n is the largest that leaves enough."""
     step = max(1, len(sentences) // count)
     return list(sentences[::step][:count])
 

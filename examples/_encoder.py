@@ -43,6 +43,5 @@ def be_quiet() -> None:
 def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
     """Load an encoder; sentences beyond `max_length` pieces are cut, unless the options say otherwise."""
     be_quiet()
-    encoder = pe.PretrainedWordEncoder(name, **{"overflow": "truncate", **options})
-    encoder.max_length = min(max_length, encoder.max_length or max_length)
-    return encoder.float()  # of half precision on disk
+    options = {"overflow": "truncate", "max_length": max_length, **options}
+    return pe.PretrainedWordEncoder(name, **options).float()  # of half precision on disk

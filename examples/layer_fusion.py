@@ -87,7 +87,8 @@ TASKS = {
 def spread(sentences: Sequence[TaggedSentence], count: int | None) -> list[TaggedSentence]:
     """Take so many sentences with words, evenly spread; all if None."""
     sentences = [sentence for sentence in sentences if len(sentence.words)]
-    return sentences if count is None else sentences[:: max(1, len(sentences) // count)][:count]
+    count = len(sentences) if count is None else min(count, len(sentences))
+    return [sentences[i * len(sentences) // count] for i in range(count)]
 
 
 def print_ranking(encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespace) -> dict[str, dict[int, float]]:
@@ -147,9 +148,8 @@ def with_adapters(encoder: pe.PretrainedWordEncoder, fusion: LayerFusion) -> pe.
     from peft import LoraConfig, get_peft_model
 
     model = get_peft_model(encoder.model, LoraConfig(r=8))
-    adapted = pe.PretrainedWordEncoder(model, encoder.tokenizer, fusion=fusion, overflow="truncate")
-    adapted.max_length = encoder.max_length
-    return adapted
+    options = {"overflow": "truncate", "max_length": encoder.max_length}
+    return pe.PretrainedWordEncoder(model, encoder.tokenizer, fusion=fusion, **options)
 
 
 def run_task(
@@ -211,7 +211,7 @@ def run_task(
             beside={**fusions, **(alone if freeze == "frozen" else {})},
             family=family,
             seeds=range(arguments.seeds),
-            folder=arguments.out / title / name_of,
+            folder=arguments.out / title / (f"{name_of}, {arguments.normalize}" if freeze == "frozen" else name_of),
             progress=False,
         )
         count_of = f"{len(source.train)} training sentences, {arguments.seeds} seeds"
@@ -295,6 +295,10 @@ def main() -> None:
     files = read_all_files(parser, arguments, DATA)
     if arguments.targets and not files:
         parser.error("--targets must be given with --train, --dev and --test")
+    for part in ("train", "dev", "test"):
+        size = getattr(arguments, f"{part}_size")
+        if size is not None and size < 1:
+            parser.error(f"--{part}-size must be 1 or more, got {size}")
     targets = read_targets(arguments, files[0]) if files else []
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["en", "tr", *TARGETS]

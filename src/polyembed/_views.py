@@ -1,5 +1,6 @@
 """Views of modules: other settings over the same parameters, for work that must not change the module itself."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torch import nn
@@ -29,6 +30,29 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
     return copy
 
 
+def copied_tree(module: Module, change: Callable[[nn.Module], None]) -> Module:
+    """Return a shallow copy of a module and of all modules inside it, each changed.
+
+    Args:
+        module: Any module; it is not changed.
+        change: Changes a copy in place.
+
+    Returns:
+        The copy, which shares every parameter and buffer.
+    """
+    copies: dict[int, nn.Module] = {}
+
+    def view(part: nn.Module) -> nn.Module:
+        if id(part) not in copies:
+            copies[id(part)] = copy = shallow_copy(part)
+            change(copy)
+            for name, child in part._modules.items():
+                copy._modules[name] = None if child is None else view(child)
+        return copies[id(part)]
+
+    return view(module)  # type: ignore[return-value]
+
+
 def evaluation_view(module: Module) -> Module:
     """Return the module in evaluation mode, without changing it: threads may train and predict at once.
 
@@ -40,14 +64,8 @@ def evaluation_view(module: Module) -> Module:
     """
     if not any(part.training for part in module.modules()):
         return module
-    copies: dict[int, nn.Module] = {}
 
-    def view(part: nn.Module) -> nn.Module:
-        if id(part) not in copies:
-            copies[id(part)] = copy = shallow_copy(part)
-            copy.training = False
-            for name, child in part._modules.items():
-                copy._modules[name] = None if child is None else view(child)
-        return copies[id(part)]
+    def evaluate(copy: nn.Module) -> None:
+        copy.training = False
 
-    return view(module)  # type: ignore[return-value]
+    return copied_tree(module, evaluate)

@@ -161,3 +161,15 @@ def test_refuses_a_store_without_sentences_to_standardise_by(tmp_path: Path) -> 
 def test_refuses_what_is_no_fusion(tmp_path: Path) -> None:
     refused(TypeError, "fusion must be a LayerFusion, such as ScalarMix, got str", stored, tmp_path, fusion="dlfa")
     refused(TypeError, "fusion must be a LayerFusion, such as ScalarMix, got str", build_encoder, fusion="last")
+
+
+def test_runs_in_evaluation_mode_whatever_its_encoder_is_in(tmp_path: Path) -> None:
+    embedder = stored(tmp_path, [["me"]], normalize=None)
+    expected = embedder.encode(SENTENCES)[0].features
+    embedder.encoder.train()
+    assert torch.equal(embedder.encode(SENTENCES)[0].features, expected)
+    assert embedder.encoder.training
+
+
+def test_refuses_what_is_no_store() -> None:
+    refused(TypeError, "^store must be a FeatureStore or its folder, got int$", CachedEmbedder, build_encoder(), 3)

@@ -5,10 +5,12 @@ import resource
 from pathlib import Path
 
 import pytest
+import sentencepiece as spm
 import torch
 from checks import refused
 from killing import run_killed
-from tiny_models import tiny_model, word_piece_tokenizer
+from tiny_models import CAUSAL_MODELS, MODELS, tiny_model, word_piece_tokenizer
+from tokenizers import normalizers, processors
 
 import polyembed as pe
 from polyembed.encoders import FeatureStore, cache_features, pool_words
@@ -159,6 +161,79 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     refused(ValueError, "hold features of this encoder", cache_features, other, SENTENCES, tmp_path)
 
 
+def lower_case(encoder: pe.PretrainedWordEncoder) -> None:
+    encoder.tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+
+
+def without_special_pieces(encoder: pe.PretrainedWordEncoder) -> None:
+    encoder.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
+
+
+def other_window(encoder: pe.PretrainedWordEncoder) -> None:
+    encoder.model.config.sliding_window = 2
+
+
+def stronger_adapter(encoder: pe.PretrainedWordEncoder) -> None:
+    next(part for part in encoder.modules() if hasattr(part, "lora_alpha")).scaling["default"] *= 2
+
+
+def shorter(encoder: pe.PretrainedWordEncoder) -> None:
+    encoder.max_length = 8
+
+
+SETTINGS = [lower_case, without_special_pieces, other_window, stronger_adapter, shorter]
+
+
+@pytest.mark.parametrize("change", SETTINGS, ids=lambda change: change.__name__)
+def test_other_settings_of_the_same_weights_are_refused(tmp_path: Path, change) -> None:
+    encoder = build_encoder()
+    if change is stronger_adapter:
+        peft = pytest.importorskip("peft", reason="adapters need the package peft")
+        model = peft.inject_adapter_in_model(peft.LoraConfig(r=2, target_modules=["query"]), tiny_model("bert"))
+        encoder = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval()
+    cache_features(encoder, SENTENCES, tmp_path)
+    cache_features(encoder, SENTENCES, tmp_path)  # the same one
+    change(encoder)
+    refused(ValueError, "hold features of this encoder", cache_features, encoder, SENTENCES, tmp_path)
+
+
+@pytest.mark.parametrize("name", [*MODELS, *CAUSAL_MODELS])
+def test_an_encoder_that_was_saved_and_loaded_is_the_same(tmp_path: Path, name: str) -> None:
+    encoder = pe.PretrainedWordEncoder(tiny_model(name), word_piece_tokenizer(), max_length=12).eval()
+    store = cache_features(encoder, SENTENCES, tmp_path / "store")
+    encoder.save_pretrained(tmp_path / "saved")
+    loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
+    assert len(cache_features(loaded, SENTENCES, store.folder)) == len(store)
+
+
+def test_other_sentencepiece_models_are_told_apart(tmp_path: Path) -> None:
+    encoders = []
+    for number, text in enumerate(("me gusta la cancion", "that song of songs")):
+        (tmp_path / "text").write_text(f"{text}\n" * 20)
+        options = {"vocab_size": 20, "hard_vocab_limit": False, "minloglevel": 2}
+        spm.SentencePieceTrainer.train(
+            input=str(tmp_path / "text"), model_prefix=str(tmp_path / f"{number}"), **options
+        )
+        pieces = spm.SentencePieceProcessor(model_file=str(tmp_path / f"{number}.model"))
+        encoders.append(pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=40), pieces).eval())
+    cache_features(encoders[0], SENTENCES, tmp_path / "store")
+    refused(ValueError, "hold features of this", cache_features, encoders[1], SENTENCES, tmp_path / "store")
+
+
+def test_an_empty_store_may_change_its_kind(tmp_path: Path) -> None:
+    """What the message about numbers beyond float16 says to do was refused."""
+    encoder = build_encoder()
+    for value in encoder.model.embeddings.LayerNorm.parameters():
+        value.data.mul_(1e6)
+    options = {"layers": [0]}
+    refused(ValueError, "has the widest range", cache_features, encoder, [["me"]], tmp_path, **options)
+    assert len(cache_features(encoder, [["me"]], tmp_path, dtype=torch.float32, **options)) == 1
+    message = r"store\.json: dtype must be 'float16', got 'float32' \(remove the folder, or choose another\)$"
+    refused(ValueError, message, cache_features, encoder, [["me"]], tmp_path, **options)
+    message = "^dtype must be one of torch.float16, torch.bfloat16, torch.float32, got 'float32'$"
+    refused(ValueError, message, cache_features, encoder, [["me"]], tmp_path, dtype="float32")
+
+
 def test_numbers_beyond_the_dtype(tmp_path: Path) -> None:
     encoder = build_encoder()
     for value in encoder.model.embeddings.LayerNorm.parameters():
@@ -217,7 +292,7 @@ def test_two_writers(tmp_path: Path) -> None:
         {"layers": []},
         {"layers": "all"},
         {"encoder": 1},
-        {"format_version": 2},
+        {"format_version": 1},
     ],
 )
 def test_descriptions_that_are_wrong(tmp_path: Path, edit: dict[str, object]) -> None:
@@ -225,11 +300,6 @@ def test_descriptions_that_are_wrong(tmp_path: Path, edit: dict[str, object]) ->
     path = tmp_path / "store.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **edit}))
     refused(ValueError, str(path), FeatureStore, tmp_path)
-
-
-def test_a_folder_without_a_store(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"store\.json"):
-        FeatureStore(tmp_path)
 
 
 def test_a_copy_reads_the_same_file(tmp_path: Path) -> None:
@@ -258,3 +328,18 @@ def test_a_number_that_hardly_differs_is_not_blown_up(tmp_path: Path) -> None:
     deviation = store.statistics()[1][0]
     assert deviation[3] == deviation[5] == 1
     assert (deviation[[0, 1, 2, 4, 6, 7]] != 1).all()
+
+
+def test_what_is_no_list_of_words(tmp_path: Path) -> None:
+    store = cache_features(build_encoder(), [["me"]], tmp_path)
+    refused(TypeError, "be a list of words, got the string 'me'", store.get, "me")
+    refused(TypeError, r"\[0\] must be a string, got int", store.get, [1])
+    refused(TypeError, "be a list of words, got the string 'me'", lambda: "me" in store)
+
+
+def test_a_folder_without_a_store(tmp_path: Path) -> None:
+    message = r"^folder must hold features \(cache_features writes them\), got .* without store\.json$"
+    refused(FileNotFoundError, message, FeatureStore, tmp_path)
+    cache_features(build_encoder(), [["me"]], tmp_path)
+    (tmp_path / "features.bin").unlink()
+    refused(FileNotFoundError, r"^folder must name a file, got .*features\.bin", FeatureStore, tmp_path)

@@ -10,13 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from polyembed._checks import check_file, class_name, import_optional, must, require
+from polyembed._views import copied_tree
 from polyembed.encoders._adapters import describe, inject
 
 GB = 10**9
-WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pytorch_model-*.bin")
+"""The names of files with weights; transformers reads the first of these that exist."""
+
+MOST_QUANTISED = 32
+"""No kind of GGUF file stores more than so many bits of weights, as they are in memory, in a bit."""
+
+OF_THE_FILE = {"_name_or_path", "transformers_version", "architectures", "dtype", "quantization_config"}
+"""What a configuration says of the file that a model was read from, not of the model in memory."""
+
 TOKENIZER_FILE = "tokenizer-"
 TOKENIZER_NAMES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -52,6 +62,12 @@ def describe_model(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, A
     }
 
 
+def settings_of(model: nn.Module) -> dict[str, Any]:
+    """Return the settings of a model that change its numbers."""
+    config: Any = model.config
+    return {name: value for name, value in _plain(config.to_dict()).items() if name not in OF_THE_FILE}
+
+
 def build_model(described: dict[str, Any]) -> nn.Module:
     """Build a model whose weights are still to be loaded; removes what `describe_model` returned from `described`."""
     from transformers import AutoConfig, AutoModel
@@ -77,21 +93,28 @@ def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
     """Load a model by name, folder or GGUF file, and its tokenizer unless one is given."""
     from transformers import AutoModel, AutoTokenizer
 
-    place, options, opened = name_or_folder, dict[str, str](), tokenizer is None
-    if place.endswith(".gguf"):
+    place, options, opened = name_or_folder, dict[str, Any](), tokenizer is None
+    if place.lower().endswith(".gguf"):
+        require(place.endswith(".gguf"), "model", "have a name in .gguf", place)  # transformers knows no capitals
         path = check_file(place, name="model")
         place, options = str(path.parent), {"gguf_file": path.name}
         import_optional("gguf", feature="models in GGUF files")
+    else:
+        _check_place(place)
     _warn_of_size(name_or_folder)
     try:
         if opened:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
-        model = AutoModel.from_pretrained(place, trust_remote_code=False, **options)
-    except (ValueError, KeyError, struct.error) as error:
-        if not options:
+        model, report = AutoModel.from_pretrained(place, trust_remote_code=False, output_loading_info=True, **options)
+    except (ValueError, KeyError, struct.error, SafetensorError) as error:
+        if not Path(place).exists():
             raise
-        rule = "be a whole GGUF file of a kind that transformers reads"
+        rule = f"be a whole {'GGUF file' if options else 'folder'} of a kind that transformers reads"
         raise ValueError(must("model", rule, f"{name_or_folder} ({class_name(error)}: {error})")) from error
+    # transformers fills missing weights with random numbers; the pooler is not used
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    rule, got = f"have all weights in {name_or_folder}", f"none for {len(missing)}, such as {missing[:3]}"
+    require(not missing, "model", rule, got)
     # without files, transformers makes a tokenizer to which every word is unknown
     only_special = opened and set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids)
     rule, got = "have pieces of words (give the model's as an argument)", f"special pieces alone from {name_or_folder}"
@@ -99,14 +122,63 @@ def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
     return model, tokenizer
 
 
+def _check_place(place: str) -> None:
+    """Require a folder of transformers, or what may be a name on the hub."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils._validators import validate_repo_id
+
+    path = Path(place)
+    if not path.exists():
+        try:
+            validate_repo_id(place)
+        except HFValidationError as error:
+            rule = "be a folder, a GGUF file or the name of a model on the hub"
+            raise FileNotFoundError(must("model", rule, f"{place}, which does not exist")) from error
+        return
+    config = path / "config.json"
+    require(config.is_file(), "model", "be a folder with config.json, or a GGUF file", place)
+    ours = b'"polyembed_version"' in config.read_bytes()
+    require(not ours, "model", "be a folder of transformers (from_pretrained opens a folder of polyembed)", place)
+
+
 def _warn_of_size(name_or_folder: str) -> None:
-    """Warn of weights on disk that are larger than the machine's memory; a GGUF file takes even more than its size."""
+    """Warn of weights that are larger than the machine's memory."""
     place = Path(name_or_folder)
-    found = [place] if place.is_file() else [path for kind in WEIGHTS for path in [*place.glob(kind)]]
-    size = sum(path.stat().st_size for path in found)
-    if hasattr(os, "sysconf") and size > (memory := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+    if not place.exists() or not hasattr(os, "sysconf"):
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if place.is_file():
+        size = place.stat().st_size
+        if size * MOST_QUANTISED > memory:  # to count the weights takes seconds
+            size = _unpacked_size(place)
+    else:
+        kinds = [sorted(place.glob(kind)) for kind in WEIGHTS]
+        size = sum(path.stat().st_size for path in next(filter(None, kinds), []))
+    if size > memory:
         what = f"{name_or_folder} has {size / GB:.1f} GB of weights, and this machine {memory / GB:.1f} GB of memory"
-        warnings.warn(what, ResourceWarning, stacklevel=4)
+        warnings.warn(what, stacklevel=4)
+
+
+def _unpacked_size(path: Path) -> int:
+    """Return the bytes of a GGUF file's weights as 32-bit numbers; 0 for a file that cannot be read."""
+    from gguf import GGUFReader
+
+    try:
+        return 4 * sum(int(tensor.n_elements) for tensor in GGUFReader(path).tensors)
+    except (ValueError, KeyError, IndexError, struct.error):  # transformers names the fault
+        return 0
+
+
+def without_output_hooks(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, sharing its tensors, without the hooks by which transformers collects hidden states."""
+
+    def remove(copy: nn.Module) -> None:
+        vars(copy).pop("_output_capturing_hooks_installed", None)
+        for key, hook in list(copy._forward_hooks.items()):
+            if getattr(hook, "__module__", None) == "transformers.utils.output_capturing":
+                del copy._forward_hooks[key]
+
+    return copied_tree(model, remove)
 
 
 def write_tokenizer(tokenizer: Any, folder: Path) -> dict[str, str]:

@@ -1,18 +1,20 @@
-"""A frozen contextual embedder whose vectors are read from disk where they are there."""
+"""A frozen contextual embedder whose vectors are read from disk where available."""
 
 import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.nn import functional
 
 from polyembed._checks import class_name, must, require
+from polyembed._views import evaluation_view
 from polyembed.embeddings.embedder import WordEmbedder
+from polyembed.encoders._identity import encoder_checksum
 from polyembed.encoders.contextual import ContextualEmbedder
-from polyembed.encoders.feature_store import FeatureStore, check_layers, compute_features, encoder_checksum
+from polyembed.encoders.feature_store import FeatureStore, check_layers, compute_features
 from polyembed.encoders.fusion import LayerFusion, check_fusion
 from polyembed.text.pieces import check_words
 
@@ -32,25 +34,28 @@ class WordFeatures(NamedTuple):
 class CachedEmbedder(WordEmbedder):
     """A frozen contextual embedder that reads its vectors from a `FeatureStore`, and runs for other sentences.
 
-    Training then costs what the parts above it cost, and `predict` takes any text. Hidden states of a language model
-    are large, and single numbers of them a thousand times as large as the others, so vectors are normalised first:
+    Training then costs only what the parts above the encoder cost, and `predict` takes any text. Hidden states of a
+    language model are large, and a few of their dimensions are a thousand times larger than the rest, so vectors are
+    normalised first:
 
     - ``"standardize"``: each number, ``(x - mean) / deviation`` over the words of the store. The two are constants of
-      the module, saved with it. For transfer to another language let the store hold training sentences alone, and
-      `attach` a store of all afterwards: with statistics over several languages, a classifier may learn to expect one.
-    - ``"rms"``: each vector, ``x / sqrt(mean(x^2))``. It has no statistics.
+      the module, saved with it. To transfer to another language, build the module from a store of training sentences
+      only, then `attach` a store of all: statistics over several languages show which language a vector is from, and a
+      classifier may rely on it.
+    - ``"rms"``: each vector, ``x / sqrt(mean(x^2) + eps)``, where eps is the dtype's smallest step from 1 (1.2e-7 for
+      float32). It has no statistics.
 
     A word without pieces keeps its zeros.
 
     Args:
-        encoder: The embedder; frozen here, and always in evaluation mode.
+        encoder: The embedder; frozen here, and always run in evaluation mode.
         store: Its features, or their folder (`cache_features`). If None, the encoder runs for every sentence. Saved
-            models are loaded without a store: `attach` it again, if it is still of use.
-        layers: What `cache_features` has under this name. A store knows its own.
+            models are loaded without a store; `attach` it again to continue training.
+        layers: As `layers` of `cache_features`. A store knows its own.
         fusion: How the stored layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It counts
             the stored layers alone: 0 is the first one stored. It trains.
-        normalize: ``"standardize"``, ``"rms"``, or None for the vectors as they are. A new module without a store has
-            no statistics to standardise by, and leaves the vectors as they are.
+        normalize: ``"standardize"``, ``"rms"``, or None for unchanged vectors. A new module without a store has no
+            statistics to standardise by, and does not change the vectors.
 
     Attributes:
         mean: ``(layer, dim)``; zeros if not standardising.
@@ -60,8 +65,8 @@ class CachedEmbedder(WordEmbedder):
         `WordFeatures` ``(batch, word, layer, dim)`` to ``(batch, word, embedding_dim)``; zeros at padding.
 
     Raises:
-        ValueError: A store of another encoder, or of none to standardise by; other layers than the store's; another
-            `normalize`.
+        ValueError: A store of another encoder, or an empty one when standardising; other layers than the store's;
+            another `normalize`.
         TypeError: An embedder that is not contextual, or another fusion.
 
     Example:
@@ -100,7 +105,7 @@ class CachedEmbedder(WordEmbedder):
         normalize: Literal["standardize", "rms"] | None = "standardize",
     ) -> None:
         super().__init__()
-        store = FeatureStore(store) if isinstance(store, str | os.PathLike) else store
+        store = _opened(store)
         layers = store.layers if layers is None and store is not None else layers
         check_layers(encoder, layers)
         rule = "be 'standardize', 'rms' or None"
@@ -141,9 +146,7 @@ class CachedEmbedder(WordEmbedder):
         Raises:
             ValueError: A store of another encoder or of other layers.
         """
-        store = FeatureStore(store) if isinstance(store, str | os.PathLike) else store
-        if not (store is None or isinstance(store, FeatureStore)):
-            raise TypeError(must("store", "be a FeatureStore or its folder", class_name(store)))
+        store = _opened(store)
         if store is not None:
             require(store.layers == self.layers, "store", f"hold the layers {self.layers}", store.layers)
             same = store.encoder_checksum == encoder_checksum(self.encoder)
@@ -169,7 +172,8 @@ class CachedEmbedder(WordEmbedder):
         known = {i: rows for i, rows in found.items() if rows is not None}
         missing = [i for i in range(len(sentences)) if i not in known]
         if missing:
-            computed = compute_features(self.encoder, [sentences[i] for i in missing], self.layers)
+            view: ContextualEmbedder = evaluation_view(self.encoder)  # the caller may have changed its mode
+            computed = compute_features(view, [sentences[i] for i in missing], self.layers)
             known.update(zip(missing, computed, strict=True))
         width = max(map(len, sentences), default=0)
         dtype = torch.float32 if missing or self.store is None else self.store.dtype
@@ -201,7 +205,7 @@ class CachedEmbedder(WordEmbedder):
 
     def _normalized(self, state: Tensor, layer: int) -> Tensor:
         if self.normalize == "rms":
-            return functional.rms_norm(state, state.shape[-1:])
+            return F.rms_norm(state, state.shape[-1:])
         has_pieces = (state != 0).any(-1, keepdim=True)
         return torch.where(has_pieces, (state - self.mean[layer]) / self.deviation[layer], 0.0)
 
@@ -215,3 +219,11 @@ class CachedEmbedder(WordEmbedder):
         """Return the constructor's arguments without the store."""
         names = ("encoder", "layers", "fusion", "normalize")
         return {name: getattr(self, name) for name in names}
+
+
+def _opened(store: Any) -> FeatureStore | None:
+    """Return a store, opened if it is a folder."""
+    store = FeatureStore(store) if isinstance(store, str | os.PathLike) else store
+    if not (store is None or isinstance(store, FeatureStore)):
+        raise TypeError(must("store", "be a FeatureStore or its folder", class_name(store)))
+    return store

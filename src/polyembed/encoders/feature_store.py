@@ -15,24 +15,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_file, check_positive, class_name, is_count, must, require
-from polyembed._fingerprint import checksum
+from polyembed._checks import check_file, check_positive, class_name, is_count, must, require
 from polyembed._folder import sync, try_lock
 from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view
+from polyembed.encoders._identity import encoder_checksum
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.pooling import pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
 from polyembed.text.pieces import check_words
 
 STORE_NAME, INDEX_NAME, FEATURES_NAME, LOCK_NAME = "store.json", "index.bin", "features.bin", "lock"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 RECORD = np.dtype([("key", "V16"), ("length", "<u4"), ("crc", "<u4")])
 """What the index holds of a sentence: a digest of its words, their number, and the CRC-32 of its rows."""
 
 BATCHES_TOGETHER = 16
-"""How many batches are sorted by length together, and reach the disk together."""
+"""How many batches are sorted by length together."""
 
 
 def cache_features(
@@ -53,7 +53,7 @@ def cache_features(
     Args:
         encoder: The embedder; it runs in evaluation mode, on the device that it is on.
         sentences: Lists of words; a generator will do.
-        folder: Of these features alone; made if missing.
+        folder: A folder for these features only; made if missing.
         layers: Layers of a `PretrainedWordEncoder`, counted as `hidden_states` is (0 = embeddings, -1 = the last), of
             which each word's pieces are pooled as the encoder pools them; if None, the encoder's own vectors.
         dtype: Of the numbers on disk: float16, bfloat16 or float32.
@@ -64,8 +64,8 @@ def cache_features(
         The store, which holds every sentence.
 
     Raises:
-        ValueError: A folder of another encoder, layers or dtype, or with other files' content; a layer that the
-            encoder does not have; numbers beyond the range of `dtype`.
+        ValueError: A folder that holds features of another encoder, layers or dtype, or whose files are not a store's;
+            a layer that the encoder does not have; numbers beyond the range of `dtype`.
         TypeError: Layers of an encoder without any, or a string in the place of a list of words.
         RuntimeError: Another process writes to the folder.
         OSError: The folder cannot be written to.
@@ -87,8 +87,8 @@ def cache_features(
     """
     check_positive(batch_size=batch_size)
     check_layers(encoder, layers)
-    name = str(dtype).removeprefix("torch.")
-    check_choice("dtype", name, DTYPES)
+    name = next((name for name, known in DTYPES.items() if known is dtype), None)
+    require(name is not None, "dtype", f"be one of {', '.join(map(str, DTYPES.values()))}", repr(dtype))
     path = Path(folder)
     described = {
         "format_version": FORMAT_VERSION,
@@ -113,14 +113,14 @@ def cache_features(
                     batch = missing[start : start + batch_size]
                     for words, rows in zip(batch, compute_features(view, batch, layers), strict=True):
                         writer.add(words, _as_stored(rows, dtype, words))
-                writer.flush()
+                    writer.flush()
     return FeatureStore(path)
 
 
 class FeatureStore:
     """The vectors of words in sentences that `cache_features` wrote: memory-mapped, read by any number of threads.
 
-    What was half written when a process was killed is not there: such a sentence counts as missing.
+    A sentence that was half written when a process was killed counts as missing.
 
     Args:
         folder: The folder of `cache_features`.
@@ -144,7 +144,7 @@ class FeatureStore:
         self.dtype = DTYPES[found["dtype"]]
         self.embedding_dim: int = found["dim"]
         self.encoder_checksum: str = found["encoder"]
-        path, row_bytes = self.folder / FEATURES_NAME, _row_bytes(found)
+        path, row_bytes = check_file(self.folder / FEATURES_NAME, name="folder"), _row_bytes(found)
         records = _whole_records(self.folder / INDEX_NAME, path.stat().st_size // row_bytes)
         size = int(records["length"].sum(dtype=np.int64))
         self._rows = np.memmap(path, np.uint8, "r", shape=(size, row_bytes)) if size else np.zeros((0, row_bytes), "u1")
@@ -162,7 +162,7 @@ class FeatureStore:
         return len(self._places)
 
     def __contains__(self, words: Sequence[str]) -> bool:
-        return _key(words) in self._places
+        return _key(check_words([words])[0]) in self._places
 
     def get(self, words: Sequence[str]) -> Tensor | None:
         """Read the vectors of one sentence's words.
@@ -175,8 +175,9 @@ class FeatureStore:
 
         Raises:
             ValueError: The numbers were changed on disk.
+            TypeError: A string in the place of a list of words, or words that are not strings.
         """
-        place = self._places.get(_key(words))
+        place = self._places.get(_key(check_words([words])[0]))
         if place is None:
             return None
         length = place[1]
@@ -190,9 +191,8 @@ class FeatureStore:
         Words without pieces, which have zeros in all layers, do not count.
 
         Returns:
-            The means and the standard deviations, ``(layer, embedding_dim)`` each. A number that hardly differs between
-            words, by less than 1e-4 of the layer's median deviation, has a deviation of 1: what is left of it is
-            rounding.
+            The means and the standard deviations, ``(layer, embedding_dim)`` each. A deviation below 1e-4 of the
+            layer's median deviation is rounding error; 1 is returned in its place.
 
         Raises:
             ValueError: The numbers were changed on disk.
@@ -260,7 +260,8 @@ def compute_features(
             assert isinstance(encoder, PretrainedWordEncoder)
             states = encoder.hidden_states(pieces, all_layers=True)
             for layer in layers:
-                require(-len(states) <= layer < len(states), "layers", f"be of the {len(states)} hidden states", layer)
+                rule = f"number the {len(states)} hidden states, 0 to {len(states) - 1}"
+                require(-len(states) <= layer < len(states), "layers", rule, layer)
             count = pieces.count_words()
             chosen = [pool_words(states[i], pieces.word_index, count, pooling=encoder.pooling) for i in layers]
             found = torch.stack(chosen, 2)
@@ -278,13 +279,6 @@ def check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> N
         raise TypeError(must("layers", "be None: only a PretrainedWordEncoder has layers", class_name(encoder)))
     good = not isinstance(layers, str | int) and len(layers) > 0 and all(is_count(layer) for layer in layers)
     require(good, "layers", "be a list of whole numbers", repr(layers))
-
-
-def encoder_checksum(encoder: ContextualEmbedder) -> str:
-    """Return a checksum of all that changes an embedder's vectors: structure, settings, tensors, tokenizer."""
-    vocabulary: dict[str, int] = getattr(getattr(encoder, "tokenizer", None), "get_vocab", dict)()
-    tensors = {**dict(encoder.named_parameters()), **dict(encoder.named_buffers())}
-    return checksum([repr(encoder), tensors, repr(sorted(vocabulary.items()))])
 
 
 class _Writer:
@@ -320,27 +314,32 @@ class _Writer:
 
 
 def _describe(folder: Path, described: dict[str, Any]) -> None:
-    """Write what a new folder holds, or require that it holds the same."""
-    path = folder / STORE_NAME
-    if not path.exists():
-        require(not (folder / INDEX_NAME).exists(), str(folder), f"hold {STORE_NAME} beside its features", "none")
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(described, indent=2) + "\n")
-        sync(draft)
-        draft.replace(path)
-        sync(folder)
-        return
-    found = _read_description(folder)
-    for name, value in described.items():
-        if name == "encoder":
+    """Write what a folder holds; if it holds sentences already, require that they are of the same kind."""
+    path, index = folder / STORE_NAME, folder / INDEX_NAME
+    require(path.exists() or not index.exists(), str(folder), f"hold {STORE_NAME} beside its features", "none")
+    if path.exists():
+        found = _read_description(folder)
+        if found == described:
+            return
+        if index.exists() and index.stat().st_size:
             advice = "those of another one (remove the folder, or choose another)"
-            require(found[name] == value, str(folder), "hold features of this encoder", advice)
-        require(found[name] == value, f"{path}: {name}", f"be {value!r}", repr(found[name]))
+            require(found["encoder"] == described["encoder"], str(folder), "hold features of this encoder", advice)
+            name = next(name for name in described if found[name] != described[name])
+            got = f"{found[name]!r} (remove the folder, or choose another)"
+            raise ValueError(must(f"{path}: {name}", f"be {described[name]!r}", got))
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(described, indent=2) + "\n")
+    sync(draft)
+    draft.replace(path)
+    sync(folder)
 
 
 def _read_description(folder: Path) -> dict[str, Any]:
     """Read and check the description of a store."""
-    path = check_file(folder / STORE_NAME, name="folder")
+    path = folder / STORE_NAME
+    if not path.is_file():
+        got = f"{folder} without {STORE_NAME}"
+        raise FileNotFoundError(must("folder", "hold features (cache_features writes them)", got))
     try:
         found: dict[str, Any] = json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
@@ -349,7 +348,8 @@ def _read_description(folder: Path) -> dict[str, Any]:
     good = isinstance(found, dict) and all(key in found for key in keys)
     require(good, str(path), f"be an object with {', '.join(keys)}", repr(found)[:200])
     version, layers, dim = found["format_version"], found["layers"], found["dim"]
-    require(version == FORMAT_VERSION, str(path), f"have the format version {FORMAT_VERSION}", repr(version))
+    rule = f"have the format version {FORMAT_VERSION} (remove the folder to start anew)"
+    require(version == FORMAT_VERSION, str(path), rule, repr(version))
     require(
         isinstance(found["dtype"], str) and found["dtype"] in DTYPES,
         str(path),
@@ -364,7 +364,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
 
 
 def _whole_records(path: Path, num_rows: int) -> np.ndarray:
-    """Read the records of an index whose rows are all on disk; what follows the last of them was half written."""
+    """Read the records of an index whose rows are all on disk; the rest of the index was half written."""
     content = check_file(path, name="folder").read_bytes()
     records = np.frombuffer(content, RECORD, len(content) // RECORD.itemsize)
     ends = np.cumsum(records["length"], dtype=np.int64)

@@ -21,6 +21,7 @@ from polyembed.encoders._transformers import (
     describe_model,
     open_model,
     read_tokenizer,
+    without_output_hooks,
     write_tokenizer,
 )
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
@@ -28,7 +29,15 @@ from polyembed.encoders.fusion import LastLayer, LayerFusion, check_fusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
 from polyembed.encoders.windows import plan_windows
 from polyembed.text.pairs import PairedPieces, align_pairs, check_pairs
-from polyembed.text.pieces import OVERFLOW, Pieces, SpecialPieces, align_words, piece_limit, special_pieces
+from polyembed.text.pieces import (
+    OVERFLOW,
+    Pieces,
+    SpecialPieces,
+    align_words,
+    piece_limit,
+    room_for_pieces,
+    special_pieces,
+)
 
 FREEZE = ("none", "embeddings", "all")
 WINDOWS_AT_ONCE = 32  # bounds the memory inside the model for one very long sentence
@@ -44,10 +53,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R, XLM, DistilBERT,
-            DeBERTa, ModernBERT and similar ones; or a causal language model: GPT-2, Llama, Gemma, Qwen (of one that
-            reads pictures, too, the part for text). Also inside a `PeftModel`, or with adapters added: then the
-            adapters train, and LoRA is saved too. Or a name on the hub, a folder or a GGUF file, from which model and
-            tokenizer are loaded; a `ResourceWarning` says if its files are larger than the machine's memory.
+            DeBERTa, ModernBERT and similar ones; the encoder of T5 or BART (``get_encoder()``); or a causal language
+            model: GPT-2, Llama, Gemma, Qwen (of a multimodal model, its text part). Also inside a `PeftModel`, or with
+            adapters added: then the adapters train, and LoRA is saved too. Or a name on the hub, a folder or a GGUF
+            file, from which model and tokenizer are loaded; a warning says if its weights are larger than the machine's
+            memory.
         tokenizer: The model's, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
         pooling: How a word's pieces become one vector; by default the first piece, for a causal language model the
@@ -65,10 +75,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     Raises:
         ValueError: An unknown choice, a fusion for another number or size of layers, a sentence beyond the limit, a
-            tokenizer whose pieces the model does not have, a folder without the tokenizer's files, a GGUF file of a
-            kind that transformers does not read.
+            tokenizer whose pieces the model does not have, a folder without the tokenizer's files or without all
+            weights, a damaged one, a folder or GGUF file of a kind that transformers does not read.
         TypeError: A model that is not of transformers, does not read text or returns no hidden states, or no tokenizer
             where one is needed.
+        FileNotFoundError: A path that does not exist.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -93,6 +104,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         pooling: WordPooling | None = None,
         freeze: Literal["none", "embeddings", "all"] = "none",
         overflow: Literal["error", "truncate", "window"] = "window",
+        max_length: int | None = None,
     ) -> None:
         super().__init__()
         check_choice("freeze", freeze, FREEZE)
@@ -110,7 +122,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         if "input_ids" not in known or not hasattr(self.model.config, "hidden_size"):
             got = f"{class_name(self.model)}, which reads {', '.join(known)}"
             raise TypeError(must("model", "be an encoder of text, with input_ids and a hidden_size", got))
-        if getattr(found.config, "is_encoder_decoder", False):
+        if "decoder_input_ids" in known:
             got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
             raise TypeError(must("model", "be an encoder of transformers", got))
         if pooling is None:
@@ -120,7 +132,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
         self.fusion = check_fusion(fusion)
         self.pooling, self.freeze, self.overflow = pooling, freeze, overflow
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
-        self.max_length = _most_pieces(self.model, tokenizer)
+        if max_length is not None:
+            room_for_pieces(tokenizer, max_length, sum(map(len, self.special)))
+        limits = [limit for limit in (max_length, _most_pieces(self.model, tokenizer)) if limit is not None]
+        self.max_length = min(limits, default=None)
         # a causal model keeps keys and values of all layers otherwise
         self._no_cache = {"use_cache": False} if "use_cache" in known else {}
         if freeze != "none":
@@ -284,6 +299,13 @@ class PretrainedWordEncoder(ContextualEmbedder):
             self.model.eval()
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for pickle and `deepcopy`, the model without the hooks that it adds to itself when it runs.
+
+        They are local functions, which cannot be pickled; the model adds them again.
+        """
+        return {**vars(self), "_modules": {**self._modules, "model": without_output_hooks(self.model)}}
+
     def _check_ids(self, pieces: Pieces) -> None:
         """Require pieces that the model has; a tokenizer may know a few more than its model (Gemma 3 has one)."""
         rows = None
@@ -315,15 +337,15 @@ class PretrainedWordEncoder(ContextualEmbedder):
             found = self.model(
                 **inputs, attention_mask=attended.long(), output_hidden_states=everything, **types, **self._no_cache
             )
-        if everything and found.hidden_states is None:
-            raise TypeError(
-                must("model", "return the hidden states of its layers", f"none of {class_name(self.model)}")
-            )
-        return list(found.hidden_states) if everything else [found.last_hidden_state]
+        states = getattr(found, "hidden_states" if everything else "last_hidden_state", None)
+        if states is None:
+            got = f"none of {class_name(self.model)}"
+            raise TypeError(must("model", "return the hidden states of its layers", got))
+        return list(states) if everything else [states]
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, with the model's configuration in place of the model."""
-        options = {name: getattr(self, name) for name in ("fusion", "pooling", "freeze", "overflow")}
+        options = {name: getattr(self, name) for name in ("fusion", "pooling", "freeze", "overflow", "max_length")}
         return {**describe_model(self.model, self.adapters), **options}
 
     def write_files(self, folder: Path) -> dict[str, str]:
@@ -344,6 +366,8 @@ def _is_causal(model: nn.Module) -> bool:
     config: Any = model.config
     if getattr(config, "is_decoder", False):
         return True
+    if getattr(config, "is_encoder_decoder", False):  # the encoder alone
+        return False
     both_ways = (
         type(config) in MODEL_FOR_MASKED_LM_MAPPING
         or getattr(config, "use_bidirectional_attention", False)  # Gemma as an embedder
@@ -366,9 +390,15 @@ def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
 
 def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
     """Yield the parameters before the first layer: tables and their norm, under any model's names."""
-    table = {id(parameter) for parameter in model.get_input_embeddings().parameters()}  # type: ignore[operator]
+    tables = {model.get_input_embeddings()}  # type: ignore[operator]
+    for name, module in model.named_modules():  # a number in the name is a layer's
+        if isinstance(module, nn.Embedding) and not any(part.isdigit() for part in name.split(".")):
+            tables.add(module)
+    inside = {id(parameter) for table in tables for parameter in table.parameters()}
     for name, parameter in model.named_parameters():
-        if "embedding" in name or name.startswith("layer_norm_emb.") or id(parameter) in table:  # the norm of XLM's
+        relative = "rel_embeddings" in name  # of DeBERTa, which every layer reads
+        named = "embedding" in name or name.startswith("layer_norm_emb.")  # the norm of XLM's
+        if (named or id(parameter) in inside) and not relative:
             yield parameter
 
 

@@ -1,0 +1,103 @@
+"""Models opened by a folder, a name or a file; and folders that hold less than they should."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from checks import refused
+from safetensors.torch import load_file, save_file
+from test_pretrained_encoder import SENTENCES, TOKENIZER, encoder
+from tiny_models import slow_tokenizer, tiny_model
+
+import polyembed as pe
+
+
+def saved(folder: Path, name: str = "bert") -> Path:
+    for part in (tiny_model(name), TOKENIZER):
+        part.save_pretrained(folder)
+    return folder
+
+
+def test_a_folder_or_name_in_place_of_the_model(tmp_path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    ours = encoder(fusion=pe.ScalarMix(4))
+    for name in (tmp_path, str(tmp_path)):
+        opened = pe.PretrainedWordEncoder(name, fusion=pe.ScalarMix(4)).eval()
+        assert torch.equal(opened(opened.encode(SENTENCES)[0]), ours(ours.encode(SENTENCES)[0]))
+    assert pe.PretrainedWordEncoder(tmp_path, TOKENIZER).tokenizer is TOKENIZER
+
+
+def test_a_folder_without_its_tokenizer(tmp_path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    refused(ValueError, r"^tokenizer must have pieces of words \(give the model's", pe.PretrainedWordEncoder, tmp_path)
+
+
+def test_a_folder_with_a_slow_tokenizer(tmp_path) -> None:
+    slow = slow_tokenizer(tmp_path)
+    model = tiny_model("xlm", vocab_size=len(slow))
+    for part in (model, slow):
+        part.save_pretrained(tmp_path)
+    opened = pe.PretrainedWordEncoder(tmp_path, pooling="mean").eval()
+    pieces, _ = opened.encode([["me", "gusta"]])
+    states = model(pieces.piece_ids).last_hidden_state[0]
+    for word in range(2):
+        expected = states[pieces.word_index[0] == word].mean(0)
+        torch.testing.assert_close(opened(pieces)[0, word], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_weights_larger_than_memory(tmp_path, monkeypatch) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    monkeypatch.setattr("polyembed.encoders._transformers.os.sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 99}.get)
+    with pytest.warns(UserWarning, match=r" has 0\.0 GB of weights, and this machine 0\.0 GB of memory$"):
+        pe.PretrainedWordEncoder(tmp_path)
+
+
+def test_only_the_files_that_are_read_count_as_weights(tmp_path, monkeypatch) -> None:
+    saved(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(bytes(99_999))
+    memory = 1 + (tmp_path / "model.safetensors").stat().st_size
+    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": memory}
+    monkeypatch.setattr("polyembed.encoders._transformers.os.sysconf", pages.get)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pe.PretrainedWordEncoder(tmp_path)
+
+
+def test_missing_weights_are_not_made_up(tmp_path) -> None:
+    """Transformers fills them with random numbers."""
+    saved(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
+    message = r"^model must have all weights in .*, got none for 16, such as \['encoder.layer.3.attention"
+    refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = load_file(tmp_path / "model.safetensors")
+    without = {name: value for name, value in weights.items() if not name.startswith("pooler")}
+    save_file(without, tmp_path / "model.safetensors", {"format": "pt"})
+    assert pe.PretrainedWordEncoder(tmp_path).max_length == 512, "nothing reads the pooler"
+
+
+def test_damaged_folders_are_named(tmp_path) -> None:
+    weights = saved(tmp_path) / "model.safetensors"
+    content = weights.read_bytes()
+    message = r"^model must be a whole folder of a kind that transformers reads, got .* \("
+    weights.write_bytes(content[:-9])
+    refused(ValueError, message + "SafetensorError", pe.PretrainedWordEncoder, tmp_path)
+    weights.write_bytes(content)
+    (tmp_path / "tokenizer.json").write_text("{")
+    refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
+
+
+def test_places_that_hold_no_model(tmp_path) -> None:
+    message = "^model must be a folder, a GGUF file or the name of a model on the hub, got .*, which does not exist$"
+    refused(FileNotFoundError, message, pe.PretrainedWordEncoder, tmp_path / "none")
+    refused(FileNotFoundError, message, pe.PretrainedWordEncoder, "./no/such/folder")
+    message = r"^model must be a folder with config\.json, or a GGUF file, got "
+    refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
+    encoder().save_pretrained(tmp_path / "ours")
+    message = r"^model must be a folder of transformers \(from_pretrained opens a folder of polyembed\), got "
+    refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path / "ours")
