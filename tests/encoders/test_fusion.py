@@ -159,11 +159,11 @@ def test_bad_input(states: list[Tensor]) -> None:
         return pe.DLFA(*arguments, **{"reduction_ratio": 2, **options})
 
     whole = r" must count layers by whole numbers, got "
-    refused(ValueError, r"^lower_layer must be a layer of the 4 hidden states, got 4$", dlfa(6, 4), states)
-    refused(ValueError, r"^lower_layer must be a layer of the 1 hidden", dlfa(6, 1), states[:1])
+    refused(ValueError, r"^lower_layer must be one of the 4 hidden states .*, got 4$", dlfa(6, 4), states)
+    refused(ValueError, r"^lower_layer must be one of the 1 hidden", dlfa(6, 1), states[:1])
     for none in (None, []):
         refused(ValueError, r"^hidden_states must be the hidden states of all layers", dlfa(6, 1), none)
-    refused(ValueError, r"^layers must be a layer of the 4 hidden states, got 9$", pe.LayerAverage([9]), states)
+    refused(ValueError, r"^layers must be one of the 4 hidden states .*, got 9$", pe.LayerAverage([9]), states)
     refused(ValueError, r"^layers must name at least one layer, got \[\]$", pe.LayerAverage, [])
     refused(ValueError, r"^hidden_states must hold 5 layers, got 4$", pe.ScalarMix(5), states)
     refused(ValueError, r"^hidden_states\[1\] must have shape", pe.LastLayer(), [states[0], states[1][:, 1:]])

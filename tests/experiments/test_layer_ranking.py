@@ -1,7 +1,10 @@
 """Ranking layers without training, and what each counts in a fusion."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
+from checks import refused
 from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
 from torch.nn.functional import cosine_similarity
@@ -90,6 +93,29 @@ def test_a_layer_that_points_one_way_does_not_rank_first() -> None:
     assert rows[0][1] > 0.5
 
 
+def test_threads_rank_an_encoder_that_trains() -> None:
+    """Each switched the encoder's mode, and dropout of the others changed the scores."""
+    ours = encoder().train()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: parallel_cosine(ours, EN, DE), range(8)))
+    assert all(part.training for part in ours.modules())
+    assert found == [parallel_cosine(ours.eval(), EN, DE)] * 8
+
+
+def test_vectors_that_are_not_finite() -> None:
+    ours = encoder()
+    with torch.no_grad():
+        ours.model.encoder.layer[1].output.LayerNorm.bias.fill_(torch.nan)
+    message = r"^layer 2 of source must be finite, got NaN or an infinity$"
+    refused(ValueError, message, rank_layers, ours, EN, {"de": DE})
+
+
+def test_targets_that_are_no_languages() -> None:
+    refused(TypeError, "^targets must be a mapping, .* got list$", rank_layers, encoder(), EN, [DE])
+    message = r"^targets must name languages, not layer, retrieval, cosine, got \['cosine'\]$"
+    refused(ValueError, message, rank_layers, encoder(), EN, {"cosine": DE})
+
+
 def test_an_encoder_by_its_folder(tmp_path) -> None:
     tiny_model("bert").save_pretrained(tmp_path)
     word_piece_tokenizer().save_pretrained(tmp_path)
@@ -136,7 +162,7 @@ def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
 
 def test_weights_that_are_constant() -> None:
     states = [torch.zeros(1, 2, 8) for _ in range(4)]
-    assert layer_weights(LastLayer(), states) == {3: 1.0}
+    assert layer_weights(LastLayer(), states) == layer_weights(LastLayer(), torch.stack(states)) == {3: 1.0}
     assert layer_weights(LayerAverage(), states) == {0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}
     assert layer_weights(LayerAverage([-1, 1, 3, 0]), states) == {0: 0.25, 1: 0.25, 3: 0.5}
     control = layer_weights(DLFA(8, lower_layer=-1), states)
@@ -170,8 +196,8 @@ STATES = [torch.zeros(1, 2, 8) for _ in range(4)]
         (lambda: layer_weights(DLFA(8, lower_layer=1)), "hidden_states must be given for DLFA, got None"),
         (lambda: layer_weights(LayerAverage()), "hidden_states must be given for LayerAverage, got None"),
         (lambda: layer_weights(LastLayer()), "hidden_states must be given for LastLayer, got None"),
-        (lambda: layer_weights(LayerAverage([4]), STATES), "layers must be a layer of the 4 hidden states, got 4"),
-        (lambda: layer_weights(DLFA(8, 9), STATES), "lower_layer must be a layer of the 4 hidden states, got 9"),
+        (lambda: layer_weights(LayerAverage([4]), STATES), "layers must be one of the 4 hidden states .*, got 4"),
+        (lambda: layer_weights(DLFA(8, 9), STATES), "lower_layer must be one of the 4 hidden states .*, got 9"),
         (lambda: layer_weights(DLFA(8, 1), STATES, torch.ones(1, 3) > 0), r"mask must .*, got \(1, 3\)"),
     ],
 )

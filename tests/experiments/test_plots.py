@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from checks import refused
 from matplotlib import pyplot as plt
 from torch import nn
 from toys import own_words
@@ -16,6 +17,7 @@ from toys import own_words
 import polyembed as pe
 from polyembed.experiments import (
     EfficiencyReport,
+    ParallelScores,
     bio_confusion,
     layer_weights,
     plot_clouds,
@@ -326,3 +328,16 @@ def test_lines_of_efficiency_and_points_of_scores() -> None:
     ax = plot_scores({name: size.parameters for name, size in SIZES.items()}, {"HME": 0.7})
     assert texts(ax.texts) == ["HME"]
     assert ax.collections[0].get_offsets().tolist() == [[10**6 + 10, 0.7]]
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({1: 0.3}, r"^scores\[1\] must be a mapping, layer -> score, got float$"),
+        ({"de": {1: ParallelScores(0.9, 0.1)}}, r"^scores\['de'\]\[1\] must be a number, or a list .*ParallelScores$"),
+        ({"de": {1: torch.zeros(2)}}, r"^scores\['de'\]\[1\] must be a number, or a list .*got Tensor$"),
+    ],
+)
+def test_scores_of_layers_that_are_no_numbers(scores: object, message: str) -> None:
+    """Both scores of `parallel_cosine` were drawn as if they were two seeds."""
+    refused(TypeError, message, plot_layers, scores)

@@ -9,7 +9,7 @@ from checks import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import slow_tokenizer, word_piece_tokenizer
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from toys import own_words
 from transformers import PreTrainedTokenizerFast
 
@@ -34,6 +34,16 @@ def test_a_word_without_pieces_gets_the_unknown_piece(word: str) -> None:
     pieces = align_words([["me", word, "a"]], TOKENIZER)
     assert pieces.piece_ids.tolist() == [[2, 5, 1, 14, 3]]
     assert pieces.word_index.tolist() == [[-1, 0, 1, 2, -1]]
+
+
+def test_a_tokenizer_that_does_not_know_the_letter_a() -> None:
+    """Special pieces were looked for around that letter."""
+    rules = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "ሰ": 2, "ላ": 3, "ሰላ": 4}, [("ሰ", "ላ")]))
+    rules.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    amharic = PreTrainedTokenizerFast(tokenizer_object=rules, bos_token="<s>", eos_token="</s>")
+    assert special_pieces(amharic) == ((0,), (1,))
+    assert word_opener(amharic) == ""
+    assert align_words([["ሰላ", "a", "ላ"]], amharic).piece_ids.tolist() == [[0, 4, 1, 3, 1]]
 
 
 @settings(max_examples=50, deadline=None)
@@ -178,3 +188,7 @@ def test_bad_input() -> None:
     wrong = r"^overflow must be one of 'error', 'truncate', 'win"
     refused(ValueError, wrong, align_words, [["me"]], TOKENIZER, overflow="wrap")
     refused(ValueError, r"^max_length must leave room .*, got 2$", align_words, [["me"]], TOKENIZER, max_length=2)
+
+
+def test_no_sentences_at_all() -> None:
+    refused(TypeError, "^sentences must be lists of words, got NoneType$", align_words, None, TOKENIZER)

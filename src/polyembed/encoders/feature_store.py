@@ -260,7 +260,7 @@ def compute_features(
             assert isinstance(encoder, PretrainedWordEncoder)
             states = encoder.hidden_states(pieces, all_layers=True)
             for layer in layers:
-                rule = f"number the {len(states)} hidden states, 0 to {len(states) - 1}"
+                rule = f"be among the {len(states)} hidden states (0 to {len(states) - 1})"
                 require(-len(states) <= layer < len(states), "layers", rule, layer)
             count = pieces.count_words()
             chosen = [pool_words(states[i], pieces.word_index, count, pooling=encoder.pooling) for i in layers]

@@ -58,7 +58,7 @@ class LayerFusion(PretrainedModule):
 
     @abstractmethod
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
-        """Return the layers that are fused, by their place alone: `CachedEmbedder` asks with numbers."""
+        """Return the layers that are fused, by position only: `CachedEmbedder` passes their numbers."""
 
     @abstractmethod
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
@@ -93,7 +93,7 @@ class LayerAverage(LayerFusion):
 
     Raises:
         ValueError: No layer, or one that the encoder does not have.
-        TypeError: A layer that is not a whole number.
+        TypeError: Layers that are not a list of whole numbers.
 
     Example:
         >>> LayerAverage([0, -1])([torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)])
@@ -102,6 +102,8 @@ class LayerAverage(LayerFusion):
 
     def __init__(self, layers: Sequence[int] | None = None) -> None:
         super().__init__()
+        if not (layers is None or isinstance(layers, Sequence)):
+            raise TypeError(must("layers", "be a list of numbers", class_name(layers)))
         require(layers is None or len(layers) > 0, "layers", "name at least one layer", layers)
         self.layers = None if layers is None else [_number(layer, "layers") for layer in layers]
 
@@ -232,7 +234,7 @@ def _number(layer: int, name: str) -> int:
 
 def _layer(hidden_states: Sequence[T], layer: int, name: str) -> T:
     count = len(hidden_states)
-    require(-count <= layer < count, name, f"be a layer of the {count} hidden states", layer)
+    require(-count <= layer < count, name, f"be one of the {count} hidden states (0 to {count - 1})", layer)
     return hidden_states[layer]
 
 

@@ -10,15 +10,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._views import evaluation_view
 from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, ScalarMix
 from polyembed.encoders.laser.words import LaserElmo
 from polyembed.encoders.pretrained import PretrainedWordEncoder
-from polyembed.experiments._measure import in_mode
 from polyembed.functional.distances import mean_cosine
 from polyembed.functional.masking import masked_mean
 from polyembed.functional.neighbors import nearest_cosine
 from polyembed.tables import Table
 from polyembed.text.pieces import check_words
+
+COLUMNS = ("layer", "retrieval", "cosine")
+"""The columns of a ranking before those of the languages."""
 
 
 class ParallelScores(NamedTuple):
@@ -64,8 +67,8 @@ def parallel_cosine(
         Layer (0 = embeddings) -> scores; and ``"fused"`` -> scores of the encoder's fusion, unless it is `LastLayer`.
 
     Raises:
-        ValueError: Sentences that do not pair, fewer than two, one without words, another pooling, or ``"cls"`` of a
-            causal model, whose first piece has seen no other.
+        ValueError: Sentences that do not pair, fewer than two, one without words, another pooling, ``"cls"`` of a
+            causal model, whose first piece has seen no other, or a layer with vectors that are not finite.
         TypeError: Another module than a `PretrainedWordEncoder`, or one without a tokenizer.
 
     Example:
@@ -112,8 +115,8 @@ def rank_layers(
         languages of ``retrieval`` and ``cosine`` (`ParallelScores`), then the retrieval of each language.
 
     Raises:
-        ValueError: No language, and what `parallel_cosine` raises.
-        TypeError: As in `parallel_cosine`.
+        ValueError: No language, one with the name of another column, and what `parallel_cosine` raises.
+        TypeError: Targets that are not a mapping, and what `parallel_cosine` raises.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -127,8 +130,12 @@ def rank_layers(
     Deviations: the paper compares trained systems by the cosine of translations (its table VI): ``cosine`` in the row
     ``"fused"`` of each.
     """
-    encoder = _checked(encoder, pooling, batch_size)
+    if not isinstance(targets, Mapping):
+        raise TypeError(must("targets", "be a mapping, language -> sentences", class_name(targets)))
     require(len(targets) > 0, "targets", "hold at least one language", "none")
+    taken = sorted({*COLUMNS} & {*targets})
+    require(not taken, "targets", f"name languages, not {', '.join(COLUMNS)}", taken)
+    encoder = _checked(encoder, pooling, batch_size)
     ours = _sentence_vectors(encoder, "source", source, pooling, batch_size)
     found = []
     for language, sentences in targets.items():
@@ -140,7 +147,7 @@ def rank_layers(
         retrieval = [score.retrieval for score in scores]
         rows.append((layer, fmean(retrieval), fmean(score.cosine for score in scores), *retrieval))
     rows.sort(key=lambda row: (-row[1], -row[2]))
-    return Table(("layer", "retrieval", "cosine", *targets), rows, 4)
+    return Table((*COLUMNS, *targets), rows, 4)
 
 
 def _checked(encoder: Any, pooling: str, batch_size: int) -> PretrainedWordEncoder:
@@ -166,13 +173,14 @@ def _sentence_vectors(
     empty = next((i for i, words in enumerate(rows) if not words), None)
     require(empty is None, f"{name}[{empty}]", "have a word", "none")
     device = next(encoder.parameters()).device
+    view: Any = evaluation_view(encoder)
     found: dict[int | str, list[Tensor]] = {}
-    with in_mode(encoder, training=False), torch.no_grad():
+    with torch.no_grad():
         for start in range(0, len(rows), batch_size):
-            pieces = encoder.pieces(rows[start : start + batch_size]).to(device)
-            states: dict[int | str, Tensor] = dict(enumerate(encoder.hidden_states(pieces, all_layers=True)))
-            if not isinstance(encoder.fusion, LastLayer):
-                states["fused"] = encoder.fusion(list(states.values()), pieces.piece_mask)
+            pieces = view.pieces(rows[start : start + batch_size]).to(device)
+            states: dict[int | str, Tensor] = dict(enumerate(view.hidden_states(pieces, all_layers=True)))
+            if not isinstance(view.fusion, LastLayer):
+                states["fused"] = view.fusion(list(states.values()), pieces.piece_mask)
             for layer, layer_states in states.items():
                 x = layer_states.to(torch.promote_types(layer_states.dtype, torch.float32))
                 x = x[:, 0] if pooling == "cls" else masked_mean(x, pieces.word_index >= 0)
@@ -189,6 +197,8 @@ def _compare(
     own = torch.arange(sizes[0])
     found = {}
     for layer in source:
+        for side, x in (("source", source), (name, target)):
+            require(bool(x[layer].isfinite().all()), f"layer {layer} of {side}", "be finite", "NaN or an infinity")
         s, t = (x[layer] - x[layer].mean(0) if center else x[layer] for x in (source, target))
         right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
         found[layer] = ParallelScores(float(mean_cosine(s, t)), float(torch.cat(right).double().mean()))
@@ -231,7 +241,8 @@ def layer_weights(
         return dict(enumerate(fusion.weights.detach()[:, None]))
     if not isinstance(fusion, DLFA | LayerAverage | LastLayer):
         raise TypeError(must("fusion", "be a layer fusion whose layers have weights", class_name(fusion)))
-    require(bool(hidden_states), "hidden_states", f"be given for {class_name(fusion)}", hidden_states)
+    given = hidden_states is not None and len(hidden_states) > 0
+    require(given, "hidden_states", f"be given for {class_name(fusion)}", hidden_states)
     assert hidden_states is not None
     last = len(hidden_states) - 1
     if isinstance(fusion, DLFA):
@@ -247,8 +258,8 @@ def _dlfa_weights(fusion: DLFA, hidden_states: Sequence[Tensor], mask: Tensor | 
     last = len(hidden_states) - 1
     lower, top = fusion.chosen(hidden_states)
     mean = (lower + top) / 2
-    with in_mode(fusion, training=False), torch.no_grad():
-        w = fusion.aif.weight(mean, mask)
+    with torch.no_grad():
+        w = evaluation_view(fusion).aif.weight(mean, mask)
         w = w if fusion.weighting == "sigmoid" else mean * w
     w = (w if mask is None else w[mask]).flatten()
     layer = fusion.lower_layer % (last + 1)

@@ -6,6 +6,7 @@ has their glyphs; matplotlib warns of a character that no font has.
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -19,8 +20,10 @@ from polyembed.experiments.representations import project
 from polyembed.tables import Table, mean_and_deviation
 
 MOST_NAMES_INSIDE = 8
-SOURCES_AGREE = 0.02
 """The number of names in a legend above which it is drawn beside the axes."""
+
+SOURCES_AGREE = 0.02
+"""The difference between shares of attention below which sources are said to agree."""
 
 
 def plot_source_attention(
@@ -159,6 +162,7 @@ def plot_layers(
 
     Raises:
         ValueError: No name, or a name without layers.
+        TypeError: Scores that are neither numbers nor lists of numbers, such as both scores of `ParallelScores`.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -169,8 +173,15 @@ def plot_layers(
     """
     require(len(scores) > 0, "scores", "hold at least one name", "none")
     for name, part in scores.items():
+        if not isinstance(part, Mapping):
+            raise TypeError(must(f"scores[{name!r}]", "be a mapping, layer -> score", class_name(part)))
         some = any(not isinstance(layer, str) for layer in part)
         require(some, f"scores[{name!r}]", "hold at least one layer", "none")
+        for layer, score in part.items():
+            seeds = score if isinstance(score, list | tuple) and not hasattr(score, "_fields") else [score]
+            if not all(isinstance(value, Real) for value in seeds):
+                rule = "be a number, or a list of one number for each seed"
+                raise TypeError(must(f"scores[{name!r}][{layer!r}]", rule, class_name(score)))
     ax = ax or _new_axes("plot_layers")
     ticks: set[int] = set()
     handles: dict[str, Any] = {}

@@ -149,8 +149,9 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
         return SpecialPieces((), ())
     if not callable(tokenizer):
         raise TypeError(must("tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)))
-    bare = _encode([["a"]], tokenizer, special=False)[0]
-    full = _encode([["a"]], tokenizer, special=True)[0]
+    text = _known_text(tokenizer)
+    bare = _encode([[text]], tokenizer, special=False)[0]
+    full = _encode([[text]], tokenizer, special=True)[0]
     for start in range(len(full) - len(bare) + 1):
         if bare and full[start : start + len(bare)] == bare:
             return SpecialPieces(tuple(full[:start]), tuple(full[start + len(bare) :]))
@@ -199,8 +200,9 @@ def check_words(
 
     Errors number the texts from `start`; `place` names the part of a text.
     """
-    if isinstance(sentences, str):
-        raise TypeError(must(name, "be lists of words", f"the string {sentences!r}"))
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        got = f"the string {sentences!r}" if isinstance(sentences, str) else class_name(sentences)
+        raise TypeError(must(name, "be lists of words", got))
     rows = []
     for row, words in enumerate(sentences, start):
         if isinstance(words, str):
@@ -235,8 +237,21 @@ def word_opener(tokenizer: Any) -> str:
         (byte-level ones, as those of RoBERTa and ModernBERT: alone, ``gusta`` would continue the word before);
         otherwise the empty string.
     """
-    first, later, both = _cut(["a", " a", "a a"], tokenizer)
+    text = "a" if is_sentencepiece(tokenizer) else _known_text(tokenizer)
+    first, later, both = _cut([text, f" {text}", f"{text} {text}"], tokenizer)
     return " " if first != later and both == first + later else ""
+
+
+def _known_text(tokenizer: Any) -> str:
+    """Return a text that a tokenizer of transformers cuts into pieces: some do not know the letter a."""
+
+    def known(text: str) -> bool:
+        return bool(text and _encode([[text]], tokenizer, special=False)[0])
+
+    if known("a"):
+        return "a"
+    special = set(tokenizer.all_special_ids)
+    return next(filter(known, (tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special)), "a")
 
 
 def _cut(texts: list[str], tokenizer: Any) -> list[list[int]]:

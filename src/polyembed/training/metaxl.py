@@ -69,7 +69,7 @@ class MetaXLTrainer:
         meta_optimizer: Of `rtn`; the same if None.
         scheduler: From an optimiser and the number of steps to a scheduler that is stepped after each step: one
             function for both optimisers, or a pair of functions (None = no schedule).
-        loss: From the model and a batch to the mean loss; by default ``model(**batch).loss``.
+        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its ``loss``.
 
     Raises:
         ValueError: A compiled model, a layer that cannot be found, or no parameter to train.

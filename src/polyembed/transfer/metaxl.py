@@ -104,7 +104,7 @@ def metaxl_gradients(
         inner_lr: The learning rate of the look-ahead: one number, or by the parameter's name.
         target_inner: Target batches of the inner loss, of other rows than `target`. The authors' code takes the first
             half of each target batch for the inner loss and the second half for the outer one.
-        loss: From the model and a batch to the mean loss; by default ``model(**batch).loss``.
+        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its ``loss``.
         languages: The language of each source batch, or of all, for an ``nn.ModuleDict``.
         target_weight: The weight of `target_inner` in the inner loss; the authors' code has 1. With 0, `target_inner`
             is None, and this is algorithm 1 as printed. It trains the model on source batches alone, and measured far

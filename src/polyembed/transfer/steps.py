@@ -18,8 +18,12 @@ WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel
 
 
 def model_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-    """Return the loss that a transformers model computes itself: ``model(**batch).loss``."""
-    loss: Tensor = model(**batch).loss
+    """Return the loss that a model computes itself: ``model(**batch)`` if that is a tensor, else its ``loss``."""
+    found = model(**batch)
+    loss = found if isinstance(found, Tensor) else getattr(found, "loss", None)
+    if not isinstance(loss, Tensor):
+        got = f"none from {class_name(model)} (give loss=, or labels in each batch)"
+        raise TypeError(must("model", "return a loss", got))
     return loss
 
 
