@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--places", nargs="+", type=int, default=[12, 6, 0])
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--model", help="a name or folder that transformers opens, in the place of random weights")
+    parser.add_argument("--model", help="a name or folder that transformers opens, instead of random weights")
     option(parser)
     arguments = parser.parse_args()
     device, dropout, model = arguments.device, arguments.dropout, arguments.model

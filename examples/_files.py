@@ -12,7 +12,7 @@ PARTS = ("train", "dev", "test")
 def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
     """Add options for the caller's own files in place of what the example has."""
     for part in PARTS:
-        parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, in the place of {instead}")
+        parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, instead of {instead}")
     parser.add_argument("--format", default="conll", help="of files of yours: what `polyembed.data.read_tagged` knows")
     parser.add_argument(
         "--format-option", nargs="*", default=[], metavar="NAME=VALUE", help="of that reader, as task=ner_spaeng"

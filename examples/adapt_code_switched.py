@@ -181,7 +181,7 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
-    parser.add_argument("--lince", type=Path, metavar="FOLDER", help="LinCE's Spanglish tasks, in the place of a mix")
+    parser.add_argument("--lince", type=Path, metavar="FOLDER", help="LinCE's Spanglish tasks, instead of a mix")
     add_file_arguments(parser, "a mix")
     parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
     add_encoder_arguments(parser)

@@ -391,7 +391,7 @@ def parse_arguments() -> argparse.Namespace:
         help="download the paper's vectors, of a language pair or of LinCE's task",
     )
     parser.add_argument(
-        "--tasks", nargs="+", type=Path, help="folders of train, dev and test files, in the place of --train and others"
+        "--tasks", nargs="+", type=Path, help="folders of train, dev and test files, instead of --train and others"
     )
     parser.add_argument(
         "--transliterate", type=Path, metavar="FILE", help="pairs of spellings, or a saved CharacterTransliterator"

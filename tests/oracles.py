@@ -314,7 +314,7 @@ def pool_words(pieces: Matrix, word_index: Sequence[int], num_words: int, poolin
     return found
 
 
-# Losses of labels. `None` in the place of a label does not count.
+# Losses of labels. `None` instead of a label does not count.
 
 
 def cross_entropy(

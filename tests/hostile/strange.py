@@ -39,7 +39,7 @@ def weights(name: str, edit: Callable[[dict[str, torch.Tensor]], object]) -> Non
 
 
 def contents(name: str, file: str, edit: Callable[[bytes], bytes], *, sealed: bool = True) -> None:
-    """Add a folder with another file in the place of one, with a right or a wrong checksum."""
+    """Add a folder with another file instead of one, with a right or a wrong checksum."""
 
     def act(folder: Path) -> None:
         (folder / file).write_bytes(edit((folder / file).read_bytes()))

@@ -50,7 +50,7 @@ class WordEmbedder(PretrainedModule):
             The inputs, and the mask of words ``(batch, word)``.
 
         Raises:
-            TypeError: A string in the place of a list of words.
+            TypeError: A string instead of a list of words.
         """
         return require_lexicon(self).encode(sentences)
 

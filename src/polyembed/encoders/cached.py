@@ -164,7 +164,7 @@ class CachedEmbedder(WordEmbedder):
             The vectors and the mask of words, on the CPU.
 
         Raises:
-            TypeError: A string in the place of a list of words, or words that are not strings.
+            TypeError: A string instead of a list of words, or words that are not strings.
             ValueError: A store whose numbers were changed on disk.
         """
         sentences = check_words(sentences)

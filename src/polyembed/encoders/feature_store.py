@@ -66,7 +66,7 @@ def cache_features(
     Raises:
         ValueError: A folder that holds features of another encoder, layers or dtype, or whose files are not a store's;
             a layer that the encoder does not have; numbers beyond the range of `dtype`.
-        TypeError: Layers of an encoder without any, or a string in the place of a list of words.
+        TypeError: Layers of an encoder without any, or a string instead of a list of words.
         RuntimeError: Another process writes to the folder.
         OSError: The folder cannot be written to.
 
@@ -175,7 +175,7 @@ class FeatureStore:
 
         Raises:
             ValueError: The numbers were changed on disk.
-            TypeError: A string in the place of a list of words, or words that are not strings.
+            TypeError: A string instead of a list of words, or words that are not strings.
         """
         place = self._places.get(_key(check_words([words])[0]))
         if place is None:

@@ -153,7 +153,7 @@ def plot_layers(
 
     Args:
         scores: Name -> layer -> a number, or one number for each seed, drawn as their mean and a band of one standard
-            deviation (the ``scores`` of a `SweepResult`). A string in the place of a layer is a broken line.
+            deviation (the ``scores`` of a `SweepResult`). A string instead of a layer is a broken line.
         ax: The matplotlib axes to draw on; new ones if None.
         ylabel: The label of the vertical axis.
 

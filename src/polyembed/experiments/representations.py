@@ -23,7 +23,7 @@ class CloudDistances(NamedTuple):
 
     Attributes:
         hausdorff: Equations 5 and 6 of Xia 2021; sensitive to a single outlier.
-        modified: The same with means in the place of the outer maxima.
+        modified: The same with means instead of the outer maxima.
         cosine: The mean cosine over all pairs of a source and a target point.
     """
 

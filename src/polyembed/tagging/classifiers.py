@@ -174,7 +174,7 @@ class TextClassifier(TextModel):
 
         Raises:
             ValueError: A name outside the label set.
-            TypeError: One string in the place of several names.
+            TypeError: One string instead of several names.
         """
         if isinstance(labels, str):
             raise TypeError(must("labels", "be a sequence of label names", f"the string {labels!r}"))

@@ -178,7 +178,7 @@ def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
 
     Raises:
         ValueError: A label outside of the names.
-        TypeError: One string in the place of several labels.
+        TypeError: One string instead of several labels.
 
     Example:
         >>> label_counts(["O", "B-PER", "O"], ["O", "B-PER", "I-PER"])

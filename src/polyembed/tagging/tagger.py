@@ -285,7 +285,7 @@ class SequenceTagger(Tagger):
 
         Raises:
             ValueError: A name outside the tag set, or a sequence that the decoder's constraints forbid.
-            TypeError: A string in the place of a list of names.
+            TypeError: A string instead of a list of names.
         """
         width = max(map(len, sentences), default=0)
         known: dict[str | None, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}

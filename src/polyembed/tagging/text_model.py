@@ -100,7 +100,7 @@ class TextModel(PretrainedModule):
             One label a text, in the order given: a tagger's is a list, a tag for each word.
 
         Raises:
-            TypeError: A string in the place of texts or of a list of words.
+            TypeError: A string instead of texts or of a list of words.
         """
         return list(self.predict_stream(texts, batch_size=batch_size, cache_size=cache_size, progress=progress))
 

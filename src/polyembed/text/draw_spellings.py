@@ -28,7 +28,7 @@ def draw_spellings(
 
     Raises:
         ValueError: A word without a spelling, or a score that is not a finite number.
-        TypeError: A string in the place of a sentence, or spellings that are not `Candidate` pairs.
+        TypeError: A string instead of a sentence, or spellings that are not `Candidate` pairs.
 
     Example:
         >>> spellings = {"नहीं": [Candidate("nahi", math.log(0.7)), Candidate("nhi", math.log(0.3))]}

@@ -48,7 +48,7 @@ class Lexicon(Configurable):
         normalization: The Unicode normal form of types and look-ups, or None.
 
     Raises:
-        TypeError: A string in the place of a list of words, or a word that is not a string.
+        TypeError: A string instead of a list of words, or a word that is not a string.
 
     Example:
         >>> lexicon = Lexicon.from_sentences([["me", "gusta", "that", "song"], ["that", "song"]])
@@ -125,7 +125,7 @@ class Lexicon(Configurable):
             The new lexicon; this one if no word is new.
 
         Raises:
-            TypeError: A string in the place of a list of words, or a word that is not a string.
+            TypeError: A string instead of a list of words, or a word that is not a string.
         """
         new = self._new_words(words)
         if not new:

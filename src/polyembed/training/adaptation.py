@@ -126,7 +126,7 @@ def adapt_masked_lm(
         texts: A sequence of strings; one path or a sequence of `Path`, of files with one text a line (``.xz``,
             ``.gz`` and ``.bz2`` are opened as such); a function that returns a new iterator at each call; or any
             iterable, one that can only be read once with ``max_steps`` and without `folder`. A bare string is a path.
-            With `mask_switches`, objects with ``words`` and ``languages`` in the place of strings.
+            With `mask_switches`, objects with ``words`` and ``languages`` instead of strings.
         args: Epochs or steps, batch size, learning rate, schedule, precision, device, seed, ``logging_steps`` and
             ``save_steps``; transformers' defaults if None, with seed 0 and a loss each 50 steps. What it says about
             evaluation, reporting, data loading and the output folder is not used.

@@ -38,7 +38,7 @@ class FitOptions:
 
     Raises:
         ValueError: A number or choice outside its range.
-        TypeError: An optimiser or schedule in the place of a function that makes one.
+        TypeError: An optimiser or schedule instead of a function that makes one.
 
     Example:
         >>> FitOptions(num_train_epochs=5, optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)).patience

@@ -99,7 +99,7 @@ def switch_points(
     Raises:
         ValueError: A sentence without languages, a word longer than `max_length`, or no word to score.
         TypeError: A model without a masked-LM head, a slow tokenizer, sentences without these attributes, or a string
-            in the place of tags.
+            instead of tags.
 
     Example:
         ``switch_points(model, tokenizer, read_conllu(path, language="misc:CSID")).switch.accuracy``; see

@@ -30,7 +30,7 @@ def coverage(
         A row for all words, then one for each tag, the one with most tokens first; shares are in percent.
 
     Raises:
-        TypeError: A source without ``in``, or None or another object in the place of a sentence's words or tags.
+        TypeError: A source without ``in``, or None or another object instead of a sentence's words or tags.
         ValueError: Not as many lists of tags as sentences, or not as many tags as words; no words.
 
     Example:
