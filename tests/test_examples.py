@@ -11,6 +11,7 @@ import runpy
 import shutil
 import sys
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -267,6 +268,17 @@ def test_layer_fusion_recipes_with_a_wrong_key(section: str | None, monkeypatch:
         example.main()
 
 
+def test_some_sentences_are_spread_over_the_whole_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 578 sentences, 300 were the first 300."""
+    example = load("layer_fusion", monkeypatch)
+    rows = [TaggedSentence((str(i),), ("X",)) for i in range(578)]
+    found = [int(row.words[0]) for row in example.spread([*rows, TaggedSentence((), ())], 300)]
+    assert len(found) == 300
+    assert {second - first for first, second in pairwise(found)} == {1, 2}
+    assert found[-1] > 574
+    assert example.spread(rows, None) == example.spread(rows, 999) == rows
+
+
 def test_layers_by_ranking_and_by_score(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("scipy")
     scores = {1: [0.1, 0.3], 2: [0.3, 0.3], 3: [0.5, 0.5], 4: [0.4, 0.4]}
@@ -411,7 +423,7 @@ def test_a_frozen_layer_beside_hme(tiny_world: Path, tmp_path: Path, tiny_bert: 
         run("tag_code_switched.py", *files, *beside, "--layer", 9, "--epochs", 1, "--out", tmp_path)
 
 
-def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
+def test_layer_fusion(tiny_world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("accelerate")
     pytest.importorskip("peft")
     ways = ["--freeze", "frozen", "fine-tuned", "LoRA", "--branches", "both", "global"]
@@ -424,6 +436,9 @@ def test_layer_fusion(tiny_world: Path, tmp_path: Path) -> None:
     assert "files, frozen, global branch, accuracy" in printed
     assert re.search(r"\| average +\| family +\| rest +\| en +\| de +\| ru ", printed)
     assert (tmp_path / "files" / "layers.png").stat().st_size > 10_000
+    with pytest.raises(SystemExit):
+        run("layer_fusion.py", *files, *pretraining(tiny_world), "--dev-size", 0)
+    assert "--dev-size must be 1 or more, got 0" in capsys.readouterr().err
 
 
 def test_layer_fusion_on_the_data_folder(data_folder: Path, tiny_world: Path, tmp_path: Path) -> None:

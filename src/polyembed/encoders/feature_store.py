@@ -120,7 +120,8 @@ def cache_features(
 class FeatureStore:
     """The vectors of words in sentences that `cache_features` wrote: memory-mapped, read by any number of threads.
 
-    A sentence that was half written when a process was killed counts as missing.
+    A sentence that was half written when a process was killed counts as missing. Do not shorten the files while a store
+    is open: reading a memory map beyond its file's end kills the process.
 
     Args:
         folder: The folder of `cache_features`.
