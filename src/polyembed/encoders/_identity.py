@@ -44,6 +44,6 @@ def _tokenizer(tokenizer: Any) -> Any:
         return tokenizer.serialized_model_proto()
     if hasattr(tokenizer, "backend_tokenizer"):
         text = tokenizer.backend_tokenizer.to_str()
-        return text[text.index('"added_tokens"') :]  # truncation and padding of its last call stand before
+        return text[text.index('"added_tokens"') :]  # the text before is the truncation and padding of its last call
     vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
     return [sorted(vocabulary.items()), cut_words([PROBES], tokenizer) if callable(tokenizer) else None]

@@ -218,7 +218,7 @@ class FeatureStore:
         return mean, torch.where(deviation > 1e-4 * deviation.median(-1, keepdim=True).values, deviation, 1.0)
 
     def _checked(self, start: int, length: int, crc: int) -> np.ndarray:
-        """Return the bytes of one sentence's rows, if they are those that were written."""
+        """Return the bytes of one sentence's rows; refuse changed ones."""
         rows = self._rows[start : start + length]
         advice = "other bytes (remove the folder to start anew)"
         require(zlib.crc32(rows.tobytes()) == crc, str(self.folder), "hold the vectors that were written", advice)

@@ -219,7 +219,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
     def encode_pairs(self, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> PairedPieces:
         """Join pairs of sentences, as the model reads them: ``[CLS] first [SEP] second [SEP]`` for BERT.
 
-        There are no windows over pairs: of a pair beyond the limit the longer sentence is cut, then both, unless
+        Pairs are not read in windows: of a pair beyond the limit the longer sentence is cut, then both, unless
         ``overflow="error"``.
 
         Args:
