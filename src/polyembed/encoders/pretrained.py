@@ -63,12 +63,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         pooling: How a word's pieces become one vector; by default the first piece, for a causal language model the
             last, since only it has seen the whole word.
         freeze: ``"none"``; ``"embeddings"``: the embedding layer does not train (Winata 2021, section 3.2.3, for large
-            models); ``"all"``: the model runs without a graph and in evaluation mode, only `fusion` trains (the heads
-            of 2503.07990).
+            models); ``"all"``: the model runs without a graph and in evaluation mode, only `fusion` trains (the frozen
+            encoder under the heads of arXiv 2503.07990).
         overflow: How `encode` treats sentences beyond the limit; see `polyembed.text.align_words`.
-
-    Attributes:
-        max_length: The most pieces that the model reads at once, special ones included; None without a limit.
+        max_length: The most pieces read at once, special ones included: the model's own limit if None, or if that is
+            smaller. The attribute is None for a model without a limit.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
