@@ -217,16 +217,17 @@ def test_too_long_without_windows() -> None:
         refused(ValueError, r"^piece_ids must have at most 16 pieces, got 22$", short, whole)
 
 
-def t5_encoder() -> nn.Module:
-    from transformers import T5Config, T5EncoderModel
+def t5_encoder(name: str = "T5") -> nn.Module:
+    import transformers
 
     sizes = {"vocab_size": 23, "d_model": 8, "d_kv": 4, "num_layers": 2, "num_heads": 2, "d_ff": 11}
-    return T5EncoderModel(T5Config(**sizes))
+    return getattr(transformers, f"{name}EncoderModel")(getattr(transformers, f"{name}Config")(**sizes))
 
 
-def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path) -> None:
+@pytest.mark.parametrize("name", ["T5", "UMT5"])
+def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name: str) -> None:
     """It was opened as the whole, whose decoder had no weights."""
-    ours = pe.PretrainedWordEncoder(t5_encoder(), TOKENIZER, fusion=pe.ScalarMix(3)).eval()
+    ours = pe.PretrainedWordEncoder(t5_encoder(name), TOKENIZER, fusion=pe.ScalarMix(3)).eval()
     pieces, _ = ours.encode(SENTENCES)
     ours.save_pretrained(tmp_path / "saved")
     loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
@@ -234,9 +235,9 @@ def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path) -> None:
     assert torch.equal(loaded(pieces), ours(pieces))
     path = tmp_path / "saved" / "config.json"
     text = path.read_text()
-    for name in ("AutoTokenizer", "PreTrainedTokenizerFast", "no_such_thing"):
-        path.write_text(text.replace("T5EncoderModel", name))
-        with pytest.raises(ValueError, match=f"architecture must name a model of transformers, got '{name}'$"):
+    for other in ("AutoTokenizer", "PreTrainedTokenizerFast", "no_such_thing"):
+        path.write_text(text.replace(f"{name}EncoderModel", other))
+        with pytest.raises(ValueError, match=f"architecture must name a model of transformers, got '{other}'$"):
             pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
 
 
