@@ -51,7 +51,7 @@ SCRIPTS: dict[str, dict[str, list[str]]] = {
         "full": [],
     },
     "startup.py": {"small": ["--size", "small"], "full": ["--size", "full"]},
-    "metaxl_step.py": {"small": [*["--shapes", "2x32", "--places", "12", "--runs", "3"]], "full": []},
+    "metaxl_step.py": {"small": [*["--shapes", "2x32", "--places", "12", "--runs", "9"]], "full": []},
 }
 
 
