@@ -138,13 +138,15 @@ def check_fetched(folder: Path, weights: Weights) -> None:
     """Raise a `ValueError` where a folder that was fetched earlier lacks a file, or one was changed."""
     try:
         check(folder / weights.main, weights.sha256)
+        if not (folder / SUMS).exists():
+            raise ValueError(f"no {SUMS}: it was fetched by an earlier version")
         lines = [line.split("  ", 1) for line in (folder / SUMS).read_text("utf-8").splitlines()]
         if {name for _, name in lines} != {*weights.files}:
             raise ValueError(f"{SUMS} must list {', '.join(weights.files)}")
         for sha256, name in lines:
             check(folder / name, sha256)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{folder} is damaged, remove it to fetch it again ({error})") from error
+        raise ValueError(f"{folder} cannot be checked, remove it to fetch it again ({error})") from error
 
 
 def download(package: str, sha256: str, folder: Path) -> Path:

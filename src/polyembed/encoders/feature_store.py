@@ -163,7 +163,7 @@ class FeatureStore:
         return len(self._places)
 
     def __contains__(self, words: Sequence[str]) -> bool:
-        return _key(check_words([words])[0]) in self._places
+        return _key(_checked_words(words)) in self._places
 
     def get(self, words: Sequence[str]) -> Tensor | None:
         """Read the vectors of one sentence's words.
@@ -178,7 +178,7 @@ class FeatureStore:
             ValueError: The numbers were changed on disk.
             TypeError: A string instead of a list of words, or words that are not strings.
         """
-        place = self._places.get(_key(check_words([words])[0]))
+        place = self._places.get(_key(_checked_words(words)))
         if place is None:
             return None
         length = place[1]
@@ -385,6 +385,16 @@ def _as_stored(rows: Tensor, dtype: torch.dtype, words: Sequence[str]) -> bytes:
         rule = f"have finite vectors in {dtype} (dtype=torch.float32 has the widest range)"
         raise ValueError(must("encoder", rule, advice))
     return stored.view(torch.uint8).numpy().tobytes()
+
+
+def _checked_words(words: Sequence[str]) -> Sequence[str]:
+    """Require a list of words."""
+    if isinstance(words, str):
+        raise TypeError(must("words", "be a list of words", f"the string {words!r}"))
+    wrong = [class_name(word) for word in words if not isinstance(word, str)]
+    if wrong:
+        raise TypeError(must("words", "be strings", wrong[0]))
+    return words
 
 
 def _key(words: Sequence[str]) -> bytes:

@@ -4,6 +4,7 @@ import inspect
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._views import shallow_copy
 from polyembed.encoders._adapters import without_wrapper
 from polyembed.encoders._transformers import (
     TOKENIZER_FILE,
@@ -78,7 +80,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
             weights, a damaged one, a folder or GGUF file of a kind that transformers does not read.
         TypeError: A model that is not of transformers, does not read text or returns no hidden states, or no tokenizer
             where one is needed.
-        FileNotFoundError: A path that does not exist.
+        FileNotFoundError: A `Path` that does not exist, or a string that cannot be a name on the hub either.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -110,7 +112,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         check_choice("overflow", overflow, OVERFLOW)
         found: Any = model
         if isinstance(model, str | os.PathLike):
-            found, tokenizer = open_model(os.fspath(model), tokenizer)
+            found, tokenizer = open_model(model, tokenizer)
         if not hasattr(found, "config") or not hasattr(found, "base_model"):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
         found, self.adapters = without_wrapper(found)
@@ -122,7 +124,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
             got = f"{class_name(self.model)}, which reads {', '.join(known)}"
             raise TypeError(must("model", "be an encoder of text, with input_ids and a hidden_size", got))
         if "decoder_input_ids" in known:
-            got = f"{class_name(self.model)}, which decodes too (its get_encoder() may serve)"
+            got = f"{class_name(self.model)}, which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
             raise TypeError(must("model", "be an encoder of transformers", got))
         if pooling is None:
             pooling = "last" if self.is_causal else "first"
@@ -299,11 +301,20 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle and `deepcopy`, the model without the hooks that it adds to itself when it runs.
+        """Return the state for pickle, the model without the hooks that it adds to itself when it runs.
 
         They are local functions, which cannot be pickled; the model adds them again.
         """
         return {**vars(self), "_modules": {**self._modules, "model": without_output_hooks(self.model)}}
+
+    def __copy__(self) -> Self:
+        return shallow_copy(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy the modules themselves, so that a layer copied with its encoder remains the encoder's."""
+        memo[id(self)] = copied = self.__new__(type(self))
+        vars(copied).update(deepcopy(vars(self), memo))
+        return copied
 
     def _check_ids(self, pieces: Pieces) -> None:
         """Require pieces that the model has; a tokenizer may know a few more than its model (Gemma 3 has one)."""
@@ -395,7 +406,7 @@ def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
             tables.add(module)
     inside = {id(parameter) for table in tables for parameter in table.parameters()}
     for name, parameter in model.named_parameters():
-        relative = "rel_embeddings" in name  # of DeBERTa, which every layer reads
+        relative = "rel_embeddings" in name or "relative" in name  # of DeBERTa and MPNet, which every layer reads
         named = "embedding" in name or name.startswith("layer_norm_emb.")  # the norm of XLM's
         if (named or id(parameter) in inside) and not relative:
             yield parameter

@@ -179,9 +179,10 @@ def plot_layers(
         require(some, f"scores[{name!r}]", "hold at least one layer", "none")
         for layer, score in part.items():
             seeds = score if isinstance(score, list | tuple) and not hasattr(score, "_fields") else [score]
-            if not all(isinstance(value, Real) for value in seeds):
+            strange = [class_name(x) for x in seeds if not (isinstance(x, Real) or getattr(x, "ndim", None) == 0)]
+            if strange:
                 rule = "be a number, or a list of one number for each seed"
-                raise TypeError(must(f"scores[{name!r}][{layer!r}]", rule, class_name(score)))
+                raise TypeError(must(f"scores[{name!r}][{layer!r}]", rule, strange[0]))
     ax = ax or _new_axes("plot_layers")
     ticks: set[int] = set()
     handles: dict[str, Any] = {}
