@@ -3,6 +3,7 @@ import os
 import re
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import sentencepiece as spm
@@ -242,6 +243,17 @@ def test_other_cuts_by_the_same_pieces_are_told_apart(tmp_path: Path) -> None:
         str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"), do_lowercase_and_remove_accent=False
     )
     assert encoder_checksum(pe.PretrainedWordEncoder(tiny_model("xlm", vocab_size=40), fewer).eval()) != before
+
+
+def test_a_tokenizer_of_the_callers_own() -> None:
+    found = []
+    for vocabulary in ({"me": 0}, {"me": 1}):
+        encoder = build_encoder()
+        encoder.tokenizer = SimpleNamespace(get_vocab=lambda vocabulary=vocabulary: vocabulary)
+        found.append(encoder_checksum(encoder))
+    assert len({*found}) == 2
+    encoder.tokenizer = object()
+    assert encoder_checksum(encoder) not in found
 
 
 def test_a_head_with_labels_changes_no_vector() -> None:

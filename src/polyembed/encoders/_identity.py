@@ -52,6 +52,8 @@ def _tokenizer(tokenizer: Any) -> Any:
     if hasattr(tokenizer, "backend_tokenizer"):
         text = tokenizer.backend_tokenizer.to_str()
         return text[text.index('"added_tokens"') :]  # the text before is the truncation and padding of its last call
+    if not hasattr(tokenizer, "save_vocabulary"):  # of an embedder of the caller's
+        return [class_name(tokenizer), sorted(getattr(tokenizer, "get_vocab", dict)().items())]
     files = _files(lambda folder: tokenizer.save_vocabulary(str(folder)))
     return [sorted(tokenizer.get_vocab().items()), files, cut_words([PROBES], tokenizer)]
 
