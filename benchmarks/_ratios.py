@@ -9,9 +9,11 @@ FILE = "POLYEMBED_RATIOS"
 
 
 def note(name: str, value: float, *, steady: bool = True) -> None:
-    """Print one ratio of figures that were measured in this run; add it to the file if there is one.
+    """Print one ratio of figures that were measured in this run; add it to the file if there is
+    one.
 
-    A ratio to something that takes no time, such as a look-up, is not steady: run_all.py compares it with nothing.
+    A ratio to something that takes no time, such as a look-up, is not steady: run_all.py compares
+    it with nothing.
     """
     print(f"{name}: {value:.3g}", flush=True)
     if path := os.environ.get(FILE):

@@ -1,16 +1,17 @@
 """What a benchmark measured, as a file that the documentation shows: docs/results/<name>.json.
 
-A script adds ``--json FILE`` by `option(parser)` and prints each table by `show(arguments.json, "main", table)`, which
-writes it too. So tagging_quality.py would call, for a table and for learning curves of it (floats, or what
-`mean_and_deviation` gives)::
+A script adds ``--json FILE`` by `option(parser)` and prints each table by
+`show(arguments.json, "main", table)`, which writes it too. So tagging_quality.py would call, for a
+table and for learning curves of it (floats, or what `mean_and_deviation` gives)::
 
     show(arguments.json, "main", Table(columns, rows, digits=4), seeds=range(3))
     axes = {"x": {"label": "training sentences", "log": True}, "y": {"label": "accuracy"}}
     series = [{"label": "HME", "x": [100, 300], "y": [mean_and_deviation([0.5, 0.6]), 0.7]}]
-    chart = {"kind": "lines", "caption": "What to see.", "reference": "hand-featured CRF", **axes, "series": series}
-    write(arguments.json, charts={"curve SAGT": chart})
+    chart = {"kind": "lines", "caption": "What to see.", "reference": "hand-featured CRF", **axes,
+    "series": series} write(arguments.json, charts={"curve SAGT": chart})
 
-A page shows them by ``{results} name`` with ``:table: main`` or ``:chart: curve SAGT`` (docs/_ext/results.py). What the
+A page shows them by ``{results} name`` with ``:table: main`` or ``:chart: curve SAGT``
+(docs/_ext/results.py). What the
 file has and a run does not give stays: other tables, captions, charts, title and note.
 """
 
@@ -36,14 +37,19 @@ NUMBER = r"-?\d[\d,]*(?:\.(\d+))?"
 
 def option(parser: argparse.ArgumentParser) -> None:
     """Add ``--json FILE``."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures too: docs/results/<name>.json")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures too: docs/results/<name>.json"
+    )
 
 
 def cpu_name() -> str:
     """Read what Linux says of the CPU."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.machine(),
+    )
 
 
 def as_cell(value: object) -> Any:
@@ -96,11 +102,15 @@ def write(
         figures = {"digits": table.digits, "columns": list(map(str, table.columns)), "rows": rows}
         data["tables"][name] = data["tables"].get(name, {}) | figures
     for name, chart in (charts or {}).items():
-        series = [{**one, "y": [as_cell(cell) for cell in one["y"]]} for one in chart.get("series", ())]
+        series = [
+            {**one, "y": [as_cell(cell) for cell in one["y"]]} for one in chart.get("series", ())
+        ]
         data.setdefault("charts", {})[name] = {**chart, **({"series": series} if series else {})}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(data, indent=1, ensure_ascii=False)
-    flat = re.sub(r"\[\n\s+([^\[\]]*?)\n\s+\]", lambda row: "[" + re.sub(r"\n\s*", " ", row[1]) + "]", text)
+    flat = re.sub(
+        r"\[\n\s+([^\[\]]*?)\n\s+\]", lambda row: "[" + re.sub(r"\n\s*", " ", row[1]) + "]", text
+    )
     path.write_text(flat + "\n", "utf-8")  # a row of a table is a line
 
 

@@ -1,11 +1,13 @@
 """How fast are the searches of an alignment, and what memory do they take?
 
     python benchmarks/alignment.py [--device cuda] [--words 50000] [--runs 5]
-    python benchmarks/alignment.py --memory 200000         # two whole vocabularies, searched once: minutes
+    python benchmarks/alignment.py --memory 200000         # two whole vocabularies, searched once:
+    minutes
 
-Random vectors: the work does not depend on the numbers. CSLS needs three products of all words with all words (either
-language's neighbourhoods, then the search), so its unit is the time of three such products alone, in the same blocks,
-in turns with it. Memory is what one search holds at most above the vectors themselves, in a process of its own.
+Random vectors: the work does not depend on the numbers. CSLS needs three products of all words with
+all words (either language's neighbourhoods, then the search), so its unit is the time of three such
+products alone, in the same blocks, in turns with it. Memory is what one search holds at most above
+the vectors themselves, in a process of its own.
 """
 
 import argparse
@@ -50,7 +52,9 @@ def seconds(call: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def in_turns(calls: dict[str, Callable[[], object]], runs: int, device: torch.device) -> dict[str, list[float]]:
+def in_turns(
+    calls: dict[str, Callable[[], object]], runs: int, device: torch.device
+) -> dict[str, list[float]]:
     """Time the calls one after the other, so many times over."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(runs):
@@ -76,18 +80,25 @@ def peak(words: int, device: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--words", type=int, default=50_000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--memory", type=int, metavar="WORDS", help="measure memory only, at so many words")
+    parser.add_argument(
+        "--memory", type=int, metavar="WORDS", help="measure memory only, at so many words"
+    )
     option(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         words = arguments.memory or arguments.words
         megabytes, spent = pool.apply(peak, (words, arguments.device))
-        print(f"CSLS, {words:,} x {words:,} words: {megabytes:.0f} MB above the vectors, {spent:.0f} s", flush=True)
+        print(
+            f"CSLS, {words:,} x {words:,} words: {megabytes:.0f} MB above the vectors, {spent:.0f} s",
+            flush=True,
+        )
     if arguments.memory:
         return
     x, y = (length_normalize(rows) for rows in vectors(arguments.words, device))
@@ -106,8 +117,16 @@ def main() -> None:
     rows = []
     for name, found_times in times.items():
         ratio = statistics.median(time / base for time, base in zip(found_times, unit, strict=True))
-        rows.append((name, statistics.median(found_times), min(found_times), max(found_times), ratio))
-    columns = (f"{arguments.words:,} x {arguments.words:,} words, {DIM}-d", "median s", "min", "max", "ratio")
+        rows.append(
+            (name, statistics.median(found_times), min(found_times), max(found_times), ratio)
+        )
+    columns = (
+        f"{arguments.words:,} x {arguments.words:,} words, {DIM}-d",
+        "median s",
+        "min",
+        "max",
+        "ratio",
+    )
     show(arguments.json, "main", Table(columns, rows, digits=3))
     print()
     note("nearest_csls over three bare products", rows[1][-1])

@@ -1,9 +1,10 @@
-"""How much faster than a frozen encoder are its features on disk? Sentences a second, written, read and computed.
+"""How much faster than a frozen encoder are its features on disk? Sentences a second, written, read
+and computed.
 
     python benchmarks/cached_features.py [--encoder FOLDER_OR_FILE]
 
-The encoder has XLM-R base's shape (12 layers of 768) and random weights, over pieces trained here; values do not change
-speed. The text is the data folder's Spanish if there, else the bundled sample.
+The encoder has XLM-R base's shape (12 layers of 768) and random weights, over pieces trained here;
+values do not change speed. The text is the data folder's Spanish if there, else the bundled sample.
 """
 
 import argparse
@@ -40,7 +41,9 @@ def build_encoder(sentences: list[list[str]]) -> pe.PretrainedWordEncoder:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
     parser.add_argument("--encoder", help="a folder, a name on the hub, or a GGUF file")
     parser.add_argument("--sentences", type=int, default=320)
@@ -49,22 +52,34 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(0)
     text = [words[:64] for words in read_sentences(arguments.text) if words]
-    encoder = pe.PretrainedWordEncoder(arguments.encoder, freeze="all") if arguments.encoder else build_encoder(text)
+    encoder = (
+        pe.PretrainedWordEncoder(arguments.encoder, freeze="all")
+        if arguments.encoder
+        else build_encoder(text)
+    )
     encoder.to(arguments.device).eval()
     sentences = [list(words) for words in dict.fromkeys(map(tuple, text))][: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         store = cache_features(encoder, sentences, folder, batch_size=BATCH, progress=False)
         seconds = {"computed and written": time.perf_counter() - start}
-        for name, embedder in (("computed", CachedEmbedder(encoder)), ("read", CachedEmbedder(encoder, store))):
+        for name, embedder in (
+            ("computed", CachedEmbedder(encoder)),
+            ("read", CachedEmbedder(encoder, store)),
+        ):
             start = time.perf_counter()
             for i in range(0, len(sentences), BATCH):
                 embedder(embedder.encode(sentences[i : i + BATCH])[0])
             seconds[name] = time.perf_counter() - start
     words = sum(map(len, sentences))
     print(f"torch {torch.__version__}, {arguments.device}, {torch.get_num_threads()} threads")
-    print(f"{len(sentences)} sentences of {words / len(sentences):.1f} words in batches of {BATCH}\n")
-    rows = [(name, f"{len(sentences) / value:,.1f}", f"{words / value:,.0f}") for name, value in seconds.items()]
+    print(
+        f"{len(sentences)} sentences of {words / len(sentences):.1f} words in batches of {BATCH}\n"
+    )
+    rows = [
+        (name, f"{len(sentences) / value:,.1f}", f"{words / value:,.0f}")
+        for name, value in seconds.items()
+    ]
     show(arguments.json, "main", Table(("features", "sentences/s", "words/s"), rows))
     note("computed over read", seconds["computed"] / seconds["read"])
 

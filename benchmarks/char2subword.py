@@ -1,11 +1,13 @@
-"""Are an encoder's sub-word rows found from characters, and does that help where words are misspelled?
+"""Are an encoder's sub-word rows found from characters, and does that help where words are
+misspelled?
 
     python benchmarks/char2subword.py --encoder runs/small_encoder/<name>
 
-``--encoder`` is a folder of transformers' that holds an encoder and its tokenizer; `examples/small_encoder.py` trains
-one. First a `Char2Subword` is fitted to the encoder's table (kept in ``--cache``): how many of the trained rows, and of
-those held out, is the found vector nearest to? Then taggers are trained on SAGT's clean text (part of speech) and
-tested with errors in the given shares of the words: swapped, dropped, inserted or replaced letters, in words of four
+``--encoder`` is a folder of transformers' that holds an encoder and its tokenizer;
+`examples/small_encoder.py` trains one. First a `Char2Subword` is fitted to the encoder's table
+(kept in ``--cache``): how many of the trained rows, and of those held out, is the found vector
+nearest to? Then taggers are trained on SAGT's clean text (part of speech) and tested with errors in
+the given shares of the words: swapped, dropped, inserted or replaced letters, in words of four
 letters and more. The systems differ in what the same encoder reads, and all train with it:
 
 - ``table``: the rows of its table, as ever;
@@ -45,7 +47,9 @@ def build_encoder(folder: Path) -> pe.PretrainedWordEncoder:
 
 def fitted(arguments: argparse.Namespace) -> Path:
     """Fit the module and print its scores, unless the cache has it."""
-    folder: Path = arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}-{arguments.typos}"
+    folder: Path = (
+        arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}-{arguments.typos}"
+    )
     if (folder / "config.json").exists():
         print(f"fitted before: {folder}\n")
         return folder
@@ -71,12 +75,20 @@ def fitted(arguments: argparse.Namespace) -> Path:
     ]
     show(arguments.json, "table", Table(columns, rows))
     count = sum(value.numel() for value in module.parameters() if value.requires_grad)
-    print(f"{count:,} parameters for {table.numel():,}; {arguments.epochs} epochs, {seconds[0]:.0f} s", end=" ")
-    print(f"({seconds[1]:.0f} s of CPU); loss {found.losses[0]:.2f} to {found.losses[-1]:.2f}\n", flush=True)
+    print(
+        f"{count:,} parameters for {table.numel():,}; {arguments.epochs} epochs, {seconds[0]:.0f} s",
+        end=" ",
+    )
+    print(
+        f"({seconds[1]:.0f} s of CPU); loss {found.losses[0]:.2f} to {found.losses[-1]:.2f}\n",
+        flush=True,
+    )
     return folder
 
 
-def misspelled(sentences: list[TaggedSentence], rate: float, letters: str, seed: int) -> list[list[str]]:
+def misspelled(
+    sentences: list[TaggedSentence], rate: float, letters: str, seed: int
+) -> list[list[str]]:
     """Misspell a share of the words; the same ones for every system."""
     draw = random.Random(seed)
     return [
@@ -88,10 +100,16 @@ def misspelled(sentences: list[TaggedSentence], rate: float, letters: str, seed:
 def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespace) -> list[float]:
     """Train a tagger and give its accuracy at each rate."""
     folder = DATA / "code_switched" / "ud_turkish_german_sagt"
-    train, dev, test = (read_conllu(folder / f"qtd_sagt-ud-{split}.conllu") for split in ("train", "dev", "test"))
+    train, dev, test = (
+        read_conllu(folder / f"qtd_sagt-ud-{split}.conllu") for split in ("train", "dev", "test")
+    )
     train, dev, test = train[: arguments.sentences], dev[: arguments.dev], test[: arguments.test]
-    tags = sorted({tag for part in (train, dev, test) for sentence in part for tag in sentence.tags})
-    letters = "".join(sorted({letter for sentence in train for word in sentence.words for letter in word.lower()}))
+    tags = sorted(
+        {tag for part in (train, dev, test) for sentence in part for tag in sentence.tags}
+    )
+    letters = "".join(
+        sorted({letter for sentence in train for word in sentence.words for letter in word.lower()})
+    )
     letters = "".join(letter for letter in letters if letter.isalpha())
     torch.manual_seed(seed)
     encoder: pe.PretrainedWordEncoder | pe.CharacterWordEncoder = build_encoder(arguments.encoder)
@@ -104,22 +122,35 @@ def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespa
     options = FitOptions(
         num_train_epochs=epochs,
         batch_size=16,
-        optimizer=lambda model: torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=5e-4),
-        scheduler=lambda optimizer: torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=epochs),
+        optimizer=lambda model: torch.optim.AdamW(
+            (p for p in model.parameters() if p.requires_grad), lr=5e-4
+        ),
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.LinearLR(
+            optimizer, 1.0, 0.1, total_iters=epochs
+        ),
         metric="accuracy",
     )
     fit(tagger, train, dev, options, seed=seed, progress=arguments.progress)
     gold = [list(sentence.tags) for sentence in test]
-    scores = [accuracy(gold, tagger.predict(misspelled(test, rate, letters, seed))) for rate in RATES]
+    scores = [
+        accuracy(gold, tagger.predict(misspelled(test, rate, letters, seed))) for rate in RATES
+    ]
     print(f"{system}, seed {seed}:", *(f"{100 * score:.2f}" for score in scores), flush=True)
     return scores
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--encoder", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=30, help="of the fit to the table")
-    parser.add_argument("--typos", type=float, default=0.2, help="the share of pieces that are misspelled in the fit")
+    parser.add_argument(
+        "--typos",
+        type=float,
+        default=0.2,
+        help="the share of pieces that are misspelled in the fit",
+    )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sentences", type=int, help="of training; all if missing")
@@ -136,13 +167,20 @@ def main() -> None:
     logging.disable_progress_bar()
     torch.set_num_threads(1)
     module = fitted(arguments) if any(SYSTEMS[system] for system in arguments.systems) else None
-    columns = ("what the encoder reads", *(f"{100 * rate:.0f} % misspelled" for rate in RATES), "seconds a run")
+    columns = (
+        "what the encoder reads",
+        *(f"{100 * rate:.0f} % misspelled" for rate in RATES),
+        "seconds a run",
+    )
     rows = []
     for system in arguments.systems:
         start = time.perf_counter()
         scores = [run(system, seed, module, arguments) for seed in range(arguments.seeds)]
         seconds = (time.perf_counter() - start) / arguments.seeds
-        cells = [mean_and_deviation([100 * score for score in column]) for column in zip(*scores, strict=True)]
+        cells = [
+            mean_and_deviation([100 * score for score in column])
+            for column in zip(*scores, strict=True)
+        ]
         rows.append((system, *cells, round(seconds)))
     print()
     show(arguments.json, "tagging", Table(columns, rows), seeds=range(arguments.seeds))

@@ -1,11 +1,13 @@
-"""How fast is `polyembed.CRF` beside `torchcrf.CRF`? Loss with its gradient, and decoding, in one run.
+"""How fast is `polyembed.CRF` beside `torchcrf.CRF`? Loss with its gradient, and decoding, in one
+run.
 
     python benchmarks/crf.py [--device cuda] [--runs 9]
 
-Random emissions, all words valid: the most work for both, and torchcrf's masks may have no holes. Both must give the
-same numbers before anything is timed. Times are medians of calls in turns, each after one of its own; peak memory is
-that of one call in a process of its own, above what it held before. "Sharp" emissions have a deviation of 100 in place
-of 1, more than probabilities can hold, so that sums are in logs; "constrained" is ours with BIO constraints.
+Random emissions, all words valid: the most work for both, and torchcrf's masks may have no holes.
+Both must give the same numbers before anything is timed. Times are medians of calls in turns, each
+after one of its own; peak memory is that of one call in a process of its own, above what it held
+before. "Sharp" emissions have a deviation of 100 in place of 1, more than probabilities can hold,
+so that sums are in logs; "constrained" is ours with BIO constraints.
 """
 
 import argparse
@@ -38,9 +40,15 @@ def make_calls(
     """Make both modules' calls, on the same numbers, and see that they agree."""
     batch, words, num_tags = shape
     torch.manual_seed(0)
-    names = ["O", *(f"{prefix}-{kind}" for kind in range(num_tags // 2) for prefix in "BI"), "B-rest"][:num_tags]
+    names = [
+        "O",
+        *(f"{prefix}-{kind}" for kind in range(num_tags // 2) for prefix in "BI"),
+        "B-rest",
+    ][:num_tags]
     theirs = torchcrf.CRF(num_tags, batch_first=True).to(device)
-    ours = pe.CRF(num_tags, constraints=pe.Constraints.bio(names) if constrained else None).to(device)
+    ours = pe.CRF(num_tags, constraints=pe.Constraints.bio(names) if constrained else None).to(
+        device
+    )
     ours.load_state_dict(theirs.state_dict())
     emissions = (deviation * torch.randn(batch, words, num_tags, device=device)).requires_grad_()
     tags = torch.randint(num_tags, (batch, words), device=device)
@@ -48,9 +56,14 @@ def make_calls(
     if constrained:
         tags = ours.decode_tensor(emissions, mask)
     elif check:
-        torch.testing.assert_close(ours(emissions, tags, mask), theirs(emissions, tags, mask), rtol=1e-4, atol=1e-2)
+        torch.testing.assert_close(
+            ours(emissions, tags, mask), theirs(emissions, tags, mask), rtol=1e-4, atol=1e-2
+        )
         alike = [
-            one == other for one, other in zip(ours.decode(emissions), theirs.decode(emissions, mask), strict=True)
+            one == other
+            for one, other in zip(
+                ours.decode(emissions), theirs.decode(emissions, mask), strict=True
+            )
         ]
         assert sum(alike) >= 0.9 * batch, "float32 lets near ties fall either way, but not so many"
 
@@ -72,7 +85,9 @@ def make_calls(
     }
 
 
-def time_ms(calls: dict[str, Callable[[], object]], device: torch.device, runs: int) -> dict[str, float]:
+def time_ms(
+    calls: dict[str, Callable[[], object]], device: torch.device, runs: int
+) -> dict[str, float]:
     """Time the calls in turns, so that a noisy moment meets them all; each after one of its own, in warm memory."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(runs + 1):
@@ -90,7 +105,9 @@ def time_ms(calls: dict[str, Callable[[], object]], device: torch.device, runs: 
 
 def peak_memory_mb(name: str, shape: tuple[int, int, int], device: str) -> float:
     """Measure one call in a process of its own, after one that warms it up."""
-    call = make_calls(shape, torch.device(device), check=False)[name]  # a check would warm the memory
+    call = make_calls(shape, torch.device(device), check=False)[
+        name
+    ]  # a check would warm the memory
     make_calls((2, 3, 3), torch.device(device), check=False)[name]()
     return peak_mb(call, device)
 
@@ -100,10 +117,14 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--runs", type=int, default=9)
-    parser.add_argument("--shapes", nargs="+", type=parse_shape, default=SHAPES, metavar="BATCHxWORDSxTAGS")
+    parser.add_argument(
+        "--shapes", nargs="+", type=parse_shape, default=SHAPES, metavar="BATCHxWORDSxTAGS"
+    )
     option(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
@@ -114,20 +135,42 @@ def main() -> None:
             size = " x ".join(map(str, shape))
             for what in ("loss", "decode"):
                 theirs, ours = f"{what} torchcrf", f"{what} polyembed"
-                memory = [pool.apply(peak_memory_mb, (name, shape, arguments.device)) for name in (theirs, ours)]
+                memory = [
+                    pool.apply(peak_memory_mb, (name, shape, arguments.device))
+                    for name in (theirs, ours)
+                ]
                 rows.append((what, size, ms[theirs], ms[ours], ms[theirs] / ms[ours], *memory))
             if shape == arguments.shapes[-1]:
-                for name, options in (("sharp", {"deviation": 100.0}), ("constrained", {"constrained": True})):
+                for name, options in (
+                    ("sharp", {"deviation": 100.0}),
+                    ("constrained", {"constrained": True}),
+                ):
                     calls = make_calls(shape, device, **options)
                     other = time_ms(calls, device, arguments.runs)
                     for what in ("loss", "decode"):
                         theirs, ours = other[f"{what} torchcrf"], other[f"{what} polyembed"]
-                        rows.append((f"{what}, {name}", size, theirs, ours, theirs / ours, None, None))
+                        rows.append(
+                            (f"{what}, {name}", size, theirs, ours, theirs / ours, None, None)
+                        )
             tensor = ms["decode_tensor polyembed"]
-            rows.append(("decode_tensor", size, None, tensor, ms["decode torchcrf"] / tensor, None, None))
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{os.cpu_count()} CPU cores"
+            rows.append(
+                ("decode_tensor", size, None, tensor, ms["decode torchcrf"] / tensor, None, None)
+            )
+    where = (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{os.cpu_count()} CPU cores"
+    )
     print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads\n")
-    columns = ("what", "batch x words x tags", "torchcrf, ms", "ours, ms", "times faster", "torchcrf, MB", "ours, MB")
+    columns = (
+        "what",
+        "batch x words x tags",
+        "torchcrf, ms",
+        "ours, ms",
+        "times faster",
+        "torchcrf, MB",
+        "ours, MB",
+    )
     show(arguments.json, "main", Table(columns, rows, digits=1))
     print()
     for what, size, _, _, faster, *_ in rows:

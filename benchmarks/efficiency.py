@@ -1,14 +1,18 @@
-"""The efficiency study: parameters, speed and memory of the systems of Winata 2021 and others, side by side.
+"""The efficiency study: parameters, speed and memory of the systems of Winata 2021 and others, side
+by side.
 
-    python benchmarks/efficiency.py [--device cuda] [--models HME baked XLM-R-base] [--lengths 16 128 512 4096]
+    python benchmarks/efficiency.py [--device cuda] [--models HME baked XLM-R-base] [--lengths 16
+    128 512 4096]
 
-Speed and memory do not depend on what the weights hold, so all are random; words are those of natural text. Static
-systems have 300-d word sources of two languages, 100-d pieces of two, a 100-d character CNN, under the paper's
-Transformer (4 layers of 200) and a CRF; contextual ones a linear tagger over encoders of the published shapes, with
-their full vocabularies. Lengths count words for the former and pieces for the latter, as the paper counts; see
-``--pieces-per-word`` for the same words. The paper's own memory (GTX 1080 Ti) is printed last.
+Speed and memory do not depend on what the weights hold, so all are random; words are those of
+natural text. Static systems have 300-d word sources of two languages, 100-d pieces of two, a 100-d
+character CNN, under the paper's Transformer (4 layers of 200) and a CRF; contextual ones a linear
+tagger over encoders of the published shapes, with their full vocabularies. Lengths count words for
+the former and pieces for the latter, as the paper counts; see ``--pieces-per-word`` for the same
+words. The paper's own memory (GTX 1080 Ti) is printed last.
 
-``predict`` measures words a second of `SequenceTagger.predict` on raw sentences, with and without unseen words.
+``predict`` measures words a second of `SequenceTagger.predict` on raw sentences, with and without
+unseen words.
 """
 
 import argparse
@@ -25,7 +29,13 @@ from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
 from polyembed.encoders import LaserEncoder
-from polyembed.experiments import EfficiencyReport, MeasuredModel, efficiency_report, plot_efficiency, plot_scores
+from polyembed.experiments import (
+    EfficiencyReport,
+    MeasuredModel,
+    efficiency_report,
+    plot_efficiency,
+    plot_scores,
+)
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 
@@ -43,20 +53,36 @@ PAPER_MB = {  # table 7: activation memory at 16, 32, ..., 4,096
     "XLM-R large": (25.0, 52.0, 109.0, 241.0, 579.0, 1541.0),
     "XLM-MLM large": (20.0, 42.0, 89.0, 193.0, 467.0, 1158.0),
 }
-BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
-LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+BASE = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Study:
     """Everything that the systems are made of."""
 
-    def __init__(self, sentences: Sequence[Sequence[str]], folder: Path, device: torch.device) -> None:
+    def __init__(
+        self, sentences: Sequence[Sequence[str]], folder: Path, device: torch.device
+    ) -> None:
         self.device = device
         self.lexicon = pe.Lexicon.from_sentences(sentences)
-        self.words = [pe.SourceEmbedding(RandomVectors(300, seed), self.lexicon) for seed in range(2)]
+        self.words = [
+            pe.SourceEmbedding(RandomVectors(300, seed), self.lexicon) for seed in range(2)
+        ]
         pieces = [
-            BPEmbVectors.train(sentences[:5000], folder / f"{i}", vocab_size=2000 + 1000 * i, dim=100, epochs=1)
+            BPEmbVectors.train(
+                sentences[:5000], folder / f"{i}", vocab_size=2000 + 1000 * i, dim=100, epochs=1
+            )
             for i in range(2)
         ]
         self.hme = build_hme(self.lexicon, pieces)
@@ -64,7 +90,9 @@ class Study:
             "FastText": lambda: self.static(self.words[0]),
             "Linear": lambda: self.static(pe.MetaEmbedding.linear(self.words, embedding_dim=300)),
             "Concat": lambda: self.static(pe.MetaEmbedding.concat(self.words)),
-            "MME": lambda: self.static(pe.MetaEmbedding.self_attention(self.words, embedding_dim=300)),
+            "MME": lambda: self.static(
+                pe.MetaEmbedding.self_attention(self.words, embedding_dim=300)
+            ),
             "HME": lambda: self.static(self.hme),
             "HME, UniqueWords": lambda: self.static(pe.UniqueWords(self.hme)),
             "HME, baked": lambda: self.static(pe.bake(self.hme)),
@@ -109,7 +137,12 @@ class Study:
         words = pe.LaserTop(LaserEncoder(73_640))
         words.max_length = 512  # an LSTM of this size reads a long sentence for minutes
         encoder = pe.TransformerSequenceEncoder(
-            words.embedding_dim, hidden_size=300, num_layers=2, num_heads=2, feed_forward_size=300, norm_first=False
+            words.embedding_dim,
+            hidden_size=300,
+            num_layers=2,
+            num_heads=2,
+            feed_forward_size=300,
+            norm_first=False,
         )
         return pe.SequenceTagger(words, TAGS, encoder=encoder).to(self.device)
 
@@ -124,21 +157,35 @@ class Study:
         """Build XLM-R's shape."""
         from transformers import XLMRobertaConfig, XLMRobertaModel
 
-        config = XLMRobertaConfig(vocab_size=250_002, max_position_embeddings=514, pad_token_id=1, **sizes)
+        config = XLMRobertaConfig(
+            vocab_size=250_002, max_position_embeddings=514, pad_token_id=1, **sizes
+        )
         return self.contextual(XLMRobertaModel(config, add_pooling_layer=False))
 
     def xlm(self) -> pe.SequenceTagger:
         """Build the shape of XLM-MLM large, of 100 languages without embeddings of theirs (xlm-mlm-100-1280)."""
         from transformers import XLMConfig, XLMModel
 
-        sizes = {"emb_dim": 1280, "n_layers": 16, "n_heads": 16, "n_langs": 100, "use_lang_emb": False}
+        sizes = {
+            "emb_dim": 1280,
+            "n_layers": 16,
+            "n_heads": 16,
+            "n_langs": 100,
+            "use_lang_emb": False,
+        }
         return self.contextual(XLMModel(XLMConfig(vocab_size=200_000, **sizes)))
 
 
 def note_ratios(report: EfficiencyReport, length: int) -> None:
     """Note speeds at one length as multiples of each other."""
-    speeds = {name: part[length].sentences for name, part in report.speeds.items() if length in part}
-    for one, other in (("HME, baked", "XLM-R base"), ("HME, baked", "HME"), ("HME, UniqueWords", "HME")):
+    speeds = {
+        name: part[length].sentences for name, part in report.speeds.items() if length in part
+    }
+    for one, other in (
+        ("HME, baked", "XLM-R base"),
+        ("HME, baked", "HME"),
+        ("HME, UniqueWords", "HME"),
+    ):
         if one in speeds and other in speeds:
             note(f"{one} over {other}, sentences a second at {length}", speeds[one] / speeds[other])
 
@@ -150,7 +197,10 @@ def print_predict(study: Study, sentences: list[list[str]], path: Path | None) -
     for share in (0.0, 0.1):
         tagger = study.static(pe.bake(study.hme)).eval()
         unseen = [
-            [f"{word}{number}x{i}" if torch.rand(()) < share else word for i, word in enumerate(words)]
+            [
+                f"{word}{number}x{i}" if torch.rand(()) < share else word
+                for i, word in enumerate(words)
+            ]
             for number, words in enumerate(sentences)
         ]
         tagger.predict(unseen[:64])
@@ -159,7 +209,9 @@ def print_predict(study: Study, sentences: list[list[str]], path: Path | None) -
             start = time.perf_counter()
             tagger.predict(unseen)
             times.append(time.perf_counter() - start)
-        rows.append((f"{100 * share:.0f} %", f"{sum(map(len, unseen)) / statistics.median(times):,.0f}"))
+        rows.append(
+            (f"{100 * share:.0f} %", f"{sum(map(len, unseen)) / statistics.median(times):,.0f}")
+        )
     print()
     show(path, "predict", Table(("unseen words", "words a second, predict"), rows))
 
@@ -172,18 +224,24 @@ def parse_score(text: str) -> tuple[str, int, float]:
 
 def draw_scores(scores: Sequence[tuple[str, int, float]], path: Path) -> None:
     """Draw scores against parameters of systems that were trained elsewhere."""
-    ax = plot_scores({name: count for name, count, _ in scores}, {name: score for name, _, score in scores})
+    ax = plot_scores(
+        {name: count for name, count, _ in scores}, {name: score for name, _, score in scores}
+    )
     ax.figure.savefig(path, dpi=100)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--models", nargs="+", help="all if missing")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--max-seconds", type=float, default=20.0, help="for the runs of one model at one length")
+    parser.add_argument(
+        "--max-seconds", type=float, default=20.0, help="for the runs of one model at one length"
+    )
     parser.add_argument("--pieces-per-word", type=float, default=1.0)
     parser.add_argument("--predict", type=int, default=2000, help="raw sentences to tag; 0: none")
     parser.add_argument(
@@ -211,21 +269,30 @@ def main() -> None:
         max_seconds=arguments.max_seconds,
         pieces_per_word=arguments.pieces_per_word,
     )
-    print(f"torch {torch.__version__}, {report.device}, {report.threads} threads of {os.cpu_count()}; ", end="")
+    print(
+        f"torch {torch.__version__}, {report.device}, {report.threads} threads of {os.cpu_count()}; ",
+        end="",
+    )
     print(f"{len(study.lexicon):,} words known\n")
     tables = {
         "size": ("Size", report.size_table()),
         "speed": ("Sentences a second", report.speed_table()),
         "before": ("Before the model, ms", report.preprocessing_table()),
         "memory": ("Activation memory, forward pass, MB", report.memory_table()),
-        "training_memory": ("Activation memory, training step, MB", report.memory_table("training")),
+        "training_memory": (
+            "Activation memory, training step, MB",
+            report.memory_table("training"),
+        ),
     }
     for name, (title, table) in tables.items():
         print(f"{title}\n")
         show(arguments.json, name, table)
         print()
     paper = [
-        (name, *(dict(zip(LENGTHS, values, strict=False)).get(length) for length in arguments.lengths))
+        (
+            name,
+            *(dict(zip(LENGTHS, values, strict=False)).get(length) for length in arguments.lengths),
+        )
         for name, values in PAPER_MB.items()
     ]
     print("The paper's table 7\n")
@@ -233,7 +300,9 @@ def main() -> None:
     print()
     note_ratios(report, 128)
     if arguments.predict:
-        print_predict(study, [words for words in sentences if words][: arguments.predict], arguments.json)
+        print_predict(
+            study, [words for words in sentences if words][: arguments.predict], arguments.json
+        )
     arguments.out.mkdir(parents=True, exist_ok=True)
     for picture in ("speed", "memory"):
         plot_efficiency(report, picture).figure.savefig(arguments.out / f"{picture}.png", dpi=100)

@@ -1,10 +1,12 @@
-"""What do `bake` and `UniqueWords` save? Embedding throughput and training steps of an HME, on natural text.
+"""What do `bake` and `UniqueWords` save? Embedding throughput and training steps of an HME, on
+natural text.
 
     python benchmarks/embedding_speed.py [--text FILE]
 
-Two languages' word vectors (300-d), two sub-word sources (100-d) and a character CNN (100-d), as in Winata 2021.
-Values do not change speed, so the word vectors are random; words and their frequencies are those of the text: the
-data folder's Spanish if there, else the bundled sample. Every ratio is of medians within one run.
+Two languages' word vectors (300-d), two sub-word sources (100-d) and a character CNN (100-d), as in
+Winata 2021. Values do not change speed, so the word vectors are random; words and their frequencies
+are those of the text: the data folder's Spanish if there, else the bundled sample. Every ratio is
+of medians within one run.
 """
 
 import argparse
@@ -49,8 +51,15 @@ def read_sentences(path: Path | None) -> list[list[str]]:
     path = path or DATA / "text" / "mono" / "es.txt.xz"
     if not path.exists():
         return [list(s.words) for pair in ("es-en", "hi-en") for s in load_sample(pair, "train")]
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
-        return [regex.findall(r"\w+|[^\w\s]", line) for _, line in zip(range(20_000), lines, strict=False)]
+    with (
+        lzma.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".xz"
+        else path.open(encoding="utf-8") as lines
+    ):
+        return [
+            regex.findall(r"\w+|[^\w\s]", line)
+            for _, line in zip(range(20_000), lines, strict=False)
+        ]
 
 
 def build_hme(
@@ -61,12 +70,16 @@ def build_hme(
     return pe.HierarchicalMetaEmbedding(
         words=pe.MetaEmbedding.self_attention(words, embedding_dim=300),
         subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=100),
-        characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 100)),
+        characters=pe.SpelledEmbedding.from_characters(
+            lexicon, pe.CharCNN(lexicon.num_characters, 100)
+        ),
         surface=pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=100) if surface else None,
     )
 
 
-def median_ms(calls: dict[str, Callable[[], object]], runs: int, device: torch.device) -> dict[str, float]:
+def median_ms(
+    calls: dict[str, Callable[[], object]], runs: int, device: torch.device
+) -> dict[str, float]:
     """Time the calls in turns, so that a noisy moment meets them all."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for run in range(runs + 3):
@@ -81,7 +94,9 @@ def median_ms(calls: dict[str, Callable[[], object]], runs: int, device: torch.d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--runs", type=int, default=30)
@@ -94,7 +109,9 @@ def main() -> None:
     lexicon = pe.Lexicon.from_sentences(sentences)
     with tempfile.TemporaryDirectory() as folder:
         pieces = [
-            BPEmbVectors.train(sentences[:5000], f"{folder}/{i}", vocab_size=2000 + 1000 * i, dim=100, epochs=1)
+            BPEmbVectors.train(
+                sentences[:5000], f"{folder}/{i}", vocab_size=2000 + 1000 * i, dim=100, epochs=1
+            )
             for i in range(2)
         ]
         hme = build_hme(lexicon, pieces).to(device)
@@ -103,7 +120,9 @@ def main() -> None:
     rows = [stream[i : i + LENGTH] for i in range(0, BATCH * LENGTH, LENGTH)]
     ids, mask = (part.to(device) for part in lexicon.encode(rows))
     types = len(ids.unique())
-    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads; {len(lexicon):,} words known;")
+    print(
+        f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads; {len(lexicon):,} words known;"
+    )
     print(f"a batch of {BATCH} x {LENGTH} = {ids.numel()} words holds {types} types\n")
 
     baked, unique = pe.bake(hme), pe.UniqueWords(hme)
@@ -121,8 +140,14 @@ def main() -> None:
         tagger.eval()
     with torch.no_grad():
         difference = float((baked(ids) - hme(ids)).abs().max())
-        same = bool((taggers["bake(HME)"].decode(ids, mask) == taggers["HME"].decode(ids, mask)).all())
-        look_ups = {"HME": lambda: hme(ids), "UniqueWords(HME)": lambda: unique(ids), "bake(HME)": lambda: baked(ids)}
+        same = bool(
+            (taggers["bake(HME)"].decode(ids, mask) == taggers["HME"].decode(ids, mask)).all()
+        )
+        look_ups = {
+            "HME": lambda: hme(ids),
+            "UniqueWords(HME)": lambda: unique(ids),
+            "bake(HME)": lambda: baked(ids),
+        }
         embedding = median_ms(look_ups, arguments.runs, device)
 
     def training_step(name: str) -> Callable[[], None]:
@@ -141,7 +166,9 @@ def main() -> None:
 
         return step
 
-    training = median_ms({name: training_step(name) for name in ("HME", "UniqueWords(HME)")}, arguments.runs, device)
+    training = median_ms(
+        {name: training_step(name) for name in ("HME", "UniqueWords(HME)")}, arguments.runs, device
+    )
     hme.train()
     with_surface = "UniqueWords(HME + surface)"
     backward = median_ms(
@@ -155,15 +182,26 @@ def main() -> None:
     )
     words = ids.numel()
     table = [
-        ("embedding, eval", name, f"{ms:.3f}", f"{words / ms * 1e3:,.0f}", f"{embedding['HME'] / ms:.1f}")
+        (
+            "embedding, eval",
+            name,
+            f"{ms:.3f}",
+            f"{words / ms * 1e3:,.0f}",
+            f"{embedding['HME'] / ms:.1f}",
+        )
         for name, ms in embedding.items()
     ]
-    for what, times in (("embedding, forward and backward", backward), ("tagger, training step", training)):
+    for what, times in (
+        ("embedding, forward and backward", backward),
+        ("tagger, training step", training),
+    ):
         table += [
             (what, name, f"{ms:.3f}", f"{words / ms * 1e3:,.0f}", f"{times['HME'] / ms:.2f}")
             for name, ms in times.items()
         ]
-    show(arguments.json, "main", Table(("what", "embedder", "ms", "words/s", "times faster"), table))
+    show(
+        arguments.json, "main", Table(("what", "embedder", "ms", "words/s", "times faster"), table)
+    )
     note("HME over baked HME, embedding", embedding["HME"] / embedding["bake(HME)"], steady=False)
     note("HME over UniqueWords, training step", training["HME"] / training["UniqueWords(HME)"])
     note(

@@ -1,9 +1,11 @@
-"""What does voting add? HME over 5 seeds (Winata 2021, HME-Ensemble): each member, the three votes, their agreement.
+"""What does voting add? HME over 5 seeds (Winata 2021, HME-Ensemble): each member, the three votes,
+their agreement.
 
     python benchmarks/ensemble_quality.py --task sagt hinglish --jobs 2
 
-The tasks, vectors and settings of `tagging_quality.py`; members are trained by `fit_ensemble`, so a run that was
-stopped goes on. Development sets choose each member's epoch, and nothing about the vote.
+The tasks, vectors and settings of `tagging_quality.py`; members are trained by `fit_ensemble`, so a
+run that was stopped goes on. Development sets choose each member's epoch, and nothing about the
+vote.
 """
 
 import argparse
@@ -60,14 +62,21 @@ def judge(task: str, trained: EnsembleResult) -> list[tuple[str, object]]:
         ensemble = pe.VotingEnsemble(members, vote=vote).eval()
         start = time.perf_counter()
         rows.append((f"{vote} vote", score(task, test, ensemble.predict(words))))
-        print(f"{task}, {vote} vote: {time.perf_counter() - start:.1f} s for {len(test)} sentences", flush=True)
+        print(
+            f"{task}, {vote} vote: {time.perf_counter() - start:.1f} s for {len(test)} sentences",
+            flush=True,
+        )
     agreement = [accuracy(one, other) for one, other in itertools.combinations(predicted, 2)]
-    rows.append(("two members agree, share of words", statistics.mean(agreement) if agreement else None))
+    rows.append(
+        ("two members agree, share of words", statistics.mean(agreement) if agreement else None)
+    )
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", nargs="+", choices=TASKS, default=["sagt", "hinglish"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
@@ -80,10 +89,15 @@ def main() -> None:
     for task in arguments.task:
         start = time.perf_counter()
         trained = train(task, arguments.cache, arguments.dim, arguments.seeds, arguments.jobs)
-        print(f"{task}: trained in {time.perf_counter() - start:.0f} s, {arguments.jobs} at once", flush=True)
+        print(
+            f"{task}: trained in {time.perf_counter() - start:.0f} s, {arguments.jobs} at once",
+            flush=True,
+        )
         for seed, result in enumerate(trained.results):
             seconds = sum(epoch.seconds for epoch in result.history)
-            print(f"  seed {seed}: best epoch {result.best.number} of {len(result.history)}, {seconds:.0f} s")
+            print(
+                f"  seed {seed}: best epoch {result.best.number} of {len(result.history)}, {seconds:.0f} s"
+            )
         print(f"\n{os.cpu_count()} CPU cores, torch {torch.__version__}\n")
         table = Table((task, TASKS[task].metric), judge(task, trained), digits=4)
         show(arguments.json, task, table, seeds=range(arguments.seeds))

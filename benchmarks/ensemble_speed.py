@@ -2,8 +2,9 @@
 
     python benchmarks/ensemble_speed.py [--device cuda] [--small]
 
-Sizes are Winata 2021's, or a fifth of them; the members share their frozen tables. Values do not change speed, so
-vectors are random and no member is trained; words are those of natural text. Every ratio is of medians within one run.
+Sizes are Winata 2021's, or a fifth of them; the members share their frozen tables. Values do not
+change speed, so vectors are random and no member is trained; words are those of natural text. Every
+ratio is of medians within one run.
 """
 
 import argparse
@@ -30,11 +31,24 @@ PAPER = {
     "num_layers": 4,
     "feed_forward_size": 400,
 }
-SMALL = {"words": 64, "subwords": 32, "characters": 32, "hidden_size": 64, "num_layers": 2, "feed_forward_size": 128}
+SMALL = {
+    "words": 64,
+    "subwords": 32,
+    "characters": 32,
+    "hidden_size": 64,
+    "num_layers": 2,
+    "feed_forward_size": 128,
+}
 
 
 def build_members(
-    lexicon: pe.Lexicon, pieces: Sequence[BPEmbVectors], *, words: int, subwords: int, characters: int, **encoder: int
+    lexicon: pe.Lexicon,
+    pieces: Sequence[BPEmbVectors],
+    *,
+    words: int,
+    subwords: int,
+    characters: int,
+    **encoder: int,
 ) -> list[pe.SequenceTagger]:
     tables = [pe.SourceEmbedding(RandomVectors(words, seed), lexicon) for seed in range(2)]
     spelled = [pe.SpelledEmbedding.from_pieces(source, lexicon) for source in pieces]
@@ -43,7 +57,9 @@ def build_members(
         hme = pe.HierarchicalMetaEmbedding(
             words=pe.MetaEmbedding.self_attention(tables, embedding_dim=words),
             subwords=pe.MetaEmbedding.self_attention(spelled, embedding_dim=subwords),
-            characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, characters)),
+            characters=pe.SpelledEmbedding.from_characters(
+                lexicon, pe.CharCNN(lexicon.num_characters, characters)
+            ),
         )
         transformer = pe.TransformerSequenceEncoder(hme.embedding_dim, **encoder)
         tags = [f"T{i}" for i in range(TAGS)]
@@ -52,7 +68,9 @@ def build_members(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--small", action="store_true", help="a fifth of the paper's sizes")
     parser.add_argument("--runs", type=int, default=30)
@@ -66,7 +84,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         options = {"dim": sizes["subwords"], "epochs": 1}
         pieces = [
-            BPEmbVectors.train(sentences[:5000], f"{folder}/{i}", vocab_size=2000 + 1000 * i, **options)
+            BPEmbVectors.train(
+                sentences[:5000], f"{folder}/{i}", vocab_size=2000 + 1000 * i, **options
+            )
             for i in range(2)
         ]
         members = build_members(lexicon, pieces, **sizes)
@@ -75,7 +95,9 @@ def main() -> None:
     rows = [stream[i : i + LENGTH] for i in range(0, BATCH * LENGTH, LENGTH)]
     ids, mask = (part.to(device) for part in lexicon.encode(rows))
     tags = torch.randint(TAGS, ids.shape, device=device)
-    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads; batch {BATCH} x {LENGTH}\n")
+    print(
+        f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads; batch {BATCH} x {LENGTH}\n"
+    )
 
     def train(model: nn.Module) -> None:
         model.zero_grad()
@@ -90,8 +112,15 @@ def main() -> None:
     rows = []
     for what, call in calls.items():
         with torch.set_grad_enabled(call is train):
-            times = median_ms({name: partial(call, model) for name, model in models.items()}, arguments.runs, device)
-        rows += [(what, name, f"{ms:.2f}", f"{ms / times['one member']:.2f}") for name, ms in times.items()]
+            times = median_ms(
+                {name: partial(call, model) for name, model in models.items()},
+                arguments.runs,
+                device,
+            )
+        rows += [
+            (what, name, f"{ms:.2f}", f"{ms / times['one member']:.2f}")
+            for name, ms in times.items()
+        ]
     show(arguments.json, "main", Table(("what", "who", "ms", "of one member"), rows))
     print()
     for what, who, _, of_one in rows:

@@ -2,13 +2,15 @@
 
     python benchmarks/fusion.py [--device cuda] [--shape 8x64] [--runs 9]
 
-The encoder has XLM-R base's shape (12 layers of 768, 12 heads, dropout 0.1) and random weights; its vocabulary is
-small, since a large table would make everything beside it look cheap. The unit is a training step of the encoder with
-its last layer: forward, words pooled, mean squared, backward; no optimiser. Words have 1 to 4 pieces.
+The encoder has XLM-R base's shape (12 layers of 768, 12 heads, dropout 0.1) and random weights; its
+vocabulary is small, since a large table would make everything beside it look cheap. The unit is a
+training step of the encoder with its last layer: forward, words pooled, mean squared, backward; no
+optimiser. Words have 1 to 4 pieces.
 
-Pooling is measured at 32 x 128 pieces, forward and backward, against a Python loop over words, and against the
-encoder's forward and backward at that shape (``--no-large`` leaves the latter out). Times are medians of calls in
-turns; peak memory is that of one call in a process of its own, parameters not counted.
+Pooling is measured at 32 x 128 pieces, forward and backward, against a Python loop over words, and
+against the encoder's forward and backward at that shape (``--no-large`` leaves the latter out).
+Times are medians of calls in turns; peak memory is that of one call in a process of its own,
+parameters not counted.
 """
 
 import argparse
@@ -45,14 +47,23 @@ def make_pieces(shape: tuple[int, int], device: str) -> pe.Pieces:
     index = torch.repeat_interleave(torch.arange(width), torch.randint(1, 5, (width,)))[: width - 2]
     index = torch.cat([torch.tensor([-1]), index, torch.tensor([-1])]).expand(rows, -1).contiguous()
     ids = torch.randint(5, VOCABULARY, shape)
-    return pe.Pieces(ids, torch.ones(shape, dtype=torch.bool), index, int(index.max()) + 1).to(device)
+    return pe.Pieces(ids, torch.ones(shape, dtype=torch.bool), index, int(index.max()) + 1).to(
+        device
+    )
 
 
 def make_model(device: str) -> XLMRobertaModel:
     """Build an encoder of XLM-R base's shape."""
     torch.manual_seed(0)
-    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 12, "intermediate_size": 3072}
-    config = XLMRobertaConfig(vocab_size=VOCABULARY, max_position_embeddings=514, pad_token_id=1, **sizes)
+    sizes = {
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    }
+    config = XLMRobertaConfig(
+        vocab_size=VOCABULARY, max_position_embeddings=514, pad_token_id=1, **sizes
+    )
     return XLMRobertaModel(config, add_pooling_layer=False).to(device).train()
 
 
@@ -63,7 +74,9 @@ def make_steps(shape: tuple[int, int], device: str) -> dict[str, Callable[[], ob
     def step(fusion: LayerFusion) -> Callable[[], object]:
         encoder = pe.PretrainedWordEncoder(model, fusion=fusion).to(device).train()
         parameters = [value for value in encoder.parameters() if value.requires_grad]
-        return lambda: torch.autograd.grad(encoder(pieces).square().mean(), parameters, allow_unused=True)
+        return lambda: torch.autograd.grad(
+            encoder(pieces).square().mean(), parameters, allow_unused=True
+        )
 
     return {name: step(fusion()) for name, fusion in FUSIONS.items()}
 
@@ -89,7 +102,9 @@ def loop_over_words(hidden: Tensor, index: Tensor, num_words: int, pooling: str)
     rows = []
     for states, owners in zip(hidden, index, strict=True):
         found = [states[owners == word] for word in range(num_words)]
-        rows.append(torch.stack([LOOPED[pooling](part) if len(part) else nothing for part in found]))
+        rows.append(
+            torch.stack([LOOPED[pooling](part) if len(part) else nothing for part in found])
+        )
     return torch.stack(rows)
 
 
@@ -100,25 +115,39 @@ def pooling_calls(shape: tuple[int, int], device: str) -> dict[str, Callable[[],
     words = pieces.count_words()
 
     def call(pool: Callable[..., Tensor], name: str) -> Callable[[], object]:
-        return lambda: torch.autograd.grad(pool(hidden, pieces.word_index, words, pooling=name).sum(), hidden)
+        return lambda: torch.autograd.grad(
+            pool(hidden, pieces.word_index, words, pooling=name).sum(), hidden
+        )
 
     calls = {name: call(pool_words, name) for name in LOOPED}
     return {**calls, **{f"{name}, loop": call(loop_over_words, name) for name in LOOPED}}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shape", default="8x64", help="sentences x pieces of the training step")
     parser.add_argument("--pooling-shape", default="32x128", help="sentences x pieces")
-    parser.add_argument("--no-large", action="store_true", help="do not run the encoder at the pooling's shape")
+    parser.add_argument(
+        "--no-large", action="store_true", help="do not run the encoder at the pooling's shape"
+    )
     parser.add_argument("--runs", type=int, default=9)
     option(parser)
     arguments = parser.parse_args()
     device, runs = arguments.device, arguments.runs
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors leave the process: its peak is theirs
-    shape, large = (tuple(map(int, text.split("x"))) for text in (arguments.shape, arguments.pooling_shape))
-    where = torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
+    os.environ.setdefault(
+        "MALLOC_MMAP_THRESHOLD_", "65536"
+    )  # freed tensors leave the process: its peak is theirs
+    shape, large = (
+        tuple(map(int, text.split("x"))) for text in (arguments.shape, arguments.pooling_shape)
+    )
+    where = (
+        torch.cuda.get_device_name(device)
+        if device.startswith("cuda")
+        else f"{os.cpu_count()} CPU cores"
+    )
     print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads\n")
 
     steps = make_steps(shape, device)
@@ -126,7 +155,13 @@ def main() -> None:
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         mb = {name: pool.apply(peak_memory_mb, (name, shape, device)) for name in steps}
     rows = [(name, ms[name], ms[name] / ms[UNIT], mb[name], mb[name] / mb[UNIT]) for name in steps]
-    columns = (f"training step, {arguments.shape}", "ms", "time / last layer", "MB", "memory / last layer")
+    columns = (
+        f"training step, {arguments.shape}",
+        "ms",
+        "time / last layer",
+        "MB",
+        "memory / last layer",
+    )
     show(arguments.json, "step", Table(columns, rows, digits=3))
 
     note("DLFA over the last layer, training step", rows[list(steps).index("DLFA, layer 8")][2])
@@ -138,7 +173,12 @@ def main() -> None:
         share = None if unit is None else 100 * ms[name] / unit
         rows.append((name, ms[name], ms[f"{name}, loop"] / ms[name], share))
     note("loop over mean pooling", ms["mean, loop"] / ms["mean"], steady=False)
-    columns = (f"pooling, {arguments.pooling_shape}", "ms", "times faster than the loop", "% of the encoder's step")
+    columns = (
+        f"pooling, {arguments.pooling_shape}",
+        "ms",
+        "times faster than the loop",
+        "% of the encoder's step",
+    )
     print()
     show(arguments.json, "pooling", Table(columns, rows, digits=2))
 

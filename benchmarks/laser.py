@@ -2,10 +2,11 @@
 
     python benchmarks/laser.py [--device cuda] [--sentences 1000] [--runs 3] [--threads 1]
 
-An encoder of the released size (five layers, 512 a direction) with random weights: the work does not depend on the
-numbers. Sentences are of natural length: Spanish text cut by a SentencePiece model of 8,000 pieces where the data
-folder is there, lengths drawn like them elsewhere. Batches hold sentences of like length. Every batch goes through all
-systems, one after the other, in an order that turns; a run's time is the sum over batches. No gradients.
+An encoder of the released size (five layers, 512 a direction) with random weights: the work does
+not depend on the numbers. Sentences are of natural length: Spanish text cut by a SentencePiece
+model of 8,000 pieces where the data folder is there, lengths drawn like them elsewhere. Batches
+hold sentences of like length. Every batch goes through all systems, one after the other, in an
+order that turns; a run's time is the sum over batches. No gradients.
 """
 
 import argparse
@@ -38,7 +39,9 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 def natural(count: int, batch_size: int) -> tuple[list[Pieces], str]:
     """Cut real sentences into batches of like length."""
-    tokenizer: LaserTokenizer = SentencePieceTokenizer(sentencepiece.SentencePieceProcessor(str(DATA / MODEL)))
+    tokenizer: LaserTokenizer = SentencePieceTokenizer(
+        sentencepiece.SentencePieceProcessor(str(DATA / MODEL))
+    )
     with lzma.open(DATA / TEXT, "rt", encoding="utf-8") as file:
         lines = [line.split() for line in file]
     chosen = random.Random(0).sample(lines, count)
@@ -62,13 +65,17 @@ def synthetic(count: int, batch_size: int) -> tuple[list[Pieces], str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: on a busy machine, with one thread")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="cpu: on a busy machine, with one thread"
+    )
     parser.add_argument("--hidden-size", type=int, default=512)
     option(parser)
     arguments = parser.parse_args()
@@ -94,7 +101,10 @@ def main() -> None:
     }
     times = in_turns(calls, batches, arguments.runs, device, CLOCKS[arguments.clock])
     medians = {name: statistics.median(runs) for name, runs in times.items()}
-    unit, words = medians["bare nn.LSTM, padded"], sum(int(batch.word_index.amax(1).add(1).sum()) for batch in batches)
+    unit, words = (
+        medians["bare nn.LSTM, padded"],
+        sum(int(batch.word_index.amax(1).add(1).sum()) for batch in batches),
+    )
     rows = [[name, spent, spent / unit, f"{words / spent:,.0f}"] for name, spent in medians.items()]
     columns = ["system", "seconds", "of the bare LSTM's time", "words a second"]
     where = f"{arguments.threads} thread(s), {device}, {arguments.clock} time"

@@ -1,11 +1,13 @@
-"""How many translations does an alignment find? Spanish to English, separately trained vectors, MUSE's test words.
+"""How many translations does an alignment find? Spanish to English, separately trained vectors,
+MUSE's test words.
 
     python benchmarks/lexicon_induction.py [--seeds 10]
 
-The vectors are those of Zhang 2017 (nouns, 50 dimensions), the pairs to learn from MUSE's 0-5000, the words to find
-those of 5000-6500 whose entries both vocabularies hold. The weight of the spelling is chosen by cross-validation on the
-pairs to learn from, never on the words to find. The adversarial mapping runs with ``--seeds`` seeds, each refined, and
-counts as converged where it finds half of the words or more.
+The vectors are those of Zhang 2017 (nouns, 50 dimensions), the pairs to learn from MUSE's 0-5000,
+the words to find those of 5000-6500 whose entries both vocabularies hold. The weight of the
+spelling is chosen by cross-validation on the pairs to learn from, never on the words to find. The
+adversarial mapping runs with ``--seeds`` seeds, each refined, and counts as converged where it
+finds half of the words or more.
 """
 
 import argparse
@@ -37,11 +39,16 @@ def choose_spelling(source: TextVectors, target: TextVectors, pairs: Pairs) -> f
     found = dict.fromkeys(WEIGHTS, 0.0)
     for fold in range(FOLDS):
         held_out = set(words[fold::FOLDS])
-        mapping = align_spaces(source, target, dictionary=[pair for pair in pairs if pair[0] not in held_out], refine=0)
+        mapping = align_spaces(
+            source, target, dictionary=[pair for pair in pairs if pair[0] not in held_out], refine=0
+        )
         rest = [pair for pair in pairs if pair[0] in held_out]
         for weight in WEIGHTS:
             found[weight] += (
-                translation_accuracy(mapping(source), target, rest, ks=(1,), spelling=weight).csls[1] / FOLDS
+                translation_accuracy(mapping(source), target, rest, ks=(1,), spelling=weight).csls[
+                    1
+                ]
+                / FOLDS
             )
     for weight, share in found.items():
         print(f"cross-validation, spelling {weight}: P@1 {100 * share:.2f}")
@@ -49,7 +56,9 @@ def choose_spelling(source: TextVectors, target: TextVectors, pairs: Pairs) -> f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=10)
     option(parser)
     arguments = parser.parse_args()
@@ -74,8 +83,17 @@ def main() -> None:
         plain = translation_accuracy(mapping(source), target, test)
         spelled = translation_accuracy(mapping(source), target, test, spelling=spelling)
         shares = (plain.cosine[1], plain.csls[1], plain.csls[5], plain.csls[10], spelled.csls[1])
-        rows.append((name, refine, *(100 * share for share in shares), max(mapping.report["criteria"])))
-    columns = ("first mapping from", "refinements", "P@1 cosine", "P@1 CSLS", "P@5 CSLS", "P@10 CSLS")
+        rows.append(
+            (name, refine, *(100 * share for share in shares), max(mapping.report["criteria"]))
+        )
+    columns = (
+        "first mapping from",
+        "refinements",
+        "P@1 cosine",
+        "P@1 CSLS",
+        "P@5 CSLS",
+        "P@10 CSLS",
+    )
     print(f"\n{plain.num_queries} words, coverage {100 * plain.coverage:.1f} %\n")
     found = Table((*columns, f"P@1 CSLS with spelling {spelling}", "criterion"), rows)
     show(arguments.json, "main", found, seeds=range(arguments.seeds))
@@ -91,13 +109,16 @@ def main() -> None:
         shares = (100 * found.cosine[1], 100 * found.csls[1])
         rows.append((seed, f"{max(epochs):.3f}", f"{max(criteria):.3f}", *shares, f"{spent:.0f}"))
         print(
-            f"seed {seed}: P@1 CSLS {shares[1]:.1f}, criteria of its epochs {[round(x, 3) for x in epochs]}", flush=True
+            f"seed {seed}: P@1 CSLS {shares[1]:.1f}, criteria of its epochs {[round(x, 3) for x in epochs]}",
+            flush=True,
         )
     columns = ("seed", "criterion, adversarial", "refined", "P@1 cosine", "P@1 CSLS", "seconds")
     print()
     show(arguments.json, "adversarial", Table(columns, rows), seeds=range(arguments.seeds))
     good = [row[4] for row in rows if row[4] >= 50]
-    print(f"\n{len(good)} of {len(rows)} converged", f"P@1 {mean_and_deviation(good)}" if good else "")
+    print(
+        f"\n{len(good)} of {len(rows)} converged", f"P@1 {mean_and_deviation(good)}" if good else ""
+    )
 
 
 if __name__ == "__main__":

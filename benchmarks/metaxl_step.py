@@ -1,20 +1,26 @@
-"""What does a step of MetaXL cost beside a step of joint training? Time and peak memory, in one run.
+"""What does a step of MetaXL cost beside a step of joint training? Time and peak memory, in one
+run.
 
-    python benchmarks/metaxl_step.py [--device cuda] [--shapes 8x64 16x200] [--places 12 6 0] [--runs 5]
-    python benchmarks/metaxl_step.py --model FOLDER --shapes 8x64 --places 6 3 0  # a pretrained encoder of six layers
+    python benchmarks/metaxl_step.py [--device cuda] [--shapes 8x64 16x200] [--places 12 6 0]
+    [--runs 5] python benchmarks/metaxl_step.py --model FOLDER --shapes 8x64 --places 6 3 0  # a
+    pretrained encoder of six layers
 
-An encoder of XLM-R's shape: 12 layers, hidden 256 on a CPU and 768 on a GPU, GELU, post-norm, dropout 0.1, tokens
-tagged with 7 labels; the vocabulary is small, since a table's rows cost all methods alike. The network that transforms
-stands after layer 12, 6 or 0 (the embeddings). With ``--model`` the encoder is one of transformers, its own vocabulary
-and dropout with it. Each variant finds all gradients of a step on a source and a target
-batch; optimisers are left out. The unit is a step of joint training on both batches, with the transform in it.
+An encoder of XLM-R's shape: 12 layers, hidden 256 on a CPU and 768 on a GPU, GELU, post-norm,
+dropout 0.1, tokens tagged with 7 labels; the vocabulary is small, since a table's rows cost all
+methods alike. The network that transforms stands after layer 12, 6 or 0 (the embeddings). With
+``--model`` the encoder is one of transformers, its own vocabulary and dropout with it. Each variant
+finds all gradients of a step on a source and a target batch; optimisers are left out. The unit is a
+step of joint training on both batches, with the transform in it.
 
-"authors" is the algorithm of the authors' code, restated: the inner loss has the target batch too, its gradient is
-taken with a graph, the target loss after the look-ahead is differentiated through it; then the model's gradient is
-computed again, in passes of its own, with the transform that has been updated. "authors, once" leaves the second out.
+"authors" is the algorithm of the authors' code, restated: the inner loss has the target batch too,
+its gradient is taken with a graph, the target loss after the look-ahead is differentiated through
+it; then the model's gradient is computed again, in passes of its own, with the transform that has
+been updated. "authors, once" leaves the second out.
 
-Times are medians of calls in turns. Peak memory is that of one call in a process of its own, above what it held
-before, parameters not counted: on a CPU the resident set's, with an allocator that gives back what is free.
+Times are medians of calls in turns. Peak memory is that of one call in a process of its own, above
+what it held
+before, parameters not counted: on a CPU the resident set's, with an allocator that gives back what
+is free.
 """
 
 import argparse
@@ -54,8 +60,15 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Encode words."""
-        parts = (part(x).unflatten(-1, (self.heads, 64)).transpose(1, 2) for part in (self.query, self.key, self.value))
-        mixed = F.scaled_dot_product_attention(*parts, dropout_p=self.dropout).transpose(1, 2).flatten(2)
+        parts = (
+            part(x).unflatten(-1, (self.heads, 64)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
+        )
+        mixed = (
+            F.scaled_dot_product_attention(*parts, dropout_p=self.dropout)
+            .transpose(1, 2)
+            .flatten(2)
+        )
         x = self.first(x + F.dropout(self.out(mixed), self.dropout))
         return self.second(x + F.dropout(self.down(F.gelu(self.up(x))), self.dropout))
 
@@ -113,7 +126,10 @@ def make_calls(
     model = model.to(device)
     rtn = pe.RepresentationTransformationNetwork(hidden, bottleneck=hidden // 2).to(device)
     source, target = (
-        (torch.randint(model.num_pieces, shape, device=device), torch.randint(LABELS, shape, device=device))
+        (
+            torch.randint(model.num_pieces, shape, device=device),
+            torch.randint(LABELS, shape, device=device),
+        )
         for _ in range(2)
     )
     theta, phi = dict(model.named_parameters()), dict(rtn.named_parameters())
@@ -133,7 +149,10 @@ def make_calls(
         with sdpa_kernel(SDPBackend.MATH):
             inner = source_loss(theta, phi) + target_loss(theta)
             grads = torch.autograd.grad(inner, list(theta.values()), create_graph=True)
-            ahead = {name: value - RATE * grad for (name, value), grad in zip(theta.items(), grads, strict=True)}
+            ahead = {
+                name: value - RATE * grad
+                for (name, value), grad in zip(theta.items(), grads, strict=True)
+            }
             return torch.autograd.grad(target_loss(ahead), list(phi.values()))
 
     def authors() -> object:
@@ -147,7 +166,8 @@ def make_calls(
                 parameter.grad = None
             return pe.metaxl_gradients(
                 model, rtn, model.place(place), [source], [target], inner_lr=RATE, method=method,
-                loss=lambda model, batch: model(batch), target_weight=0.0,  # one target pass, as in the joint step
+                # one target pass, as in the joint step
+                loss=lambda model, batch: model(batch), target_weight=0.0,
             )  # fmt: skip
 
         return call
@@ -185,33 +205,56 @@ def peak_memory_mb(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shapes", nargs="+", default=["8x64", "16x200"], help="sentences x words")
     parser.add_argument("--places", nargs="+", type=int, default=[12, 6, 0])
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--model", help="a name or folder that transformers opens, instead of random weights")
+    parser.add_argument(
+        "--model", help="a name or folder that transformers opens, instead of random weights"
+    )
     option(parser)
     arguments = parser.parse_args()
     device, dropout, model = arguments.device, arguments.dropout, arguments.model
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", "65536")  # freed tensors leave the process: its peak is theirs
+    os.environ.setdefault(
+        "MALLOC_MMAP_THRESHOLD_", "65536"
+    )  # freed tensors leave the process: its peak is theirs
     rows: list[tuple[str | int | float | None, ...]] = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for shape in (tuple(map(int, text.split("x"))) for text in arguments.shapes):
             for place in arguments.places:
                 calls = make_calls(shape, place, device, dropout, model)
                 ms = time_ms(calls, device, arguments.runs)
-                mb = {name: pool.apply(peak_memory_mb, (name, shape, place, device, dropout, model)) for name in calls}
+                mb = {
+                    name: pool.apply(peak_memory_mb, (name, shape, place, device, dropout, model))
+                    for name in calls
+                }
                 size = " x ".join(map(str, shape))
                 for name in calls:
                     of = (ms[name] / ms[UNIT], ms[name] / ms["authors"])
                     of_mb = (mb[name] / mb[UNIT], mb[name] / mb["authors"])
                     rows.append((size, place, name, ms[name], *of, mb[name], *of_mb))
-    where = torch.cuda.get_device_name(device) if device.startswith("cuda") else f"{os.cpu_count()} CPU cores"
-    print(f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads, dropout {dropout}\n")
+    where = (
+        torch.cuda.get_device_name(device)
+        if device.startswith("cuda")
+        else f"{os.cpu_count()} CPU cores"
+    )
+    print(
+        f"torch {torch.__version__}, {where}, {torch.get_num_threads()} threads, dropout {dropout}\n"
+    )
     ratios = [("time / joint", "time / authors"), ("memory / joint", "memory / authors")]
-    columns = ("sentences x words", "network after layer", "method", "ms", *ratios[0], "MB", *ratios[1])
+    columns = (
+        "sentences x words",
+        "network after layer",
+        "method",
+        "ms",
+        *ratios[0],
+        "MB",
+        *ratios[1],
+    )
     show(arguments.json, "main", Table(columns, rows, digits=2))
     print()
     for size, place, name, _, of_joint, of_authors, *_ in rows:

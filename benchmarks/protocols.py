@@ -3,16 +3,18 @@
     python benchmarks/protocols.py                      # zero_shot, sagt and hinglish
     python benchmarks/protocols.py --protocol joint
 
-- ``zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). Static vectors: the source
-  language's alone; each language's own, in spaces that know nothing of each other, and the same spaces aligned (MUSE,
-  from the words that both hold, five refinements); one space trained over both texts.
+- ``zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). Static
+  vectors: the source language's alone; each language's own, in spaces that know nothing of each
+  other, and the same spaces aligned (MUSE, from the words that both hold, five refinements); one
+  space trained over both texts.
 - ``joint``: the same languages and systems, scenarios A and B.
-- ``sagt``, ``hinglish``: code-switched part-of-speech tags and entities (Winata 2021): either language's vectors alone,
-  and self-attention over both.
+- ``sagt``, ``hinglish``: code-switched part-of-speech tags and entities (Winata 2021): either
+  language's vectors alone, and self-attention over both.
 
-All systems have the same bidirectional LSTM and CRF, over frozen fastText vectors trained here on raw text of each
-language with the words of its own training sentences added. Every table is followed by the tests of its differences.
-Vectors and finished runs are kept in ``--cache``: what was stopped goes on.
+All systems have the same bidirectional LSTM and CRF, over frozen fastText vectors trained here on
+raw text of each language with the words of its own training sentences added. Every table is
+followed by the tests of its differences. Vectors and finished runs are kept in ``--cache``: what
+was stopped goes on.
 """
 
 import argparse
@@ -63,7 +65,9 @@ class TaskVectors(Vectors):
 
     def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
         """Give fastText vectors of the languages' text together."""
-        return train_vectors(self.folder / f"{'-'.join(languages)}.{dim}.bin", dim, lambda: self.corpus(languages))
+        return train_vectors(
+            self.folder / f"{'-'.join(languages)}.{dim}.bin", dim, lambda: self.corpus(languages)
+        )
 
 
 def train_vectors(path: Path, dim: int, corpus: Callable[[], list[list[str]]]) -> FastTextVectors:
@@ -86,7 +90,10 @@ def load(name: str, language: str, arguments: argparse.Namespace) -> Corpus:
     """Load a task's sentences, as many as asked for."""
     train, dev, test = TASKS[name].load()
     sizes = arguments.sentences, arguments.dev, arguments.test or len(test)
-    return Corpus(language, *(spread(part, size) for part, size in zip((train, dev, test), sizes, strict=True)))
+    return Corpus(
+        language,
+        *(spread(part, size) for part, size in zip((train, dev, test), sizes, strict=True)),
+    )
 
 
 def make_build(embed: Callable[[pe.Lexicon], torch.nn.Module], corpora: Sequence[Corpus]) -> Build:
@@ -108,9 +115,14 @@ def static(vectors: object, corpora: Sequence[Corpus]) -> Build:
     return make_build(lambda lexicon: pe.SourceEmbedding(vectors, lexicon), corpora)
 
 
-def cross_lingual(source: Corpus, target: Corpus, arguments: argparse.Namespace) -> dict[str, Build]:
+def cross_lingual(
+    source: Corpus, target: Corpus, arguments: argparse.Namespace
+) -> dict[str, Build]:
     """Give the systems of a pair of languages, each by its static vectors."""
-    own = {name: TaskVectors(name, arguments.cache, arguments.dim, arguments.lines) for name in ("es", "nl")}
+    own = {
+        name: TaskVectors(name, arguments.cache, arguments.dim, arguments.lines)
+        for name in ("es", "nl")
+    }
     es, nl = (own[name].words((name,), arguments.dim) for name in ("es", "nl"))
     both = train_vectors(
         own["es"].folder / f"es-nl.{arguments.dim}.bin",
@@ -136,7 +148,11 @@ def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str,
         return make_build(lambda lexicon: build_embedder(name, task, vectors, lexicon), [corpus])
 
     first, second = TASKS[task].languages
-    return {first: system(f"fasttext-{first}"), second: system(f"fasttext-{second}"), "MME": system("mme")}
+    return {
+        first: system(f"fasttext-{first}"),
+        second: system(f"fasttext-{second}"),
+        "MME": system("mme"),
+    }
 
 
 def training(epochs: int, metric: str = "f1") -> FitOptions:
@@ -151,15 +167,26 @@ def training(epochs: int, metric: str = "f1") -> FitOptions:
 def report(title: str, result: ProtocolResult, against: str, path: Path | None = None) -> None:
     """Print the table of a result and the tests of its differences."""
     seconds = sum(epoch.seconds for run in result.runs for epoch in run.training.history)
-    print(f"\n### {title}\n\n{len(result.runs)} runs, {result.metric}; {seconds:.0f} s of training\n")
+    print(
+        f"\n### {title}\n\n{len(result.runs)} runs, {result.metric}; {seconds:.0f} s of training\n"
+    )
     seeds = sorted({run.seed for run in result.runs})
     show(path, title, result.table, seeds=seeds)
-    tests = {test: significance_table(result, against, test=test) for test in ("randomization", "bootstrap", "sign")}
+    tests = {
+        test: significance_table(result, against, test=test)
+        for test in ("randomization", "bootstrap", "sign")
+    }
     rows = []
     for found in zip(*(table.rows for table in tests.values()), strict=True):
         (system, language, difference, *_), *_ = found
         rows.append((system, language, difference, *(row[3] for row in found), found[0][4]))
-    columns = ("system", "language", f"difference to {against}", *(f"p, {test}" for test in tests), "sentences")
+    columns = (
+        "system",
+        "language",
+        f"difference to {against}",
+        *(f"p, {test}" for test in tests),
+        "sentences",
+    )
     print()
     show(path, f"{title}, significance", Table(columns, rows, digits=4), seeds=seeds)
 
@@ -170,28 +197,47 @@ def report_confusion(result: ProtocolResult, language: str) -> None:
         predictions = result.predictions(system, language)
         gold = result.gold[language] * len(predictions)
         predicted = [tags for seed in predictions.values() for tags in seed]
-        print(f"\n{language}, {system}\n\n{bio_confusion(gold, predicted, normalize=True).to_markdown()}", flush=True)
+        print(
+            f"\n{language}, {system}\n\n{bio_confusion(gold, predicted, normalize=True).to_markdown()}",
+            flush=True,
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     choices = ("zero_shot", "joint", "sagt", "hinglish")
-    parser.add_argument("--protocol", nargs="+", choices=choices, default=["zero_shot", "sagt", "hinglish"])
+    parser.add_argument(
+        "--protocol", nargs="+", choices=choices, default=["zero_shot", "sagt", "hinglish"]
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sentences", type=int, default=2000, help="to train on, of each language")
-    parser.add_argument("--dev", type=int, default=300, help="development sentences of each language")
+    parser.add_argument(
+        "--dev", type=int, default=300, help="development sentences of each language"
+    )
     parser.add_argument("--test", type=int, help="test sentences of each language; all if missing")
-    parser.add_argument("--epochs", type=int, help="instead of 20 (zero_shot, joint), 40 (sagt) and 16 (hinglish)")
+    parser.add_argument(
+        "--epochs", type=int, help="instead of 20 (zero_shot, joint), 40 (sagt) and 16 (hinglish)"
+    )
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
-    parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text; 0: all of them")
-    parser.add_argument("--align-words", type=int, default=20_000, help="of each language, to align by")
+    parser.add_argument(
+        "--lines", type=int, default=20_000, help="of each language's raw text; 0: all of them"
+    )
+    parser.add_argument(
+        "--align-words", type=int, default=20_000, help="of each language, to align by"
+    )
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "protocols")
     option(parser)
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
     torch.set_num_threads(1)
-    common = {"seeds": range(arguments.seeds), "folder": arguments.cache / "runs", "progress": False}
+    common = {
+        "seeds": range(arguments.seeds),
+        "folder": arguments.cache / "runs",
+        "progress": False,
+    }
     for name in arguments.protocol:
         if name in ("sagt", "hinglish"):
             corpus = load(name, name, arguments)
@@ -204,14 +250,34 @@ def main() -> None:
         es, nl = (load(language, language, arguments) for language in ("es", "nl"))
         if name == "joint":
             systems = cross_lingual(es, nl, arguments)
-            a, b = (joint(systems, es, [nl], options, scenario=scenario, **common) for scenario in ("A", "B"))
-            report("Joint training, scenario A: a quarter of each language", a, "one space", arguments.json)
-            report("Joint training, scenario B: all of Spanish, a quarter of Dutch", b, "one space", arguments.json)
+            a, b = (
+                joint(systems, es, [nl], options, scenario=scenario, **common)
+                for scenario in ("A", "B")
+            )
+            report(
+                "Joint training, scenario A: a quarter of each language",
+                a,
+                "one space",
+                arguments.json,
+            )
+            report(
+                "Joint training, scenario B: all of Spanish, a quarter of Dutch",
+                b,
+                "one space",
+                arguments.json,
+            )
             print(f"\n### From A to B\n\n{gain_table(a, b).to_markdown()}", flush=True)
             continue
         for source, target in ((es, nl), (nl, es)):
-            result = zero_shot(cross_lingual(source, target, arguments), source, [target], options, **common)
-            report(f"Zero-shot, {source.language} to {target.language}", result, "one space", arguments.json)
+            result = zero_shot(
+                cross_lingual(source, target, arguments), source, [target], options, **common
+            )
+            report(
+                f"Zero-shot, {source.language} to {target.language}",
+                result,
+                "one space",
+                arguments.json,
+            )
             report_confusion(result, target.language)
 
 

@@ -1,14 +1,17 @@
 """Every benchmark that trains nothing, in one go; on a GPU its tests too.
 
-    python benchmarks/run_all.py [--size small] [--device cuda] [--only crf.py] [--results FOLDER] [--check]
+    python benchmarks/run_all.py [--size small] [--device cuda] [--only crf.py] [--results FOLDER]
+    [--check]
 
-Prints each script's tables, one after the other, and writes one JSON with the machine, the versions and the ratios that
-each script stands for. A script that fails does not stop the rest, but shows in the exit status. ``small`` takes three
-minutes on two cores; its figures are of small cases, and stand beside ``full`` in nothing but the names. Small keeps to
-one thread: on small tensors two threads wait for each other, and a ratio differs twofold from one run to the next.
+Prints each script's tables, one after the other, and writes one JSON with the machine, the versions
+and the ratios that each script stands for. A script that fails does not stop the rest, but shows in
+the exit status. ``small`` takes three minutes on two cores; its figures are of small cases, and
+stand beside ``full`` in nothing but the names. Small keeps to one thread: on small tensors two
+threads wait for each other, and a ratio differs twofold from one run to the next.
 
-With ``--check`` a ratio that is more than twice, or less than half, the one recorded in ``recorded.json`` for this size
-and kind of device fails the run, if it is so a second time. ``--record`` records.
+With ``--check`` a ratio that is more than twice, or less than half, the one recorded in
+``recorded.json`` for this size and kind of device fails the run, if it is so a second time.
+``--record`` records.
 """
 
 import argparse
@@ -36,7 +39,17 @@ SCRIPTS: dict[str, dict[str, list[str]]] = {
     "crf.py": {"small": ["--shapes", "32x64x9", "--runs", "5"], "full": []},
     "efficiency.py": {
         "small": [
-            *["--lengths", "128", "--runs", "9", "--max-seconds", "2", "--predict", "300", "--models"],
+            *[
+                "--lengths",
+                "128",
+                "--runs",
+                "9",
+                "--max-seconds",
+                "2",
+                "--predict",
+                "300",
+                "--models",
+            ],
             "HME",
             "HME, baked",
         ],
@@ -45,13 +58,19 @@ SCRIPTS: dict[str, dict[str, list[str]]] = {
     "embedding_speed.py": {"small": ["--runs", "9"], "full": []},
     "cached_features.py": {"small": ["--sentences", "64"], "full": []},
     "ensemble_speed.py": {"small": ["--small", "--runs", "15"], "full": []},
-    "fusion.py": {"small": [*["--shape", "2x16", "--pooling-shape", "8x64", "--no-large", "--runs", "5"]], "full": []},
+    "fusion.py": {
+        "small": [*["--shape", "2x16", "--pooling-shape", "8x64", "--no-large", "--runs", "5"]],
+        "full": [],
+    },
     "laser.py": {
         "small": [*["--sentences", "32", "--runs", "3", "--hidden-size", "256", "--threads", "1"]],
         "full": [],
     },
     "startup.py": {"small": ["--size", "small"], "full": ["--size", "full"]},
-    "metaxl_step.py": {"small": [*["--shapes", "2x32", "--places", "12", "--runs", "9"]], "full": []},
+    "metaxl_step.py": {
+        "small": [*["--shapes", "2x32", "--places", "12", "--runs", "9"]],
+        "full": [],
+    },
 }
 
 
@@ -77,7 +96,9 @@ def run(script: str, size: str, device: str, results: Path | None = None) -> Fou
         command = [sys.executable, str(HERE / script), *options]
         command += [] if script in WITHOUT_DEVICE else ["--device", device]
         command += ["--json", str(results / f"{Path(script).stem}.json")] if results else []
-        done = subprocess.run(command, cwd=HERE.parent, check=False, env={**os.environ, **threads, FILE: str(path)})
+        done = subprocess.run(
+            command, cwd=HERE.parent, check=False, env={**os.environ, **threads, FILE: str(path)}
+        )
         lines = path.read_text("utf-8").splitlines() if path.exists() else []
     ratios = [json.loads(line) for line in lines]
     steady = {name for name, _, is_steady in ratios if is_steady}
@@ -90,13 +111,20 @@ def describe(device: str) -> dict[str, Any]:
     gpu = {"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     return {
         "machine": {"cpu": cpu_name(), "cores": os.cpu_count(), **gpu},
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in PACKAGES},
+        },
     }
 
 
 def compare(found: Found, recorded: dict[str, float]) -> list[str]:
     """Word what is off: steady ratios far from the recorded ones."""
-    pairs = [(name, found.ratios[name], recorded[name]) for name in sorted(found.steady) if name in recorded]
+    pairs = [
+        (name, found.ratios[name], recorded[name])
+        for name in sorted(found.steady)
+        if name in recorded
+    ]
     return [
         f"{name}: {value:.3g}, recorded {expected:.3g}"
         for name, value, expected in pairs
@@ -105,14 +133,24 @@ def compare(found: Found, recorded: dict[str, float]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=("small", "full"), default="full")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", nargs="+", choices=SCRIPTS, help="all if missing")
     parser.add_argument("--json", type=Path, default=Path("runs") / "benchmarks.json")
-    parser.add_argument("--results", type=Path, help="a folder for each script's tables: docs/results")
-    parser.add_argument("--check", action="store_true", help=f"fail where a ratio is off by more than {FACTOR:g} times")
-    parser.add_argument("--record", action="store_true", help="record the ratios as those to compare with")
+    parser.add_argument(
+        "--results", type=Path, help="a folder for each script's tables: docs/results"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"fail where a ratio is off by more than {FACTOR:g} times",
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="record the ratios as those to compare with"
+    )
     arguments = parser.parse_args()
     kind = f"{arguments.size}, {torch.device(arguments.device).type}"
     recorded = json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else {}
@@ -121,7 +159,9 @@ def main() -> None:
     for script in arguments.only or SCRIPTS:
         for last in (False, True):
             print(f"== {script}", flush=True)
-            results[script] = found = run(script, arguments.size, arguments.device, arguments.results)
+            results[script] = found = run(
+                script, arguments.size, arguments.device, arguments.results
+            )
             print(f"== {script}: {found.seconds:.0f} s\n", flush=True)
             off = compare(found, recorded.get(kind, {})) if arguments.check else []
             if not off and found.good:
@@ -132,14 +172,28 @@ def main() -> None:
             print("once more: " + ", ".join(off or [script]) + "\n", flush=True)
     if arguments.check and not arguments.only:
         known = {name for found in results.values() for name in found.ratios}
-        failed += [f"{name}: recorded, not measured" for name in sorted(recorded.get(kind, {}).keys() - known)]
+        failed += [
+            f"{name}: recorded, not measured"
+            for name in sorted(recorded.get(kind, {}).keys() - known)
+        ]
     if arguments.device.startswith("cuda"):
-        tests = [sys.executable, "-m", "pytest", str(HERE.parent / "tests" / "test_gpu.py"), "-m", "gpu"]
+        tests = [
+            sys.executable,
+            "-m",
+            "pytest",
+            str(HERE.parent / "tests" / "test_gpu.py"),
+            "-m",
+            "gpu",
+        ]
         if subprocess.run(tests, cwd=HERE.parent, check=False).returncode:
             failed.append("tests of the GPU")
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     report = {"size": arguments.size, "device": arguments.device, **describe(arguments.device)}
-    ratios = {name: float(f"{value:.4g}") for found in results.values() for name, value in found.ratios.items()}
+    ratios = {
+        name: float(f"{value:.4g}")
+        for found in results.values()
+        for name, value in found.ratios.items()
+    }
     seconds = {script: round(found.seconds, 1) for script, found in results.items()}
     report |= {"seconds": seconds, "ratios": ratios}
     arguments.json.write_text(json.dumps(report, indent=1) + "\n", "utf-8")

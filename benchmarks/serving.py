@@ -2,7 +2,8 @@
 
     python benchmarks/serving.py --sentences 600 --runs 9
 
-Every way tags the same sentences. The ways take turns, so that what else runs on the machine slows each alike.
+Every way tags the same sentences. The ways take turns, so that what else runs on the machine slows
+each alike.
 """
 
 import argparse
@@ -35,12 +36,18 @@ def build(folder: Path) -> pe.SequenceTagger:
     sources = []
     for language in ("es", "en"):
         words = [
-            [w for w, found in zip(s.words, s.languages or (), strict=True) if found in (language, "other", "ne")]
+            [
+                w
+                for w, found in zip(s.words, s.languages or (), strict=True)
+                if found in (language, "other", "ne")
+            ]
             for s in train
         ]
         path = folder / f"{language}.bin"
         sources.append(FastTextVectors.train(words, path, dim=50, min_count=1, bucket=5000))
-    words = pe.MetaEmbedding.self_attention([pe.SourceEmbedding(s, lexicon) for s in sources], embedding_dim=100)
+    words = pe.MetaEmbedding.self_attention(
+        [pe.SourceEmbedding(s, lexicon) for s in sources], embedding_dim=100
+    )
     pieces = BPEmbVectors.train(sentences, folder / "pieces", vocab_size=500, dim=50)
     characters = pe.CharCNN(lexicon.num_characters, embedding_dim=50)
     hme = pe.HierarchicalMetaEmbedding(
@@ -65,12 +72,16 @@ def predict(folder: str, sentences: Sentences) -> int:
     return len(opened[folder].predict(sentences)) if sentences else 0
 
 
-def shared(call: Callable[[Sentences], object], executor: Executor, parts: int, sentences: Sentences) -> None:
+def shared(
+    call: Callable[[Sentences], object], executor: Executor, parts: int, sentences: Sentences
+) -> None:
     """Tag with as many callers at once as there are parts."""
     list(executor.map(call, [sentences[i::parts] for i in range(parts)]))
 
 
-def with_torch_threads(number: int, call: Callable[[Sentences], object], sentences: Sentences) -> None:
+def with_torch_threads(
+    number: int, call: Callable[[Sentences], object], sentences: Sentences
+) -> None:
     """Tag with one caller and several threads of torch."""
     torch.set_num_threads(number)
     try:
@@ -110,8 +121,13 @@ def main() -> None:
                     if run:  # the first opens folders and warms up
                         found[way].append(num_words / (time.perf_counter() - started))
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    print(f"torch {torch.__version__}, {os.cpu_count()} cores{load}; {num_words} words, {options.runs} runs\n")
-    rows = [(way, f"{statistics.median(speeds):,.0f}", f"{max(speeds):,.0f}") for way, speeds in found.items()]
+    print(
+        f"torch {torch.__version__}, {os.cpu_count()} cores{load}; {num_words} words, {options.runs} runs\n"
+    )
+    rows = [
+        (way, f"{statistics.median(speeds):,.0f}", f"{max(speeds):,.0f}")
+        for way, speeds in found.items()
+    ]
     show(options.json, "main", Table(("callers", "words a second, median", "fastest"), rows))
 
 

@@ -2,12 +2,14 @@
 
     python benchmarks/startup.py [--size small] [--vectors MODEL.bin]
 
-Each figure is of a process of its own. *Importing* is what ``import polyembed`` adds to ``import torch``, the median of
-runs in new processes, bytecode compiled before; "collector" is what of it Python's garbage collector spent on walking
-over torch's objects, which comes due sooner or later whatever is imported. *Tables*: a lexicon of the model's most
-frequent words and a `SourceEmbedding`; without ``--vectors`` the model is written here, of natural words' lengths and
-random rows, since values change nothing. *Opening*: a tagger over four such tables. Memory is what Linux counts:
-"own" is the process's own, "resident" has the pages of files too, "peak" is the most of it on the way.
+Each figure is of a process of its own. *Importing* is what ``import polyembed`` adds to
+``import torch``, the median of runs in new processes, bytecode compiled before; "collector" is what
+of it Python's garbage collector spent on walking over torch's objects, which comes due sooner or
+later whatever is imported. *Tables*: a lexicon of the model's most frequent words and a
+`SourceEmbedding`; without ``--vectors`` the model is written here, of natural words' lengths and
+random rows, since values change nothing. *Opening*: a tagger over four such tables. Memory is what
+Linux counts: "own" is the process's own, "resident" has the pages of files too, "peak" is the most
+of it on the way.
 """
 
 import argparse
@@ -77,7 +79,9 @@ def write_model(path: Path, words: int, bucket: int, dim: int) -> None:
 
     random = np.random.default_rng(0)
     with path.open("wb") as file:
-        file.write(struct.pack("<2i12id", 793712314, 12, dim, 5, 5, 1, 5, 1, 1, 2, bucket, 3, 6, 100, 1e-4))
+        file.write(
+            struct.pack("<2i12id", 793712314, 12, dim, 5, 5, 1, 5, 1, 1, 2, bucket, 3, 6, 100, 1e-4)
+        )
         file.write(struct.pack("<3i2q", words, words, 0, 99, -1))
         letters = random.integers(97, 123, (words, 9), np.uint8)
         for length, row in zip(random.integers(1, 10, words).tolist(), letters, strict=True):
@@ -95,7 +99,9 @@ def tables(path: Path, words: int) -> dict[str, Any]:
     import polyembed as pe
 
     most_frequent = pe.FastTextVectors(path).words[:words]
-    pe.SourceEmbedding(pe.FastTextVectors(path), pe.Lexicon(most_frequent[:10]))  # what is imported at first use
+    pe.SourceEmbedding(
+        pe.FastTextVectors(path), pe.Lexicon(most_frequent[:10])
+    )  # what is imported at first use
 
     def build() -> pe.SourceEmbedding:
         return pe.SourceEmbedding(pe.FastTextVectors(path), pe.Lexicon(most_frequent))
@@ -111,7 +117,10 @@ def save(path: Path, words: int, dim: int) -> None:
     import polyembed as pe
 
     lexicon = pe.Lexicon(f"word{i}" for i in range(words))
-    sources = [pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), dim), lexicon) for _ in range(4)]
+    sources = [
+        pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), dim), lexicon)
+        for _ in range(4)
+    ]
     embedder = pe.MetaEmbedding.self_attention(sources, embedding_dim=dim)
     encoder = pe.TransformerSequenceEncoder(dim)
     pe.SequenceTagger(embedder, ["X", "VERB"], encoder=encoder).save_pretrained(path)
@@ -124,7 +133,11 @@ def opening(path: Path) -> dict[str, Any]:
     import polyembed as pe
 
     tagger, figures = measured(lambda: pe.SequenceTagger.from_pretrained(path))
-    size = sum(tensor.nbytes for name, tensor in tagger.state_dict().items() if name.endswith("table.weight"))
+    size = sum(
+        tensor.nbytes
+        for name, tensor in tagger.state_dict().items()
+        if name.endswith("table.weight")
+    )
     return {"tables, MB": size / 2**20, **figures}
 
 
@@ -135,7 +148,9 @@ def importing(runs: int, folder: Path) -> list[tuple[float, float, float]]:
     rows = []
     for _ in range(runs + 1):
         command = [sys.executable, "-c", IMPORT]
-        printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
         wall, cpu, paused = (1e3 * float(number) for number in printed.split())
         rows.append((wall, cpu, paused))
     return rows[1:]
@@ -150,15 +165,23 @@ def apart(step: str, *arguments: object) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=SIZES, default="full")
-    parser.add_argument("--vectors", type=Path, help="a fastText .bin in place of one of random rows")
+    parser.add_argument(
+        "--vectors", type=Path, help="a fastText .bin in place of one of random rows"
+    )
     parser.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures too: docs/results/<name>.json")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures too: docs/results/<name>.json"
+    )
     arguments = parser.parse_args()
     if arguments.step:
         step, path, *numbers = arguments.step
-        figures = {"tables": tables, "save": save, "opening": opening}[step](Path(path), *map(int, numbers))
+        figures = {"tables": tables, "save": save, "opening": opening}[step](
+            Path(path), *map(int, numbers)
+        )
         print(json.dumps(figures))
         return
     import torch
@@ -168,7 +191,10 @@ def main() -> None:
 
     words, bucket, dim, runs = SIZES[arguments.size]
     processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {torch.get_num_threads()} threads, ", end="")
+    print(
+        f"torch {torch.__version__}, Python {sys.version.split()[0]}, {torch.get_num_threads()} threads, ",
+        end="",
+    )
     print(f"{os.cpu_count()} CPU cores ({processor[1] if processor else 'unknown'})\n")
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.vectors or Path(folder, "vectors.bin")
@@ -177,7 +203,11 @@ def main() -> None:
             (name, *(f"{value(column):.0f}" for column in columns))
             for name, value in (("median", statistics.median), ("least", min))
         ]
-        show(arguments.json, "import", Table((f"import, of {runs}", "ms", "CPU ms", "collector, CPU ms"), rows))
+        show(
+            arguments.json,
+            "import",
+            Table((f"import, of {runs}", "ms", "CPU ms", "collector, CPU ms"), rows),
+        )
         print()
         if not arguments.vectors:
             write_model(path, words, bucket, dim)
@@ -192,7 +222,13 @@ def main() -> None:
             f"opening a tagger, 4 x {words:,} x {dim}": opened,
         }
         table = [
-            (name, *(f"{value:.2f}" if "s" in key.split() else f"{value:.0f}" for key, value in figures.items()))
+            (
+                name,
+                *(
+                    f"{value:.2f}" if "s" in key.split() else f"{value:.0f}"
+                    for key, value in figures.items()
+                ),
+            )
             for name, figures in steps.items()
         ]
         show(arguments.json, "files", Table(("what", *first), table))

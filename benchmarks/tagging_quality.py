@@ -1,24 +1,27 @@
-"""How good are the taggers? Meta-embeddings against single sources and a hand-featured CRF, on real text.
+"""How good are the taggers? Meta-embeddings against single sources and a hand-featured CRF, on real
+text.
 
     python benchmarks/tagging_quality.py --task sagt hinglish es nl --jobs 2
 
-Every vector is trained here: for each task, fastText and byte-pair embeddings of several languages' raw text, each
-with the task's own training words added. Systems, on equal terms (one optimiser, one sequence encoder, the same
-settings for every task, by the number of its training sentences alone):
+Every vector is trained here: for each task, fastText and byte-pair embeddings of several languages'
+raw text, each with the task's own training words added. Systems, on equal terms (one optimiser, one
+sequence encoder, the same settings for every task, by the number of its training sentences alone):
 
-- ``fasttext-<language>``: one source; ``control``: one source over all the texts together, as wide as all sources;
+- ``fasttext-<language>``: one source; ``control``: one source over all the texts together, as wide
+  as all sources;
 - ``mme``: self-attention over the languages' sources (Winata 2021, equations 2 to 4);
-- ``hme``: MME over words, MME over sub-words, and a character CNN; ``hme-surface``: the surface features of a
-  hand-featured tagger beside them; ``surface``: these features alone;
+- ``hme``: MME over words, MME over sub-words, and a character CNN; ``hme-surface``: the surface
+  features of a hand-featured tagger beside them; ``surface``: these features alone;
 - ``linear``: a linear CRF over the surface features of a word and its neighbours, no network;
   ``hme-surface-linear``: the network and the linear path together;
-- any of these with ``-frozen``: one layer of a pretrained model beside, ``--encoder FOLDER_OR_FILE --layer 12``, never
-  trained, its vectors computed once; a linear map to 200 numbers is between; with ``-mixed`` all its layers, weighted
-  by a trained mix (ScalarMix);
+- any of these with ``-frozen``: one layer of a pretrained model beside,
+  ``--encoder FOLDER_OR_FILE --layer 12``, never trained, its vectors computed once; a linear map to
+  200 numbers is between; with ``-mixed`` all its layers, weighted by a trained mix (ScalarMix);
 - ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features.
 
-``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in ``--cache`` and not made
-again, so a run that was stopped goes on; ``--finished`` trains nothing, and reports what is there.
+``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in
+``--cache`` and not made again, so a run that was stopped goes on; ``--finished`` trains nothing,
+and reports what is there.
 """
 
 import argparse
@@ -42,7 +45,15 @@ import torch
 from _results import option, show, write
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conll, read_conllu, read_csv, read_inline, read_sentimix, read_wikiann
+from polyembed.data import (
+    TaggedSentence,
+    read_conll,
+    read_conllu,
+    read_csv,
+    read_inline,
+    read_sentimix,
+    read_wikiann,
+)
 from polyembed.embeddings import surface_scores
 from polyembed.encoders import CachedEmbedder, FeatureStore, WideAndDeepEncoder, cache_features
 from polyembed.experiments import approximate_randomization
@@ -113,7 +124,9 @@ class Task:
 
 def by_language(sentences: Sentences) -> Sentences:
     """Make the language of each word its tag."""
-    return [TaggedSentence(one.words, one.languages) for one in sentences if one.languages is not None]
+    return [
+        TaggedSentence(one.words, one.languages) for one in sentences if one.languages is not None
+    ]
 
 
 def load_sagt(tag: str = "upos") -> tuple[Sentences, Sentences, Sentences]:
@@ -126,7 +139,9 @@ def load_sagt(tag: str = "upos") -> tuple[Sentences, Sentences, Sentences]:
     return train, dev, test
 
 
-def in_parts(sentences: Sentences, *, shuffle: bool = False) -> tuple[Sentences, Sentences, Sentences]:
+def in_parts(
+    sentences: Sentences, *, shuffle: bool = False
+) -> tuple[Sentences, Sentences, Sentences]:
     """Cut a corpus without parts: the last fifth to test, a tenth of the rest before it to choose settings."""
     if shuffle:
         random.Random(0).shuffle(sentences)
@@ -159,7 +174,10 @@ def load_spanglish() -> tuple[Sentences, Sentences, Sentences]:
 
 @cache
 def load_conll(language: str) -> tuple[Sentences, Sentences, Sentences]:
-    train, dev, test = (read_conll(DATA / "conll2002" / f"{language}.{split}") for split in ("train", "testa", "testb"))
+    train, dev, test = (
+        read_conll(DATA / "conll2002" / f"{language}.{split}")
+        for split in ("train", "testa", "testb")
+    )
     return train, dev, test
 
 
@@ -192,12 +210,16 @@ def raw_text(language: str, cache: Path) -> Iterator[list[str]]:
     if language.endswith("-latin"):
         path = cache / f"{language}.txt"
         if not path.exists():
-            raise SystemExit(f"no romanised text: python examples/romanised_vectors.py --write-text {path} ...")
+            raise SystemExit(
+                f"no romanised text: python examples/romanised_vectors.py --write-text {path} ..."
+            )
         yield from map(str.split, path.read_text("utf-8").splitlines())
         return
     with lzma.open(DATA / "text" / "mono" / f"{language}.txt.xz", "rt", encoding="utf-8") as lines:
         for line in lines:
-            yield regex.findall(r"\w+|[^\w\s]", line)  # unlike Python's own, its \w knows vowel signs and accents
+            yield regex.findall(
+                r"\w+|[^\w\s]", line
+            )  # unlike Python's own, its \w knows vowel signs and accents
 
 
 class Vectors:
@@ -212,7 +234,10 @@ class Vectors:
     def corpus(self, languages: tuple[str, ...]) -> list[list[str]]:
         """Give the languages' text and the task's training words; fastText knows no white space in a word."""
         train = [" ".join(sentence.words).split() for sentence in TASKS[self.task].load()[0]]
-        return [*(words for language in languages for words in raw_text(language, self.folder.parent)), *train]
+        return [
+            *(words for language in languages for words in raw_text(language, self.folder.parent)),
+            *train,
+        ]
 
     def words(self, languages: tuple[str, ...], dim: int) -> FastTextVectors:
         """Give fastText vectors of the languages' text together."""
@@ -228,28 +253,43 @@ class Vectors:
         model_file, vectors_file = folder / "pieces.model", folder / "pieces.vec"
         if vectors_file.exists():
             return BPEmbVectors(model_file=model_file, vectors_file=vectors_file)
-        return BPEmbVectors.train(self.corpus((language,)), folder, vocab_size=5000, dim=50, epochs=5)
+        return BPEmbVectors.train(
+            self.corpus((language,)), folder, vocab_size=5000, dim=50, epochs=5
+        )
 
 
-def build_embedder(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon) -> torch.nn.Module:
+def build_embedder(
+    system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
+) -> torch.nn.Module:
     """Compose the embedder of a system."""
     languages = TASKS[task].languages
     if system.startswith("fasttext-"):
-        return pe.SourceEmbedding(vectors.words((system.removeprefix("fasttext-"),), vectors.dim), lexicon)
+        return pe.SourceEmbedding(
+            vectors.words((system.removeprefix("fasttext-"),), vectors.dim), lexicon
+        )
     if system == "surface":
         return pe.SpelledEmbedding.from_surface(lexicon)
     if system == "control":
         return pe.SourceEmbedding(vectors.words(languages, vectors.dim * len(languages)), lexicon)
-    sources = [pe.SourceEmbedding(vectors.words((language,), vectors.dim), lexicon) for language in languages]
+    sources = [
+        pe.SourceEmbedding(vectors.words((language,), vectors.dim), lexicon)
+        for language in languages
+    ]
     words = pe.MetaEmbedding.self_attention(sources, embedding_dim=2 * vectors.dim)
     if system == "mme":
         return words
-    pieces = [pe.SpelledEmbedding.from_pieces(vectors.pieces(language), lexicon) for language in languages]
+    pieces = [
+        pe.SpelledEmbedding.from_pieces(vectors.pieces(language), lexicon) for language in languages
+    ]
     subwords = pe.MetaEmbedding.self_attention(pieces, embedding_dim=50)
     cnn = pe.CharCNN(lexicon.num_characters, embedding_dim=100, dropout=0.25)
     characters = pe.SpelledEmbedding.from_characters(lexicon, cnn)
-    parts = {"surface": pe.SpelledEmbedding.from_surface(lexicon)} if system == "hme-surface" else {}
-    return pe.HierarchicalMetaEmbedding(words=words, subwords=subwords, characters=characters, **parts)
+    parts = (
+        {"surface": pe.SpelledEmbedding.from_surface(lexicon)} if system == "hme-surface" else {}
+    )
+    return pe.HierarchicalMetaEmbedding(
+        words=words, subwords=subwords, characters=characters, **parts
+    )
 
 
 def frozen_layers(folder: Path) -> pe.MetaEmbedding:
@@ -257,7 +297,9 @@ def frozen_layers(folder: Path) -> pe.MetaEmbedding:
     encoder = pe.PretrainedWordEncoder.from_pretrained(folder / "encoder")
     store = FeatureStore(folder / "features")
     fusion = pe.LastLayer() if store.num_layers == 1 else pe.ScalarMix(store.num_layers)
-    return pe.MetaEmbedding.linear([CachedEmbedder(encoder, store, fusion=fusion)], embedding_dim=200)
+    return pe.MetaEmbedding.linear(
+        [CachedEmbedder(encoder, store, fusion=fusion)], embedding_dim=200
+    )
 
 
 def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
@@ -266,13 +308,21 @@ def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
     if not folder.exists():
         pe.PretrainedWordEncoder(str(setup.encoder), freeze="all").save_pretrained(folder)
     encoder = pe.PretrainedWordEncoder.from_pretrained(folder)
-    layers = range(encoder.model.config.num_hidden_layers + 1) if system.endswith(MIXED) else [setup.layer]
+    layers = (
+        range(encoder.model.config.num_hidden_layers + 1)
+        if system.endswith(MIXED)
+        else [setup.layer]
+    )
     for task in tasks:
         sentences = [sentence.words for part in TASKS[task].load() for sentence in part]
-        cache_features(encoder, sentences, setup.frozen(system) / "features", layers=layers, batch_size=8)
+        cache_features(
+            encoder, sentences, setup.frozen(system) / "features", layers=layers, batch_size=8
+        )
 
 
-def build_tagger(system: str, task: str, setup: Setup, seed: int, size: int | None = None) -> pe.SequenceTagger:
+def build_tagger(
+    system: str, task: str, setup: Setup, seed: int, size: int | None = None
+) -> pe.SequenceTagger:
     """Build a system, untrained: its embedder, the encoder that all have, and a CRF."""
     torch.manual_seed(seed)
     train, dev, _ = TASKS[task].load()
@@ -297,7 +347,9 @@ def build_tagger(system: str, task: str, setup: Setup, seed: int, size: int | No
         return pe.SequenceTagger(pe.MetaEmbedding.concat(parts), tags, encoder=context)
     context = WideAndDeepEncoder(context, len(tags))
     decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
-    return pe.SequenceTagger(pe.MetaEmbedding.concat([*parts, scores]), tags, encoder=context, decoder=decoder)
+    return pe.SequenceTagger(
+        pe.MetaEmbedding.concat([*parts, scores]), tags, encoder=context, decoder=decoder
+    )
 
 
 def fit_options(task: str, size: int | None = None) -> FitOptions:
@@ -307,7 +359,9 @@ def fit_options(task: str, size: int | None = None) -> FitOptions:
     return FitOptions(
         num_train_epochs=epochs,
         batch_size=min(16, max(2, size // 25)),
-        scheduler=partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=epochs),
+        scheduler=partial(
+            torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=epochs
+        ),
         metric=TASKS[task].metric,
         patience=6,
     )
@@ -316,7 +370,11 @@ def fit_options(task: str, size: int | None = None) -> FitOptions:
 def path_of(task: str, system: str, seed: int, size: int | None, setup: Setup) -> Path:
     """Name the file of a run."""
     name = [system, setup.context, *([f"first-{size}"] if size else []), seed, "json"]
-    return (setup.frozen(system) if system.endswith(PRETRAINED) else setup.cache) / task / ".".join(map(str, name))
+    return (
+        (setup.frozen(system) if system.endswith(PRETRAINED) else setup.cache)
+        / task
+        / ".".join(map(str, name))
+    )
 
 
 def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> dict[str, object]:
@@ -355,7 +413,11 @@ def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> di
 
 def score(task: str, test: Sentences, predicted: list[list[str]]) -> float:
     gold = [list(sentence.tags) for sentence in test]
-    return accuracy(gold, predicted) if TASKS[task].metric == "accuracy" else entity_f1(gold, predicted).f1
+    return (
+        accuracy(gold, predicted)
+        if TASKS[task].metric == "accuracy"
+        else entity_f1(gold, predicted).f1
+    )
 
 
 def features(words: tuple[str, ...], i: int) -> dict[str, object]:
@@ -364,7 +426,11 @@ def features(words: tuple[str, ...], i: int) -> dict[str, object]:
     found: dict[str, object] = {
         "bias": 1.0,
         "lower": word.lower(),
-        "shape": re.sub(r"(.)\1+", r"\1\1", re.sub("[0-9]", "0", re.sub("[a-z]", "x", re.sub("[A-Z]", "X", word)))),
+        "shape": re.sub(
+            r"(.)\1+",
+            r"\1\1",
+            re.sub("[0-9]", "0", re.sub("[a-z]", "x", re.sub("[A-Z]", "X", word))),
+        ),
         "title": word.istitle(),
         "upper": word.isupper(),
         "digit": any(character.isdigit() for character in word),
@@ -392,45 +458,76 @@ def crfsuite(train: Sentences, dev: Sentences, test: Sentences) -> list[list[str
     for sentence in train:
         words = sentence.words
         trainer.append([features(words, i) for i in range(len(words))], list(sentence.tags))
-    trainer.set_params({"c1": 0.1, "c2": 0.1, "max_iterations": 100, "feature.possible_transitions": True})
+    trainer.set_params(
+        {"c1": 0.1, "c2": 0.1, "max_iterations": 100, "feature.possible_transitions": True}
+    )
     with tempfile.TemporaryDirectory() as folder:
         trainer.train(f"{folder}/crf")
         tagger = pycrfsuite.Tagger()
         tagger.open(f"{folder}/crf")
-        predicted = [tagger.tag([features(sentence.words, i) for i in range(len(sentence.words))]) for sentence in test]
+        predicted = [
+            tagger.tag([features(sentence.words, i) for i in range(len(sentence.words))])
+            for sentence in test
+        ]
         tagger.close()
     return predicted
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--task", nargs="+", choices=TASKS, default=["sagt", "hinglish", "es", "nl"])
-    parser.add_argument("--systems", nargs="+", default=SYSTEMS, help="or fasttext-de, a single source")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--task", nargs="+", choices=TASKS, default=["sagt", "hinglish", "es", "nl"]
+    )
+    parser.add_argument(
+        "--systems", nargs="+", default=SYSTEMS, help="or fasttext-de, a single source"
+    )
     sizes = "train on the first so many sentences, 0 = all"
-    parser.add_argument("--sizes", nargs="+", type=lambda size: int(size) or None, default=[None], help=sizes)
-    parser.add_argument("--seeds", type=int, default=3, help="of each system; with 5, votes are of 5")
+    parser.add_argument(
+        "--sizes", nargs="+", type=lambda size: int(size) or None, default=[None], help=sizes
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, help="of each system; with 5, votes are of 5"
+    )
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
-    parser.add_argument("--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder")
     parser.add_argument(
-        "--encoder", help="a pretrained model, for -frozen and -mixed: a folder, a name on the hub, a GGUF file"
+        "--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder"
     )
     parser.add_argument(
-        "--layer", type=int, default=-1, help="of the pretrained model, for -frozen; 0 = its embeddings"
+        "--encoder",
+        help="a pretrained model, for -frozen and -mixed: a folder, a name on the hub, a GGUF file",
     )
-    parser.add_argument("--finished", action="store_true", help="train nothing, report the runs that are there")
+    parser.add_argument(
+        "--layer",
+        type=int,
+        default=-1,
+        help="of the pretrained model, for -frozen; 0 = its embeddings",
+    )
+    parser.add_argument(
+        "--finished", action="store_true", help="train nothing, report the runs that are there"
+    )
     option(parser)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
-    setup = Setup(arguments.cache, arguments.dim, arguments.context, arguments.encoder, arguments.layer)
+    setup = Setup(
+        arguments.cache, arguments.dim, arguments.context, arguments.encoder, arguments.layer
+    )
     jobs = []
     for task in arguments.task:
         for system in arguments.systems:
             seeds = 1 if system == "crf" else arguments.seeds  # it has no random numbers
-            jobs += [(task, system, seed, size) for size in arguments.sizes for seed in range(seeds)]
-    frozen = {system.rpartition("-")[2]: system for system in arguments.systems if system.endswith(PRETRAINED)}
+            jobs += [
+                (task, system, seed, size) for size in arguments.sizes for seed in range(seeds)
+            ]
+    frozen = {
+        system.rpartition("-")[2]: system
+        for system in arguments.systems
+        if system.endswith(PRETRAINED)
+    }
     if frozen and arguments.encoder is None:
         parser.error("name a pretrained model: --encoder")
     if arguments.finished:
@@ -447,14 +544,19 @@ def main() -> None:
             result = future.result()
             key = (str(result["task"]), int(str(result.get("size", 0))), str(result["system"]))
             results.setdefault(key, []).append(result)
-            print(json.dumps({key: value for key, value in result.items() if key != "predicted"}), flush=True)
+            print(
+                json.dumps({key: value for key, value in result.items() if key != "predicted"}),
+                flush=True,
+            )
     report(results, arguments.json)
 
 
 def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
     """Train what the systems need, before processes would each train it."""
     languages = TASKS[task].languages
-    single = [system.removeprefix("fasttext-") for system in systems if system.startswith("fasttext-")]
+    single = [
+        system.removeprefix("fasttext-") for system in systems if system.startswith("fasttext-")
+    ]
     several = any(system.startswith(("hme", "mme")) for system in systems)
     for language in languages if several else single:
         vectors.words((language,), vectors.dim)
@@ -467,7 +569,16 @@ def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
 
 def report(results: Results, path: Path | None) -> None:
     """Print each task's systems: scores, vote, how surely seed 0 differs from the hand-featured CRF, and cost."""
-    columns = ("system", "sentences", "score", "seeds", "vote", "p against the CRF", "trained parameters", "seconds")
+    columns = (
+        "system",
+        "sentences",
+        "score",
+        "seeds",
+        "vote",
+        "p against the CRF",
+        "trained parameters",
+        "seconds",
+    )
     charts: dict[str, Any] = {}
     for task in dict.fromkeys(task for task, _, _ in results):
         test = TASKS[task].load()[2]
@@ -476,14 +587,20 @@ def report(results: Results, path: Path | None) -> None:
         rows = []
         scores: dict[tuple[str, int], MeanAndDeviation] = {}
         found = sorted({system for name, _, system in results if name == task}, key=order)
-        for system, size in ((one, size) for size in sizes for one in found if (task, size, one) in results):
+        for system, size in (
+            (one, size) for size in sizes for one in found if (task, size, one) in results
+        ):
             runs = sorted(results[task, size, system], key=lambda one: int(str(one["seed"])))
             predicted = [one["predicted"] for one in runs]
-            vote = score(task, test, pe.functional.majority_vote(predicted)) if len(runs) > 2 else None
+            vote = (
+                score(task, test, pe.functional.majority_vote(predicted)) if len(runs) > 2 else None
+            )
             crf, p = results.get((task, size, "crf")), None
             if crf and system != "crf":
                 metric = TASKS[task].metric
-                p = approximate_randomization(gold, crf[0]["predicted"], predicted[0], metric=metric).p_value
+                p = approximate_randomization(
+                    gold, crf[0]["predicted"], predicted[0], metric=metric
+                ).p_value
             scores[system, size] = mean_and_deviation([float(str(one["score"])) for one in runs])
             seconds = statistics.median(float(str(one["seconds"])) for one in runs)
             cost = (runs[0]["parameters"] or None, round(seconds))
@@ -492,11 +609,17 @@ def report(results: Results, path: Path | None) -> None:
         show(path, task, Table(columns, rows, digits=4))
         known = [system for system in found if (system, sizes[-1]) in scores]
         of_all = [scores[system, sizes[-1]] for system in known]
-        chart = charts.setdefault(f"quality {group_of(task)}", {"kind": "dots", "caption": CAPTION, "series": []})
+        chart = charts.setdefault(
+            f"quality {group_of(task)}", {"kind": "dots", "caption": CAPTION, "series": []}
+        )
         chart["reference"] = label("crf")
-        chart["series"].append({"label": TITLES.get(task, task), "x": [label(system) for system in known], "y": of_all})
+        chart["series"].append(
+            {"label": TITLES.get(task, task), "x": [label(system) for system in known], "y": of_all}
+        )
         if len(sizes) > 1:
-            lines = [(system, [size for size in sizes if (system, size) in scores]) for system in known]
+            lines = [
+                (system, [size for size in sizes if (system, size) in scores]) for system in known
+            ]
             charts[f"curve {task}"] = {
                 "kind": "lines",
                 "caption": f"{task}: score against training sentences; bands are deviations over seeds.",
@@ -504,7 +627,8 @@ def report(results: Results, path: Path | None) -> None:
                 "x": {"label": "training sentences", "log": True},
                 "y": {"label": TASKS[task].metric},
                 "series": [
-                    {"label": label(system), "x": x, "y": [scores[system, size] for size in x]} for system, x in lines
+                    {"label": label(system), "x": x, "y": [scores[system, size] for size in x]}
+                    for system, x in lines
                 ],
             }
     write(path, charts=charts)
@@ -519,7 +643,13 @@ def group_of(task: str) -> str:
 def label(system: str) -> str:
     """Name a system as the documentation does."""
     name = network(system)
-    beside = " + frozen layers" if system.endswith(MIXED) else " + frozen layer" if system != name else ""
+    beside = (
+        " + frozen layers"
+        if system.endswith(MIXED)
+        else " + frozen layer"
+        if system != name
+        else ""
+    )
     return LABELS.get(name, name) + beside
 
 

@@ -1,10 +1,11 @@
-"""How well is romanised Hindi spelt in Devanagari? A model, a dictionary and scheme conversion on real words.
+"""How well is romanised Hindi spelt in Devanagari? A model, a dictionary and scheme conversion on
+real words.
 
     python benchmarks/transliteration.py [--epochs 15] [--save FOLDER | --load FOLDER]
 
-The model learns from the training pairs of Dakshina's Hindi lexicon (Roark et al. 2020), in the data folder. It is
-tested on the lexicon's other words, and on 300 word types of real tweets with answers by hand:
-data/hinglish_ner_300.tsv, whose words `draw` drew from hinglish_ner.
+The model learns from the training pairs of Dakshina's Hindi lexicon (Roark et al. 2020), in the
+data folder. It is tested on the lexicon's other words, and on 300 word types of real tweets with
+answers by hand: data/hinglish_ner_300.tsv, whose words `draw` drew from hinglish_ner.
 """
 
 import argparse
@@ -124,9 +125,13 @@ def systems(model: CharacterTransliterator) -> Iterator[tuple[str, Transliterato
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--every", type=int, default=1, help="train on every n-th pair only, for a quick look")
+    parser.add_argument(
+        "--every", type=int, default=1, help="train on every n-th pair only, for a quick look"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", type=Path, help="a folder for the model")
     parser.add_argument("--load", type=Path, help="a saved model instead of training one")
@@ -149,23 +154,32 @@ def main() -> None:
     dictionary = hinglish_words()
     tests = {f"Dakshina, {split}": group(read_lexicon(split)) for split in ("dev", "test")}
     for name, languages in LANGUAGES.items():
-        tests[f"tweets, {name}"] = [(a.word, a.spellings, 1) for a in answers if a.language in languages]
+        tests[f"tweets, {name}"] = [
+            (a.word, a.spellings, 1) for a in answers if a.language in languages
+        ]
     tests["tweets, Hindi, not in the dictionary"] = [
         (a.word, a.spellings, 1) for a in answers if a.language == "hi" and a.word not in dictionary
     ]
-    tests["tweets, Hindi, by tokens"] = [(a.word, a.spellings, a.draws) for a in answers if a.language == "hi"]
+    tests["tweets, Hindi, by tokens"] = [
+        (a.word, a.spellings, a.draws) for a in answers if a.language == "hi"
+    ]
     tests["tweets, all, by tokens"] = [(a.word, a.spellings, a.draws) for a in answers]
     results: dict[str, dict[str, str]] = {}
     for name, transliterator in systems(model):
         start = time.process_time()
         rates = {  # Dakshina is scored as it is spelt
-            test: error_rates(transliterator, pairs, str if test.startswith("Dakshina") else fold_devanagari)
+            test: error_rates(
+                transliterator, pairs, str if test.startswith("Dakshina") else fold_devanagari
+            )
             for test, pairs in tests.items()
         }
         seconds = time.process_time() - start
         results[name] = {test: f"{rate:.3f} ({right:.1%})" for test, (rate, right) in rates.items()}
         print(f"{name}: {sum(map(len, tests.values())) / seconds:,.0f} words/s")
-    rows = [(test, len(pairs), *(result[test] for result in results.values())) for test, pairs in tests.items()]
+    rows = [
+        (test, len(pairs), *(result[test] for result in results.values()))
+        for test, pairs in tests.items()
+    ]
     print("\nCharacter error rate, and the share of words that are right as a whole:\n")
     show(arguments.json, "main", Table(("words", "types", *results), rows), seeds=[arguments.seed])
 

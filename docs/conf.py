@@ -10,7 +10,8 @@ import polyembed
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
 
-# Sphinx reads below this folder only; a copy that is the same stays, else each build would read it again
+# Sphinx reads below this folder only; a copy that is the same stays, else each build would read it
+# again
 notebooks = {
     path.name: path for path in (HERE.parent / "examples" / "notebooks").glob("*.ipynb")
 }
@@ -38,8 +39,8 @@ exclude_patterns = ["_ext", "_static"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
-# Notebooks run when the site is built, and an error in one fails the build. What was run is kept for as long as neither
-# the cells nor the package change.
+# Notebooks run when the site is built, and an error in one fails the build. What was run is kept
+# for as long as neither the cells nor the package change.
 code = b"".join(
     path.read_bytes() for path in sorted(Path(polyembed.__file__).parent.rglob("*.py"))
 )

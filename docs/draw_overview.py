@@ -1,4 +1,5 @@
-"""Draw docs/_static/overview.svg: a code-switched sentence through the library. `python docs/draw_overview.py`.
+"""Draw docs/_static/overview.svg: a code-switched sentence through the library.
+`python docs/draw_overview.py`.
 
 Text is on coloured boxes, and lines are of a middle grey, so that one picture serves both themes.
 """

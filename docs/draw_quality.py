@@ -1,4 +1,5 @@
-"""Draw docs/_static/quality.svg, the README's chart, from docs/results. `python docs/draw_quality.py`.
+"""Draw docs/_static/quality.svg, the README's chart, from docs/results.
+`python docs/draw_quality.py`.
 
 One file serves both themes: the colour of its text follows the reader's.
 """

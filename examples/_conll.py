@@ -12,7 +12,8 @@ from polyembed.experiments import Corpus
 from polyembed.text import to_universal
 from polyembed.text.tagsets import UNIVERSAL_TAGS
 
-# The shared tasks' files: their names, the column of parts of speech and its tag set. Entities are in the last column.
+# The shared tasks' files: their names, the column of parts of speech and its tag set. Entities are
+# in the last column.
 CONLL = {
     "es": ("esp", 1, "conll2002-es"),
     "nl": ("ned", 1, "conll2002-nl"),
@@ -32,7 +33,13 @@ def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[T
     name, column, tagset = CONLL.get(language, (language, -1, ""))
     own, shared = f"{language}.{part}.conll", f"{name}.{ENDS[part]}"
     path = next(
-        (folder / file for folder in arguments.data for file in (own, shared) if (folder / file).exists()), None
+        (
+            folder / file
+            for folder in arguments.data
+            for file in (own, shared)
+            if (folder / file).exists()
+        ),
+        None,
     )
     if path is None:
         return []
@@ -41,28 +48,43 @@ def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[T
     try:
         sentences = read_conll(path, tag_column=column if mapped else -1)
         if mapped:
-            tags = [tuple(to_universal(tag, tagset=tagset) for tag in sentence.tags) for sentence in sentences]
+            tags = [
+                tuple(to_universal(tag, tagset=tagset) for tag in sentence.tags)
+                for sentence in sentences
+            ]
         else:
-            tags = [iob2(sentence.tags) if arguments.task == "ner" else sentence.tags for sentence in sentences]
+            tags = [
+                iob2(sentence.tags) if arguments.task == "ner" else sentence.tags
+                for sentence in sentences
+            ]
     except ValueError as error:
         raise SystemExit(f"{path}: {error}") from error
-    return [TaggedSentence(tuple(words(s.words)), row) for s, row in zip(sentences, tags, strict=True)]
+    return [
+        TaggedSentence(tuple(words(s.words)), row) for s, row in zip(sentences, tags, strict=True)
+    ]
 
 
 def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
     """Read each language's sentences, as many as asked for, evenly spread; end the program where that fails."""
-    found = {language: [read_part(language, part, arguments) for part in PARTS] for language in arguments.languages}
+    found = {
+        language: [read_part(language, part, arguments) for part in PARTS]
+        for language in arguments.languages
+    }
     sources = [language for language, (train, dev, _) in found.items() if train and dev]
     strange = sorted({*(arguments.sources or sources)} - {*sources})
     if strange or not sources:
-        raise SystemExit(f"--sources must have files to train and to develop on, got {strange or arguments.languages}")
+        raise SystemExit(
+            f"--sources must have files to train and to develop on, got {strange or arguments.languages}"
+        )
     arguments.sources = arguments.sources or sources
     known = set(UNIVERSAL_TAGS if arguments.task == "pos" else ["O"])
     known = known.union(*(kinds_of(found[language][0]) for language in sources))
     corpora = []
     for language, parts in found.items():
         if not parts[-1]:
-            raise SystemExit(f"--data must have a test file of {language!r}, got none in {[*map(str, arguments.data)]}")
+            raise SystemExit(
+                f"--data must have a test file of {language!r}, got none in {[*map(str, arguments.data)]}"
+            )
         unseen = sorted(kinds_of([sentence for part in parts for sentence in part]) - known)
         if unseen:
             raise SystemExit(
@@ -71,7 +93,8 @@ def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
         counts = (arguments.sentences, arguments.dev, arguments.test)
         parts = parts if language in sources else ([], [], parts[-1])
         spread = (
-            part[:: max(1, len(part) // (n or len(part) or 1))][:n] for part, n in zip(parts, counts, strict=True)
+            part[:: max(1, len(part) // (n or len(part) or 1))][:n]
+            for part, n in zip(parts, counts, strict=True)
         )
         corpora.append(Corpus(language, *spread))
     return corpora

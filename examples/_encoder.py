@@ -12,13 +12,23 @@ import polyembed as pe
 
 def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--model", help="a name, folder or GGUF file that transformers opens; pretrained here if missing"
+        "--model",
+        help="a name, folder or GGUF file that transformers opens; pretrained here if missing",
     )
-    parser.add_argument("--pretrain", nargs="+", metavar="LANG", help="the languages to pretrain on")
     parser.add_argument(
-        "--size", default="small", choices=("tiny", "small", "useful"), help="of the encoder pretrained here"
+        "--pretrain", nargs="+", metavar="LANG", help="the languages to pretrain on"
     )
-    parser.add_argument("--text", type=Path, help="a folder of <lang>.txt to pretrain on; the data folder's if missing")
+    parser.add_argument(
+        "--size",
+        default="small",
+        choices=("tiny", "small", "useful"),
+        help="of the encoder pretrained here",
+    )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        help="a folder of <lang>.txt to pretrain on; the data folder's if missing",
+    )
     parser.add_argument("--lines", type=int, help="of text to pretrain on, of each language")
     parser.add_argument("--max-steps", type=int, help="of the pretraining")
     parser.add_argument("--cache", type=Path, help="where the pretrained encoder is kept")
@@ -28,7 +38,9 @@ def find_model(arguments: argparse.Namespace, languages: Sequence[str]) -> str:
     """Return the checkpoint that was asked for, or pretrain one."""
     if arguments.model:
         return str(arguments.model)
-    options = {name: getattr(arguments, name) for name in ("text", "lines", "max_steps", "cache", "device")}
+    options = {
+        name: getattr(arguments, name) for name in ("text", "lines", "max_steps", "cache", "device")
+    }
     return str(small_encoder(arguments.size, languages=arguments.pretrain or languages, **options))
 
 

@@ -13,9 +13,17 @@ def add_file_arguments(parser: argparse.ArgumentParser, instead: str) -> None:
     """Add options for the caller's own files in place of what the example has."""
     for part in PARTS:
         parser.add_argument(f"--{part}", type=Path, help=f"a file of yours, instead of {instead}")
-    parser.add_argument("--format", default="conll", help="of files of yours: what `polyembed.data.read_tagged` knows")
     parser.add_argument(
-        "--format-option", nargs="*", default=[], metavar="NAME=VALUE", help="of that reader, as task=ner_spaeng"
+        "--format",
+        default="conll",
+        help="of files of yours: what `polyembed.data.read_tagged` knows",
+    )
+    parser.add_argument(
+        "--format-option",
+        nargs="*",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of that reader, as task=ner_spaeng",
     )
 
 
@@ -30,28 +38,44 @@ def format_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def read_files(arguments: argparse.Namespace, *, needs_labels: bool) -> dict[str, list[TaggedSentence]]:
+def read_files(
+    arguments: argparse.Namespace, *, needs_labels: bool
+) -> dict[str, list[TaggedSentence]]:
     """Read the caller's files, those of `PARTS` that were named; end the program where they cannot be used."""
     options = format_options(arguments)
     paths = {part: getattr(arguments, part) for part in PARTS if getattr(arguments, part)}
     try:
-        parts = {part: read_tagged(path, arguments.format, **options) for part, path in paths.items()}
-    except (OSError, TypeError, ValueError) as error:  # of the files: no place in this program is to blame
+        parts = {
+            part: read_tagged(path, arguments.format, **options) for part, path in paths.items()
+        }
+    except (
+        OSError,
+        TypeError,
+        ValueError,
+    ) as error:  # of the files: no place in this program is to blame
         raise SystemExit(str(error)) from error
     kinds = {part: kinds_of(sentences) for part, sentences in parts.items()}
     for part, sentences in parts.items():
         where = f"--{part} ({paths[part]})"
         spaced = [word for sentence in sentences for word in sentence.words if " " in word]
         if 2 * len(spaced) > sum(map(len, sentences)):
-            raise SystemExit(f"{where} must have one word a line with its tag, not texts, got {spaced[0]!r}")
+            raise SystemExit(
+                f"{where} must have one word a line with its tag, not texts, got {spaced[0]!r}"
+            )
         strange = next((tag for tag in sorted(kinds[part]) if " " in tag), None)
         if strange is not None:
-            raise SystemExit(f"{where} must have tags without spaces, one word a line, got {strange!r}")
+            raise SystemExit(
+                f"{where} must have tags without spaces, one word a line, got {strange!r}"
+            )
         if not kinds[part] and (needs_labels or part != "test"):
-            raise SystemExit(f"{where} must have labels, got none (tag_code_switched.py tags a test file without)")
+            raise SystemExit(
+                f"{where} must have labels, got none (tag_code_switched.py tags a test file without)"
+            )
         unseen = sorted(kinds[part] - kinds.get("train", kinds[part]))
         if unseen:
-            raise SystemExit(f"{where} must have labels of --train, {sorted(kinds['train'])}, got {unseen}")
+            raise SystemExit(
+                f"{where} must have labels of --train, {sorted(kinds['train'])}, got {unseen}"
+            )
     return parts
 
 
@@ -75,4 +99,6 @@ def kinds_of(sentences: list[TaggedSentence]) -> set[str]:
 
 def tags_of(*parts: list[TaggedSentence]) -> list[str]:
     """Return the tag set of all parts."""
-    return sorted({tag for part in parts for sentence in part for tag in sentence.tags} - {MISSING_TAG})
+    return sorted(
+        {tag for part in parts for sentence in part for tag in sentence.tags} - {MISSING_TAG}
+    )

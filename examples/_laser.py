@@ -26,12 +26,19 @@ def check_recipe() -> None:
         check_keys(f"laser2019.{kind}", RECIPES[kind], None, ("training", "search"))
         check_keys(f"laser2019.{kind}.training", RECIPES[kind]["training"], FitOptions, OPTIMIZER)
     searched = RECIPES["laser"]["search"]
-    check_keys("laser2019.laser.search", searched, None, (*RECIPES["encoder"], *RECIPES["laser"]["training"]))
+    check_keys(
+        "laser2019.laser.search",
+        searched,
+        None,
+        (*RECIPES["encoder"], *RECIPES["laser"]["training"]),
+    )
 
 
 def build_tagger(words: torch.nn.Module, tags: list[str], **changes: Any) -> pe.SequenceTagger:
     """Build the paper's Transformer and CRF over a word embedder, with changes to the recipe's encoder."""
-    encoder = pe.TransformerSequenceEncoder(int(words.embedding_dim), **{**RECIPES["encoder"], **changes})
+    encoder = pe.TransformerSequenceEncoder(
+        int(words.embedding_dim), **{**RECIPES["encoder"], **changes}
+    )
     return pe.SequenceTagger(words, tags, encoder=encoder)
 
 
@@ -59,19 +66,26 @@ def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOpti
     rest = {"weight_decay": decay or 0.0} | ({} if momentum is None else {"momentum": momentum})
 
     def optimizer(tagger: pe.SequenceTagger) -> Optimizer:
-        # L2 in the gradient shrinks every row of a table at every step, also rows outside the batch: those of the
-        # language that is tagged without training would vanish
+        # L2 in the gradient shrinks every row of a table at every step, also rows outside the
+        # batch: those of the language that is tagged without training would vanish
         tables = {part.weight for part in tagger.modules() if isinstance(part, torch.nn.Embedding)}
         trainable = {parameter for parameter in tagger.parameters() if parameter.requires_grad}
         groups = [
             {"params": [p for p in tagger.parameters() if p in trainable - tables]},
-            {"params": [p for p in tagger.parameters() if p in trainable & tables], "weight_decay": 0.0},
+            {
+                "params": [p for p in tagger.parameters() if p in trainable & tables],
+                "weight_decay": 0.0,
+            },
         ]
-        return getattr(torch.optim, name)([group for group in groups if group["params"]], lr=rate, **rest)
+        return getattr(torch.optim, name)(
+            [group for group in groups if group["params"]], lr=rate, **rest
+        )
 
     def one_cycle(optimizer: Optimizer) -> LRScheduler:
         steps = given["num_train_epochs"] * -(-num_sentences // given["batch_size"])
         return OneCycleLR(optimizer, rate, total_steps=steps, pct_start=RISE)
 
-    cycle = {"scheduler": one_cycle, "scheduler_interval": "step"} if schedule == "one_cycle" else {}
+    cycle = (
+        {"scheduler": one_cycle, "scheduler_interval": "step"} if schedule == "one_cycle" else {}
+    )
     return FitOptions(**given, optimizer=optimizer, **cycle)

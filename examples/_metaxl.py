@@ -23,7 +23,15 @@ from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 from polyembed.training import MetaXLOptions, MetaXLTrainer
 from polyembed.transfer import encoder_layer, extend_vocabulary
 
-__all__ = ["RECIPES", "Found", "across_targets", "add_arguments", "build_encoder", "compare", "find_model"]
+__all__ = [
+    "RECIPES",
+    "Found",
+    "across_targets",
+    "add_arguments",
+    "build_encoder",
+    "compare",
+    "find_model",
+]
 
 RECIPES = PAPERS["metaxl"]
 OWN = ("meta_learning_rates", "target_size", "extended_vocabulary", "ner", "sentiment", "authors")
@@ -38,8 +46,20 @@ METHODS = {
     "printed": "MetaXL as printed",
 }
 CLOUD = 100  # sentences of each language whose representations are compared
-CHOICES = ("methods", "layers", "seeds", "source_size", "meta_learning_rate", "target", "out", "device", "cache")
-Found = dict[tuple[str, int], list[dict[str, Any]]]  # the runs of each method and number of source rows
+CHOICES = (
+    "methods",
+    "layers",
+    "seeds",
+    "source_size",
+    "meta_learning_rate",
+    "target",
+    "out",
+    "device",
+    "cache",
+)
+Found = dict[
+    tuple[str, int], list[dict[str, Any]]
+]  # the runs of each method and number of source rows
 
 
 def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
@@ -57,9 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         help="train a tokenizer of this size on the target's training text and add its pieces (appendix C)",
     )
     parser.add_argument(
-        "--source-size", nargs="+", type=int, default=[recipe["source_size"]], help="several make a sweep"
+        "--source-size",
+        nargs="+",
+        type=int,
+        default=[recipe["source_size"]],
+        help="several make a sweep",
     )
-    parser.add_argument("--sweep", action=Sweep, sizes=sizes, choices=sizes, help="the source sizes of a table")
+    parser.add_argument(
+        "--sweep", action=Sweep, sizes=sizes, choices=sizes, help="the source sizes of a table"
+    )
     parser.add_argument("--target-size", type=int, default=RECIPES["target_size"])
     parser.add_argument(
         "--layers",
@@ -87,11 +113,18 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         help="of the network; of several, the best on dev is taken for each seed",
     )
     parser.add_argument(
-        "--target-weight", type=float, default=1.0, help="of the target's loss in the inner one; 0: as printed"
+        "--target-weight",
+        type=float,
+        default=1.0,
+        help="of the target's loss in the inner one; 0: as printed",
     )
-    parser.add_argument("--bottleneck", type=int, help="half of the encoder's hidden size if missing")
+    parser.add_argument(
+        "--bottleneck", type=int, help="half of the encoder's hidden size if missing"
+    )
     parser.add_argument("--weight-decay", type=float, default=0.01)
-    parser.add_argument("--warmup-ratio", type=float, help="with linear decay after it; a constant rate if missing")
+    parser.add_argument(
+        "--warmup-ratio", type=float, help="with linear decay after it; a constant rate if missing"
+    )
     parser.add_argument("--max-grad-norm", type=float, default=1.0)
     parser.add_argument(
         "--authors",
@@ -100,7 +133,9 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         help="Adam, the network and the numbers of the authors' commands; options that follow replace numbers",
     )
     parser.set_defaults(authors=False, network={}, joint_network={})
-    parser.add_argument("--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)")
+    parser.add_argument(
+        "--backoff-epochs", type=int, default=0, help="on joined data after MetaXL (section 4.6)"
+    )
     parser.add_argument("--device", default="cpu")
 
 
@@ -108,7 +143,11 @@ class Authors(argparse.Action):
     """Takes every number from the authors' commands."""
 
     def __call__(
-        self, parser: object, namespace: argparse.Namespace, values: object, option: str | None = None
+        self,
+        parser: object,
+        namespace: argparse.Namespace,
+        values: object,
+        option: str | None = None,
     ) -> None:
         check_keys("metaxl.authors", RECIPES["authors"], None, vars(namespace))
         vars(namespace).update(RECIPES["authors"], authors=True)
@@ -121,7 +160,9 @@ class Sweep(argparse.Action):
         super().__init__(**options)
         self.sizes = sizes
 
-    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
         namespace.source_size = self.sizes[values]
 
 
@@ -133,15 +174,20 @@ def build_encoder(
     if not arguments.extend_vocabulary:
         return encoder
     texts = [" ".join(row.words) for row in rows]
-    extended = extend_vocabulary(encoder.tokenizer, encoder.model, texts, arguments.extend_vocabulary)
+    extended = extend_vocabulary(
+        encoder.tokenizer, encoder.model, texts, arguments.extend_vocabulary
+    )
     return pe.PretrainedWordEncoder(encoder.model, extended.tokenizer, overflow="truncate")
 
 
-def warmed_up(optimizer: torch.optim.Optimizer, steps: int, ratio: float) -> torch.optim.lr_scheduler.LambdaLR:
+def warmed_up(
+    optimizer: torch.optim.Optimizer, steps: int, ratio: float
+) -> torch.optim.lr_scheduler.LambdaLR:
     """Raise the rate linearly over a share of the steps, then let it fall to zero."""
     first = int(ratio * steps)
     return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: step / first if step < first else (steps - step) / max(steps - first, 1)
+        optimizer,
+        lambda step: step / first if step < first else (steps - step) / max(steps - first, 1),
     )
 
 
@@ -150,12 +196,17 @@ def systems(arguments: argparse.Namespace, last: int) -> Iterator[tuple[str, tup
     ends = [(one,) for one in sorted({0, last})]
     places = {
         "joint_rtn": arguments.layers or ends,
-        "metaxl": arguments.layers or [*((one,) for one in sorted({0, last // 2, last})), (0, last)],
+        "metaxl": arguments.layers
+        or [*((one,) for one in sorted({0, last // 2, last})), (0, last)],
     }
     places["printed"] = places["metaxl"]
     for method in arguments.methods:
         for layers in places.get(method, [()]):
-            numbers = f", layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}" if layers else ""
+            numbers = (
+                f", layer{'s' * (len(layers) > 1)} {' and '.join(map(str, layers))}"
+                if layers
+                else ""
+            )
             yield method, layers, METHODS[method] + numbers
 
 
@@ -170,8 +221,8 @@ def compare(
 ) -> Found:
     """Train every method with every seed and print a table; the epoch is chosen on dev.
 
-    Source rows are drawn at random, the same ones for every method and seed. Each finished run is written to
-    ``report.json`` in the folder, so that the same call continues after the last one.
+    Source rows are drawn at random, the same ones for every method and seed. Each finished run is
+    written to ``report.json`` in the folder, so that the same call continues after the last one.
     """
     embedder = build().embedder
     last = embedder.model.config.num_hidden_layers
@@ -190,25 +241,53 @@ def compare(
             for seed in range(arguments.seeds):
                 tried = []
                 for rate in arguments.meta_learning_rate if layers else [None]:
-                    which = {"method": method, "layers": [*layers], "source rows": size, "seed": seed, "rate": rate}
-                    done = [run for run in report["runs"] if {key: run[key] for key in which} == which]
+                    which = {
+                        "method": method,
+                        "layers": [*layers],
+                        "source rows": size,
+                        "seed": seed,
+                        "rate": rate,
+                    }
+                    done = [
+                        run for run in report["runs"] if {key: run[key] for key in which} == which
+                    ]
                     if not done:
                         torch.manual_seed(seed)
                         model = build().to(arguments.device)
-                        networks = [make_network(model, method, arguments).to(arguments.device) for _ in layers]
+                        networks = [
+                            make_network(model, method, arguments).to(arguments.device)
+                            for _ in layers
+                        ]
                         rows = source[:size], target
-                        dev = train(model, networks, layers, method, rows, seed, rate, score, arguments)
-                        clouds[name] = measure(model, networks, layers, last, source, target, level, arguments.device)
+                        dev = train(
+                            model, networks, layers, method, rows, seed, rate, score, arguments
+                        )
+                        clouds[name] = measure(
+                            model, networks, layers, last, source, target, level, arguments.device
+                        )
                         distances = cloud_distances(*clouds[name].values())._asdict()
-                        done = [{**which, "dev": 100 * dev, "test": 100 * score(model, "test"), **distances}]
+                        done = [
+                            {
+                                **which,
+                                "dev": 100 * dev,
+                                "test": 100 * score(model, "test"),
+                                **distances,
+                            }
+                        ]
                         report["runs"] += done
                         folder.mkdir(parents=True, exist_ok=True)
                         write_report(folder, report)
                     tried += done
                 runs.append(max(tried, key=lambda run: run["dev"]))
             print(f"{name}, {size} source rows: {mean(runs, 'test')}", flush=True)
-    rows = [(*system, mean(runs, "test"), mean(runs, "hausdorff")) for system, runs in found.items()]
-    print("\n" + Table(("method", "source rows", "test score", "Hausdorff"), rows).to_markdown() + "\n")
+    rows = [
+        (*system, mean(runs, "test"), mean(runs, "hausdorff")) for system, runs in found.items()
+    ]
+    print(
+        "\n"
+        + Table(("method", "source rows", "test score", "Hausdorff"), rows).to_markdown()
+        + "\n"
+    )
     draw(clouds, folder / "clouds.png")
     return found
 
@@ -228,7 +307,9 @@ def open_report(folder: Path, arguments: argparse.Namespace, rows: object) -> di
     theirs = report["settings"]
     if theirs != settings:
         differ = {name: theirs.get(name) for name in settings if theirs.get(name) != settings[name]}
-        raise ValueError(f"--out must hold runs of these settings, got others in {folder}: {differ}")
+        raise ValueError(
+            f"--out must hold runs of these settings, got others in {folder}: {differ}"
+        )
     return report
 
 
@@ -266,7 +347,9 @@ def train(
         ),
         optimizer=optimizer(trained, arguments.learning_rate, **decay),
         meta_optimizer=torch.optim.Adam(phi, rate, **meta_decay) if phi else None,
-        scheduler=partial(warmed_up, ratio=arguments.warmup_ratio) if arguments.warmup_ratio else None,
+        scheduler=partial(warmed_up, ratio=arguments.warmup_ratio)
+        if arguments.warmup_ratio
+        else None,
         loss=lambda model, batch: model(**batch),
     )
     result = trainer.train(
@@ -284,7 +367,9 @@ def make_network(
 ) -> pe.RepresentationTransformationNetwork:
     size = model.embedder.embedding_dim
     options = arguments.joint_network if method == "joint_rtn" else arguments.network
-    return pe.RepresentationTransformationNetwork(size, arguments.bottleneck or size // 2, **options)
+    return pe.RepresentationTransformationNetwork(
+        size, arguments.bottleneck or size // 2, **options
+    )
 
 
 def measure(
@@ -300,17 +385,24 @@ def measure(
     """Collect both languages' representations at the last layer, those of the source through the networks."""
     encoder = model.embedder.model
     place = encoder_layer(encoder, last)
-    transformed = pe.transformed_output([encoder_layer(encoder, layer) for layer in layers], networks)
+    transformed = pe.transformed_output(
+        [encoder_layer(encoder, layer) for layer in layers], networks
+    )
     with transformed if layers else nullcontext():
         one = representations(encoder, batches_of(model, source[:CLOUD], device), place, level)
     other = representations(encoder, batches_of(model, target[:CLOUD], device), place, level)
     return {"source": one.cpu(), "target": other.cpu()}
 
 
-def batches_of(model: torch.nn.Module, rows: Sequence[Any], device: str) -> Iterator[dict[str, Any]]:
+def batches_of(
+    model: torch.nn.Module, rows: Sequence[Any], device: str
+) -> Iterator[dict[str, Any]]:
     for start in range(0, len(rows), 32):
         pieces = model.embedder.pieces([row.words for row in rows[start : start + 32]])
-        yield {"input_ids": pieces.piece_ids.to(device), "attention_mask": pieces.piece_mask.long().to(device)}
+        yield {
+            "input_ids": pieces.piece_ids.to(device),
+            "attention_mask": pieces.piece_mask.long().to(device),
+        }
 
 
 def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
@@ -333,7 +425,8 @@ def across_targets(found: Mapping[str, Found]) -> None:
     if len(found) < 2:
         return
     scores = {
-        system: [mean(runs[system], "test").mean for runs in found.values()] for system in next(iter(found.values()))
+        system: [mean(runs[system], "test").mean for runs in found.values()]
+        for system in next(iter(found.values()))
     }
     rows = [(*system, *values, statistics.fmean(values)) for system, values in scores.items()]
     print("\n" + Table(("method", "source rows", *found, "average"), rows).to_markdown() + "\n")
@@ -341,8 +434,13 @@ def across_targets(found: Mapping[str, Found]) -> None:
         if len(found) > 2 and name.startswith("MetaXL") and ("JT", size) in scores:
             pairs = [(runs["JT", size], runs[name, size]) for runs in found.values()]
             gains = [mean(ours, "test").mean - mean(joint, "test").mean for joint, ours in pairs]
-            drops = [mean(joint, "hausdorff").mean - mean(ours, "hausdorff").mean for joint, ours in pairs]
+            drops = [
+                mean(joint, "hausdorff").mean - mean(ours, "hausdorff").mean
+                for joint, ours in pairs
+            ]
             try:
-                print(f"{name}, {size} source rows, gain and drop in distance: {gain_correlation(gains, drops)}")
+                print(
+                    f"{name}, {size} source rows, gain and drop in distance: {gain_correlation(gains, drops)}"
+                )
             except (ImportError, ValueError) as error:
                 print(f"No correlation for {name}: {error}")

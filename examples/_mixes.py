@@ -8,7 +8,14 @@ from typing import NamedTuple
 from _cache import DATA
 from _files import kinds_of
 
-from polyembed.data import TaggedSentence, read_conllu, read_csv, read_inline, read_lince, read_sentimix
+from polyembed.data import (
+    TaggedSentence,
+    read_conllu,
+    read_csv,
+    read_inline,
+    read_lince,
+    read_sentimix,
+)
 
 LINCE = {"POS": "pos_spaeng", "LID": "lid_spaeng", "NER": "ner_spaeng", "sentiment": "sa_spaeng"}
 Sentences = list[TaggedSentence]
@@ -36,9 +43,13 @@ def load_sagt() -> Mix:
     """Read Turkish-German speech."""
     folder = DATA / "code_switched" / "ud_turkish_german_sagt"
     parts = tuple(
-        read_conllu(folder / f"qtd_sagt-ud-{part}.conllu", language="misc:CSID") for part in ("train", "dev", "test")
+        read_conllu(folder / f"qtd_sagt-ud-{part}.conllu", language="misc:CSID")
+        for part in ("train", "dev", "test")
     )
-    tasks = {"POS": Task(parts, "accuracy"), "LID": Task(tuple(map(languages_as_tags, parts)), "accuracy")}
+    tasks = {
+        "POS": Task(parts, "accuracy"),
+        "LID": Task(tuple(map(languages_as_tags, parts)), "accuracy"),
+    }
     return Mix(parts[0], parts[1], ("TR", "DE"), tasks)
 
 
@@ -69,11 +80,16 @@ def load_lince(folder: Path) -> Mix:
     for title, task in LINCE.items():
         paths = [folder / task / f"{part}.conll" for part in ("train", "dev")]
         try:
-            found = [[one_language(sentence) for sentence in read_lince(path, task=task)] for path in paths]
+            found = [
+                [one_language(sentence) for sentence in read_lince(path, task=task)]
+                for path in paths
+            ]
         except (OSError, ValueError) as error:
             raise SystemExit(str(error)) from error
         sentiment = title == "sentiment"
-        kinds = [{sentence.label for sentence in part} if sentiment else kinds_of(part) for part in found]
+        kinds = [
+            {sentence.label for sentence in part} if sentiment else kinds_of(part) for part in found
+        ]
         for path, labels in zip(paths, kinds, strict=True):
             if not labels or None in labels:
                 raise SystemExit(f"{path} must have labels for {task}, got none")
@@ -83,7 +99,9 @@ def load_lince(folder: Path) -> Mix:
                 )
         cut = min(round(0.9 * len(found[0])), len(found[0]) - 1)
         tasks[title] = Task(
-            (found[0][:cut], found[0][cut:], found[1]), "f1" if title == "NER" else "accuracy", sentiment
+            (found[0][:cut], found[0][cut:], found[1]),
+            "f1" if title == "NER" else "accuracy",
+            sentiment,
         )
         train |= {sentence.words: sentence for sentence in found[0]}
         test |= {sentence.words: sentence for sentence in found[1]}
@@ -94,10 +112,17 @@ def load_lince(folder: Path) -> Mix:
 def one_language(sentence: TaggedSentence) -> TaggedSentence:
     """Name languages as LinCE's other Spanglish tasks do, also in ``pos_spaeng``."""
     names = {"eng": "lang1", "spa": "lang2"}
-    return replace(sentence, languages=tuple(names.get(language, language) for language in sentence.languages or ()))
+    return replace(
+        sentence,
+        languages=tuple(names.get(language, language) for language in sentence.languages or ()),
+    )
 
 
-MIXES: dict[str, Callable[[], Mix]] = {"sagt": load_sagt, "spanglish": load_spanglish, "hinglish": load_hinglish}
+MIXES: dict[str, Callable[[], Mix]] = {
+    "sagt": load_sagt,
+    "spanglish": load_spanglish,
+    "hinglish": load_hinglish,
+}
 
 
 def split(sentences: Sentences, *cuts: float) -> Parts:
@@ -119,5 +144,8 @@ def mix_of_files(train: Sentences, dev: Sentences, test: Sentences, metric: str)
 
 def shortened(mix: Mix, size: int | None) -> Mix:
     """Take the first sentences of each part; all if None."""
-    tasks = {name: task._replace(parts=tuple(part[:size] for part in task.parts)) for name, task in mix.tasks.items()}
+    tasks = {
+        name: task._replace(parts=tuple(part[:size] for part in task.parts))
+        for name, task in mix.tasks.items()
+    }
     return mix._replace(train=mix.train[:size], dev=mix.dev[:size], tasks=tasks)

@@ -9,9 +9,13 @@ from typing import Any
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
 
 
-def check_keys(place: str, found: Iterable[str], takes: Callable[..., Any] | None, own: Iterable[str] = ()) -> None:
+def check_keys(
+    place: str, found: Iterable[str], takes: Callable[..., Any] | None, own: Iterable[str] = ()
+) -> None:
     """End the program at a key that neither a function nor the program itself takes."""
     known = {*own, *(inspect.signature(takes).parameters if takes else ())}
     for key in found:
         if key not in known:
-            raise SystemExit(f"recipes.toml: {place} must have keys among {sorted(known)}, got {key!r}")
+            raise SystemExit(
+                f"recipes.toml: {place} must have keys among {sorted(known)}, got {key!r}"
+            )

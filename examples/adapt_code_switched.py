@@ -1,20 +1,25 @@
-r"""Adapt a masked language model to code-switched text, then read tags and sentiment off it, frozen (2503.07990).
+r"""Adapt a masked language model to code-switched text, then read tags and sentiment off it, frozen
+(2503.07990).
 
-    python examples/adapt_code_switched.py --mix sagt --pretrain de tr                # pretrains an encoder first
-    python examples/adapt_code_switched.py --lince FOLDER --model bert-base-multilingual-cased --epochs 1 3 5
-    python examples/adapt_code_switched.py --train tweets.conll --dev dev.conll --test test.conll --model FOLDER
+    python examples/adapt_code_switched.py --mix sagt --pretrain de tr                # pretrains an
+    encoder first python examples/adapt_code_switched.py --lince FOLDER --model
+    bert-base-multilingual-cased --epochs 1 3 5 python examples/adapt_code_switched.py --train
+    tweets.conll --dev dev.conll --test test.conll --model FOLDER
 
-Mixes of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository): ``sagt``, Turkish-German
-speech (parts of speech, language identification); ``spanglish``, Spanish-English tweets (language identification);
-``hinglish``, Hindi-English tweets (entities, sentiment, language identification). Or files of yours in any layout that
-`read_tagged` knows. Or, as in the paper, LinCE's four Spanglish tasks: a folder of ``pos_spaeng``, ``lid_spaeng``,
-``ner_spaeng`` and ``sa_spaeng``, with ``train.conll`` and ``dev.conll`` in each; dev is the test there, as LinCE's test
-files have no labels, and the last tenth of train is dev. Adaptation reads the training sentences alone.
+Mixes of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository):
+``sagt``, Turkish-German speech (parts of speech, language identification); ``spanglish``,
+Spanish-English tweets (language identification); ``hinglish``, Hindi-English tweets (entities,
+sentiment, language identification). Or files of yours in any layout that `read_tagged` knows. Or,
+as in the paper, LinCE's four Spanglish tasks: a folder of ``pos_spaeng``, ``lid_spaeng``,
+``ner_spaeng`` and ``sa_spaeng``, with ``train.conll`` and ``dev.conll`` in each; dev is the test
+there, as LinCE's test files have no labels, and the last tenth of train is dev. Adaptation reads
+the training sentences alone.
 
-For each share of the text and number of epochs (0 is the encoder as it was): perplexity on dev; accuracy on masked
-pieces where the language switches and elsewhere; and the scores of a linear head over the frozen encoder for each task,
-over seeds, each head's epoch chosen on dev: for entities F1, precision and recall of entities, else means over the
-labels. Then the two languages' words, each encoded alone, in a picture before and after.
+For each share of the text and number of epochs (0 is the encoder as it was): perplexity on dev;
+accuracy on masked pieces where the language switches and elsewhere; and the scores of a linear head
+over the frozen encoder for each task, over seeds, each head's epoch chosen on dev: for entities F1,
+precision and recall of entities, else means over the labels. Then the two languages' words, each
+encoded alone, in a picture before and after.
 """
 
 import argparse
@@ -63,12 +68,17 @@ def head_scores(task: Task, folder: str, arguments: argparse.Namespace, seed: in
     else:
         names = tags_of(*parts)
         labels = [tag for sentence in parts[0] for tag in sentence.tags if tag in names]
-        model = pe.TokenClassifier(encoder, names, criterion=make_loss(arguments.loss, labels, names))
+        model = pe.TokenClassifier(
+            encoder, names, criterion=make_loss(arguments.loss, labels, names)
+        )
     model.to(arguments.device)
 
     def adamw(model: torch.nn.Module) -> torch.optim.Optimizer:
         trained = [value for value in model.parameters() if value.requires_grad]
-        rates = {"lr": arguments.head_learning_rate, "weight_decay": RECIPE["heads"]["weight_decay"]}
+        rates = {
+            "lr": arguments.head_learning_rate,
+            "weight_decay": RECIPE["heads"]["weight_decay"],
+        }
         return torch.optim.AdamW(trained, **rates)
 
     options = FitOptions(
@@ -80,9 +90,19 @@ def head_scores(task: Task, folder: str, arguments: argparse.Namespace, seed: in
     )
     fit(model, parts[0], parts[1], options, seed=seed, progress=False)
     gold = [model.labels_of(item) for item in parts[2]]
-    predicted = [[found] if task.sentiment else found for found in model.predict([item.words for item in parts[2]])]
-    scores = [entity_f1(gold, predicted)] if task.metric == "f1" else list(per_tag(gold, predicted).values())
-    means = [sum(getattr(score, name) for score in scores) / len(scores) for name in ("f1", "precision", "recall")]
+    predicted = [
+        [found] if task.sentiment else found
+        for found in model.predict([item.words for item in parts[2]])
+    ]
+    scores = (
+        [entity_f1(gold, predicted)]
+        if task.metric == "f1"
+        else list(per_tag(gold, predicted).values())
+    )
+    means = [
+        sum(getattr(score, name) for score in scores) / len(scores)
+        for name in ("f1", "precision", "recall")
+    ]
     return [100 * value for value in (accuracy(gold, predicted), *means)]
 
 
@@ -127,12 +147,17 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
     """Adapt to each share of the text, and score all of it."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer, TrainingArguments
 
-    train, dev = ([sentence for sentence in part if len(sentence.words)] for part in (mix.train, mix.dev))
+    train, dev = (
+        [sentence for sentence in part if len(sentence.words)] for part in (mix.train, mix.dev)
+    )
     held_out = [" ".join(sentence.words) for sentence in dev]
     seen = [sentence for sentence in dev if sentence.languages][: arguments.switch_sentences]
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0)).tolist()
     rows, heads, pictures = [], [], {}
-    settings = [(0.0, 0), *((share, epochs) for share in arguments.shares for epochs in arguments.epochs)]
+    settings = [
+        (0.0, 0),
+        *((share, epochs) for share in arguments.shares for epochs in arguments.epochs),
+    ]
     for share, epochs in settings:
         model = AutoModelForMaskedLM.from_pretrained(model_name).to(arguments.device)
         tokenizer = AutoTokenizer.from_pretrained(model_name)
@@ -145,10 +170,18 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
                 use_cpu=arguments.device == "cpu",
                 seed=0,
             )
-            texts = part if arguments.mask_switches else [" ".join(sentence.words) for sentence in part]
+            texts = (
+                part if arguments.mask_switches else [" ".join(sentence.words) for sentence in part]
+            )
             options = {name: RECIPE["adaptation"][name] for name in EXAMPLES}
             adapt_masked_lm(
-                model, tokenizer, texts, args, mask_switches=arguments.mask_switches, progress=False, **options
+                model,
+                tokenizer,
+                texts,
+                args,
+                mask_switches=arguments.mask_switches,
+                progress=False,
+                **options,
             )
         folder = str(arguments.out / title / f"share-{share:g}-epochs-{epochs}")
         model.save_pretrained(folder)
@@ -160,13 +193,20 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
         rows.append(tuple(row))
         print(f"{title}, {row[0]}: " + ", ".join(str(cell) for cell in row[1:]), flush=True)
         for name, task in mix.tasks.items():
-            scores = zip(*(head_scores(task, folder, arguments, seed) for seed in range(arguments.seeds)), strict=True)
+            scores = zip(
+                *(head_scores(task, folder, arguments, seed) for seed in range(arguments.seeds)),
+                strict=True,
+            )
             heads.append((name, row[0], epochs, *map(mean_and_deviation, scores)))
             print(f"{title}, " + ", ".join(map(str, heads[-1])), flush=True)
-        drawn = len(mix.languages) == 2 and all(frequent_words(mix, language, 1) for language in mix.languages)
+        drawn = len(mix.languages) == 2 and all(
+            frequent_words(mix, language, 1) for language in mix.languages
+        )
         if drawn and (share, epochs) in (settings[0], settings[-1]):
             pictures["after" if epochs else "before"] = word_clouds(folder, mix, arguments)
-    columns = ["text", "sentences", "epochs", "perplexity"] + (["at switches %", "elsewhere %"] if seen else [])
+    columns = ["text", "sentences", "epochs", "perplexity"] + (
+        ["at switches %", "elsewhere %"] if seen else []
+    )
     print(f"\n{title}, {len(train)} training sentences:\n\n{Table(columns, rows).to_markdown()}\n")
     columns = ["task", "text", "epochs", "accuracy", "F1", "precision", "recall"]
     heads.sort(key=lambda row: list(mix.tasks).index(row[0]))
@@ -179,24 +219,47 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
-    parser.add_argument("--lince", type=Path, metavar="FOLDER", help="LinCE's Spanglish tasks, instead of a mix")
-    add_file_arguments(parser, "a mix")
-    parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
-    add_encoder_arguments(parser)
-    parser.add_argument("--shares", nargs="+", type=float, default=[0.1, 0.5, 1.0], help="of the text to adapt to")
-    epochs = [RECIPE["adaptation"]["num_train_epochs"]]
-    parser.add_argument("--epochs", nargs="+", type=int, default=epochs, help="of adaptation, each by itself")
-    parser.add_argument("--mask-switches", action="store_true", help="mask words at switches of language first")
-    parser.add_argument(
-        "--loss", choices=("cross-entropy", "weighted", "focal"), default="cross-entropy", help="of heads"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--learning-rate", type=float, default=RECIPE["adaptation"]["learning_rate"])
+    parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
+    parser.add_argument(
+        "--lince", type=Path, metavar="FOLDER", help="LinCE's Spanglish tasks, instead of a mix"
+    )
+    add_file_arguments(parser, "a mix")
+    parser.add_argument(
+        "--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours"
+    )
+    add_encoder_arguments(parser)
+    parser.add_argument(
+        "--shares", nargs="+", type=float, default=[0.1, 0.5, 1.0], help="of the text to adapt to"
+    )
+    epochs = [RECIPE["adaptation"]["num_train_epochs"]]
+    parser.add_argument(
+        "--epochs", nargs="+", type=int, default=epochs, help="of adaptation, each by itself"
+    )
+    parser.add_argument(
+        "--mask-switches", action="store_true", help="mask words at switches of language first"
+    )
+    parser.add_argument(
+        "--loss",
+        choices=("cross-entropy", "weighted", "focal"),
+        default="cross-entropy",
+        help="of heads",
+    )
+    parser.add_argument(
+        "--learning-rate", type=float, default=RECIPE["adaptation"]["learning_rate"]
+    )
     parser.add_argument("--head-epochs", type=int, default=RECIPE["heads"]["num_train_epochs"])
-    parser.add_argument("--head-learning-rate", type=float, default=RECIPE["heads"]["learning_rate"])
-    parser.add_argument("--size-of-parts", type=int, help="sentences of each part, the first; all if missing")
-    parser.add_argument("--switch-sentences", type=int, default=300, help="of dev, to score switches on")
+    parser.add_argument(
+        "--head-learning-rate", type=float, default=RECIPE["heads"]["learning_rate"]
+    )
+    parser.add_argument(
+        "--size-of-parts", type=int, help="sentences of each part, the first; all if missing"
+    )
+    parser.add_argument(
+        "--switch-sentences", type=int, default=300, help="of dev, to score switches on"
+    )
     parser.add_argument("--words", type=int, default=300, help="of each language, in the picture")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
@@ -216,8 +279,12 @@ def main() -> None:
     else:
         mixes = {name: MIXES[name]() for name in arguments.mix}
     for title, mix in mixes.items():
-        if arguments.mask_switches and not all(sentence.languages for sentence in mix.train if len(sentence.words)):
-            raise SystemExit(f"--mask-switches must have a language for each word, got none in {title}")
+        if arguments.mask_switches and not all(
+            sentence.languages for sentence in mix.train if len(sentence.words)
+        ):
+            raise SystemExit(
+                f"--mask-switches must have a language for each word, got none in {title}"
+            )
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["de", "tr", "en", "es", "hi"]
     name = find_model(arguments, ())

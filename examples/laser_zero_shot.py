@@ -1,28 +1,34 @@
-r"""LASER's states as word vectors, zero-shot and in joint training (van der Heijden 2019), on CoNLL-2002 and 2003.
+r"""LASER's states as word vectors, zero-shot and in joint training (van der Heijden 2019), on
+CoNLL-2002 and 2003.
 
-    python examples/laser_zero_shot.py --encoder FOLDER                          # entities, es -> nl and nl -> es
-    python examples/laser_zero_shot.py --task pos --device cuda                  # over the paper's encoder, LASER 1
-    python examples/laser_zero_shot.py --languages en es nl de eu hu --sources en --data FOLDER FOLDER  # its table 2
-    python examples/laser_zero_shot.py --encoder FOLDER --protocols joint        # scenarios A and B, and the chart
-    python examples/laser_zero_shot.py --encoder FOLDER --search 10              # LASER's dropout and L2, on dev
-    python examples/laser_zero_shot.py --model bert-base-multilingual-cased      # a row of transformers'
+    python examples/laser_zero_shot.py --encoder FOLDER                          # entities, es ->
+    nl and nl -> es python examples/laser_zero_shot.py --task pos --device cuda                  #
+    over the paper's encoder, LASER 1 python examples/laser_zero_shot.py --languages en es nl de eu
+    hu --sources en --data FOLDER FOLDER  # its table 2 python examples/laser_zero_shot.py --encoder
+    FOLDER --protocols joint        # scenarios A and B, and the chart python
+    examples/laser_zero_shot.py --encoder FOLDER --search 10              # LASER's dropout and L2,
+    on dev python examples/laser_zero_shot.py --model bert-base-multilingual-cased      # a row of
+    transformers'
 
-``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. Each language is trained on by
-itself and tested on all, so that its own score stands beside the transferred ones. Systems: the five word encoders of
-the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``, ``LaserElmo``, and ``LSTM``: LaserElmo over two random layers), static
-vectors of all languages laid over one another (``MUSE``; with ``--aligned``, ``--vectors`` are used as they are: MUSE's
-own files share a space already), and with ``--model`` any encoder of transformers. All but the last stand under the
+``--encoder`` is a folder of examples/pretrain_laser.py, or ``laser1`` or ``laser2``. Each language
+is trained on by itself and tested on all, so that its own score stands beside the transferred ones.
+Systems: the five word encoders of the paper (``BPEBow``, ``BPEGRU``, ``LaserTop``, ``LaserElmo``,
+and ``LSTM``: LaserElmo over two random layers), static vectors of all languages laid over one
+another (``MUSE``; with ``--aligned``, ``--vectors`` are used as they are: MUSE's own files share a
+space already), and with ``--model`` any encoder of transformers. All but the last stand under the
 paper's task model. All systems read words in lower case, with normalised punctuation.
 
-Sentences are those of CoNLL-2002 in the data folder (`$POLYEMBED_DATA`, else ``../shared/data`` beside the repository),
-or of ``--data``: folders of the shared tasks' own files (``esp``, ``ned``, ``eng`` and ``deu``, ``.train``, ``.testa``
-and ``.testb``, in UTF-8) or of ``<lang>.train.conll``, ``<lang>.dev.conll`` and ``<lang>.test.conll`` (word first, tag
-last). The shared tasks' parts of speech become the 12 universal tags; entities in IOB1 become IOB2. A language with a
-test file alone is tested only.
+Sentences are those of CoNLL-2002 in the data folder (`$POLYEMBED_DATA`, else ``../shared/data``
+beside the repository), or of ``--data``: folders of the shared tasks' own files (``esp``, ``ned``,
+``eng`` and ``deu``, ``.train``, ``.testa`` and ``.testb``, in UTF-8) or of ``<lang>.train.conll``,
+``<lang>.dev.conll`` and ``<lang>.test.conll`` (word first, tag last). The shared tasks' parts of
+speech become the 12 universal tags; entities in IOB1 become IOB2. A language with a test file alone
+is tested only.
 
-Beside the scores are, for zero-shot transfer, the sign test against LaserTop and for entities the confusion of B, I and
-O, and what the static system gets wrong with every seed and LaserTop right; for joint training the chart of B - A
-(figures 3 and 4). Runs are kept in ``--folder``: the same command again goes on.
+Beside the scores are, for zero-shot transfer, the sign test against LaserTop and for entities the
+confusion of B, I and O, and what the static system gets wrong with every seed and LaserTop right;
+for joint training the chart of B - A (figures 3 and 4). Runs are kept in ``--folder``: the same
+command again goes on.
 """
 
 import argparse
@@ -82,17 +88,29 @@ def open_encoder(name: str) -> tuple[LaserEncoder, Any]:
 def raw_text(path: Path, arguments: argparse.Namespace) -> Iterator[Sequence[str]]:
     """Read text split into words and punctuation."""
     words = normalizer(arguments)
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
+    with (
+        lzma.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".xz"
+        else path.open(encoding="utf-8") as file
+    ):
         for line in islice(file, arguments.lines):
             yield words(regex.findall(r"\w+|[^\w\s]", line))
 
 
-def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]) -> Any:
+def open_vectors(
+    language: str, arguments: argparse.Namespace, train: Sequence[TaggedSentence]
+) -> Any:
     """Load a language's static vectors, trained first on raw text and the training words if no file is named."""
     given = dict(pair.split("=", 1) for pair in arguments.vectors).get(language)
     if given is not None:
-        return FastTextVectors(given) if Path(given).suffix in (".bin", ".ftz") else TextVectors(given)
-    path = arguments.folder / "vectors" / f"{language}{'-normalized' if arguments.normalize else ''}.bin"
+        return (
+            FastTextVectors(given) if Path(given).suffix in (".bin", ".ftz") else TextVectors(given)
+        )
+    path = (
+        arguments.folder
+        / "vectors"
+        / f"{language}{'-normalized' if arguments.normalize else ''}.bin"
+    )
     if path.exists():
         return FastTextVectors(path)
     corpus = [" ".join(sentence.words).split() for sentence in train]
@@ -100,7 +118,9 @@ def open_vectors(language: str, arguments: argparse.Namespace, train: Sequence[T
     for text in [text for text in texts if text.exists()][:1]:
         corpus += raw_text(text, arguments)
     if not corpus:
-        raise SystemExit(f"--vectors must name vectors of {language!r}, which has no text to train them on, got none")
+        raise SystemExit(
+            f"--vectors must name vectors of {language!r}, which has no text to train them on, got none"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     sizes = {"dim": arguments.dim, "min_count": 2, "bucket": 100_000, "epochs": 10}
     return FastTextVectors.train(corpus, path, **sizes)
@@ -111,13 +131,26 @@ def aligned_vectors(corpora: Sequence[Corpus], arguments: argparse.Namespace) ->
     first, *others = (open_vectors(corpus.language, arguments, corpus.train) for corpus in corpora)
     if arguments.aligned:
         return JoinedVectors([first, *others])
-    turned = [pe.align_spaces(other, first, dictionary="identical", max_words=20_000)(other) for other in others]
+    turned = [
+        pe.align_spaces(other, first, dictionary="identical", max_words=20_000)(other)
+        for other in others
+    ]
     return JoinedVectors([first, *turned])
 
 
-def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> dict[str, Callable[[Settings], Build]]:
+def make_systems(
+    corpora: Sequence[Corpus], arguments: argparse.Namespace
+) -> dict[str, Callable[[Settings], Build]]:
     """Return the systems by name, each as a function of its settings; the first corpus is the source."""
-    tags = sorted({tag for corpus in corpora for part in corpus[1:] for sentence in part for tag in sentence.tags})
+    tags = sorted(
+        {
+            tag
+            for corpus in corpora
+            for part in corpus[1:]
+            for sentence in part
+            for tag in sentence.tags
+        }
+    )
     encoder, tokenizer = open_encoder(arguments.encoder) if arguments.encoder else (None, None)
     static = aligned_vectors(corpora, arguments) if "MUSE" in arguments.systems else None
     freeze = arguments.freeze
@@ -156,17 +189,29 @@ def make_systems(corpora: Sequence[Corpus], arguments: argparse.Namespace) -> di
         logging.set_verbosity_error()  # a masked language model's head is left out on purpose
 
         def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
-            return build_transformer_tagger(pe.PretrainedWordEncoder(arguments.model), tags).to(arguments.device)
+            return build_transformer_tagger(pe.PretrainedWordEncoder(arguments.model), tags).to(
+                arguments.device
+            )
 
         return build
 
-    found = {name: lambda settings, name=name: over_words(name, settings) for name in arguments.systems}
+    found = {
+        name: lambda settings, name=name: over_words(name, settings) for name in arguments.systems
+    }
     return found | ({Path(arguments.model).name: of_transformers} if arguments.model else {})
 
 
-def training(name: str, arguments: argparse.Namespace, sentences: int, settings: Settings, metric: str) -> FitOptions:
+def training(
+    name: str, arguments: argparse.Namespace, sentences: int, settings: Settings, metric: str
+) -> FitOptions:
     """Return how a system is trained on so many sentences: the recipe of its kind, with changes."""
-    kind = "laser" if name in LASER and not arguments.adam else "baselines" if name in WORDS else "transformers"
+    kind = (
+        "laser"
+        if name in LASER and not arguments.adam
+        else "baselines"
+        if name in WORDS
+        else "transformers"
+    )
     changes: dict[str, Any] = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
     changes |= {key: value for key, value in settings.items() if key in RECIPES[kind]["training"]}
     return training_options(kind, sentences, **changes, metric=metric)
@@ -183,7 +228,11 @@ def propose(trials: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
             found = {}
             for name, (low, high) in ranges.items():
                 exponent = name == "weight_decay"
-                value = 10 ** order.uniform(math.log10(low), math.log10(high)) if exponent else order.uniform(low, high)
+                value = (
+                    10 ** order.uniform(math.log10(low), math.log10(high))
+                    if exponent
+                    else order.uniform(low, high)
+                )
                 found[name] = float(f"{value:.3g}")
             yield found, lambda score: None
         return
@@ -191,12 +240,19 @@ def propose(trials: int) -> Iterator[tuple[Settings, Callable[[float], None]]]:
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
     for _ in range(trials):
         trial = study.ask()
-        found = {name: trial.suggest_float(name, *ends, log=name == "weight_decay") for name, ends in ranges.items()}
+        found = {
+            name: trial.suggest_float(name, *ends, log=name == "weight_decay")
+            for name, ends in ranges.items()
+        }
         yield found, lambda score, trial=trial: study.tell(trial, score)
 
 
 def search(
-    name: str, system: Callable[[Settings], Build], source: Corpus, arguments: argparse.Namespace, metric: str
+    name: str,
+    system: Callable[[Settings], Build],
+    source: Corpus,
+    arguments: argparse.Namespace,
+    metric: str,
 ) -> Settings:
     """Choose dropout and L2 on the source's development sentences, by so many short trainings."""
     corpus = Corpus(source.language, source.train[:SEARCH_SENTENCES], source.dev, source.dev)
@@ -217,7 +273,9 @@ def search(
     return best[1]
 
 
-def wins(result: ProtocolResult, corpus: Corpus, static: str, contextual: str) -> list[tuple[str, ...]]:
+def wins(
+    result: ProtocolResult, corpus: Corpus, static: str, contextual: str
+) -> list[tuple[str, ...]]:
     """List entities that one system gets wrong with every seed and the other right with every seed."""
 
     def found(system: str) -> list[list[set[Any]]]:
@@ -252,9 +310,14 @@ def confusion(result: ProtocolResult, language: str, systems: Sequence[str]) -> 
 def report(title: str, table: Table, folder: Path, listed: int | None = None) -> None:
     """Print a table, or its first rows, and write it down."""
     shown = title if listed is None else f"{title}: {len(table.rows)}"
-    print(f"\n### {shown}\n\n{Table(table.columns, table.rows[:listed], table.digits).to_markdown()}", flush=True)
+    print(
+        f"\n### {shown}\n\n{Table(table.columns, table.rows[:listed], table.digits).to_markdown()}",
+        flush=True,
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{'_'.join(re.findall('[^ ,]+', title))}.md").write_text(table.to_markdown() + "\n", "utf-8")
+    (folder / f"{'_'.join(re.findall('[^ ,]+', title))}.md").write_text(
+        table.to_markdown() + "\n", "utf-8"
+    )
 
 
 def report_scores(title: str, result: ProtocolResult, arguments: argparse.Namespace) -> None:
@@ -262,20 +325,31 @@ def report_scores(title: str, result: ProtocolResult, arguments: argparse.Namesp
     report(title, result.table, arguments.folder)
     if arguments.task == "pos":
         runs = [
-            run._replace(scores={name: macro_f1(result.gold[name], tags) for name, tags in run.predictions.items()})
+            run._replace(
+                scores={
+                    name: macro_f1(result.gold[name], tags)
+                    for name, tags in run.predictions.items()
+                }
+            )
             for run in result.runs
         ]
         table = merge_results(result._replace(runs=tuple(runs), metric="macro_f1")).table
         report(f"{title}, mean F1 of the tags", table, arguments.folder)
 
 
-def report_transfer(result: ProtocolResult, source: str, others: Sequence[Corpus], arguments: Any) -> None:
+def report_transfer(
+    result: ProtocolResult, source: str, others: Sequence[Corpus], arguments: Any
+) -> None:
     """Report the sign test against LaserTop and, for entities, how MUSE's errors differ from LaserTop's."""
     systems = {run.system for run in result.runs}
     if "LaserTop" in systems and len(systems) > 1:
         if find_spec("scipy"):
             table = significance_table(result, "LaserTop", test="sign")
-            report(f"{arguments.task} trained on {source}, sign test against LaserTop", table, arguments.folder)
+            report(
+                f"{arguments.task} trained on {source}, sign test against LaserTop",
+                table,
+                arguments.folder,
+            )
         else:
             print("No sign test: pip install scipy")
     contextual = next((name for name in ("LaserTop", "LaserElmo") if name in systems), None)
@@ -324,14 +398,20 @@ def run(
     """Run a protocol with each system trained as its kind is."""
     results = []
     count = len(source.train)
-    trained, tested = ([corpus for corpus in others if bool(corpus.train) is kind] for kind in (True, False))
+    trained, tested = (
+        [corpus for corpus in others if bool(corpus.train) is kind] for kind in (True, False)
+    )
     if protocol != "zero_shot":
         part = arguments.fraction
         count = max(1, round(part * count)) if protocol == "A" else count
         count += sum(max(1, round(part * len(other.train))) for other in trained)
     for name, system in systems.items():
         options = training(name, arguments, count, chosen[name], metric)
-        keep = {"seeds": range(arguments.seeds), "folder": arguments.folder / source.language, "progress": False}
+        keep = {
+            "seeds": range(arguments.seeds),
+            "folder": arguments.folder / source.language,
+            "progress": False,
+        }
         if protocol == "zero_shot":
             results.append(zero_shot({name: system(chosen[name])}, source, others, options, **keep))
         else:
@@ -339,40 +419,87 @@ def run(
             results.append(joint({name: system(chosen[name])}, source, trained, options, **keep))
         seconds = sum(epoch.seconds for run in results[-1].runs for epoch in run.training.history)
         best = [run.training.best.number for run in results[-1].runs]
-        print(f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}", flush=True)
+        print(
+            f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}",
+            flush=True,
+        )
     return merge_results(*results)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", choices=("ner", "pos"), default="ner")
-    parser.add_argument("--protocols", nargs="+", choices=("zero_shot", "joint"), default=["zero_shot"])
-    parser.add_argument("--encoder", help="a folder of pretrain_laser.py, laser1 (if missing) or laser2")
-    parser.add_argument("--systems", nargs="*", choices=WORDS, help="if missing all; with --model alone, none of these")
-    parser.add_argument("--model", help="a checkpoint of transformers by name or folder, as one more system")
     parser.add_argument(
-        "--freeze", choices=("none", "embeddings", "all"), default="none", help="what does not train on"
+        "--protocols", nargs="+", choices=("zero_shot", "joint"), default=["zero_shot"]
+    )
+    parser.add_argument(
+        "--encoder", help="a folder of pretrain_laser.py, laser1 (if missing) or laser2"
+    )
+    parser.add_argument(
+        "--systems",
+        nargs="*",
+        choices=WORDS,
+        help="if missing all; with --model alone, none of these",
+    )
+    parser.add_argument(
+        "--model", help="a checkpoint of transformers by name or folder, as one more system"
+    )
+    parser.add_argument(
+        "--freeze",
+        choices=("none", "embeddings", "all"),
+        default="none",
+        help="what does not train on",
     )
     parser.add_argument("--languages", nargs="+", default=["es", "nl"])
-    parser.add_argument("--sources", nargs="+", help="the languages to train on; all that can be, in turn, if missing")
     parser.add_argument(
-        "--data", nargs="+", type=Path, default=[DATA / "conll2002", DATA / "conll2003"], help="folders of the files"
+        "--sources",
+        nargs="+",
+        help="the languages to train on; all that can be, in turn, if missing",
     )
     parser.add_argument(
-        "--normalize", action=argparse.BooleanOptionalAction, default=True, help="lower case and punctuation"
+        "--data",
+        nargs="+",
+        type=Path,
+        default=[DATA / "conll2002", DATA / "conll2003"],
+        help="folders of the files",
     )
-    parser.add_argument("--sentences", type=int, help="to train on, of each language; all if missing")
+    parser.add_argument(
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="lower case and punctuation",
+    )
+    parser.add_argument(
+        "--sentences", type=int, help="to train on, of each language; all if missing"
+    )
     parser.add_argument("--dev", type=int, help="development sentences of each language")
     parser.add_argument("--test", type=int, help="test sentences of each language")
-    parser.add_argument("--fraction", type=float, default=0.25, help="of each language in joint training")
+    parser.add_argument(
+        "--fraction", type=float, default=0.25, help="of each language in joint training"
+    )
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--adam", action="store_true", help="train all as the baselines are")
     parser.add_argument(
-        "--search", type=int, default=0, metavar="N", help="choose dropout and L2 of LASER and LSTM by so many trials"
+        "--search",
+        type=int,
+        default=0,
+        metavar="N",
+        help="choose dropout and L2 of LASER and LSTM by so many trials",
     )
-    parser.add_argument("--vectors", nargs="+", default=[], metavar="LANG=FILE", help="static vectors")
-    parser.add_argument("--aligned", action="store_true", help="--vectors, of every language, share a space already")
-    parser.add_argument("--text", type=Path, default=DATA / "text" / "mono", help="raw text to train static vectors on")
+    parser.add_argument(
+        "--vectors", nargs="+", default=[], metavar="LANG=FILE", help="static vectors"
+    )
+    parser.add_argument(
+        "--aligned", action="store_true", help="--vectors, of every language, share a space already"
+    )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        default=DATA / "text" / "mono",
+        help="raw text to train static vectors on",
+    )
     parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text")
     parser.add_argument("--dim", type=int, default=100, help="of the static vectors trained here")
     parser.add_argument("--seeds", type=int, default=3)
@@ -409,7 +536,9 @@ def main() -> None:
         others = [corpus for corpus in corpora if corpus is not source]
         systems = make_systems([source, *others], arguments)
         chosen = {
-            name: search(name, system, source, arguments, metric) if arguments.search and name in LASER else {}
+            name: search(name, system, source, arguments, metric)
+            if arguments.search and name in LASER
+            else {}
             for name, system in systems.items()
         }
         common = (source, others, systems, chosen, arguments, metric)
@@ -420,10 +549,14 @@ def main() -> None:
         if "joint" in arguments.protocols:
             a, b = (run(scenario, *common) for scenario in ("A", "B"))
             for scenario, result in (("A", a), ("B", b)):
-                report_scores(f"{arguments.task} joint {scenario} with {source.language}", result, arguments)
+                report_scores(
+                    f"{arguments.task} joint {scenario} with {source.language}", result, arguments
+                )
             change = gain_table(a, b)
             report(f"{arguments.task} B - A with {source.language}", change, arguments.folder)
-            title = f"{arguments.task}, all of {source.language}, {arguments.fraction:g} of the others"
+            title = (
+                f"{arguments.task}, all of {source.language}, {arguments.fraction:g} of the others"
+            )
             draw_gain(change, arguments.folder / f"gain_{source.language}.png", title)
 
 

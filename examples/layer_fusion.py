@@ -1,20 +1,24 @@
-r"""Which layers to read: the last one, a weighted sum of all, or a lower one fused into the last (Chen & Guo 2022).
+r"""Which layers to read: the last one, a weighted sum of all, or a lower one fused into the last
+(Chen & Guo 2022).
 
-    python examples/layer_fusion.py --task sagt-pos sagt-lid --pretrain de tr en       # pretrains an encoder first
-    python examples/layer_fusion.py --task wikiann --model bert-base-multilingual-cased --device cuda --layers 6 8 10 12
-    python examples/layer_fusion.py --train en.conll --dev dev.conll --test test.conll --targets es=es.conll --model DIR
+    python examples/layer_fusion.py --task sagt-pos sagt-lid --pretrain de tr en       # pretrains
+    an encoder first python examples/layer_fusion.py --task wikiann --model
+    bert-base-multilingual-cased --device cuda --layers 6 8 10 12 python examples/layer_fusion.py
+    --train en.conll --dev dev.conll --test test.conll --targets es=es.conll --model DIR
 
-Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository): ``sagt-pos`` and
-``sagt-lid``, parts of speech and languages of Turkish-German code-switched speech; ``wikiann``, entities, trained on
-English and tested on German, Spanish, Dutch and Russian; ``conll-es`` and ``conll-nl``, entities of CoNLL-2002, trained
-on the one language and tested on both; or files of yours in any layout that `read_tagged` knows, with languages that
-are only tested (``--targets``).
+Tasks of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository):
+``sagt-pos`` and ``sagt-lid``, parts of speech and languages of Turkish-German code-switched speech;
+``wikiann``, entities, trained on English and tested on German, Spanish, Dutch and Russian;
+``conll-es`` and ``conll-nl``, entities of CoNLL-2002, trained on the one language and tested on
+both; or files of yours in any layout that `read_tagged` knows, with languages that are only tested
+(``--targets``).
 
-Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features that are computed
-once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a frozen encoder. Prints the encoder's
-layers ranked by parallel sentences, without training; then for each task the last layer, ScalarMix, the average of all
-layers and DLFA of each lower layer, over seeds, the epoch chosen on dev; over the frozen encoder also each layer alone,
-and how well the ranking predicts its score. Draws scores against layers. ``--branches global local both`` is the
+Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features
+that are computed once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a
+frozen encoder. Prints the encoder's layers ranked by parallel sentences, without training; then for
+each task the last layer, ScalarMix, the average of all layers and DLFA of each lower layer, over
+seeds, the epoch chosen on dev; over the frozen encoder also each layer alone, and how well the
+ranking predicts its score. Draws scores against layers. ``--branches global local both`` is the
 paper's table V; its best layers of each task are in the recipe.
 """
 
@@ -54,7 +58,10 @@ FREEZE = ("frozen", "fine-tuned", "LoRA")
 def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
     """Read Turkish-German speech, one corpus."""
     folder = DATA / "code_switched" / "ud_turkish_german_sagt"
-    parts = (read_conllu(folder / f"qtd_sagt-ud-{part}.conllu", tag=tag) for part in ("train", "dev", "test"))
+    parts = (
+        read_conllu(folder / f"qtd_sagt-ud-{part}.conllu", tag=tag)
+        for part in ("train", "dev", "test")
+    )
     return Corpus("SAGT", *parts), []
 
 
@@ -62,7 +69,9 @@ def load_wikiann() -> tuple[Corpus, list[Corpus]]:
     """Read English to train on, four languages to test on."""
     folder = DATA / "wikiann" / "high_resource"
     english = (read_wikiann(folder / "en" / f"{part}.conllu") for part in ("train", "val", "test"))
-    return Corpus("en", *english), [Corpus(name, test=read_wikiann(folder / name / "test.conllu")) for name in TARGETS]
+    return Corpus("en", *english), [
+        Corpus(name, test=read_wikiann(folder / name / "test.conllu")) for name in TARGETS
+    ]
 
 
 def load_conll(source: str, target: str) -> tuple[Corpus, list[Corpus]]:
@@ -91,7 +100,9 @@ def spread(sentences: Sequence[TaggedSentence], count: int | None) -> list[Tagge
     return [sentences[i * len(sentences) // count] for i in range(count)]
 
 
-def print_ranking(encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespace) -> dict[str, dict[int, float]]:
+def print_ranking(
+    encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespace
+) -> dict[str, dict[int, float]]:
     """Rank the layers by sentences and their translations; return the table's columns, each layer -> number."""
     folder = DATA / "parallel" / "flores_dev"
     if not folder.is_dir():
@@ -99,15 +110,29 @@ def print_ranking(encoder: pe.PretrainedWordEncoder, arguments: argparse.Namespa
         return {}
 
     def sentences(language: str) -> list[list[str]]:
-        lines = (folder / f"flores-dev.{language}").read_text("utf-8").splitlines()[: arguments.parallel]
+        lines = (
+            (folder / f"flores-dev.{language}")
+            .read_text("utf-8")
+            .splitlines()[: arguments.parallel]
+        )
         return [line.split() for line in lines]
 
     translations = {language: sentences(language) for language in arguments.parallel_languages}
     table = rank_layers(encoder, sentences("en"), translations, center=arguments.center)
-    print(f"Layers by {arguments.parallel} sentences of FLORES and their translations from English:\n")
+    print(
+        f"Layers by {arguments.parallel} sentences of FLORES and their translations from English:\n"
+    )
     print(table.to_markdown() + "\n", flush=True)
-    columns = {column: {row[0]: row[i] for row in table.rows} for i, column in enumerate(table.columns) if i}
-    draw({name: columns[name] for name in ("retrieval", "cosine")}, "retrieval, cosine", arguments.out / "parallel.png")
+    columns = {
+        column: {row[0]: row[i] for row in table.rows}
+        for i, column in enumerate(table.columns)
+        if i
+    }
+    draw(
+        {name: columns[name] for name in ("retrieval", "cosine")},
+        "retrieval, cosine",
+        arguments.out / "parallel.png",
+    )
     return columns
 
 
@@ -123,10 +148,15 @@ def draw(scores: Any, ylabel: str, path: Path) -> None:
     print(f"Scores against layers: {path}\n")
 
 
-def training_options(arguments: argparse.Namespace, freeze: str, metric: str, size: int) -> FitOptions:
+def training_options(
+    arguments: argparse.Namespace, freeze: str, metric: str, size: int
+) -> FitOptions:
     """Return XTREME's settings: AdamW, whose rate falls linearly to zero, for so many training sentences."""
     rate = arguments.frozen_learning_rate if freeze == "frozen" else arguments.learning_rate
-    decay, steps = RECIPE["training"]["weight_decay"], arguments.epochs * math.ceil(size / arguments.batch_size)
+    decay, steps = (
+        RECIPE["training"]["weight_decay"],
+        arguments.epochs * math.ceil(size / arguments.batch_size),
+    )
 
     def adamw(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
         trained = [value for value in tagger.parameters() if value.requires_grad]
@@ -143,7 +173,9 @@ def training_options(arguments: argparse.Namespace, freeze: str, metric: str, si
     )
 
 
-def with_adapters(encoder: pe.PretrainedWordEncoder, fusion: LayerFusion) -> pe.PretrainedWordEncoder:
+def with_adapters(
+    encoder: pe.PretrainedWordEncoder, fusion: LayerFusion
+) -> pe.PretrainedWordEncoder:
     """Freeze an encoder, and train LoRA of rank 8 in the layers that peft chooses for its kind."""
     from peft import LoraConfig, get_peft_model
 
@@ -164,7 +196,9 @@ def run_task(
     """Train all systems on one task; print the table, draw scores against layers."""
     tags = tags_of(*(part for corpus in (source, *targets) for part in corpus[1:]))
     sizes = (arguments.train_size, arguments.dev_size, arguments.test_size)
-    source = Corpus(source.language, *(spread(part, size) for part, size in zip(source[1:], sizes, strict=True)))
+    source = Corpus(
+        source.language, *(spread(part, size) for part, size in zip(source[1:], sizes, strict=True))
+    )
     targets = [corpus._replace(test=spread(corpus.test, arguments.test_size)) for corpus in targets]
     size, count = frozen.model.config.hidden_size, frozen.model.config.num_hidden_layers
     layers = arguments.layers or list(range(1, count + 1))
@@ -173,16 +207,25 @@ def run_task(
     known = store = None
     if "frozen" in arguments.freeze:
         folder, stored = arguments.out / title, range(count + 1)
-        texts = [sentence.words for corpus in (source, *targets) for part in corpus[1:] for sentence in part]
+        texts = [
+            sentence.words
+            for corpus in (source, *targets)
+            for part in corpus[1:]
+            for sentence in part
+        ]
         # statistics of training sentences alone: those over all languages would tell them apart
         train = [sentence.words for sentence in source.train]
-        known = cache_features(frozen, train, folder / f"train-{zlib.crc32(repr(train).encode()):08x}", layers=stored)
+        known = cache_features(
+            frozen, train, folder / f"train-{zlib.crc32(repr(train).encode()):08x}", layers=stored
+        )
         store = cache_features(frozen, texts, folder / "features", layers=stored)
 
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder: Any
         if freeze == "frozen":
-            encoder = CachedEmbedder(frozen, known, fusion=fusion, normalize=arguments.normalize).attach(store)
+            encoder = CachedEmbedder(
+                frozen, known, fusion=fusion, normalize=arguments.normalize
+            ).attach(store)
         else:
             encoder = load_encoder(arguments.name, RECIPE["max_length"], fusion=fusion)
             if freeze == "LoRA":
@@ -192,12 +235,17 @@ def run_task(
 
     def fused(branches: str, layer: int) -> LayerFusion:
         ratio = RECIPE["reduction_ratio"]
-        return pe.DLFA(size, layer, reduction_ratio=ratio, branches=branches, weighting=arguments.weighting)
+        return pe.DLFA(
+            size, layer, reduction_ratio=ratio, branches=branches, weighting=arguments.weighting
+        )
 
     split = len(targets) > 1 and source.language in FAMILY and tested - FAMILY
     family = tested & FAMILY if split else None
     drawn = {}
-    fusions = {"ScalarMix": lambda: pe.ScalarMix(count + 1), "LayerAverage": lambda: pe.LayerAverage(range(count + 1))}
+    fusions = {
+        "ScalarMix": lambda: pe.ScalarMix(count + 1),
+        "LayerAverage": lambda: pe.LayerAverage(range(count + 1)),
+    }
     alone = {f"layer {layer}": partial(pe.LayerAverage, [layer]) for layer in layers}
     for freeze, branches in product(arguments.freeze, arguments.branches):
         name_of = freeze if branches == "both" else f"{freeze}, {branches} branch"
@@ -211,7 +259,9 @@ def run_task(
             beside={**fusions, **(alone if freeze == "frozen" else {})},
             family=family,
             seeds=range(arguments.seeds),
-            folder=arguments.out / title / (f"{name_of}, {arguments.normalize}" if freeze == "frozen" else name_of),
+            folder=arguments.out
+            / title
+            / (f"{name_of}, {arguments.normalize}" if freeze == "frozen" else name_of),
             progress=False,
         )
         count_of = f"{len(source.train)} training sentences, {arguments.seeds} seeds"
@@ -219,13 +269,19 @@ def run_task(
         print(swept.table.to_markdown() + "\n", flush=True)
         drawn[name_of] = next(iter(swept.scores.values()))
         if freeze == "frozen":
-            drawn["each layer alone"] = {layer: drawn[name_of][f"layer {layer}"] for layer in layers}
+            drawn["each layer alone"] = {
+                layer: drawn[name_of][f"layer {layer}"] for layer in layers
+            }
             for column, scores in swept.scores.items():
-                print_agreement(column, {layer: scores[f"layer {layer}"] for layer in layers}, ranking or {})
+                print_agreement(
+                    column, {layer: scores[f"layer {layer}"] for layer in layers}, ranking or {}
+                )
     draw(drawn, metric, arguments.out / title / "layers.png")
 
 
-def print_agreement(column: str, scores: dict[int, list[float]], ranking: dict[str, dict[int, float]]) -> None:
+def print_agreement(
+    column: str, scores: dict[int, list[float]], ranking: dict[str, dict[int, float]]
+) -> None:
     """Say how well the ranking without labels, by that language where it was ranked, predicts single layers' scores."""
     by = column if column in ranking else "retrieval"
     retrieval = ranking.get(by, {})
@@ -234,7 +290,9 @@ def print_agreement(column: str, scores: dict[int, list[float]], ranking: dict[s
         return
     from scipy.stats import spearmanr
 
-    found = spearmanr([retrieval[layer] for layer in layers], [fmean(scores[layer]) for layer in layers])
+    found = spearmanr(
+        [retrieval[layer] for layer in layers], [fmean(scores[layer]) for layer in layers]
+    )
     best = max(layers, key=retrieval.__getitem__)
     top = max(layers, key=lambda layer: fmean(scores[layer]))
     print(
@@ -252,8 +310,14 @@ def read_targets(arguments: argparse.Namespace, train: Sequence[TaggedSentence])
         if not (language and equals and path):
             raise SystemExit(f"--targets must be LANG=FILE, got {named!r}")
         try:
-            corpus = Corpus(language, test=read_tagged(path, arguments.format, **format_options(arguments)))
-        except (OSError, TypeError, ValueError) as error:  # of the file: no place in this program is to blame
+            corpus = Corpus(
+                language, test=read_tagged(path, arguments.format, **format_options(arguments))
+            )
+        except (
+            OSError,
+            TypeError,
+            ValueError,
+        ) as error:  # of the file: no place in this program is to blame
             raise SystemExit(str(error)) from error
         unseen = sorted(kinds_of(list(corpus.test)) - kinds_of(list(train)))
         if unseen:
@@ -265,30 +329,62 @@ def read_targets(arguments: argparse.Namespace, train: Sequence[TaggedSentence])
 def main() -> None:
     check_keys("chenguo2022", RECIPE, None, OWN)
     check_keys("chenguo2022.training", RECIPE["training"], None, TRAINING)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
     add_file_arguments(parser, "a task")
-    parser.add_argument("--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours")
-    parser.add_argument("--language", default="files", help="of --train")
-    parser.add_argument("--targets", nargs="+", metavar="LANG=FILE", default=[], help="files that are only tested")
-    add_encoder_arguments(parser)
-    parser.add_argument("--layers", nargs="+", type=int, help="the lower layers of DLFA; all, the last too, if missing")
-    parser.add_argument("--weighting", choices=("sigmoid", "literal"), default="sigmoid", help="of DLFA")
-    parser.add_argument("--branches", nargs="+", choices=BRANCHES, default=["both"], help="of AIF, as in table V")
-    parser.add_argument("--center", action="store_true", help="subtract each language's mean to rank the layers")
     parser.add_argument(
-        "--freeze", nargs="+", choices=FREEZE, default=list(FREEZE[:2]), help="what trains; LoRA needs peft"
+        "--metric", choices=("f1", "accuracy"), default="accuracy", help="of files of yours"
+    )
+    parser.add_argument("--language", default="files", help="of --train")
+    parser.add_argument(
+        "--targets", nargs="+", metavar="LANG=FILE", default=[], help="files that are only tested"
+    )
+    add_encoder_arguments(parser)
+    parser.add_argument(
+        "--layers",
+        nargs="+",
+        type=int,
+        help="the lower layers of DLFA; all, the last too, if missing",
+    )
+    parser.add_argument(
+        "--weighting", choices=("sigmoid", "literal"), default="sigmoid", help="of DLFA"
+    )
+    parser.add_argument(
+        "--branches", nargs="+", choices=BRANCHES, default=["both"], help="of AIF, as in table V"
+    )
+    parser.add_argument(
+        "--center", action="store_true", help="subtract each language's mean to rank the layers"
+    )
+    parser.add_argument(
+        "--freeze",
+        nargs="+",
+        choices=FREEZE,
+        default=list(FREEZE[:2]),
+        help="what trains; LoRA needs peft",
     )
     for part in ("train", "dev", "test"):
-        parser.add_argument(f"--{part}-size", type=int, help="sentences, evenly spread; all if missing")
+        parser.add_argument(
+            f"--{part}-size", type=int, help="sentences, evenly spread; all if missing"
+        )
     parser.add_argument("--parallel", type=int, default=200, help="sentences to rank the layers by")
-    parser.add_argument("--parallel-languages", nargs="+", default=TARGETS, help="their translations, beside English")
+    parser.add_argument(
+        "--parallel-languages",
+        nargs="+",
+        default=TARGETS,
+        help="their translations, beside English",
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=RECIPE["training"]["num_train_epochs"])
     parser.add_argument("--batch-size", type=int, default=RECIPE["training"]["batch_size"])
     parser.add_argument("--learning-rate", type=float, default=RECIPE["training"]["learning_rate"])
-    parser.add_argument("--frozen-learning-rate", type=float, default=1e-3, help="over the frozen encoder")
-    parser.add_argument("--normalize", choices=("standardize", "rms"), default="standardize", help="frozen vectors")
+    parser.add_argument(
+        "--frozen-learning-rate", type=float, default=1e-3, help="over the frozen encoder"
+    )
+    parser.add_argument(
+        "--normalize", choices=("standardize", "rms"), default="standardize", help="frozen vectors"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "layer_fusion")
     arguments = parser.parse_args()

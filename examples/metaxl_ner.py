@@ -1,18 +1,24 @@
-r"""MetaXL on entities: much data in one language, a hundred sentences in another (Xia 2021, tables 2 to 6).
+r"""MetaXL on entities: much data in one language, a hundred sentences in another (Xia 2021, tables
+2 to 6).
 
     python examples/metaxl_ner.py --target am --size small  # pretrains an encoder first, cached
-    python examples/metaxl_ner.py --target ig rw yo sw --model xlm-roberta-base --device cuda --sweep table4
-    python examples/metaxl_ner.py --wikiann FOLDER --related --model xlm-roberta-base --device cuda  # the paper's eight
-    python examples/metaxl_ner.py --target ig rw yo sw --model FOLDER --authors --source-size 5000 --layers 0 3 6 \
-        --methods target_only joint joint_rtn metaxl printed  # FOLDER: a BERT of six layers, see fetch_weights.py
-    python examples/metaxl_ner.py --source-train es.conll --train mine.txt --dev dev.txt --test test.txt --model FOLDER
+    python examples/metaxl_ner.py --target ig rw yo sw --model xlm-roberta-base --device cuda
+    --sweep table4 python examples/metaxl_ner.py --wikiann FOLDER --related --model xlm-roberta-base
+    --device cuda  # the paper's eight python examples/metaxl_ner.py --target ig rw yo sw --model
+    FOLDER --authors --source-size 5000 --layers 0 3 6 \
+        --methods target_only joint joint_rtn metaxl printed  # FOLDER: a BERT of six layers, see
+        fetch_weights.py
+    python examples/metaxl_ner.py --source-train es.conll --train mine.txt --dev dev.txt --test
+    test.txt --model FOLDER
 
-Source and target are WikiAnn of the data folder (``$POLYEMBED_DATA``, else ``../shared/data`` beside the repository);
-WikiAnn as Rahimi et al. 2019 have cut it (``FOLDER/qu/train``, ``FOLDER/en/train``), where ``--target`` is table 1's
-languages if missing; or files of yours in any of WikiAnn's layouts. Prints target only, joint training (JT, by a batch
-of each or on the concatenation), JT with the network and MetaXL over seeds: entity F1 on test with the epoch chosen on
-dev, and the Hausdorff distance of source and target. Draws both languages' representations. Finished runs are kept in
-``--out``: the same call goes on where it was killed. ``--authors`` trains as the commands of the paper's code do.
+Source and target are WikiAnn of the data folder (``$POLYEMBED_DATA``, else ``../shared/data``
+beside the repository); WikiAnn as Rahimi et al. 2019 have cut it (``FOLDER/qu/train``,
+``FOLDER/en/train``), where ``--target`` is table 1's languages if missing; or files of yours in any
+of WikiAnn's layouts. Prints target only, joint training (JT, by a batch of each or on the
+concatenation), JT with the network and MetaXL over seeds: entity F1 on test with the epoch chosen
+on dev, and the Hausdorff distance of source and target. Draws both languages' representations.
+Finished runs are kept in ``--out``: the same call goes on where it was killed. ``--authors`` trains
+as the commands of the paper's code do.
 """
 
 import argparse
@@ -22,7 +28,15 @@ from pathlib import Path
 import torch
 from _cache import DATA
 from _files import kinds_of
-from _metaxl import RECIPES, Found, across_targets, add_arguments, build_encoder, compare, find_model
+from _metaxl import (
+    RECIPES,
+    Found,
+    across_targets,
+    add_arguments,
+    build_encoder,
+    compare,
+    find_model,
+)
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_wikiann
@@ -51,7 +65,9 @@ def source_files(arguments: argparse.Namespace, target: str) -> list[Path]:
     languages = [RECIPE["related"][target]] if arguments.related else arguments.source
     if arguments.wikiann:
         return [arguments.wikiann / language / "train" for language in languages]
-    return [DATA / "wikiann" / "high_resource" / language / "train.conllu" for language in languages]
+    return [
+        DATA / "wikiann" / "high_resource" / language / "train.conllu" for language in languages
+    ]
 
 
 @cache
@@ -70,7 +86,9 @@ def read_data(arguments: argparse.Namespace, target: str) -> Data:
     for part in ("dev", "test"):
         unseen = sorted(kinds_of(parts[part]) - known)
         if unseen:
-            raise SystemExit(f"{part} of {target} must have labels of training, {sorted(known)}, got {unseen}")
+            raise SystemExit(
+                f"{part} of {target} must have labels of training, {sorted(known)}, got {unseen}"
+            )
     return source, parts
 
 
@@ -78,18 +96,30 @@ def check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Non
     """End the program where languages and files do not fit."""
     own = [part for part in PARTS if getattr(arguments, part)]
     if own and len(arguments.target) > 1:
-        parser.error(f"--target must be one language where --{own[0]} is given, got {' '.join(arguments.target)}")
+        parser.error(
+            f"--target must be one language where --{own[0]} is given, got {' '.join(arguments.target)}"
+        )
     known = TARGETS if len(own) < len(PARTS) and not arguments.wikiann else arguments.target
-    unrelated = [target for target in arguments.target if arguments.related and target not in RECIPE["related"]]
+    unrelated = [
+        target
+        for target in arguments.target
+        if arguments.related and target not in RECIPE["related"]
+    ]
     strange = [target for target in arguments.target if target not in known]
     if unrelated:
-        parser.error(f"--target must be of {' '.join(RECIPE['related'])} with --related, got {' '.join(unrelated)}")
+        parser.error(
+            f"--target must be of {' '.join(RECIPE['related'])} with --related, got {' '.join(unrelated)}"
+        )
     if strange:
-        parser.error(f"--target must be of {' '.join(known)} in the data folder, got {' '.join(strange)}")
+        parser.error(
+            f"--target must be of {' '.join(known)} in the data folder, got {' '.join(strange)}"
+        )
     for target in arguments.target:
         for path in (*source_files(arguments, target), *target_files(arguments, target).values()):
             if not path.is_file():
-                parser.error(f"there must be a file {path} (see --wikiann, --source-train, --train)")
+                parser.error(
+                    f"there must be a file {path} (see --wikiann, --source-train, --train)"
+                )
 
 
 def run_target(arguments: argparse.Namespace, target: str, name: str, data: Data) -> Found:
@@ -100,7 +130,9 @@ def run_target(arguments: argparse.Namespace, target: str, name: str, data: Data
 
     def build() -> pe.SequenceTagger:
         encoder = build_encoder(name, RECIPE["max_length"], arguments, rows)
-        return pe.SequenceTagger(encoder, tags, decoder=pe.SoftmaxDecoder(encoder.embedding_dim, len(tags)))
+        return pe.SequenceTagger(
+            encoder, tags, decoder=pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
+        )
 
     def score(tagger: torch.nn.Module, part: str) -> float:
         predicted = tagger.predict([sentence.words for sentence in parts[part]])
@@ -110,23 +142,44 @@ def run_target(arguments: argparse.Namespace, target: str, name: str, data: Data
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", nargs="+", metavar="LANG", help="one or more of am, ig, rw, yo, sw; am if missing")
-    parser.add_argument("--source", nargs="+", default=["en"], metavar="LANG", help="merged; en if missing")
-    parser.add_argument("--related", action="store_true", help="the related source language of each target (table 1)")
-    parser.add_argument("--wikiann", type=Path, help="a folder of WikiAnn with <language>/train, dev and test")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--target",
+        nargs="+",
+        metavar="LANG",
+        help="one or more of am, ig, rw, yo, sw; am if missing",
+    )
+    parser.add_argument(
+        "--source", nargs="+", default=["en"], metavar="LANG", help="merged; en if missing"
+    )
+    parser.add_argument(
+        "--related",
+        action="store_true",
+        help="the related source language of each target (table 1)",
+    )
+    parser.add_argument(
+        "--wikiann", type=Path, help="a folder of WikiAnn with <language>/train, dev and test"
+    )
     parser.add_argument("--source-train", type=Path, help="a file of yours")
     for part in PARTS:
         parser.add_argument(f"--{part}", type=Path, help="of the target, a file of yours")
     add_arguments(parser, RECIPE)
     parser.add_argument("--out", type=Path, default=Path("runs") / "metaxl_ner")
     arguments = parser.parse_args()
-    arguments.target = arguments.target or (list(RECIPE["related"]) if arguments.wikiann else ["am"])
+    arguments.target = arguments.target or (
+        list(RECIPE["related"]) if arguments.wikiann else ["am"]
+    )
     check(parser, arguments)
     data = {target: read_data(arguments, target) for target in arguments.target}
     related = [RECIPE["related"][target] for target in arguments.target if arguments.related]
-    name = find_model(arguments, list(dict.fromkeys([*(related or arguments.source), *arguments.target])))
-    across_targets({target: run_target(arguments, target, name, data[target]) for target in arguments.target})
+    name = find_model(
+        arguments, list(dict.fromkeys([*(related or arguments.source), *arguments.target]))
+    )
+    across_targets(
+        {target: run_target(arguments, target, name, data[target]) for target in arguments.target}
+    )
 
 
 if __name__ == "__main__":

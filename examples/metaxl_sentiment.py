@@ -1,23 +1,25 @@
-r"""MetaXL on sentiment: reviews in one language, a hundred texts in another (Xia 2021, tables 3 to 6).
+r"""MetaXL on sentiment: reviews in one language, a hundred texts in another (Xia 2021, tables 3 to
+6).
 
-    python examples/metaxl_sentiment.py --source-train dataset_en_train.json --train SentiPers/data --split sentipers \
-        --model xlm-roberta-base --device cuda
-    python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --dev te.dev.tsv --test te.test.tsv \
-        --pretrain en te    # pretrains an encoder
+    python examples/metaxl_sentiment.py --source-train dataset_en_train.json --train SentiPers/data
+        --split sentipers \ --model xlm-roberta-base --device cuda
+    python examples/metaxl_sentiment.py --source-train en.tsv --train te.tsv --dev te.dev.tsv --test
+        te.test.tsv \ --pretrain en te    # pretrains an encoder
 
 A path is one of these; neutral texts are left out:
 
 - ``label<TAB>text`` lines, any labels;
-- a ``.json`` file of reviews with ``review_body`` and ``stars`` or ``label``, one a line (MARC) or a list: 1 and 2
-  stars are ``negative``, 4 and 5 ``positive``;
-- a folder of SentiPers, ``data`` or a part of it: the sentences of its ``.xml`` files, once each, by the sign of their
-  polarity;
+- a ``.json`` file of reviews with ``review_body`` and ``stars`` or ``label``, one a line (MARC) or
+  a list: 1 and 2 stars are ``negative``, 4 and 5 ``positive``;
+- a folder of SentiPers, ``data`` or a part of it: the sentences of its ``.xml`` files, once each,
+  by the sign of their polarity;
 - a folder of Sentiraama with ``*_pos.txt`` and ``*_neg.txt``, lines of underscores between reviews.
 
-Without ``--dev`` and ``--test`` the target's texts are split at random: in fifths, or in the paper's sizes with
-``--split``. Prints target only, joint training (JT, by a batch of each or on the concatenation), JT with the network
-and MetaXL over seeds: F1 on test with the epoch chosen on dev, and the Hausdorff distance of both languages'
-``[CLS]``, which are drawn. Finished runs are kept in ``--out``. ``--authors`` trains as the paper's code does.
+Without ``--dev`` and ``--test`` the target's texts are split at random: in fifths, or in the
+paper's sizes with ``--split``. Prints target only, joint training (JT, by a batch of each or on the
+concatenation), JT with the network and MetaXL over seeds: F1 on test with the epoch chosen on dev,
+and the Hausdorff distance of both languages' ``[CLS]``, which are drawn. Finished runs are kept in
+``--out``. ``--authors`` trains as the paper's code does.
 """
 
 import argparse
@@ -68,12 +70,16 @@ def read_lines(path: Path) -> Iterator[tuple[str, str]]:
 def read_reviews(path: Path) -> Iterator[tuple[str, str]]:
     content = path.read_text("utf-8")
     reviews: Iterable[Any] = (
-        json.loads(content) if content.lstrip().startswith("[") else map(json.loads, content.splitlines())
+        json.loads(content)
+        if content.lstrip().startswith("[")
+        else map(json.loads, content.splitlines())
     )
     for number, review in enumerate(reviews, 1):
         try:
             stars, text = int(review.get("stars", 0)), str(review["review_body"])
-            label = review["label"] if "label" in review else SIGNS.get((stars > 3) - (0 < stars < 3))
+            label = (
+                review["label"] if "label" in review else SIGNS.get((stars > 3) - (0 < stars < 3))
+            )
         except (AttributeError, KeyError, ValueError) as error:
             raise ValueError(
                 f"{path}: review {number} must have review_body, and stars or a label, got {review}"
@@ -108,7 +114,8 @@ def read_sentiraama(folder: Path) -> Iterator[tuple[str, str]]:
     for sign, label in (("pos", "positive"), ("neg", "negative")):
         for path in sorted(folder.rglob(f"*_{sign}.txt")):
             yield from (
-                (label, text) for text in re.split(r"^\s*_{5,}\s*$", path.read_text("utf-8"), flags=re.MULTILINE)
+                (label, text)
+                for text in re.split(r"^\s*_{5,}\s*$", path.read_text("utf-8"), flags=re.MULTILINE)
             )
 
 
@@ -138,19 +145,28 @@ def f1(model: pe.SequenceClassifier, texts: Sequence[Text]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--source-train", type=Path, required=True)
     parser.add_argument("--train", type=Path, required=True, help="of the target")
     parser.add_argument("--dev", type=Path)
     parser.add_argument("--test", type=Path)
-    parser.add_argument("--split", choices=RECIPE["splits"], help="the paper's sizes of dev and test")
+    parser.add_argument(
+        "--split", choices=RECIPE["splits"], help="the paper's sizes of dev and test"
+    )
     add_arguments(parser, RECIPE)
     parser.add_argument("--out", type=Path, default=Path("runs") / "metaxl_sentiment")
     arguments = parser.parse_args()
     if not (arguments.model or arguments.pretrain):
-        parser.error("--model must name a checkpoint, or --pretrain the languages to pretrain one on")
+        parser.error(
+            "--model must name a checkpoint, or --pretrain the languages to pretrain one on"
+        )
     try:
-        source, target = read_texts(arguments.source_train), split(read_texts(arguments.train), arguments)
+        source, target = (
+            read_texts(arguments.source_train),
+            split(read_texts(arguments.train), arguments),
+        )
     except (OSError, ValueError, ET.ParseError) as error:
         parser.error(str(error))
     short = [part for part, texts in target.items() if not texts]
@@ -167,13 +183,21 @@ def main() -> None:
     def build() -> pe.SequenceClassifier:
         encoder = build_encoder(name, RECIPE["max_length"], arguments, target["train"])
         size, pooler = encoder.embedding_dim, getattr(encoder.model, "pooler", None)
-        model = pe.SequenceClassifier(encoder, labels, pooling="cls", hidden_size=size, dropout=RECIPE["dropout"])
+        model = pe.SequenceClassifier(
+            encoder, labels, pooling="cls", hidden_size=size, dropout=RECIPE["dropout"]
+        )
         if hasattr(pooler, "dense"):
             model.hidden.load_state_dict(pooler.dense.state_dict())
         return model
 
     compare(
-        build, source, target["train"], lambda model, part: f1(model, target[part]), arguments, arguments.out, "cls"
+        build,
+        source,
+        target["train"],
+        lambda model, part: f1(model, target[part]),
+        arguments,
+        arguments.out,
+        "cls",
     )
 
 

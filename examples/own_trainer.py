@@ -1,10 +1,12 @@
-"""Train one tagger in four loops: plain torch, Accelerate, Lightning Fabric, and the Trainer of transformers.
+"""Train one tagger in four loops: plain torch, Accelerate, Lightning Fabric, and the Trainer of
+transformers.
 
     python examples/own_trainer.py --with trainer
     torchrun --nproc-per-node=2 examples/own_trainer.py --with accelerate   # data-parallel
 
-The data is the bundled Spanish-English sample. Each function has all that its loop needs to know of polyembed: a batch
-is ``tagger.collate(sentences)``, calling the tagger gives the loss, and `save_pretrained` writes the folder.
+The data is the bundled Spanish-English sample. Each function has all that its loop needs to know of
+polyembed: a batch is ``tagger.collate(sentences)``, calling the tagger gives the loss, and
+`save_pretrained` writes the folder.
 """
 
 import argparse
@@ -21,14 +23,18 @@ from polyembed.data import TaggedSentence, load_sample
 from polyembed.metrics import accuracy
 from polyembed.training import DataCollatorForWords, adam_for, trainer_metrics
 
-Loop = Callable[[pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSentence], int, Path], list[float]]
+Loop = Callable[
+    [pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSentence], int, Path], list[float]
+]
 
 
 def build_tagger(train: Sequence[TaggedSentence]) -> pe.SequenceTagger:
     """Compose words and characters, an LSTM and a CRF."""
     lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
     words = pe.SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 50), lexicon)
-    characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, embedding_dim=50))
+    characters = pe.SpelledEmbedding.from_characters(
+        lexicon, pe.CharCNN(lexicon.num_characters, embedding_dim=50)
+    )
     embedder = pe.UniqueWords(pe.MetaEmbedding.concat([words, characters]))
     encoder = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=64)
     tags = sorted({tag for sentence in train for tag in sentence.tags})
@@ -43,7 +49,9 @@ def make_loader(tagger: pe.SequenceTagger, train: Sequence[TaggedSentence]) -> D
     return DataLoader(list(train), batch_size=16, shuffle=True, collate_fn=tagger.collate)
 
 
-def with_torch(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path) -> list[float]:
+def with_torch(
+    tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path
+) -> list[float]:
     optimizer, loader, losses = make_optimizer(tagger), make_loader(tagger, train), []
     for _ in range(epochs):
         tagger.train()
@@ -58,11 +66,15 @@ def with_torch(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, fol
     return losses
 
 
-def with_accelerate(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path) -> list[float]:
+def with_accelerate(
+    tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path
+) -> list[float]:
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
-    model, optimizer, loader = accelerator.prepare(tagger, make_optimizer(tagger), make_loader(tagger, train))
+    model, optimizer, loader = accelerator.prepare(
+        tagger, make_optimizer(tagger), make_loader(tagger, train)
+    )
     losses = []
     for _ in range(epochs):
         model.train()
@@ -78,7 +90,9 @@ def with_accelerate(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int
     return losses
 
 
-def with_fabric(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path) -> list[float]:
+def with_fabric(
+    tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path
+) -> list[float]:
     from lightning_fabric import Fabric  # or: from lightning.fabric import Fabric
 
     fabric = Fabric(accelerator="auto", devices=1)
@@ -95,14 +109,19 @@ def with_fabric(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, fo
             optimizer.step()
             total += loss.item()
         losses.append(total / len(loader))
-    fabric.save(folder / "state.ckpt", {"model": model, "optimizer": optimizer})  # to go on from: fabric.load
+    fabric.save(
+        folder / "state.ckpt", {"model": model, "optimizer": optimizer}
+    )  # to go on from: fabric.load
     return losses
 
 
-def with_trainer(tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path) -> list[float]:
+def with_trainer(
+    tagger: pe.SequenceTagger, train: Any, dev: Any, epochs: int, folder: Path
+) -> list[float]:
     from transformers import Trainer, TrainingArguments
 
-    # the trainer's evaluation reads ids: this model has vectors for dev's words too, and shares every parameter
+    # the trainer's evaluation reads ids: this model has vectors for dev's words too, and shares
+    # every parameter
     tagger = tagger.covering(word for sentence in dev for word in sentence.words)
     options = TrainingArguments(
         output_dir=str(folder),
@@ -140,7 +159,9 @@ LOOPS: dict[str, Loop] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--with", dest="loop", choices=LOOPS, default="torch")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)

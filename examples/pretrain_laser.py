@@ -1,22 +1,26 @@
 r"""Pretrain a small LASER by translation into English and Spanish; the second call loads it.
 
-    python examples/pretrain_laser.py --size small --languages en es nl de       # four languages of the data folder
-    python examples/pretrain_laser.py --size useful --device cuda --bf16         # all 22 of them
-    python examples/pretrain_laser.py --size tiny --text my/pairs --max-steps 200
+    python examples/pretrain_laser.py --size small --languages en es nl de       # four languages of
+    the data folder python examples/pretrain_laser.py --size useful --device cuda --bf16         #
+    all 22 of them python examples/pretrain_laser.py --size tiny --text my/pairs --max-steps 200
 
-The recipe is LASER's own (Artetxe and Schwenk 2019, sections 3 and 4): pieces shared by all languages; a BiLSTM
-encoder that is not told the language; an LSTM decoder that sees of the source the pooled vector alone, joined to the
-embedding of the last piece and of the target language at every step and mapped linearly to its first state; teacher
-forcing; Adam; batches that alternate between pairs of languages.
+The recipe is LASER's own (Artetxe and Schwenk 2019, sections 3 and 4): pieces shared by all
+languages; a BiLSTM encoder that is not told the language; an LSTM decoder that sees of the source
+the pooled vector alone, joined to the embedding of the last piece and of the target language at
+every step and mapped linearly to its first state; teacher forcing; Adam; batches that alternate
+between pairs of languages.
 
-The text is ``text/parallel`` of the data folder (`$POLYEMBED_DATA`, else ``../shared/data`` beside the repository), or
-``--text``, a folder of files ``<one>-<other>.tsv`` or ``.tsv.xz`` with a pair of sentences a line, tab between.
-Sentences of two files that have the same English become pairs too, so that every language meets both targets. What
-equals a sentence of the Tatoeba test sets, on letters and digits, is left out, and counted.
+The text is ``text/parallel`` of the data folder (`$POLYEMBED_DATA`, else ``../shared/data`` beside
+the repository), or ``--text``, a folder of files ``<one>-<other>.tsv`` or ``.tsv.xz`` with a pair
+of sentences a line, tab between. Sentences of two files that have the same English become pairs
+too, so that every language meets both targets. What equals a sentence of the Tatoeba test sets, on
+letters and digits, is left out, and counted.
 
-**The folder** holds the encoder and its tokeniser as `polyembed.LaserSentences.from_pretrained` opens them, and the
-same in the layout of the released files: ``laser.pt`` for `polyembed.LaserEncoder.from_checkpoint`, ``laser.spm`` for
-a ``SentencePieceProcessor``. ``report.json`` has the settings, sizes, losses and the error of similarity search.
+**The folder** holds the encoder and its tokeniser as `polyembed.LaserSentences.from_pretrained`
+opens them, and the
+same in the layout of the released files: ``laser.pt`` for `polyembed.LaserEncoder.from_checkpoint`,
+``laser.spm`` for a ``SentencePieceProcessor``. ``report.json`` has the settings, sizes, losses and
+the error of similarity search.
 """
 
 import argparse
@@ -81,7 +85,11 @@ class Direction(NamedTuple):
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Read a file of two columns."""
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
+    with (
+        lzma.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".xz"
+        else path.open(encoding="utf-8") as file
+    ):
         rows = [tuple(line.rstrip("\n").split("\t")) for line in file]
     wrong = [number for number, row in enumerate(rows, 1) if len(row) != 2]
     if wrong:
@@ -89,7 +97,9 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     return [(one.strip(), other.strip()) for one, other in rows if one.strip() and other.strip()]
 
 
-def read_directions(folder: Path, languages: Sequence[str] | None, lines: int | None) -> dict[str, list[Pair]]:
+def read_directions(
+    folder: Path, languages: Sequence[str] | None, lines: int | None
+) -> dict[str, list[Pair]]:
     """Read every file of wanted languages, and pair sentences of different files that have the same English."""
     found: dict[tuple[str, str], dict[Pair, None]] = defaultdict(dict)
     by_pivot: dict[str, dict[str, list[str]]] = {}
@@ -107,7 +117,9 @@ def read_directions(folder: Path, languages: Sequence[str] | None, lines: int | 
                 aligned.setdefault(pivot, []).append(a if other == PIVOT else b)
     for target in TARGETS:
         for language, aligned in by_pivot.items():
-            for pivot in aligned.keys() & by_pivot.get(target, {}).keys() if language != target else ():
+            for pivot in (
+                aligned.keys() & by_pivot.get(target, {}).keys() if language != target else ()
+            ):
                 pair = Pair(aligned[pivot][0], by_pivot[target][pivot][0], pivot)
                 found[language, target][pair] = None
     wanted = {key: sorted(pairs) for key, pairs in sorted(found.items()) if key[1] in TARGETS}
@@ -155,9 +167,15 @@ def train_tokenizer(texts: Sequence[str], path: Path, vocab_size: int) -> None:
 class Translator(nn.Module):
     """An encoder, and the decoder that teaches it."""
 
-    def __init__(self, encoder: LaserEncoder, languages: Sequence[str], sizes: dict[str, int], dropout: float) -> None:
+    def __init__(
+        self, encoder: LaserEncoder, languages: Sequence[str], sizes: dict[str, int], dropout: float
+    ) -> None:
         super().__init__()
-        count, sentence, hidden = encoder.embed_tokens.num_embeddings, 2 * encoder.hidden_size, sizes["hidden_size"]
+        count, sentence, hidden = (
+            encoder.embed_tokens.num_embeddings,
+            2 * encoder.hidden_size,
+            sizes["hidden_size"],
+        )
         self.encoder = encoder
         self.unknown = encoder.dictionary.unknown_id
         self.dropout = dropout
@@ -174,20 +192,30 @@ class Translator(nn.Module):
         """Return the sum of the losses of a batch's target pieces, in nats, and their number."""
         padding = self.encoder.padding_idx
         mask = source != padding
-        dropped = torch.rand(source.shape, device=source.device) < (self.dropout if self.training else 0.0)
+        dropped = torch.rand(source.shape, device=source.device) < (
+            self.dropout if self.training else 0.0
+        )
         vector = self.encoder(torch.where(dropped & mask, self.unknown, source), mask)
         before, after = target[:, :-1], target[:, 1:]
         tongue = self.languages(target.new_tensor(language)).to(vector.dtype)
         inputs = F.dropout(self.pieces(before), self.dropout, self.training).to(vector.dtype)
-        joined = [part[:, None].expand(-1, before.shape[1], -1) for part in (vector, tongue.expand(len(target), -1))]
-        state = [part[None].to(vector.dtype).contiguous() for part in self.start(vector).tanh().chunk(2, -1)]
+        joined = [
+            part[:, None].expand(-1, before.shape[1], -1)
+            for part in (vector, tongue.expand(len(target), -1))
+        ]
+        state = [
+            part[None].to(vector.dtype).contiguous()
+            for part in self.start(vector).tanh().chunk(2, -1)
+        ]
         states, _ = self.lstm(torch.cat([inputs, *joined], -1), tuple(state))
         real = after != padding
         logits = self.output(F.dropout(states[real], self.dropout, self.training))
         return F.cross_entropy(logits.float(), after[real], reduction="sum"), real.sum()
 
 
-def lay_out(pairs: Sequence[tuple[list[int], list[int]]], encoder: LaserEncoder, device: torch.device) -> list[Tensor]:
+def lay_out(
+    pairs: Sequence[tuple[list[int], list[int]]], encoder: LaserEncoder, device: torch.device
+) -> list[Tensor]:
     """Pad a batch; a target begins with the end of a sentence, too."""
     end, padding = encoder.dictionary.end_id, encoder.padding_idx
     sides = [[[*source, end] for source, _ in pairs], [[end, *target, end] for _, target in pairs]]
@@ -198,7 +226,9 @@ def lay_out(pairs: Sequence[tuple[list[int], list[int]]], encoder: LaserEncoder,
     ]
 
 
-def plan_epoch(directions: Sequence[Direction], tokens: int, seed: int, epoch: int) -> list[tuple[int, list[int]]]:
+def plan_epoch(
+    directions: Sequence[Direction], tokens: int, seed: int, epoch: int
+) -> list[tuple[int, list[int]]]:
     """Cut each direction into batches of like length and at most so many target pieces, and mix all batches."""
     order = random.Random(f"{seed} {epoch}")
     batches = []
@@ -244,7 +274,9 @@ def search_errors(
     for language, sides in test.items():
         theirs, english = (sentences.encode(side, batch_size=100) for side in sides)
         right = torch.arange(len(theirs))
-        both = [sentences.nearest(*pair).ids[:, 0] for pair in ((theirs, english), (english, theirs))]
+        both = [
+            sentences.nearest(*pair).ids[:, 0] for pair in ((theirs, english), (english, theirs))
+        ]
         errors[language] = [100 * (found != right).double().mean().item() for found in both]
     return errors
 
@@ -275,12 +307,18 @@ def train(
 ) -> Progress:
     """Train by teacher forcing; a training that was killed continues from the run's last state to the same numbers."""
     device = model.output.weight.device
-    plan = [batch for epoch in range(num_train_epochs) for batch in plan_epoch(directions, batch_tokens, seed, epoch)]
+    plan = [
+        batch
+        for epoch in range(num_train_epochs)
+        for batch in plan_epoch(directions, batch_tokens, seed, epoch)
+    ]
     total = min(len(plan), max_steps or len(plan))
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min((step + 1) / max(1, warmup_steps), 1.0, (total - step) / max(1, total - warmup_steps)),
+        lambda step: min(
+            (step + 1) / max(1, warmup_steps), 1.0, (total - step) / max(1, total - warmup_steps)
+        ),
     )
     done, tokens, losses = 0, 0, []
     state = run.load()
@@ -294,7 +332,12 @@ def train(
         raise SystemExit(f"stop_at must be at least the {done} steps that are done, got {last}")
     sums, counts = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device)
     model.train()
-    for step in tqdm(range(done, last), initial=done, total=last, disable=None if progress is None else not progress):
+    for step in tqdm(
+        range(done, last),
+        initial=done,
+        total=last,
+        disable=None if progress is None else not progress,
+    ):
         number, rows = plan[step]
         direction = directions[number]
         torch.manual_seed(seed * 1_000_003 + step)
@@ -316,7 +359,9 @@ def train(
             parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
             state = {name: part.state_dict() for name, part in parts.items()}
             run.save({**state, "done": step + 1, "tokens": tokens, "losses": losses})
-            tqdm.write(f"step {step + 1} of {total}: {losses[-1]:.3f} nats a piece", file=sys.stderr)
+            tqdm.write(
+                f"step {step + 1} of {total}: {losses[-1]:.3f} nats a piece", file=sys.stderr
+            )
     return Progress(last, tokens, losses)
 
 
@@ -324,14 +369,20 @@ def save(encoder: LaserEncoder, tokenizer: SentencePieceTokenizer, folder: Path)
     """Write the encoder as the library opens it, and in the layout of the released files."""
     LaserSentences(encoder, tokenizer).save_pretrained(folder)
     params = {
-        **{name: getattr(encoder, name) for name in ("num_embeddings", "hidden_size", "num_layers", "padding_idx")},
+        **{
+            name: getattr(encoder, name)
+            for name in ("num_embeddings", "hidden_size", "num_layers", "padding_idx")
+        },
         "embed_dim": encoder.embedding_dim,
         "bidirectional": True,
         "left_pad": True,
         "padding_value": 0.0,
     }
     dictionary = {piece: number for number, piece in enumerate(encoder.dictionary.pieces())}
-    torch.save({"params": params, "model": encoder.state_dict(), "dictionary": dictionary}, folder / "laser.pt")
+    torch.save(
+        {"params": params, "model": encoder.state_dict(), "dictionary": dictionary},
+        folder / "laser.pt",
+    )
     (folder / "laser.spm").write_bytes(tokenizer.model.serialized_model_proto())
 
 
@@ -384,7 +435,8 @@ def pretrain_laser(
         text: A folder of ``<one>-<other>.tsv`` or ``.tsv.xz``; the data folder's if None.
         tatoeba: A folder of Tatoeba's test pairs; the data folder's if None.
         max_steps: Plan for so many steps; the recipe's epochs if None.
-        stop_at: Take the weights of this step of the plan, where the learning rate is still on its way down.
+        stop_at: Take the weights of this step of the plan, where the learning rate is still on its
+            way down.
         seed: Of the first weights, the order and the dropout.
         device: Where to train; a GPU where there is one if None.
         bf16: Whether forward passes are in bfloat16.
@@ -424,7 +476,10 @@ def pretrain_laser(
     trained_on = sorted({language for name in pairs for language in name.split()})
     test = read_tatoeba(tatoeba, trained_on)
     tested = {letters(sentence) for sides in test.values() for side in sides for sentence in side}
-    clean = {name: [p for p in part if not {letters(x) for x in p} & tested] for name, part in pairs.items()}
+    clean = {
+        name: [p for p in part if not {letters(x) for x in p} & tested]
+        for name, part in pairs.items()
+    }
     removed = sum(map(len, pairs.values())) - sum(map(len, clean.values()))
     spm = folder / "training" / "laser.spm"
     if not spm.exists():
@@ -436,7 +491,9 @@ def pretrain_laser(
     directions, long = in_ids(clean, tokenizer, max_length)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder = LaserEncoder(len(tokenizer.dictionary), dictionary=tokenizer.dictionary, **recipe["encoder"])
+        encoder = LaserEncoder(
+            len(tokenizer.dictionary), dictionary=tokenizer.dictionary, **recipe["encoder"]
+        )
         model = Translator(encoder, TARGETS, recipe["decoder"], dropout)
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     before = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)
@@ -465,7 +522,10 @@ def pretrain_laser(
             }
             for d in directions
         },
-        "tatoeba": {language: {"before": before[1][language], "after": after[1][language]} for language in test},
+        "tatoeba": {
+            language: {"before": before[1][language], "after": after[1][language]}
+            for language in test
+        },
         "left_out": {"tatoeba": removed, "length": long},
         "steps": result.steps,
         "tokens_seen": result.tokens,
@@ -490,7 +550,13 @@ def tables(report: dict[str, Any]) -> Iterator[Table]:
         for name, row in report["directions"].items()
     ]
     yield Table(columns, rows)
-    columns = ("Tatoeba, error in percent", "to English before", "after", "from English before", "after")
+    columns = (
+        "Tatoeba, error in percent",
+        "to English before",
+        "after",
+        "from English before",
+        "after",
+    )
     rows = [
         (language, *(row[when][way] for way in (0, 1) for when in ("before", "after")))
         for language, row in report["tatoeba"].items()
@@ -499,18 +565,26 @@ def tables(report: dict[str, Any]) -> Iterator[Table]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=RECIPES, default="small")
     parser.add_argument("--languages", nargs="+", help="all that the text has if missing")
     parser.add_argument("--lines", type=int, help="the most pairs of a file")
     parser.add_argument("--text", type=Path, help="a folder of <one>-<other>.tsv or .tsv.xz")
-    parser.add_argument("--tatoeba", type=Path, help="a folder of Tatoeba's test pairs, tatoeba.spa-eng.spa, ...")
+    parser.add_argument(
+        "--tatoeba", type=Path, help="a folder of Tatoeba's test pairs, tatoeba.spa-eng.spa, ..."
+    )
     parser.add_argument("--max-steps", type=int, help="instead of the recipe's epochs")
-    parser.add_argument("--stop-at", type=int, help="take the weights of this step, if there is no time for all")
+    parser.add_argument(
+        "--stop-at", type=int, help="take the weights of this step, if there is no time for all"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
     parser.add_argument("--bf16", action="store_true", help="forward passes in bfloat16")
-    parser.add_argument("--cache", type=Path, help="runs/laser_small/<hash of the settings> if missing")
+    parser.add_argument(
+        "--cache", type=Path, help="runs/laser_small/<hash of the settings> if missing"
+    )
     return parser.parse_args()
 
 
@@ -520,8 +594,14 @@ def main() -> None:
     for table in tables(report):
         print(table.to_markdown(), end="\n\n")
     sizes = " and ".join(f"{count:,} ({part})" for part, count in report["parameters"].items())
-    print(f"Parameters: {sizes}. {report['steps']:,} steps over {report['tokens_seen']:,} target pieces", end=", ")
-    print(f"{report['seconds']} s. Pairs left out: {report['left_out']['tatoeba']} of the test sets", end=", ")
+    print(
+        f"Parameters: {sizes}. {report['steps']:,} steps over {report['tokens_seen']:,} target pieces",
+        end=", ",
+    )
+    print(
+        f"{report['seconds']} s. Pairs left out: {report['left_out']['tatoeba']} of the test sets",
+        end=", ",
+    )
     print(f"{report['left_out']['length']} by length.")
     print(f"Encoder: {folder}")
 

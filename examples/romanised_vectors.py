@@ -1,12 +1,14 @@
 """Train fastText vectors for romanised text, from text in the language's own script.
 
-    python examples/romanised_vectors.py --pairs hi.translit.sampled.train.tsv --text hi.txt.xz --save hi-latin.bin
+    python examples/romanised_vectors.py --pairs hi.translit.sampled.train.tsv --text hi.txt.xz
+    --save hi-latin.bin
 
-People write Hindi in Roman letters on social media; published Hindi vectors know Devanagari alone. A model learns from
-pairs of spellings (Dakshina, Roark et al. 2020: Roman, Devanagari and a count on each line) how people romanise words.
-The text is then written in Roman letters, each word in a spelling that is drawn anew at each place, so that *nahi*,
-*nahin* and *nhi* get vectors side by side; fastText is trained on it. The spellings of a word that the pairs list are
-those of the pairs; of another word they are the model's candidates.
+People write Hindi in Roman letters on social media; published Hindi vectors know Devanagari alone.
+A model learns from pairs of spellings (Dakshina, Roark et al. 2020: Roman, Devanagari and a count
+on each line) how people romanise words. The text is then written in Roman letters, each word in a
+spelling that is drawn anew at each place, so that *nahi*, *nahin* and *nhi* get vectors side by
+side; fastText is trained on it. The spellings of a word that the pairs list are those of the pairs;
+of another word they are the model's candidates.
 """
 
 import argparse
@@ -30,13 +32,19 @@ def read_pairs(path: Path) -> dict[str, Counter[str]]:
             case [roman, word, count] if count.isdecimal() and roman and word:
                 found.setdefault(word, Counter())[roman] += int(count)
             case _:
-                raise SystemExit(f"{path}, line {number} must be a spelling, a word and a count, got {line!r}")
+                raise SystemExit(
+                    f"{path}, line {number} must be a spelling, a word and a count, got {line!r}"
+                )
     return found
 
 
 def read_text(path: Path) -> Iterator[list[str]]:
     r"""Read sentences of words; a vowel sign belongs to its letter, which Python's own ``\\w`` does not know."""
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
+    with (
+        lzma.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".xz"
+        else path.open(encoding="utf-8") as lines
+    ):
         for line in lines:
             yield regex.findall(r"\w+|[^\w\s]", line)
 
@@ -46,21 +54,37 @@ def spellings_of(
 ) -> dict[str, list[Candidate]]:
     """Find the spellings of every word of a text that is written in the model's letters."""
     known = {
-        word: [Candidate(roman, math.log(n)) for roman, n in counts.items() if n] for word, counts in pairs.items()
+        word: [Candidate(roman, math.log(n)) for roman, n in counts.items() if n]
+        for word, counts in pairs.items()
     }
     letters = set(model.letters)
     words = {word for words in sentences for word in words}
-    missing = sorted(word for word in words - known.keys() if letters.issuperset(word) and len(word) < 50)
+    missing = sorted(
+        word for word in words - known.keys() if letters.issuperset(word) and len(word) < 50
+    )
     print(f"{len(words):,} different words, {len(missing):,} of them in the model's spelling")
     return known | dict(zip(missing, model.candidates(missing), strict=True))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=Path, required=True, help="spelling, word and count on each line, tabs between")
-    parser.add_argument("--text", type=Path, required=True, help="a sentence on each line, plain or .xz")
-    parser.add_argument("--save", type=Path, required=True, help="where the vectors are written, a .bin file")
-    parser.add_argument("--model", type=Path, help="a folder: the trained model, read from it or written to it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pairs",
+        type=Path,
+        required=True,
+        help="spelling, word and count on each line, tabs between",
+    )
+    parser.add_argument(
+        "--text", type=Path, required=True, help="a sentence on each line, plain or .xz"
+    )
+    parser.add_argument(
+        "--save", type=Path, required=True, help="where the vectors are written, a .bin file"
+    )
+    parser.add_argument(
+        "--model", type=Path, help="a folder: the trained model, read from it or written to it"
+    )
     parser.add_argument("--write-text", type=Path, help="where the romanised text is written")
     parser.add_argument("--epochs", type=int, default=3, help="of the model")
     parser.add_argument("--dim", type=int, default=100, help="of the vectors")
@@ -77,9 +101,15 @@ def main() -> None:
     romanised = list(draw_spellings(sentences, spellings_of(sentences, counts, model)))
     print("\n".join(" ".join(words) for words in romanised[:3]))
     if arguments.write_text:
-        arguments.write_text.write_text("\n".join(" ".join(words) for words in romanised), encoding="utf-8")
-    vectors = FastTextVectors.train(romanised, arguments.save, dim=arguments.dim, min_count=2, epochs=10)
-    print(f"{len(vectors.words):,} words in {arguments.save}: FastTextVectors({str(arguments.save)!r})")
+        arguments.write_text.write_text(
+            "\n".join(" ".join(words) for words in romanised), encoding="utf-8"
+        )
+    vectors = FastTextVectors.train(
+        romanised, arguments.save, dim=arguments.dim, min_count=2, epochs=10
+    )
+    print(
+        f"{len(vectors.words):,} words in {arguments.save}: FastTextVectors({str(arguments.save)!r})"
+    )
 
 
 if __name__ == "__main__":

@@ -1,24 +1,28 @@
 r"""Pretrain a small multilingual encoder by masked language modelling; the second call loads it.
 
-    python examples/small_encoder.py --size small                            # the 23 languages of the data folder
-    python examples/small_encoder.py --size useful --device cuda --leave-out am   # am as a language never seen
-    python examples/small_encoder.py --size tiny --languages es en --lines 2000 --max-steps 200
+    python examples/small_encoder.py --size small                            # the 23 languages of
+    the data folder python examples/small_encoder.py --size useful --device cuda --leave-out am   #
+    am as a language never seen python examples/small_encoder.py --size tiny --languages es en
+    --lines 2000 --max-steps 200
 
-The text is ``text/mono/<lang>.txt.xz`` of the data folder: `$POLYEMBED_DATA`, else ``../shared/data`` beside the
-repository, or ``--text``, a folder of such files.
+The text is ``text/mono/<lang>.txt.xz`` of the data folder: `$POLYEMBED_DATA`, else
+``../shared/data`` beside the repository, or ``--text``, a folder of such files.
 
-**What it may be evaluated on.** From that text every line that equals one of these was removed (its README.md): the
-sentences of LASER's Tatoeba v1 and of SAGT, CoNLL-2002 testa and testb, FLORES devtest, the UD and UNER test sets,
-MasakhaNER dev and test, the test sets of lafand and menyo, WikiAnn dev and test. Matching is exact, on letters and
-digits: near-duplicates may survive, and sentences inside longer lines. FLORES dev was not matched. Chinese Wikipedia
-(lines 19083-63845 of ``zh``) is left out unless ``--zh`` says "all", since WikiAnn's Chinese comes from it. NTREX,
-TICO-19 and other translation test sets are in the text: nothing may be reported on them.
+**What it may be evaluated on.** From that text every line that equals one of these was removed (its
+README.md): the sentences of LASER's Tatoeba v1 and of SAGT, CoNLL-2002 testa and testb, FLORES
+devtest, the UD and UNER test sets, MasakhaNER dev and test, the test sets of lafand and menyo,
+WikiAnn dev and test. Matching is exact, on letters and
+digits: near-duplicates may survive, and sentences inside longer lines. FLORES dev was not matched.
+Chinese Wikipedia (lines 19083-63845 of ``zh``) is left out unless ``--zh`` says "all", since
+WikiAnn's Chinese comes from it. NTREX, TICO-19 and other translation test sets are in the text:
+nothing may be reported on them.
 
-**Tokenizer**: a unigram model over whitespace-marked words, NFKC, with bytes for characters that it does not know, so
-that nothing is unknown; XLM-R's special pieces. **Languages** are balanced by exponent sampling: language l with n_l
-lines gives the share n_l^0.5 / sum n_k^0.5 of all lines (alpha 0.5; Conneau & Lample 2019, section 3.1), for the
-tokenizer and for an epoch, which is as many lines as there are. Lines of small languages come several times. 200 lines
-a language, at most a tenth, are held out; perplexity is measured on them before and after.
+**Tokenizer**: a unigram model over whitespace-marked words, NFKC, with bytes for characters that it
+does not know, so that nothing is unknown; XLM-R's special pieces. **Languages** are balanced by
+exponent sampling: language l with n_l lines gives the share n_l^0.5 / sum n_k^0.5 of all lines
+(alpha 0.5; Conneau & Lample 2019, section 3.1), for the tokenizer and for an epoch, which is as
+many lines as there are. Lines of small languages come several times. 200 lines a language, at most
+a tenth, are held out; perplexity is measured on them before and after.
 """
 
 import argparse
@@ -35,15 +39,50 @@ from typing import Any
 
 import torch
 from _cache import DATA, cached, read_report, write_report
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast, TrainingArguments, XLMRobertaConfig, XLMRobertaForMaskedLM
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import (
+    PreTrainedTokenizerFast,
+    TrainingArguments,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
 
 from polyembed.tables import Table
 from polyembed.training import adapt_masked_lm, perplexity
 
 TEXT = DATA / "text" / "mono"
-RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["small_encoder"]
-LANGUAGES = ("am", "ar", "de", "en", "es", "fa", "gn", "hi", "id", "ig", "ilo", "mi", "nl", "qu", "ru", "rw", "sw")
+RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))[
+    "small_encoder"
+]
+LANGUAGES = (
+    "am",
+    "ar",
+    "de",
+    "en",
+    "es",
+    "fa",
+    "gn",
+    "hi",
+    "id",
+    "ig",
+    "ilo",
+    "mi",
+    "nl",
+    "qu",
+    "ru",
+    "rw",
+    "sw",
+)
 LANGUAGES += ("te", "tk", "tr", "xmf", "yo", "zh")
 WIKIPEDIA = (19083, 63845)  # lines of the data folder's zh, counted from 1
 SPECIAL = {"bos": "<s>", "pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
@@ -55,7 +94,11 @@ FORMAT = 1  # of the cache
 def read_lines(folder: Path, language: str, limit: int | None, zh: str) -> list[str]:
     """Read a language's lines; `limit` takes lines at random, since files go source by source."""
     path = folder / f"{language}.txt.xz"
-    with lzma.open(path, "rt", encoding="utf-8") if path.exists() else path.with_suffix("").open(encoding="utf-8") as f:
+    with (
+        lzma.open(path, "rt", encoding="utf-8")
+        if path.exists()
+        else path.with_suffix("").open(encoding="utf-8") as f
+    ):
         lines = [line.strip() for line in f]
     if language == "zh" and zh != "all" and folder == TEXT:
         lines = lines[: WIKIPEDIA[0] - 1] + lines[WIKIPEDIA[1] :]
@@ -67,7 +110,10 @@ def read_lines(folder: Path, language: str, limit: int | None, zh: str) -> list[
 def shares(sizes: dict[str, int], total: int) -> dict[str, int]:
     """Compute how many of `total` lines are each language's, by exponent sampling."""
     weights = {language: size**ALPHA for language, size in sizes.items()}
-    return {language: round(total * weight / sum(weights.values())) for language, weight in weights.items()}
+    return {
+        language: round(total * weight / sum(weights.values()))
+        for language, weight in weights.items()
+    }
 
 
 def balance(lines: dict[str, list[str]], total: int, seed: int) -> list[str]:
@@ -75,13 +121,16 @@ def balance(lines: dict[str, list[str]], total: int, seed: int) -> list[str]:
     chosen: list[str] = []
     for language, count in shares({name: len(part) for name, part in lines.items()}, total).items():
         times, rest = divmod(count, len(lines[language]))
-        chosen += lines[language] * times + random.Random(f"{language} {seed}").sample(lines[language], rest)
+        chosen += lines[language] * times + random.Random(f"{language} {seed}").sample(
+            lines[language], rest
+        )
     random.Random(seed).shuffle(chosen)
     return chosen
 
 
 def train_tokenizer(lines: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train a unigram model with byte fallback; characters that make up the rarest 0.05 % of text become bytes.
+    """Train a unigram model with byte fallback; characters that make up the rarest 0.05 % of text
+    become bytes.
 
     Two trainings on one text may differ in which of several pieces of equal score they keep.
     """
@@ -98,25 +147,39 @@ def train_tokenizer(lines: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     room = vocab_size - len(SPECIAL) - 256 - 1
     if len(counts) - len(rare) > room - 100:
-        raise SystemExit(f"vocab_size must leave room for {len(counts) - len(rare)} characters, got {vocab_size}")
+        raise SystemExit(
+            f"vocab_size must leave room for {len(counts) - len(rare)} characters, got {vocab_size}"
+        )
     trainer = trainers.UnigramTrainer(
         vocab_size=room + 1, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
     )  # fmt: skip
     core.train_from_iterator((line.translate(rare) for line in lines), trainer)
-    found = [(piece, score) for piece, score in json.loads(core.to_str())["model"]["vocab"] if piece != "<unk>"]
-    # characters that training gave up come back with scores in an order that differs from run to run
+    found = [
+        (piece, score)
+        for piece, score in json.loads(core.to_str())["model"]["vocab"]
+        if piece != "<unk>"
+    ]
+    # characters that training gave up come back with scores in an order that differs from run to
+    # run
     least = min(score for piece, score in found if len(piece) > 1)
     floor = round(least - 1, 4)
-    scored = ((piece, floor if len(piece) == 1 and score < least else round(score, 4)) for piece, score in found)
+    scored = (
+        (piece, floor if len(piece) == 1 and score < least else round(score, 4))
+        for piece, score in found
+    )
     pieces = sorted(scored, key=lambda item: (-item[1], item[0]))
     vocabulary = [(piece, 0.0) for piece in SPECIAL.values()]
     vocabulary += [(f"<0x{byte:02X}>", floor - 2) for byte in range(256)] + pieces
     core = Tokenizer(models.Unigram(vocabulary, unk_id=3, byte_fallback=True))
     core.normalizer = normalizer
     core.pre_tokenizer = pre_tokenizers.Metaspace()
-    core.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()])
+    core.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()]
+    )
     core.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
@@ -127,7 +190,9 @@ def train_tokenizer(lines: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     )
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, sizes: dict[str, int], seed: int) -> XLMRobertaForMaskedLM:
+def build_model(
+    tokenizer: PreTrainedTokenizerFast, sizes: dict[str, int], seed: int
+) -> XLMRobertaForMaskedLM:
     """Build an untrained model for sequences of up to 512 pieces."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -160,8 +225,8 @@ def small_encoder(
 ) -> Path:
     """Return the folder of a pretrained encoder, trained first if it does not exist yet.
 
-    The folder opens with transformers' ``AutoModel``, ``AutoModelForMaskedLM`` and ``AutoTokenizer``. Its
-    ``report.json`` has the settings, tokens by language and perplexities.
+    The folder opens with transformers' ``AutoModel``, ``AutoModelForMaskedLM`` and
+    ``AutoTokenizer``. Its ``report.json`` has the settings, tokens by language and perplexities.
 
     Args:
         size: A recipe: tiny, small or useful.
@@ -205,7 +270,9 @@ def small_encoder(
     if not (pieces / "tokenizer.json").exists():
         lines_seen = balance(train, min(total, recipe["tokenizer"]["lines"]), seed)
         train_tokenizer(lines_seen, recipe["tokenizer"]["vocab_size"]).save_pretrained(pieces)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(pieces)  # of a run that was killed, too: see `train_tokenizer`
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(
+        pieces
+    )  # of a run that was killed, too: see `train_tokenizer`
     counts = {}
     for language, part in train.items():
         ids = tokenizer(part, add_special_tokens=False, return_attention_mask=False)["input_ids"]
@@ -216,7 +283,11 @@ def small_encoder(
     start = time.perf_counter()
     max_length = recipe["training"]["max_length"]
     before = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
-    training = {name: value for name, value in recipe["training"].items() if name not in ("batch_size", "max_length")}
+    training = {
+        name: value
+        for name, value in recipe["training"].items()
+        if name not in ("batch_size", "max_length")
+    }
     args = TrainingArguments(
         **training,
         per_device_train_batch_size=recipe["training"]["batch_size"],
@@ -228,7 +299,13 @@ def small_encoder(
     )
     texts = balance(train, total, seed)
     result = adapt_masked_lm(
-        model, tokenizer, texts, args, max_length=max_length, folder=folder / "training", progress=progress
+        model,
+        tokenizer,
+        texts,
+        args,
+        max_length=max_length,
+        folder=folder / "training",
+        progress=progress,
     )
     after = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
     tokenizer.model_max_length = 512
@@ -244,7 +321,9 @@ def small_encoder(
     }
     content = {
         "settings": settings,
-        "languages": {name: {key: column[name] for key, column in columns.items()} for name in names},
+        "languages": {
+            name: {key: column[name] for key, column in columns.items()} for name in names
+        },
         "steps": result.steps,
         "tokens_seen": result.tokens,
         "losses": result.losses,
@@ -256,7 +335,9 @@ def small_encoder(
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", choices=RECIPES, default="small")
     parser.add_argument("--languages", nargs="+", default=LANGUAGES)
     parser.add_argument("--leave-out", nargs="+", default=[], help="languages to imitate as unseen")
@@ -266,7 +347,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-steps", type=int, help="instead of the recipe's epochs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
-    parser.add_argument("--cache", type=Path, help="runs/small_encoder/<hash of the settings> if missing")
+    parser.add_argument(
+        "--cache", type=Path, help="runs/small_encoder/<hash of the settings> if missing"
+    )
     return parser.parse_args()
 
 
@@ -275,7 +358,14 @@ def main() -> None:
     report = read_report(folder)
     columns = ("language", "lines", "tokens", "share %", "perplexity before", "after")
     rows = [
-        (language, f"{row['lines']:,}", f"{row['tokens']:,}", 100 * row["share"], row["before"], row["after"])
+        (
+            language,
+            f"{row['lines']:,}",
+            f"{row['tokens']:,}",
+            100 * row["share"],
+            row["before"],
+            row["after"],
+        )
         for language, row in report["languages"].items()
     ]
     print(Table(columns, rows).to_markdown())

@@ -1,26 +1,33 @@
-r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierarchical meta-embeddings (HME).
+r"""Tag code-switched text with FastText, MUSE, meta-embeddings (MME) and hierarchical
+meta-embeddings (HME).
 
-    python examples/tag_code_switched.py                                     # the bundled Spanish-English sample
-    python examples/tag_code_switched.py --pair hi-en --tag entities
-    python examples/tag_code_switched.py --format conllu --train a.conllu --dev b.conllu --test c.conllu \
-        --languages tr de --text tr.txt.xz de.txt.xz                         # vectors trained on your raw text
-    python examples/tag_code_switched.py --recipe winata2021 --published hin-eng ...  # the paper's, downloaded
-    python examples/tag_code_switched.py --recipe winata2021 --format lince --published task \
-        --tasks lince/ner_hineng lince/pos_spaeng --transliterate pairs.tsv --model xlm-roberta-base \
-        --systems HME HME-Ensemble "Scratch (2L)" xlm-roberta-base                # several tasks in one table
+    python examples/tag_code_switched.py                                     # the bundled
+    Spanish-English sample python examples/tag_code_switched.py --pair hi-en --tag entities python
+    examples/tag_code_switched.py --format conllu --train a.conllu --dev b.conllu --test c.conllu \
+        --languages tr de --text tr.txt.xz de.txt.xz                         # vectors trained on
+        your raw text
+    python examples/tag_code_switched.py --recipe winata2021 --published hin-eng ...  # the paper's,
+    downloaded python examples/tag_code_switched.py --recipe winata2021 --format lince --published
+    task \
+        --tasks lince/ner_hineng lince/pos_spaeng --transliterate pairs.tsv --model xlm-roberta-base
+        \ --systems HME HME-Ensemble "Scratch (2L)" xlm-roberta-base                # several tasks
+        in one table
 
-The matrix language (ML) comes first, the embedded language (EL) second: as ``--languages`` has them, or the one of more
-words first in files with language tags; published vectors are put in this order by the task. Without vectors or text of
-your own, fastText and byte-pair embeddings are trained on the training sentences' words of each language: enough to see
-everything run, no more. The MUSE systems lay one language's space over the other's: by the words that both vocabularies
-hold, under the paper's recipe by adversarial training, or as ``--align`` says. Under the paper's recipe users, URLs and
-emoji become special tokens; ``--transliterate`` spells Hindi in Devanagari. The saved tagger does both by itself.
+The matrix language (ML) comes first, the embedded language (EL) second: as ``--languages`` has
+them, or the one of more words first in files with language tags; published vectors are put in this
+order by the task. Without vectors or text of your own, fastText and byte-pair embeddings are
+trained on the training sentences' words of each language: enough to see everything run, no more.
+The MUSE systems lay one language's space over the other's: by the words that both vocabularies
+hold, under the paper's recipe by adversarial training, or as ``--align`` says. Under the paper's
+recipe users, URLs and emoji become special tokens; ``--transliterate`` spells Hindi in Devanagari.
+The saved tagger does both by itself.
 
-HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained ones) train when they are asked for, as
-the paper's sections 2.5, 3.2.1 and 3.2.3 say. ``--beside MODEL --layer 12`` adds a row: a frozen layer of a pretrained
-model, computed once, beside HME and surface features. The result is the table of Winata 2021's table 4 for these
-systems, the best tagger in ``--out``/tagger, and a picture of which language each word's attention leans on. A test
-file without labels, as LinCE's are, is tagged by the best system into ``--out``/predictions.txt.
+HME-Ensemble, the Scratch models (untrained BERTs) and ``--model`` (pretrained ones) train when they
+are asked for, as the paper's sections 2.5, 3.2.1 and 3.2.3 say. ``--beside MODEL --layer 12`` adds
+a row: a frozen layer of a pretrained model, computed once, beside HME and surface features. The
+result is the table of Winata 2021's table 4 for these systems, the best tagger in ``--out``/tagger,
+and a picture of which language each word's attention leans on. A test file without labels, as
+LinCE's are, is tagged by the best system into ``--out``/predictions.txt.
 """
 
 import argparse
@@ -42,23 +49,45 @@ from _files import add_file_arguments, format_options, read_files, tags_of
 from _recipes import RECIPES, check_keys
 
 import polyembed as pe
-from polyembed.data import LINCE_TASKS, TaggedSentence, load_sample, read_dictionary, write_lince_predictions
+from polyembed.data import (
+    LINCE_TASKS,
+    TaggedSentence,
+    load_sample,
+    read_dictionary,
+    write_lince_predictions,
+)
 from polyembed.embeddings import PieceTransformer
 from polyembed.encoders import CachedEmbedder, cache_features
 from polyembed.experiments import plot_source_attention
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
-from polyembed.text import CharacterTransliterator, DictionaryTransliterator, Transliterator, train_transliterator
+from polyembed.text import (
+    CharacterTransliterator,
+    DictionaryTransliterator,
+    Transliterator,
+    train_transliterator,
+)
 from polyembed.text.transliterate import LATIN_RUN
 from polyembed.training import FitOptions, adam_for, fit, fit_ensemble, noam
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
 OPTIMIZER = {"optimizer", "learning_rate", "betas", "warmup_steps", "decay"}
-ROWS = ["FastText (ML)", "FastText (EL)", "MUSE (ML -> EL)", "MUSE (EL -> ML)", "Concat", "Linear", "Attention (MME)"]
+ROWS = [
+    "FastText (ML)",
+    "FastText (EL)",
+    "MUSE (ML -> EL)",
+    "MUSE (EL -> ML)",
+    "Concat",
+    "Linear",
+    "Attention (MME)",
+]
 ROWS += ["HME", "HME + surface"]
 MIXED = "HME + surface + layer"
-ON_REQUEST = ["HME-Ensemble", *(f"Scratch ({n}L)" for n in RECIPES["winata2021"]["scratch"]["num_layers"])]
+ON_REQUEST = [
+    "HME-Ensemble",
+    *(f"Scratch ({n}L)" for n in RECIPES["winata2021"]["scratch"]["num_layers"]),
+]
 
 SHARED = {"other", "ne", "mixed", "rest"}  # tags of words of no one language
 
@@ -83,18 +112,27 @@ TAKES = {
 def check_recipe(name: str, recipe: dict[str, Any]) -> None:
     """End the program where a recipe has a section or a key that nothing takes."""
     for section, found in {"": recipe, **recipe}.items():
-        check_keys(f"{name}.{section}" if section else name, found, *(TAKES[section] if section else (None, TAKES)))
+        check_keys(
+            f"{name}.{section}" if section else name,
+            found,
+            *(TAKES[section] if section else (None, TAKES)),
+        )
 
 
 def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
     """Read training, development and test sentences; the last tenth of train is dev where there is none."""
     if arguments.train is None:
-        return [load_sample(arguments.pair, split, tag=arguments.tag) for split in ("train", "dev", "test")]
+        return [
+            load_sample(arguments.pair, split, tag=arguments.tag)
+            for split in ("train", "dev", "test")
+        ]
     parts = read_files(arguments, needs_labels=False)
     train = parts["train"]
     if "dev" not in parts:
         if len(train) < 2:
-            raise SystemExit(f"--train must hold sentences to train on and to develop on, got {len(train)}: give --dev")
+            raise SystemExit(
+                f"--train must hold sentences to train on and to develop on, got {len(train)}: give --dev"
+            )
         cut = min(len(train) - len(train) // 10, len(train) - 1)
         train, parts["dev"] = train[:cut], train[cut:]
     return [train, parts["dev"], parts.get("test", parts["dev"])]
@@ -106,8 +144,14 @@ def prepared(
     """Return sentences as a tagger with ``prepare=steps`` reads them."""
     rows = [list(sentence.words) for sentence in sentences]
     for step in steps:
-        rows = [step.words(words) if isinstance(step, pe.Normalizer) else step.transliterate(words) for words in rows]
-    return [replace(sentence, words=tuple(words)) for sentence, words in zip(sentences, rows, strict=True)]
+        rows = [
+            step.words(words) if isinstance(step, pe.Normalizer) else step.transliterate(words)
+            for words in rows
+        ]
+    return [
+        replace(sentence, words=tuple(words))
+        for sentence, words in zip(sentences, rows, strict=True)
+    ]
 
 
 def open_transliterator(path: Path, out: Path) -> CharacterTransliterator:
@@ -117,7 +161,9 @@ def open_transliterator(path: Path, out: Path) -> CharacterTransliterator:
     lines = [line.split("\t") for line in path.read_text("utf-8").splitlines() if line.strip()]
     for number, line in enumerate(lines, start=1):
         if len(line) < 2 or not (line[0].strip() and line[1].strip()):
-            raise ValueError(f"{path} must have two words and a tab between in each line, got {line} in line {number}")
+            raise ValueError(
+                f"{path} must have two words and a tab between in each line, got {line} in line {number}"
+            )
     if not lines:
         raise ValueError(f"{path} must have pairs of words, got none")
     model = train_transliterator([(line[0], line[1]) for line in lines])
@@ -132,16 +178,24 @@ def transliterator_of(
     """Spell the words of the data once; words that training mostly has in the language `keep` stay as they are."""
     counts: dict[str, Counter[bool]] = {}
     for sentence in data[0]:
-        for word, language in zip(sentence.words, sentence.languages or (None,) * len(sentence), strict=True):
+        for word, language in zip(
+            sentence.words, sentence.languages or (None,) * len(sentence), strict=True
+        ):
             counts.setdefault(word.lower(), Counter())[language == keep] += 1
     kept = {word for word, found in counts.items() if found[True] > found[False]}
     words = {word.lower() for part in data for sentence in part for word in sentence.words}
     runs = sorted({run for word in words for run in LATIN_RUN.findall(word)} - kept)
-    known = {run: found for run, found in zip(runs, model.transliterate(runs), strict=True) if run == run.lower()}
+    known = {
+        run: found
+        for run, found in zip(runs, model.transliterate(runs), strict=True)
+        if run == run.lower()
+    }
     return DictionaryTransliterator(known, fallback=model, keep=kept)
 
 
-def matrix_first(languages: Sequence[str], train: Sequence[TaggedSentence], task: str | None) -> list[str]:
+def matrix_first(
+    languages: Sequence[str], train: Sequence[TaggedSentence], task: str | None
+) -> list[str]:
     """Put the matrix language first: that of the paper's table 1 for its tasks, else the one with more tokens."""
     known = RECIPES["winata2021"]["matrix_languages"]
     counts = Counter(language for sentence in train for language in sentence.languages or ())
@@ -151,7 +205,11 @@ def matrix_first(languages: Sequence[str], train: Sequence[TaggedSentence], task
 
 def read_text(path: Path) -> list[list[str]]:
     """Read raw text, one sentence a line, words and punctuation apart."""
-    with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as lines:
+    with (
+        lzma.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".xz"
+        else path.open(encoding="utf-8") as lines
+    ):
         return [regex.findall(r"\w+|[^\w\s]", line) for line in lines]
 
 
@@ -159,7 +217,9 @@ def languages_of(arguments: argparse.Namespace, train: Sequence[TaggedSentence])
     """Return the languages' names, the matrix language first: those named, the sample's, or the two of most words."""
     if arguments.languages or arguments.train is None:
         return list(arguments.languages or arguments.pair.split("-"))
-    counts = Counter(tag for sentence in train for tag in sentence.languages or () if tag not in SHARED)
+    counts = Counter(
+        tag for sentence in train for tag in sentence.languages or () if tag not in SHARED
+    )
     found = [language for language, _ in counts.most_common(2)]
     return ["ML", "EL"] if len(found) < 2 or arguments.vectors or arguments.text else found
 
@@ -189,7 +249,11 @@ def get_vectors(
         if "glove" in lists:
             words.append(TextVectors(lists["glove"]))
             names.append("glove")
-        return words, [BPEmbVectors(language, vocab_size=vocab_size, dim=300) for language in lists["bpemb"]], names
+        return (
+            words,
+            [BPEmbVectors(language, vocab_size=vocab_size, dim=300) for language in lists["bpemb"]],
+            names,
+        )
     words, pieces = [], []
     for i, language in enumerate(languages):
         corpus = words_of_language(train, language)
@@ -198,13 +262,23 @@ def get_vectors(
         large = sum(map(len, corpus)) > 50_000
         if arguments.vectors:
             path = arguments.vectors[i]
-            words.append(FastTextVectors(path) if path.suffix in (".bin", ".ftz") else TextVectors(path))
+            words.append(
+                FastTextVectors(path) if path.suffix in (".bin", ".ftz") else TextVectors(path)
+            )
         else:
             path = folder / f"{language}.bin"
-            options = {"min_count": 2, "bucket": 100_000} if large else {"min_count": 1, "bucket": 5_000, "epochs": 30}
+            options = (
+                {"min_count": 2, "bucket": 100_000}
+                if large
+                else {"min_count": 1, "bucket": 5_000, "epochs": 30}
+            )
             words.append(FastTextVectors.train(corpus, path, dim=100 if large else 50, **options))
         size = 5_000 if large else 500
-        pieces.append(BPEmbVectors.train(corpus, folder / f"pieces-{language}", vocab_size=size, dim=50, epochs=10))
+        pieces.append(
+            BPEmbVectors.train(
+                corpus, folder / f"pieces-{language}", vocab_size=size, dim=50, epochs=10
+            )
+        )
     return words, pieces, languages
 
 
@@ -216,7 +290,9 @@ def pair_of(arguments: argparse.Namespace) -> str:
         return str(arguments.published)
     found = pairs.get(str(task).rpartition("_")[2])
     if found is None:
-        raise SystemExit(f"--published task must come with a task of {sorted(pairs)}, got {task or 'none'!r}")
+        raise SystemExit(
+            f"--published task must come with a task of {sorted(pairs)}, got {task or 'none'!r}"
+        )
     return found
 
 
@@ -233,7 +309,9 @@ def join_spaces(words: Sequence[Any], how: str, recipe: dict[str, Any]) -> dict[
     else:
         dictionary = how if how in ("identical", "similarity") else read_dictionary(how)
         mapping = pe.align_spaces(ml, el, dictionary=dictionary, refine=recipe["refine"])
-    found = {key: value for key, value in mapping.report.items() if key not in ("criteria", "restarts")}
+    found = {
+        key: value for key, value in mapping.report.items() if key not in ("criteria", "restarts")
+    }
     print(f"aligned: {found}, criterion {max(mapping.report['criteria']):.3f}")
     return {
         "MUSE (ML -> EL)": JoinedVectors([el, mapping(ml)]),
@@ -255,16 +333,23 @@ def build_hme(
         options = {"hidden_size": characters, **recipe["pieces"]}
         table = torch.randn(lexicon.num_characters, recipe["embedder"]["character_dim"])
         encoder: torch.nn.Module = PieceTransformer(table, freeze=False, **options)
-        subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon, pooling="transformer", **options) for p in pieces]
+        subwords = [
+            pe.SpelledEmbedding.from_pieces(p, lexicon, pooling="transformer", **options)
+            for p in pieces
+        ]
     else:
         encoder = pe.CharCNN(lexicon.num_characters, embedding_dim=characters, dropout=0.2)
         subwords = [pe.SpelledEmbedding.from_pieces(p, lexicon) for p in pieces]
     sources = [pe.SourceEmbedding(source, lexicon) for source in words]
     return pe.HierarchicalMetaEmbedding(
         words=pe.MetaEmbedding.self_attention(sources, embedding_dim=size),
-        subwords=pe.MetaEmbedding.self_attention(subwords, embedding_dim=characters if "pieces" in recipe else size),
+        subwords=pe.MetaEmbedding.self_attention(
+            subwords, embedding_dim=characters if "pieces" in recipe else size
+        ),
         characters=pe.SpelledEmbedding.from_characters(lexicon, encoder),
-        surface=pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=characters) if surface else None,
+        surface=pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=characters)
+        if surface
+        else None,
     )
 
 
@@ -297,14 +382,18 @@ def build_embedders(
 def make_options(training: dict[str, Any], metric: str, hidden_size: int) -> FitOptions:
     """Turn a recipe's section into the options of `fit`."""
     training = {"max_grad_norm": None, **training}
-    kind, rate, betas = (training.pop(name, None) for name in ("optimizer", "learning_rate", "betas"))
+    kind, rate, betas = (
+        training.pop(name, None) for name in ("optimizer", "learning_rate", "betas")
+    )
     warmup_steps, decay = training.pop("warmup_steps", None), training.pop("decay", None)
 
     def optimizer(model: pe.SequenceTagger) -> torch.optim.Optimizer:
         if kind == "adam_for":
             return adam_for(model, rate)
         trained = [value for value in model.parameters() if value.requires_grad]
-        return getattr(torch.optim, kind)(trained, lr=rate, **({"betas": tuple(betas)} if betas else {}))
+        return getattr(torch.optim, kind)(
+            trained, lr=rate, **({"betas": tuple(betas)} if betas else {})
+        )
 
     def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         if decay:
@@ -328,25 +417,43 @@ def build_encoder(name: str, arguments: argparse.Namespace) -> pe.PretrainedWord
     paper = RECIPES["winata2021"]
     try:
         if name in ON_REQUEST:
-            sizes = {key: paper["scratch"][key] for key in ("hidden_size", "num_heads", "max_length")}
-            tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer or paper["scratch"]["tokenizer"])
+            sizes = {
+                key: paper["scratch"][key] for key in ("hidden_size", "num_heads", "max_length")
+            }
+            tokenizer = AutoTokenizer.from_pretrained(
+                arguments.tokenizer or paper["scratch"]["tokenizer"]
+            )
             layers = int(name.removeprefix("Scratch (").removesuffix("L)"))
-            return pe.PretrainedWordEncoder.scratch(tokenizer, num_layers=layers, overflow="truncate", **sizes)
+            return pe.PretrainedWordEncoder.scratch(
+                tokenizer, num_layers=layers, overflow="truncate", **sizes
+            )
         encoder = load_encoder(name, paper["pretrained"]["max_length"])
         large = encoder.embedding_dim >= paper["pretrained"]["large"]
-        return load_encoder(name, paper["pretrained"]["max_length"], freeze="embeddings") if large else encoder
+        return (
+            load_encoder(name, paper["pretrained"]["max_length"], freeze="embeddings")
+            if large
+            else encoder
+        )
     except (OSError, ValueError) as error:
-        raise SystemExit(f"{name} must be a checkpoint, or --tokenizer a tokenizer, that opens: {error}") from error
+        raise SystemExit(
+            f"{name} must be a checkpoint, or --tokenizer a tokenizer, that opens: {error}"
+        ) from error
 
 
-def frozen_layer(arguments: argparse.Namespace, sentences: Sequence[TaggedSentence], folder: Path) -> pe.MetaEmbedding:
+def frozen_layer(
+    arguments: argparse.Namespace, sentences: Sequence[TaggedSentence], folder: Path
+) -> pe.MetaEmbedding:
     """Compute a layer of a pretrained model once for all words; a linear map to as many numbers as HME has trains."""
     fusion = pe.LayerAverage([arguments.layer])
     try:
-        encoder = load_encoder(arguments.beside, 512, freeze="all", fusion=fusion).to(arguments.device)
+        encoder = load_encoder(arguments.beside, 512, freeze="all", fusion=fusion).to(
+            arguments.device
+        )
         store = cache_features(encoder, [sentence.words for sentence in sentences], folder)
     except (OSError, ValueError) as error:
-        raise SystemExit(f"--beside must be a model that opens, and --layer one of its layers: {error}") from error
+        raise SystemExit(
+            f"--beside must be a model that opens, and --layer one of its layers: {error}"
+        ) from error
     return pe.MetaEmbedding.linear([CachedEmbedder(encoder, store)], embedding_dim=200)
 
 
@@ -361,13 +468,17 @@ class Result(NamedTuple):
     seconds: float
 
 
-def draw_attention(embedding: pe.MetaEmbedding, names: Sequence[str], sentence: TaggedSentence, path: Path) -> None:
+def draw_attention(
+    embedding: pe.MetaEmbedding, names: Sequence[str], sentence: TaggedSentence, path: Path
+) -> None:
     """Draw how much each source counts for each word."""
     try:
         words, languages = sentence.words[:20], sentence.languages and sentence.languages[:20]
         embedding = embedding.covering(words)  # rows for the words that training had not
         ids, _ = embedding.encode([words])
-        shares = embedding.contributions(ids)[:, 0]  # these differ more between words than the attention alone
+        shares = embedding.contributions(ids)[
+            :, 0
+        ]  # these differ more between words than the attention alone
         title = "Which source each word leans on"
         ax = plot_source_attention(shares, words, sources=names, languages=languages, title=title)
     except ImportError as error:
@@ -378,33 +489,71 @@ def draw_attention(embedding: pe.MetaEmbedding, names: Sequence[str], sentence: 
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pair", choices=("es-en", "hi-en"), default="es-en", help="of the bundled sample")
-    parser.add_argument("--tag", choices=("upos", "entities"), default="upos", help="of the bundled sample")
-    add_file_arguments(parser, "the sample; --dev is the last tenth of --train if missing, --test is --dev")
-    parser.add_argument("--languages", nargs="+", help="names of the languages, the matrix language first")
-    parser.add_argument("--vectors", nargs="+", type=Path, help="one file a language: .bin, .vec or GloVe text")
-    parser.add_argument("--text", nargs="+", type=Path, help="one file of raw text a language, to train vectors on")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--pair", choices=("es-en", "hi-en"), default="es-en", help="of the bundled sample"
+    )
+    parser.add_argument(
+        "--tag", choices=("upos", "entities"), default="upos", help="of the bundled sample"
+    )
+    add_file_arguments(
+        parser, "the sample; --dev is the last tenth of --train if missing, --test is --dev"
+    )
+    parser.add_argument(
+        "--languages", nargs="+", help="names of the languages, the matrix language first"
+    )
+    parser.add_argument(
+        "--vectors", nargs="+", type=Path, help="one file a language: .bin, .vec or GloVe text"
+    )
+    parser.add_argument(
+        "--text", nargs="+", type=Path, help="one file of raw text a language, to train vectors on"
+    )
     parser.add_argument(
         "--published",
         choices=[*RECIPES["winata2021"]["vectors"], "task"],
         help="download the paper's vectors, of a language pair or of LinCE's task",
     )
     parser.add_argument(
-        "--tasks", nargs="+", type=Path, help="folders of train, dev and test files, instead of --train and others"
+        "--tasks",
+        nargs="+",
+        type=Path,
+        help="folders of train, dev and test files, instead of --train and others",
     )
     parser.add_argument(
-        "--transliterate", type=Path, metavar="FILE", help="pairs of spellings, or a saved CharacterTransliterator"
+        "--transliterate",
+        type=Path,
+        metavar="FILE",
+        help="pairs of spellings, or a saved CharacterTransliterator",
     )
     parser.add_argument(
-        "--align", help="of MUSE: identical, similarity, adversarial, or a dictionary's file; the recipe's if missing"
+        "--align",
+        help="of MUSE: identical, similarity, adversarial, or a dictionary's file; the recipe's if missing",
     )
-    parser.add_argument("--recipe", choices=[name for name in RECIPES if "embedder" in RECIPES[name]], default="small")
-    parser.add_argument("--systems", nargs="+", help=f"a choice of the table's rows; also {', '.join(ON_REQUEST)}")
-    parser.add_argument("--model", nargs="+", default=[], help="pretrained encoders, by name or folder, as more rows")
-    parser.add_argument("--beside", metavar="MODEL", help="a pretrained model whose layer is one more part of HME")
-    parser.add_argument("--layer", type=int, default=-1, help="of --beside, 0 = its embeddings, -1 = the last")
-    parser.add_argument("--tokenizer", help="of the Scratch models, by name or folder; mBERT's if missing")
+    parser.add_argument(
+        "--recipe",
+        choices=[name for name in RECIPES if "embedder" in RECIPES[name]],
+        default="small",
+    )
+    parser.add_argument(
+        "--systems", nargs="+", help=f"a choice of the table's rows; also {', '.join(ON_REQUEST)}"
+    )
+    parser.add_argument(
+        "--model",
+        nargs="+",
+        default=[],
+        help="pretrained encoders, by name or folder, as more rows",
+    )
+    parser.add_argument(
+        "--beside", metavar="MODEL", help="a pretrained model whose layer is one more part of HME"
+    )
+    parser.add_argument(
+        "--layer", type=int, default=-1, help="of --beside, 0 = its embeddings, -1 = the last"
+    )
+    parser.add_argument(
+        "--tokenizer", help="of the Scratch models, by name or folder; mBERT's if missing"
+    )
     parser.add_argument("--members", type=int, default=5, help="of HME-Ensemble")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
@@ -424,8 +573,12 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--members must be 1 or more, got {arguments.members}")
     if arguments.tasks and (arguments.train or arguments.dev or arguments.test):
         parser.error("--tasks must not come with --train, --dev or --test")
-    if len({folder.resolve().name for folder in arguments.tasks or ()}) < len(arguments.tasks or ()):
-        parser.error(f"--tasks must be folders of different names, got {[str(folder) for folder in arguments.tasks]}")
+    if len({folder.resolve().name for folder in arguments.tasks or ()}) < len(
+        arguments.tasks or ()
+    ):
+        parser.error(
+            f"--tasks must be folders of different names, got {[str(folder) for folder in arguments.tasks]}"
+        )
     for path in (arguments.transliterate, *(arguments.tasks or ())):
         if path is not None and not path.exists():
             parser.error(f"there must be something at {path}")
@@ -488,7 +641,11 @@ def average_table(tasks: dict[str, tuple[str, list[Result]]]) -> Table:
     """Compare systems over tasks by their development scores, as the paper's table 4: accuracy and F1 side by side."""
     by_task = {name: {row.system: row for row in rows} for name, (_, rows) in tasks.items()}
     columns = ["system", "average"]
-    columns += [text for name, (metric, _) in tasks.items() for text in (f"{name} parameters", f"{name} {metric}")]
+    columns += [
+        text
+        for name, (metric, _) in tasks.items()
+        for text in (f"{name} parameters", f"{name} {metric}")
+    ]
     lines = []
     for system in dict.fromkeys(row.system for _, rows in tasks.values() for row in rows):
         results = [rows.get(system) for rows in by_task.values()]
@@ -497,14 +654,20 @@ def average_table(tasks: dict[str, tuple[str, list[Result]]]) -> Table:
         cells = [
             cell
             for row in results
-            for cell in (("-", "-") if row is None else (f"{row.trained + row.frozen:,}", f"{100 * row.dev:.2f}"))
+            for cell in (
+                ("-", "-")
+                if row is None
+                else (f"{row.trained + row.frozen:,}", f"{100 * row.dev:.2f}")
+            )
         ]
         lines.append((system, average, *cells))
     return Table(tuple(columns), lines)
 
 
 def run_task(
-    arguments: argparse.Namespace, data: list[list[TaggedSentence]], model: CharacterTransliterator | None
+    arguments: argparse.Namespace,
+    data: list[list[TaggedSentence]],
+    model: CharacterTransliterator | None,
 ) -> tuple[str, list[Result]]:
     """Train and compare all systems on one task; return the metric and the rows of the table."""
     recipe, paper = RECIPES[arguments.recipe], RECIPES["winata2021"]
@@ -514,7 +677,9 @@ def run_task(
     metric = arguments.metric or ("f1" if any(tag.startswith("B-") for tag in tags) else "accuracy")
     epochs = {"num_train_epochs": arguments.epochs} if arguments.epochs else {}
     print(f"{len(train)} / {len(dev)} / {len(test)} sentences, {len(tags)} tags, metric: {metric}")
-    spelled = [] if model is None else [transliterator_of(model, data, paper["transliterate"]["keep"])]
+    spelled = (
+        [] if model is None else [transliterator_of(model, data, paper["transliterate"]["keep"])]
+    )
     steps = [*spelled, *([pe.Normalizer(**recipe["normalizer"])] if "normalizer" in recipe else [])]
     read = prepared(train, steps)
     systems = arguments.systems or [*ROWS, *([MIXED] if arguments.beside else []), *arguments.model]
@@ -531,7 +696,11 @@ def run_task(
             wanted = any(name.startswith("MUSE") for name in systems)
             joined = join_spaces(words, how, recipe["align"]) if wanted else {}
             embedders = build_embedders(words, joined, pieces, lexicon, recipe)
-        missing = [name for name in arguments.systems or () if name.startswith("MUSE") and name not in embedders]
+        missing = [
+            name
+            for name in arguments.systems or ()
+            if name.startswith("MUSE") and name not in embedders
+        ]
         if missing:
             raise SystemExit(f"--systems must be without {missing} for vectors of different sizes")
 
@@ -540,17 +709,27 @@ def run_task(
             if beside:
                 embedder = pe.MetaEmbedding.concat([embedder, *beside])
             encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **recipe["encoder"])
-            return pe.SequenceTagger(embedder, tags, encoder=encoder, prepare=steps or None).to(arguments.device)
+            return pe.SequenceTagger(embedder, tags, encoder=encoder, prepare=steps or None).to(
+                arguments.device
+            )
 
         def member(seed: int) -> pe.SequenceTagger:
             return over_words(build_hme(words, pieces, lexicon, recipe))
 
         def train_system(name: str) -> tuple[Any, float]:
-            options = make_options({**recipe["training"], **epochs}, metric, recipe["encoder"]["hidden_size"])
+            options = make_options(
+                {**recipe["training"], **epochs}, metric, recipe["encoder"]["hidden_size"]
+            )
             if name == "HME-Ensemble":
                 seeds = range(arguments.seed, arguments.seed + arguments.members)
                 ensemble, _ = fit_ensemble(
-                    member, train, dev, options, folder=Path(folder, "members"), seeds=seeds, num_processes=1
+                    member,
+                    train,
+                    dev,
+                    options,
+                    folder=Path(folder, "members"),
+                    seeds=seeds,
+                    num_processes=1,
                 )
                 return ensemble, evaluate(metric, dev, ensemble)
             if name == MIXED:
@@ -563,7 +742,9 @@ def run_task(
                 section = paper["scratch_training" if name in ON_REQUEST else "pretrained_training"]
                 options = make_options({**section, **epochs}, metric, 0)
                 encoder = build_encoder(name, arguments)
-                tagger = pe.TokenClassifier(encoder, tags, prepare=spelled or None).to(arguments.device)
+                tagger = pe.TokenClassifier(encoder, tags, prepare=spelled or None).to(
+                    arguments.device
+                )
             return tagger, fit(tagger, train, dev, options, seed=arguments.seed).best.score
 
         rows, taggers = [], {}
@@ -576,20 +757,31 @@ def run_task(
             trained = sum(p.numel() for p in tagger.parameters() if p.requires_grad)
             frozen = count_frozen(tagger)
             taggers[name] = (dev_score, tagger)
-            rows.append(Result(name, trained, frozen, dev_score, test_score, time.perf_counter() - start))
-            print(f"{name}: dev {100 * dev_score:.2f}, test {test_score}, {rows[-1].seconds:.0f} s", flush=True)
+            rows.append(
+                Result(name, trained, frozen, dev_score, test_score, time.perf_counter() - start)
+            )
+            print(
+                f"{name}: dev {100 * dev_score:.2f}, test {test_score}, {rows[-1].seconds:.0f} s",
+                flush=True,
+            )
         columns = ("system", "trained", "frozen", f"dev {metric}", f"test {metric}", "seconds")
-        lines = [(r.system, f"{r.trained:,}", f"{r.frozen:,}", 100 * r.dev, r.test, f"{r.seconds:.0f}") for r in rows]
+        lines = [
+            (r.system, f"{r.trained:,}", f"{r.frozen:,}", 100 * r.dev, r.test, f"{r.seconds:.0f}")
+            for r in rows
+        ]
         print("\n" + Table(columns, lines).to_markdown() + "\n")
 
         best = max(taggers, key=lambda name: taggers[name][0])
         saved = arguments.out / "tagger"
-        # the vector files too: words that nobody has seen yet get their n-gram vectors wherever the folder goes
+        # the vector files too: words that nobody has seen yet get their n-gram vectors wherever the
+        # folder goes
         taggers[best][1].save_pretrained(saved, copy_vectors=True)
         print(f"Best on dev: {best}, saved to {saved}")
         if not labelled:
             predictions = arguments.out / "predictions.txt"
-            write_lince_predictions(predictions, taggers[best][1].predict([sentence.words for sentence in test]))
+            write_lince_predictions(
+                predictions, taggers[best][1].predict([sentence.words for sentence in test])
+            )
             print(f"Tags of --test by {best}, one a line: {predictions}")
 
         tagger = type(taggers[best][1]).from_pretrained(saved)
@@ -597,7 +789,11 @@ def run_task(
             tagged = zip(sentence.words, tagger.predict([sentence.words])[0], strict=True)
             print(" ".join(f"{word}/{tag}" for word, tag in tagged))
         sentence = prepared([max(test[:20], key=len)], steps)[0]
-        for name, short in (("Attention (MME)", "mme"), ("HME", "hme"), ("HME + surface", "hme-surface")):
+        for name, short in (
+            ("Attention (MME)", "mme"),
+            ("HME", "hme"),
+            ("HME + surface", "hme-surface"),
+        ):
             if name in taggers:
                 embedder = taggers[name][1].embedder.embedder
                 meta = embedder if name == "Attention (MME)" else embedder.words
@@ -608,7 +804,11 @@ def run_task(
 def count_frozen(tagger: torch.nn.Module) -> int:
     """Count frozen parameters; a transliterator, which only prepares words, is not part of the system."""
     named = tagger.named_parameters()
-    return sum(p.numel() for name, p in named if not (p.requires_grad or "prepare_modules" in name.split(".")))
+    return sum(
+        p.numel()
+        for name, p in named
+        if not (p.requires_grad or "prepare_modules" in name.split("."))
+    )
 
 
 def evaluate(metric: str, test: Sequence[TaggedSentence], tagger: Any) -> float:

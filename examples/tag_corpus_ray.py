@@ -1,15 +1,19 @@
-r"""Tag a corpus that is larger than memory, on many workers: parquet in, parquet out, with Ray Data.
+r"""Tag a corpus that is larger than memory, on many workers: parquet in, parquet out, with Ray
+Data.
 
-    python examples/tag_corpus_ray.py --tagger FOLDER --input corpus --output tagged [--workers 8] [--address auto]
+    python examples/tag_corpus_ray.py --tagger FOLDER --input corpus --output tagged [--workers 8]
+    [--address auto]
 
-The corpus is a folder of parquet files, or one file; a column holds each sentence's words (a list of strings, or a
-string that is split at spaces). Every row group is a task of its own, and becomes one file with the same rows and a
-column ``tags``. A worker opens the tagger once (`bake` its embedder first: its table is mapped from the file, which
-workers of one machine share), reads a row group some thousand rows at a time and moves the finished file into its
-place in one step. Where a worker dies another one does its task again, and no row is lost or doubled. The same
-command goes on where it was stopped. Memory stays as it is however large the corpus grows.
+The corpus is a folder of parquet files, or one file; a column holds each sentence's words (a list
+of strings, or a string that is split at spaces). Every row group is a task of its own, and becomes
+one file with the same rows and a column ``tags``. A worker opens the tagger once (`bake` its
+embedder first: its table is mapped from the file, which workers of one machine share), reads a row
+group some thousand rows at a time and moves the finished file into its place in one step. Where a
+worker dies another one does its task again, and no row is lost or doubled. The same command goes on
+where it was stopped. Memory stays as it is however large the corpus grows.
 
-Paths may be any that pyarrow opens, such as ``s3://bucket/folder``; workers on other machines must see them too.
+Paths may be any that pyarrow opens, such as ``s3://bucket/folder``; workers on other machines must
+see them too.
 """
 
 import argparse
@@ -51,8 +55,12 @@ class Folder:
         """List the parquet files, in folders below too; a path of a file is that file."""
         if self.files.get_file_info(self.path).type == fs.FileType.File:
             return [self.path]
-        found = self.files.get_file_info(fs.FileSelector(self.path, recursive=True, allow_not_found=True))
-        return sorted(info.path for info in found if info.is_file and info.path.endswith(".parquet"))
+        found = self.files.get_file_info(
+            fs.FileSelector(self.path, recursive=True, allow_not_found=True)
+        )
+        return sorted(
+            info.path for info in found if info.is_file and info.path.endswith(".parquet")
+        )
 
     def remove_drafts(self) -> None:
         """Remove what workers left behind that were killed."""
@@ -88,7 +96,9 @@ def read_words(column: pa.ChunkedArray | pa.Array) -> Iterator[list[str]]:
 class Worker:
     """Tags row groups with a tagger of its own."""
 
-    def __init__(self, tagger: str, source: str, target: str, column: str, batch_size: int, threads: int) -> None:
+    def __init__(
+        self, tagger: str, source: str, target: str, column: str, batch_size: int, threads: int
+    ) -> None:
         import torch
 
         import polyembed as pe
@@ -101,7 +111,8 @@ class Worker:
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         """Do tasks, and say how many rows they had and how much memory this worker has used at most."""
         rows = [
-            self.tag(Task(*values)) for values in zip(*(batch[name].tolist() for name in Task._fields), strict=True)
+            self.tag(Task(*values))
+            for values in zip(*(batch[name].tolist() for name in Task._fields), strict=True)
         ]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         return {"rows": rows, "peak_mb": [peak] * len(rows)}
@@ -116,10 +127,16 @@ class Worker:
         with self.source.files.open_input_file(task.path) as file:
             parquet = pq.ParquetFile(file)
             schema = parquet.schema_arrow.append(pa.field("tags", pa.list_(pa.string())))
-            with self.target.files.open_output_stream(draft) as out, pq.ParquetWriter(out, schema) as writer:
+            with (
+                self.target.files.open_output_stream(draft) as out,
+                pq.ParquetWriter(out, schema) as writer,
+            ):
                 for rows in parquet.iter_batches(ROWS, row_groups=[task.group]):
                     words = list(read_words(rows.column(self.column)))
-                    tags = pa.array(self.tagger.predict(words, batch_size=self.batch_size), pa.list_(pa.string()))
+                    tags = pa.array(
+                        self.tagger.predict(words, batch_size=self.batch_size),
+                        pa.list_(pa.string()),
+                    )
                     writer.write_batch(pa.record_batch([*rows.columns, tags], schema=schema))
                     count += len(rows)
         self.target.files.move(draft, task.target)
@@ -162,13 +179,17 @@ def claim(target: Folder, tagger: str, column: str) -> None:
     if target.exists(path):
         with target.files.open_input_stream(path) as file:
             if json.loads(file.read()) != run:
-                raise SystemExit(f"--output must be empty, or of the same tagger and column, got {target.path}")
+                raise SystemExit(
+                    f"--output must be empty, or of the same tagger and column, got {target.path}"
+                )
     with target.files.open_output_stream(path) as file:
         file.write(json.dumps(run, indent=1).encode())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tagger", required=True, help="a folder of save_pretrained")
     parser.add_argument("--input", required=True)
     parser.add_argument("--output", required=True)
@@ -177,11 +198,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each worker")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument(
-        "--address", help="a running cluster (auto: the one of this machine); one of its own if missing"
+        "--address",
+        help="a running cluster (auto: the one of this machine); one of its own if missing",
     )
     arguments = parser.parse_args()
     source, target = Folder(arguments.input), Folder(arguments.output)
-    if f"{target.uri}/".startswith(f"{source.uri}/"):  # its files would be taken for the corpus when it goes on
+    if f"{target.uri}/".startswith(
+        f"{source.uri}/"
+    ):  # its files would be taken for the corpus when it goes on
         raise SystemExit(f"--output must not be in --input, got {target.uri}")
     check_column(source, arguments.column)
     claim(target, arguments.tagger, arguments.column)
@@ -189,7 +213,8 @@ def main() -> None:
     waiting = [task for task in tasks if not target.exists(task.target)]
     done = sum(task.rows for task in tasks) - sum(task.rows for task in waiting)
     print(
-        f"{len(tasks)} row groups, {len(tasks) - len(waiting)} of them ({done:,} sentences) tagged before", flush=True
+        f"{len(tasks)} row groups, {len(tasks) - len(waiting)} of them ({done:,} sentences) tagged before",
+        flush=True,
     )
     if not waiting:
         return
@@ -199,10 +224,16 @@ def main() -> None:
     except ImportError:
         sys.exit("Ray is missing: pip install 'polyembed[ray]'")
     cores, blocks = arguments.workers * arguments.threads, min(len(waiting), 16 * arguments.workers)
-    options = {"address": arguments.address} if arguments.address else {"num_cpus": cores, "include_dashboard": False}
+    options = (
+        {"address": arguments.address}
+        if arguments.address
+        else {"num_cpus": cores, "include_dashboard": False}
+    )
     ray.init(log_to_driver=False, **options)
     ray.data.DataContext.get_current().enable_progress_bars = sys.stderr.isatty()
-    made = ray.data.from_items([task._asdict() for task in waiting], override_num_blocks=blocks).map_batches(
+    made = ray.data.from_items(
+        [task._asdict() for task in waiting], override_num_blocks=blocks
+    ).map_batches(
         Worker,
         fn_constructor_args=(
             str(Path(arguments.tagger).resolve()),

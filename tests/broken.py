@@ -38,7 +38,11 @@ class Sound(PretrainedModule):
         return select_valid(y * self.scale, mask)
 
     def get_config(self) -> dict[str, Any]:
-        return {"dim": self.linear.in_features, "scale": self.scale, "bias": self.linear.bias is not None}
+        return {
+            "dim": self.linear.in_features,
+            "scale": self.scale,
+            "bias": self.linear.bias is not None,
+        }
 
 
 class WritesToInput(Sound):
@@ -178,7 +182,9 @@ class ChecksNothing(Sound):
 
 class PrefersTheFirst(AttentionCombiner):
     def _weights(self, projected: Tensor) -> Tensor:
-        return super()._weights(projected) + (torch.arange(len(projected)) == 0)[:, None, None, None]
+        return (
+            super()._weights(projected) + (torch.arange(len(projected)) == 0)[:, None, None, None]
+        )
 
 
 class ExtendsByZeros(pe.SourceEmbedding):
@@ -205,7 +211,13 @@ def named(name: str) -> Case:
 
 
 def twin(build: Callable[[], nn.Module]) -> Case:
-    wrong = ((lambda batch: {**batch, "x": batch["x"][..., 1:]}, ValueError, r"^x must have a last axis of size 5"),)
+    wrong = (
+        (
+            lambda batch: {**batch, "x": batch["x"][..., 1:]},
+            ValueError,
+            r"^x must have a last axis of size 5",
+        ),
+    )
     return Case("Twin", build, masked("x", 5), padded=("x",), wordwise=True, wrong=wrong)
 
 
@@ -246,5 +258,9 @@ TWINS: dict[str, list[Case]] = {
     "printing_shows_parts_and_arguments": [twin(PrintsNoArguments), twin(PrintsNoParts)],
     "a_mask_is_bool": [twin(TakesAnyMask)],
     "wrong_inputs_are_refused": [twin(ChecksNothing)],
-    "later_words_are_as_from_the_start": [grown(ExtendsByZeros), grown(ExtendsItself), grown(CopiesItsTable)],
+    "later_words_are_as_from_the_start": [
+        grown(ExtendsByZeros),
+        grown(ExtendsItself),
+        grown(CopiesItsTable),
+    ],
 }

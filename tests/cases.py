@@ -12,7 +12,13 @@ from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexi
 
 import polyembed as pe
 from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceTransformer, WordDropout
-from polyembed.encoders import CachedEmbedder, LaserEncoder, LaserSentences, WideAndDeepEncoder, WordFeatures
+from polyembed.encoders import (
+    CachedEmbedder,
+    LaserEncoder,
+    LaserSentences,
+    WideAndDeepEncoder,
+    WordFeatures,
+)
 from polyembed.text import CharacterTransliterator, PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
@@ -34,7 +40,11 @@ def ids(rows: int, width: int) -> Batch:
 def units(rows: int, width: int) -> Batch:
     """Spellings of every length up to `width`, none at all included."""
     units = torch.randint(1, 11, (rows, width))
-    return {"ids": torch.where(torch.arange(width) < torch.arange(rows).remainder(width + 1)[:, None], units, 0)}
+    return {
+        "ids": torch.where(
+            torch.arange(width) < torch.arange(rows).remainder(width + 1)[:, None], units, 0
+        )
+    }
 
 
 def spellings(rows: int, width: int) -> Batch:
@@ -72,7 +82,9 @@ def tagged(name: str, dim: int, num_tags: int) -> Callable[[int, int], Batch]:
 
 def xs(*dims: int) -> Callable[[int, int], Batch]:
     """One tensor a source."""
-    return lambda rows, width: {"xs": [torch.randn(rows, width, dim, dtype=torch.float64) for dim in dims]}
+    return lambda rows, width: {
+        "xs": [torch.randn(rows, width, dim, dtype=torch.float64) for dim in dims]
+    }
 
 
 def sentences(rows: int, width: int) -> Batch:
@@ -84,7 +96,9 @@ def sentences(rows: int, width: int) -> Batch:
     }
 
 
-def vector_source(lexicon: pe.Lexicon, dim: int = 5, seed: int = 0, **options: Any) -> pe.SourceEmbedding:
+def vector_source(
+    lexicon: pe.Lexicon, dim: int = 5, seed: int = 0, **options: Any
+) -> pe.SourceEmbedding:
     return pe.SourceEmbedding(ToyVectors(dim, seed), lexicon, **options)
 
 
@@ -95,7 +109,12 @@ def characters(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
 
 def surface(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
     return pe.SpelledEmbedding.from_surface(
-        lexicon, embedding_dim=5, features=["lower", "shape", "suffix2"], num_buckets=40, feature_dim=3, dropout=0.0
+        lexicon,
+        embedding_dim=5,
+        features=["lower", "shape", "suffix2"],
+        num_buckets=40,
+        feature_dim=3,
+        dropout=0.0,
     )
 
 
@@ -104,24 +123,32 @@ def pieces(lexicon: pe.Lexicon, **options: Any) -> pe.SpelledEmbedding:
 
 
 def meta(lexicon: pe.Lexicon) -> pe.MetaEmbedding:
-    return pe.MetaEmbedding.self_attention([vector_source(lexicon, dim) for dim in DIMS], embedding_dim=7)
+    return pe.MetaEmbedding.self_attention(
+        [vector_source(lexicon, dim) for dim in DIMS], embedding_dim=7
+    )
 
 
 def hierarchical(lexicon: pe.Lexicon) -> pe.HierarchicalMetaEmbedding:
-    return pe.HierarchicalMetaEmbedding(words=meta(lexicon), subwords=pieces(lexicon), characters=characters(lexicon))
+    return pe.HierarchicalMetaEmbedding(
+        words=meta(lexicon), subwords=pieces(lexicon), characters=characters(lexicon)
+    )
 
 
 def tagger(**parts: Any) -> Callable[[], pe.SequenceTagger]:
     def build() -> pe.SequenceTagger:
         lexicon = toy_lexicon()
-        return pe.SequenceTagger(meta(lexicon), TAGS, **{key: make() for key, make in parts.items()})
+        return pe.SequenceTagger(
+            meta(lexicon), TAGS, **{key: make() for key, make in parts.items()}
+        )
 
     return build
 
 
 def token_classifier() -> pe.TokenClassifier:
     lexicon = toy_lexicon()
-    return pe.TokenClassifier(meta(lexicon), TAGS, criterion=pe.tagging.CrossEntropyLoss(label_smoothing=0.1))
+    return pe.TokenClassifier(
+        meta(lexicon), TAGS, criterion=pe.tagging.CrossEntropyLoss(label_smoothing=0.1)
+    )
 
 
 def reorder(modules: nn.ModuleList, order: Sequence[int]) -> nn.ModuleList:
@@ -145,13 +172,17 @@ def rtn(name: str, hidden: int, bottleneck: int, **options: Any) -> Case:
     )
 
 
-def permute_attention(combiner: pe.embeddings.AttentionCombiner, batch: Batch, order: Sequence[int]) -> Batch:
+def permute_attention(
+    combiner: pe.embeddings.AttentionCombiner, batch: Batch, order: Sequence[int]
+) -> Batch:
     combiner.projections = reorder(combiner.projections, order)
     combiner.in_dims = tuple(combiner.in_dims[j] for j in order)
     return {"xs": [batch["xs"][j] for j in order]} if "xs" in batch else batch
 
 
-def permute_linear(combiner: pe.embeddings.LinearCombiner, batch: Batch, order: Sequence[int]) -> Batch:
+def permute_linear(
+    combiner: pe.embeddings.LinearCombiner, batch: Batch, order: Sequence[int]
+) -> Batch:
     blocks = combiner.projection.weight.data.split(combiner.in_dims, dim=1)
     combiner.projection.weight.data = torch.cat([blocks[j] for j in order], dim=1)
     combiner.in_dims = tuple(combiner.in_dims[j] for j in order)
@@ -166,7 +197,11 @@ def permute_meta(embedder: pe.MetaEmbedding, batch: Batch, order: Sequence[int])
 def embedder(name: str, grow: Callable[[pe.Lexicon], nn.Module], **options: Any) -> Case:
     outside = len(WORDS) + 2
     wrong = (
-        (lambda batch: {"ids": batch["ids"].double()}, TypeError, r"^ids must be int64 or int32, got torch.float64$"),
+        (
+            lambda batch: {"ids": batch["ids"].double()},
+            TypeError,
+            r"^ids must be int64 or int32, got torch.float64$",
+        ),
         (
             lambda batch: {"ids": batch["ids"] + outside},
             ValueError,
@@ -182,7 +217,9 @@ def embedder(name: str, grow: Callable[[pe.Lexicon], nn.Module], **options: Any)
     return Case(name, lambda: grow(toy_lexicon()), ids, grow=grow, wrong=wrong, **call, **options)
 
 
-def combiner(name: str, build: Callable[[], nn.Module], dims: Sequence[int] = DIMS, **options: Any) -> Case:
+def combiner(
+    name: str, build: Callable[[], nn.Module], dims: Sequence[int] = DIMS, **options: Any
+) -> Case:
     wrong = (
         (
             lambda batch: {"xs": batch["xs"][1:]},
@@ -204,7 +241,13 @@ def combiner(name: str, build: Callable[[], nn.Module], dims: Sequence[int] = DI
 
 
 def speller(name: str, build: Callable[[], nn.Module], **options: Any) -> Case:
-    wrong = ((lambda batch: {"ids": batch["ids"].double()}, TypeError, r"^ids must be int64 or int32, got"),)
+    wrong = (
+        (
+            lambda batch: {"ids": batch["ids"].double()},
+            TypeError,
+            r"^ids must be int64 or int32, got",
+        ),
+    )
     return Case(name, build, units, padded=("ids",), wrong=wrong, **options)
 
 
@@ -224,7 +267,9 @@ def encoder(name: str, build: Callable[[], nn.Module], dim: int = 5, **options: 
     return Case(name, build, masked("x", dim), padded=("x",), wordwise=True, wrong=wrong, **options)
 
 
-def decoder(name: str, build: Callable[[int, int], nn.Module], dim: int = 5, num_tags: int = 3) -> list[Case]:
+def decoder(
+    name: str, build: Callable[[int, int], nn.Module], dim: int = 5, num_tags: int = 3
+) -> list[Case]:
     """The emissions of a decoder, and its loss."""
     short = (
         lambda batch: {**batch, "features": batch["features"][..., :-1]},
@@ -247,7 +292,9 @@ def decoder(name: str, build: Callable[[int, int], nn.Module], dim: int = 5, num
         rf"^tags must lie in \[0, {num_tags}\) where the mask is on, got",
     )
 
-    untouched = {TRAINS: "transitions serve the loss alone"} if name.startswith("CRFDecoder") else {}
+    untouched = (
+        {TRAINS: "transitions serve the loss alone"} if name.startswith("CRFDecoder") else {}
+    )
     return [
         Case(
             f"{name}.emissions",
@@ -312,15 +359,29 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
     """The emissions of a tagger, and its loss."""
     count = len(WORDS) + 2
     wrong = (
-        (lambda batch: {**batch, "inputs": batch["inputs"] + count}, ValueError, rf"^ids must lie in \[0, {count}\)"),
-        (lambda batch: {**batch, "inputs": batch["inputs"].double()}, TypeError, r"^inputs must be int64 or int32"),
+        (
+            lambda batch: {**batch, "inputs": batch["inputs"] + count},
+            ValueError,
+            rf"^ids must lie in \[0, {count}\)",
+        ),
+        (
+            lambda batch: {**batch, "inputs": batch["inputs"].double()},
+            TypeError,
+            r"^inputs must be int64 or int32",
+        ),
         (
             lambda batch: {**batch, "inputs": batch["inputs"][0]},
             ValueError,
             r"^inputs must have the axes \(batch, word\)",
         ),
     )
-    tags = ((lambda batch: {**batch, "tags": batch["tags"].double()}, TypeError, r"^tags must be int64 or int32"),)
+    tags = (
+        (
+            lambda batch: {**batch, "tags": batch["tags"].double()},
+            TypeError,
+            r"^tags must be int64 or int32",
+        ),
+    )
 
     def emissions(module: nn.Module, batch: Batch) -> Tensor:
         return module.emissions(batch["inputs"], batch["mask"])
@@ -328,7 +389,15 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
     is_crf = hasattr(build().decoder, "crf")
     unused = {TRAINS: "transitions serve the loss alone"} if is_crf else {}
     walks = FORWARD_ALGORITHM if is_crf else {}
-    loss = Case(f"{name}.loss", build, sentences, padded=("inputs", "tags"), reduced=True, wide=True, exceptions=walks)
+    loss = Case(
+        f"{name}.loss",
+        build,
+        sentences,
+        padded=("inputs", "tags"),
+        reduced=True,
+        wide=True,
+        exceptions=walks,
+    )
     return [
         Case(
             f"{name}.emissions",
@@ -344,7 +413,9 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
     ]
 
 
-def ensemble(build: Callable[[], pe.SequenceTagger], **options: Any) -> Callable[[], pe.VotingEnsemble]:
+def ensemble(
+    build: Callable[[], pe.SequenceTagger], **options: Any
+) -> Callable[[], pe.VotingEnsemble]:
     """Three taggers that were built apart; their frozen tables are equal."""
     return lambda: pe.VotingEnsemble([build() for _ in range(3)], **options)
 
@@ -352,14 +423,24 @@ def ensemble(build: Callable[[], pe.SequenceTagger], **options: Any) -> Callable
 def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str) -> list[Case]:
     """The mean loss of an ensemble, its mean probabilities, and its votes."""
     wrong = (
-        (lambda batch: {**batch, "inputs": batch["inputs"].double()}, TypeError, r"^inputs must be int64 or int32"),
+        (
+            lambda batch: {**batch, "inputs": batch["inputs"].double()},
+            TypeError,
+            r"^inputs must be int64 or int32",
+        ),
         (
             lambda batch: {**batch, "inputs": batch["inputs"][0]},
             ValueError,
             r"^inputs must have the axes \(batch, word\)",
         ),
     )
-    tags = ((lambda batch: {**batch, "tags": batch["tags"].double()}, TypeError, r"^tags must be int64 or int32"),)
+    tags = (
+        (
+            lambda batch: {**batch, "tags": batch["tags"].double()},
+            TypeError,
+            r"^tags must be int64 or int32",
+        ),
+    )
 
     def probabilities(module: nn.Module, batch: Batch) -> Tensor:
         return module.probabilities(batch["inputs"], batch["mask"])
@@ -367,8 +448,23 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
     def decode(module: nn.Module, batch: Batch) -> Tensor:
         return module.decode(batch["inputs"], batch["mask"])
 
-    words = Case(name, build, sentences, padded=("inputs",), wordwise=True, wrong=wrong, exceptions=exceptions)
-    loss = replace(words, name=f"{name}.loss", padded=("inputs", "tags"), wordwise=False, reduced=True, wide=True)
+    words = Case(
+        name,
+        build,
+        sentences,
+        padded=("inputs",),
+        wordwise=True,
+        wrong=wrong,
+        exceptions=exceptions,
+    )
+    loss = replace(
+        words,
+        name=f"{name}.loss",
+        padded=("inputs", "tags"),
+        wordwise=False,
+        reduced=True,
+        wide=True,
+    )
     integers = {**exceptions, LOW: "tags are no floats"}
     return [
         replace(loss, wrong=(*wrong, *tags)),
@@ -377,7 +473,9 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
     ]
 
 
-def fusion(name: str, build: Callable[[], nn.Module], layers: int = 3, hidden: int = 4, **options: Any) -> Case:
+def fusion(
+    name: str, build: Callable[[], nn.Module], layers: int = 3, hidden: int = 4, **options: Any
+) -> Case:
     """Hidden states of all layers, side by side on the last axis of one tensor."""
 
     def call(module: nn.Module, batch: Batch) -> Tensor:
@@ -389,7 +487,9 @@ def fusion(name: str, build: Callable[[], nn.Module], layers: int = 3, hidden: i
         rf"^hidden_states\[0\] must have the axes \(batch, seq, hidden\), got shape \(4, {hidden}\)$",
     )
     made = masked("states", layers * hidden)
-    return Case(name, build, made, call, padded=("states",), wordwise=True, wrong=(short,), **options)
+    return Case(
+        name, build, made, call, padded=("states",), wordwise=True, wrong=(short,), **options
+    )
 
 
 def words_of_pieces(rows: int, width: int) -> Batch:
@@ -450,7 +550,11 @@ def classifier(name: str, build: Callable[[], nn.Module], **options: Any) -> lis
     """The scores of a classifier of texts, and its loss."""
 
     def make(rows: int, width: int) -> Batch:
-        return {**ids(rows, width), "mask": mask(rows, width), "labels": torch.arange(rows).remainder(4) - 1}
+        return {
+            **ids(rows, width),
+            "mask": mask(rows, width),
+            "labels": torch.arange(rows).remainder(4) - 1,
+        }
 
     def logits(module: nn.Module, batch: Batch) -> Tensor:
         return module.logits(batch["ids"], batch["mask"])
@@ -461,7 +565,9 @@ def classifier(name: str, build: Callable[[], nn.Module], **options: Any) -> lis
 
     return [
         Case(f"{name}.logits", build, make, logits, padded=("ids",), **options),
-        Case(f"{name}.loss", build, make, loss, padded=("ids",), reduced=True, wide=True, **options),
+        Case(
+            f"{name}.loss", build, make, loss, padded=("ids",), reduced=True, wide=True, **options
+        ),
     ]
 
 
@@ -484,7 +590,9 @@ def call_joint(module: nn.Module, batch: Batch) -> Tensor:
     """Pieces of pairs of which every other piece is the second text's."""
     mask, ids = batch["mask"], batch["ids"]
     types = torch.arange(ids.shape[1]).remainder(2).expand_as(ids)
-    return module.logits(PairedPieces(pe.Pieces(ids, mask, torch.full_like(ids, -1)), types.to(ids)))
+    return module.logits(
+        PairedPieces(pe.Pieces(ids, mask, torch.full_like(ids, -1)), types.to(ids))
+    )
 
 
 def call_text(module: nn.Module, batch: Batch) -> Tensor:
@@ -499,7 +607,9 @@ def spelled_words(rows: int, width: int) -> Batch:
 
 def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
     ids, mask = batch["ids"], batch["mask"]
-    symbols = torch.stack([torch.full_like(ids, 2), ids], -1).flatten(1)  # the mark of a word's edge before each
+    symbols = torch.stack([torch.full_like(ids, 2), ids], -1).flatten(
+        1
+    )  # the mark of a word's edge before each
     index = torch.where(mask.bool(), mask.int().cumsum(1) - 1, -1).long()
     twice = (part.repeat_interleave(2, 1) for part in (mask, index))
     return module(pe.Pieces(symbols, *twice, ids.shape[1]))
@@ -507,7 +617,9 @@ def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
 
 def character_encoder() -> pe.CharacterWordEncoder:
     encoder = pe.PretrainedWordEncoder(tiny_bert(), word_piece_tokenizer(), pooling="mean")
-    return pe.CharacterWordEncoder(encoder, pe.encoders.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word")
+    return pe.CharacterWordEncoder(
+        encoder, pe.encoders.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word"
+    )
 
 
 def cached_embedder() -> CachedEmbedder:
@@ -544,7 +656,9 @@ def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **option
         ),
     )
     build = lambda: laser_encoder(dictionary=toy_bpe_tokenizer().dictionary)  # noqa: E731
-    return Case(name, build, token_ids, call, padded=("token_ids",), wrong=wrong, exceptions=LSTM, **options)
+    return Case(
+        name, build, token_ids, call, padded=("token_ids",), wrong=wrong, exceptions=LSTM, **options
+    )
 
 
 def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) -> Case:
@@ -556,34 +670,55 @@ def laser_words(name: str, build: Callable[[], nn.Module], **exceptions: str) ->
         return module(pe.Pieces(batch["ids"], mask, index.long(), batch["ids"].shape[1]))
 
     exceptions = {BOOL: "its mask is called piece_mask", **exceptions}
-    return Case(name, build, words_of_pieces, call, padded=("ids",), wordwise=True, exceptions=exceptions)
+    return Case(
+        name, build, words_of_pieces, call, padded=("ids",), wordwise=True, exceptions=exceptions
+    )
 
 
-SMALLEST = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 5}
+SMALLEST = {
+    "hidden_size": 4,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 5,
+}
 CHARACTERS = {"hidden_size": 4, "num_layers": 1, "num_heads": 2, "readout_size": 5, "num_places": 3}
-LSTM = {COMPILE: "torch compiles no LSTM", OPERATIONS: "a recurrent network walks from word to word"}
+LSTM = {
+    COMPILE: "torch compiles no LSTM",
+    OPERATIONS: "a recurrent network walks from word to word",
+}
 GRU = {COMPILE: "torch compiles no GRU", OPERATIONS: "it walks through the longest word"}
 SIZES = {"hidden_size": 4, "num_layers": 2, "num_heads": 2, "feed_forward_size": 7}
 TRANSFORMER_SOFTMAX = tagger(
-    encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES), decoder=lambda: pe.SoftmaxDecoder(4, len(TAGS))
+    encoder=lambda: pe.TransformerSequenceEncoder(7, **SIZES),
+    decoder=lambda: pe.SoftmaxDecoder(4, len(TAGS)),
 )
 
-PIECES = {TRAINS: "the bias of attention's keys has no effect", BOOL: "its mask is called piece_mask"}
+PIECES = {
+    TRAINS: "the bias of attention's keys has no effect",
+    BOOL: "its mask is called piece_mask",
+}
 
 CASES: list[Case] = [
     criterion("CrossEntropyLoss", pe.tagging.CrossEntropyLoss),
-    criterion("CrossEntropyLoss.weights", lambda: pe.tagging.CrossEntropyLoss([1.0, 2, 0, 4, 3], label_smoothing=0.1)),
+    criterion(
+        "CrossEntropyLoss.weights",
+        lambda: pe.tagging.CrossEntropyLoss([1.0, 2, 0, 4, 3], label_smoothing=0.1),
+    ),
     criterion("FocalLoss", lambda: pe.tagging.FocalLoss(0.5, weights=[1.0, 2, 0, 4, 3])),
     *classifier("SequenceClassifier", text_classifier),
     *classifier(
         "SequenceClassifier.encoder",
         lambda: text_classifier(
-            encoder=pe.TransformerSequenceEncoder(7, **SIZES), hidden_size=3, criterion=pe.tagging.FocalLoss()
+            encoder=pe.TransformerSequenceEncoder(7, **SIZES),
+            hidden_size=3,
+            criterion=pe.tagging.FocalLoss(),
         ),
     ),
     Case(
         "SequenceClassifier.pieces",
-        lambda: pe.SequenceClassifier(pe.PretrainedWordEncoder(tiny_bert()), ["bad", "good"], dropout=0.0),
+        lambda: pe.SequenceClassifier(
+            pe.PretrainedWordEncoder(tiny_bert()), ["bad", "good"], dropout=0.0
+        ),
         words_of_pieces,
         call_text,
         padded=("ids",),
@@ -599,7 +734,9 @@ CASES: list[Case] = [
     ),
     Case(
         "PairClassifier.joint",
-        lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_bert()), ["no", "yes"], pooling="mean", dropout=0.0),
+        lambda: pe.PairClassifier(
+            pe.PretrainedWordEncoder(tiny_bert()), ["no", "yes"], pooling="mean", dropout=0.0
+        ),
         words_of_pieces,
         call_joint,
         padded=("ids",),
@@ -642,13 +779,17 @@ CASES: list[Case] = [
     speller("Char2Subword", lambda: pe.encoders.Char2Subword("abcdefg", 5, **CHARACTERS)),
     laser_states("LaserEncoder", lambda module, batch: module(**batch)),
     laser_states(
-        "LaserEncoder.states", lambda module, batch: torch.cat(module.hidden_states(**batch), -1), wordwise=True
+        "LaserEncoder.states",
+        lambda module, batch: torch.cat(module.hidden_states(**batch), -1),
+        wordwise=True,
     ),
     laser_words("BPEBow", lambda: pe.BPEBow(laser_encoder().embed_tokens, toy_bpe_tokenizer())),
     laser_words("BPEGRU", lambda: pe.BPEGRU(laser_encoder().embed_tokens, hidden_size=3), **GRU),
     laser_words(
         "BPEGRU.both",
-        lambda: pe.BPEGRU(laser_encoder().embed_tokens, hidden_size=1, bidirectional=True, freeze="embeddings"),
+        lambda: pe.BPEGRU(
+            laser_encoder().embed_tokens, hidden_size=1, bidirectional=True, freeze="embeddings"
+        ),
         **GRU,
     ),
     laser_words("LaserTop", lambda: pe.LaserTop(laser_encoder(), toy_bpe_tokenizer()), **LSTM),
@@ -658,7 +799,9 @@ CASES: list[Case] = [
         "LaserSentences",
         lambda: LaserSentences(laser_encoder(), toy_bpe_tokenizer()),
         words_of_pieces,
-        lambda module, batch: module(pe.Pieces(batch["ids"], batch["mask"], torch.full_like(batch["ids"], -1))),
+        lambda module, batch: module(
+            pe.Pieces(batch["ids"], batch["mask"], torch.full_like(batch["ids"], -1))
+        ),
         padded=("ids",),
         exceptions=LSTM,
     ),
@@ -666,7 +809,10 @@ CASES: list[Case] = [
     fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
     fusion("ScalarMix", lambda: pe.ScalarMix(3)),
     fusion("DLFA", lambda: pe.DLFA(4, 1, reduction_ratio=2)),
-    fusion("DLFA.literal", lambda: pe.DLFA(4, 0, reduction_ratio=2, weighting="literal", branches="global")),
+    fusion(
+        "DLFA.literal",
+        lambda: pe.DLFA(4, 0, reduction_ratio=2, weighting="literal", branches="global"),
+    ),
     Case(
         "OrthogonalMapping",
         lambda: OrthogonalMapping(torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64)).Q),
@@ -679,7 +825,11 @@ CASES: list[Case] = [
                 ValueError,
                 r"^x must have a last axis of size 4, got shape \(13, 4, 3\)$",
             ),
-            (lambda batch: {"xs": [batch["xs"][0].long()]}, TypeError, r"^x must be floating point, got torch.int64$"),
+            (
+                lambda batch: {"xs": [batch["xs"][0].long()]},
+                TypeError,
+                r"^x must be floating point, got torch.int64$",
+            ),
         ),
     ),
     Case(
@@ -697,9 +847,19 @@ CASES: list[Case] = [
         ),
     ),
     combiner("ConcatCombiner", lambda: pe.embeddings.ConcatCombiner(DIMS)),
-    combiner("LinearCombiner", lambda: pe.embeddings.LinearCombiner(DIMS, 7), permute=permute_linear),
-    combiner("LinearCombiner.bias", lambda: pe.embeddings.LinearCombiner(DIMS, 7, bias=True), permute=permute_linear),
-    combiner("AttentionCombiner", lambda: pe.embeddings.AttentionCombiner(DIMS, 7), permute=permute_attention),
+    combiner(
+        "LinearCombiner", lambda: pe.embeddings.LinearCombiner(DIMS, 7), permute=permute_linear
+    ),
+    combiner(
+        "LinearCombiner.bias",
+        lambda: pe.embeddings.LinearCombiner(DIMS, 7, bias=True),
+        permute=permute_linear,
+    ),
+    combiner(
+        "AttentionCombiner",
+        lambda: pe.embeddings.AttentionCombiner(DIMS, 7),
+        permute=permute_attention,
+    ),
     combiner(
         "AttentionCombiner.source",
         lambda: pe.embeddings.AttentionCombiner(DIMS, 7, attention="source", bias=True),
@@ -718,7 +878,9 @@ CASES: list[Case] = [
     ),
     speller(
         "PieceTransformer.wide",
-        lambda: PieceTransformer(torch.randn(11, 3), freeze=False, hidden_size=4, num_heads=2, kernel_size=3),
+        lambda: PieceTransformer(
+            torch.randn(11, 3), freeze=False, hidden_size=4, num_heads=2, kernel_size=3
+        ),
     ),
     Case(
         "CharacterTransliterator",
@@ -727,7 +889,11 @@ CASES: list[Case] = [
         padded=("ids", "targets"),
         wordwise=True,
         wrong=(
-            (lambda batch: {**batch, "ids": batch["ids"].double()}, TypeError, r"^ids must be int64 or int32, got"),
+            (
+                lambda batch: {**batch, "ids": batch["ids"].double()},
+                TypeError,
+                r"^ids must be int64 or int32, got",
+            ),
         ),
         exceptions={
             TRAINS: "the bias of attention's keys has no effect",
@@ -740,11 +906,16 @@ CASES: list[Case] = [
     embedder("SpelledEmbedding.surface", surface),
     embedder("WordDropout", lambda lexicon: WordDropout(vector_source(lexicon), 0.0)),
     embedder("SpelledEmbedding.pieces", pieces),
-    embedder("SpelledEmbedding.transformer", lambda lexicon: pieces(lexicon, pooling="transformer", num_heads=2)),
+    embedder(
+        "SpelledEmbedding.transformer",
+        lambda lexicon: pieces(lexicon, pooling="transformer", num_heads=2),
+    ),
     embedder("MetaEmbedding", meta, permute=permute_meta),
     embedder(
         "MetaEmbedding.linear",
-        lambda lexicon: pe.MetaEmbedding.linear([vector_source(lexicon), characters(lexicon)], embedding_dim=3),
+        lambda lexicon: pe.MetaEmbedding.linear(
+            [vector_source(lexicon), characters(lexicon)], embedding_dim=3
+        ),
     ),
     embedder(
         "MetaEmbedding.concat",
@@ -752,31 +923,54 @@ CASES: list[Case] = [
     ),
     embedder("HierarchicalMetaEmbedding", hierarchical),
     embedder("UniqueWords", lambda lexicon: pe.UniqueWords(hierarchical(lexicon))),
-    embedder("BakedEmbedding", lambda lexicon: pe.bake(hierarchical(lexicon).double()), trains=False),
+    embedder(
+        "BakedEmbedding", lambda lexicon: pe.bake(hierarchical(lexicon).double()), trains=False
+    ),
     encoder("TransformerSequenceEncoder", lambda: pe.TransformerSequenceEncoder(5, **SIZES)),
-    encoder("TransformerSequenceEncoder.post", lambda: pe.TransformerSequenceEncoder(5, **SIZES, norm_first=False)),
-    encoder("TransformerSequenceEncoder.windows", lambda: pe.TransformerSequenceEncoder(5, **SIZES, kernel_size=3)),
+    encoder(
+        "TransformerSequenceEncoder.post",
+        lambda: pe.TransformerSequenceEncoder(5, **SIZES, norm_first=False),
+    ),
+    encoder(
+        "TransformerSequenceEncoder.windows",
+        lambda: pe.TransformerSequenceEncoder(5, **SIZES, kernel_size=3),
+    ),
     encoder(
         "TransformerSequenceEncoder.one",
-        lambda: pe.TransformerSequenceEncoder(1, hidden_size=1, num_layers=1, num_heads=1, feed_forward_size=3),
+        lambda: pe.TransformerSequenceEncoder(
+            1, hidden_size=1, num_layers=1, num_heads=1, feed_forward_size=3
+        ),
         dim=1,
         exceptions={TRAINS: "a layer norm over one dimension is constant"},
     ),
-    encoder("LSTMSequenceEncoder", lambda: pe.LSTMSequenceEncoder(5, hidden_size=3, num_layers=2), exceptions=LSTM),
-    encoder("LSTMSequenceEncoder.one", lambda: pe.LSTMSequenceEncoder(1, hidden_size=1), dim=1, exceptions=LSTM),
+    encoder(
+        "LSTMSequenceEncoder",
+        lambda: pe.LSTMSequenceEncoder(5, hidden_size=3, num_layers=2),
+        exceptions=LSTM,
+    ),
+    encoder(
+        "LSTMSequenceEncoder.one",
+        lambda: pe.LSTMSequenceEncoder(1, hidden_size=1),
+        dim=1,
+        exceptions=LSTM,
+    ),
     crf("CRF"),
     crf("CRF.one", num_tags=1, **{TRAINS: "a single tag is certain"}),
     encoder("WideAndDeepEncoder", lambda: WideAndDeepEncoder(None, 1)),
     encoder(
         "WideAndDeepEncoder.deep",
-        lambda: WideAndDeepEncoder(pe.TransformerSequenceEncoder(2, hidden_size=4, dropout=0.0), 1, window=1),
+        lambda: WideAndDeepEncoder(
+            pe.TransformerSequenceEncoder(2, hidden_size=4, dropout=0.0), 1, window=1
+        ),
     ),
     *decoder("CRFDecoder", pe.CRFDecoder),
     *decoder("CRFDecoder.direct", lambda dim, tags: pe.CRFDecoder(dim, tags, direct_scores=True)),
     *decoder("SoftmaxDecoder", pe.SoftmaxDecoder),
     *decoder(
         "SoftmaxDecoder.focal",
-        lambda dim, tags: pe.SoftmaxDecoder(dim, tags, criterion=pe.tagging.FocalLoss(weights=[1, 2, 3])),
+        lambda dim, tags: pe.SoftmaxDecoder(
+            dim, tags, criterion=pe.tagging.FocalLoss(weights=[1, 2, 3])
+        ),
     ),
     *whole_tagger("TokenClassifier", token_classifier),
     *whole_tagger("SequenceTagger", tagger()),

@@ -8,7 +8,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-def refused(error: type[Exception], message: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+def refused(
+    error: type[Exception], message: str, call: Callable[..., Any], *arguments: Any, **options: Any
+) -> None:
     """Check that a call raises the error, with a message that matches."""
     with pytest.raises(error, match=message):
         call(*arguments, **options)

@@ -32,14 +32,16 @@ class Case:
     Attributes:
         name: The module's class, and after a dot what is special about this case.
         build: Makes the module, small.
-        make: From the number of rows and of words: arguments, rows on axis 0; float64, `mask` among them.
+        make: From the number of rows and of words: arguments, rows on axis 0; float64, `mask` among
+            them.
         call: From the module and the arguments to one tensor.
         padded: The arguments with padding on axis 1: where the mask is off, or of its own zeros.
         wordwise: Whether axis 1 of the result counts words.
         reduced: Whether the result is one number for all rows.
         trains: Whether the module has a gradient at all.
         wide: Whether the result is float32 for narrower inputs.
-        permute: Reorders the sources of the module (in place) and of the arguments; the result must stay.
+        permute: Reorders the sources of the module (in place) and of the arguments; the result must
+            stay.
         grow: Makes the module for a lexicon.
         wrong: What spoils the arguments -> the error's type and text.
         exceptions: Law -> why it does not hold.
@@ -129,7 +131,8 @@ def padding_content_is_irrelevant(case: Case) -> None:
 def more_padding_changes_nothing(case: Case) -> None:
     module, batch = case.module(), case.batch()
     padded = {
-        name: _lengthen(value, name) if name in {*case.padded, "mask"} else value for name, value in batch.items()
+        name: _lengthen(value, name) if name in {*case.padded, "mask"} else value
+        for name, value in batch.items()
     }
     expected, expected_gradients = _gradients(case, module, batch)
     value, gradients = _gradients(case, module, padded, width=4)
@@ -172,7 +175,9 @@ def saving_and_loading_is_exact(case: Case) -> None:
         _assert_equal_modules(case, loaded, module, dtype)
         assert repr(loaded) == repr(module)
         flags = {name: parameter.requires_grad for name, parameter in module.named_parameters()}
-        assert {name: parameter.requires_grad for name, parameter in loaded.named_parameters()} == flags
+        assert {
+            name: parameter.requires_grad for name, parameter in loaded.named_parameters()
+        } == flags
 
 
 @law()
@@ -181,7 +186,9 @@ def copies_are_equal_and_apart(case: Case) -> None:
     places = {parameter.data_ptr() for parameter in module.parameters()}
     for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         _assert_equal_modules(case, twin, module, torch.float64)
-        assert not places & {parameter.data_ptr() for parameter in twin.parameters()}, "memory is shared"
+        assert not places & {parameter.data_ptr() for parameter in twin.parameters()}, (
+            "memory is shared"
+        )
 
 
 @law()
@@ -192,14 +199,18 @@ def moving_leaves_nothing_behind(case: Case) -> None:
     for name, part in module.named_modules():
         for attribute, value in vars(part).items():
             if attribute not in ("_parameters", "_buffers", "_modules"):
-                assert not _stays_behind(value), f"{name}.{attribute} is a plain tensor, which does not move"
+                assert not _stays_behind(value), (
+                    f"{name}.{attribute} is a plain tensor, which does not move"
+                )
 
 
 @law(lambda case: not RUNTIME_TYPES)
 def compiles_as_one_graph(case: Case, backend: str = "aot_eager") -> None:
     torch.compiler.reset()
     module = case.module()
-    compiled = torch.compile(lambda batch: case.call(module, batch), fullgraph=True, backend=backend, dynamic=True)
+    compiled = torch.compile(
+        lambda batch: case.call(module, batch), fullgraph=True, backend=backend, dynamic=True
+    )
     for rows, width in ((13, 4), (7, 6)):
         batch = case.batch(rows, width)
         expected, expected_gradients = _gradients(case, module, batch)
@@ -243,7 +254,9 @@ def has_the_right_second_derivative(case: Case) -> None:
 def low_precision_is_close(case: Case) -> None:
     expected = case.call(case.module(torch.float32), case.batch(dtype=torch.float32))
     low = case.call(case.module(torch.bfloat16), case.batch(dtype=torch.bfloat16))
-    assert low.dtype == (torch.float32 if case.wide else torch.bfloat16), f"bfloat16 became {low.dtype}"
+    assert low.dtype == (torch.float32 if case.wide else torch.bfloat16), (
+        f"bfloat16 became {low.dtype}"
+    )
     with torch.autocast("cpu", torch.bfloat16):
         mixed = case.call(case.module(torch.float32), case.batch(dtype=torch.float32))
     for value in (low, mixed):
@@ -259,7 +272,9 @@ def sizes_zero_and_one_are_sizes(case: Case) -> None:
         assert not case.wordwise or value.shape[1] == width
         assert value.isfinite().all(), f"{rows} rows of {width} words give {value}"
         for name, gradient in gradients.items():
-            assert gradient is None or gradient.isfinite().all(), f"{rows} rows of {width} give {name} {gradient}"
+            assert gradient is None or gradient.isfinite().all(), (
+                f"{rows} rows of {width} give {name} {gradient}"
+            )
 
 
 @law()
@@ -269,7 +284,9 @@ def printing_shows_parts_and_arguments(case: Case) -> None:
     assert printed.startswith(f"{type(module).__name__}("), printed
     for name, child in module.named_children():
         assert f"({name}): {type(child).__name__}" in printed, f"{name} is missing in {printed}"
-    config = module.get_config() if isinstance(module, PretrainedModule) else {}  # CRF is torchcrf's
+    config = (
+        module.get_config() if isinstance(module, PretrainedModule) else {}
+    )  # CRF is torchcrf's
     for name, value in config.items():
         if isinstance(value, int | float | str):
             assert f"{name}={value!r}" in printed, f"{name} is missing in {printed}"
@@ -279,7 +296,13 @@ def printing_shows_parts_and_arguments(case: Case) -> None:
 def a_mask_is_bool(case: Case) -> None:
     module, batch = case.module(), case.batch()
     for dtype in (torch.int64, torch.float32):
-        _assert_raises(case, module, {**batch, "mask": batch["mask"].to(dtype)}, TypeError, r"^mask must be bool")
+        _assert_raises(
+            case,
+            module,
+            {**batch, "mask": batch["mask"].to(dtype)},
+            TypeError,
+            r"^mask must be bool",
+        )
     rule = r"^mask must have shape \(13, 4\), got \(13, 3\)$"
     _assert_raises(case, module, {**batch, "mask": batch["mask"][:, 1:]}, ValueError, rule)
 
@@ -296,7 +319,9 @@ def later_words_are_as_from_the_start(case: Case) -> None:
     lexicon = Lexicon(WORDS)
     everything = lexicon.extended(NEW_WORDS)
     torch.manual_seed(0)
-    expected = case.grow(Lexicon(everything, characters=lexicon.spelling.characters)).double().eval()
+    expected = (
+        case.grow(Lexicon(everything, characters=lexicon.spelling.characters)).double().eval()
+    )
     torch.manual_seed(0)
     module = case.grow(lexicon).double().eval()
     parameters, state = dict(module.named_parameters()), copy.deepcopy(module.state_dict())
@@ -306,7 +331,11 @@ def later_words_are_as_from_the_start(case: Case) -> None:
     for extended in (at_once, in_steps, in_steps.covering(NEW_WORDS)):
         assert extended.num_embeddings == len(everything)
         _assert_same(extended(ids), expected(ids))
-        shared = [part for part in extended.parameters() if any(part is known for known in parameters.values())]
+        shared = [
+            part
+            for part in extended.parameters()
+            if any(part is known for known in parameters.values())
+        ]
         assert len(shared) == len(parameters), "an extended embedder does not share every parameter"
     assert module.num_embeddings == len(lexicon), "extending changed the embedder itself"
     assert module.state_dict().keys() == state.keys()
@@ -351,17 +380,23 @@ def _gradients(
         value = value[:, :width]
     nothing = dict.fromkeys(dict(module.named_parameters()))
     if not wanted or not value.requires_grad:
-        assert not wanted or not case.trains or value.numel() == 0, "the result is cut off from the parameters"
+        assert not wanted or not case.trains or value.numel() == 0, (
+            "the result is cut off from the parameters"
+        )
         return value.detach(), nothing
     weights = torch.arange(1, value.numel() + 1, dtype=value.dtype).cos().reshape(value.shape)
-    gradients = torch.autograd.grad((value * weights).sum(), list(wanted.values()), allow_unused=True)
+    gradients = torch.autograd.grad(
+        (value * weights).sum(), list(wanted.values()), allow_unused=True
+    )
     return value.detach(), {**nothing, **dict(zip(wanted, gradients, strict=True))}
 
 
 def _as_function(case: Case) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
     """Turn a case into a function of its float inputs and trainable parameters."""
     module, batch = case.module(), case.batch(2, 3)
-    parameters = {name: value.detach() for name, value in module.named_parameters() if value.requires_grad}
+    parameters = {
+        name: value.detach() for name, value in module.named_parameters() if value.requires_grad
+    }
     inputs = [x for x in _tensors(batch) if x.is_floating_point()]
 
     def function(*arguments: Tensor) -> Tensor:
@@ -411,20 +446,28 @@ def _assert_same(value: Tensor | None, expected: Tensor | None, name: str = "the
     if expected is None:
         assert value is None, f"{name} should be none"
         return
-    torch.testing.assert_close(value, expected, rtol=1e-7, atol=1e-9, msg=lambda text: f"{name} differs: {text}")
+    torch.testing.assert_close(
+        value, expected, rtol=1e-7, atol=1e-9, msg=lambda text: f"{name} differs: {text}"
+    )
 
 
-def _assert_equal_modules(case: Case, module: nn.Module, expected: nn.Module, dtype: torch.dtype) -> None:
+def _assert_equal_modules(
+    case: Case, module: nn.Module, expected: nn.Module, dtype: torch.dtype
+) -> None:
     state, expected_state = module.state_dict(), expected.state_dict()
     assert list(state) == list(expected_state)
     for name, value in expected_state.items():
         assert state[name].dtype == value.dtype, f"{name} is {state[name].dtype}, was {value.dtype}"
         assert torch.equal(state[name], value), f"{name} differs"
     batch = case.batch(dtype=dtype)
-    torch.testing.assert_close(case.call(module, batch), case.call(expected, batch))  # memory's alignment rounds
+    torch.testing.assert_close(
+        case.call(module, batch), case.call(expected, batch)
+    )  # memory's alignment rounds
 
 
-def _assert_raises(case: Case, module: nn.Module, batch: Batch, error: type[Exception], text: str) -> None:
+def _assert_raises(
+    case: Case, module: nn.Module, batch: Batch, error: type[Exception], text: str
+) -> None:
     try:
         case.call(module, batch)
     except error as refusal:

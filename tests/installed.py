@@ -17,7 +17,9 @@ characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num
 tags = sorted({tag for sentence in sentences for tag in sentence.tags})
 tagger = pe.SequenceTagger(characters, tags)
 options = pe.FitOptions(
-    optimizer=lambda tagger: torch.optim.Adam(tagger.parameters(), lr=1e-2), num_train_epochs=3, metric="accuracy"
+    optimizer=lambda tagger: torch.optim.Adam(tagger.parameters(), lr=1e-2),
+    num_train_epochs=3,
+    metric="accuracy",
 )
 result = pe.fit(tagger, sentences, sentences, options, progress=False)
 assert result.history[-1].loss < result.history[0].loss

@@ -12,7 +12,9 @@ def run_killed(test_file: str, program: str, folder: Path) -> None:
     """Run a program that may import the tests beside `test_file`, with ``folder``, and require that it was killed."""
     places = [str(Path(test_file).parent), str(Path(__file__).parent)]
     start = f"import sys\nfrom pathlib import Path\nsys.path[:0] = {places!r}\nfolder = Path({str(folder)!r})\n"
-    done = subprocess.run([sys.executable, "-c", start + program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", start + program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

@@ -16,14 +16,21 @@ OPTIONS = {"bidirectional": True, "left_pad": True, "padding_value": -math.inf}
 def small_encoder(seed: int = 0) -> LaserEncoder:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return LaserEncoder(23, 5, 3, num_layers=3, dictionary=toy_bpe_tokenizer().dictionary).eval()
+        return LaserEncoder(
+            23, 5, 3, num_layers=3, dictionary=toy_bpe_tokenizer().dictionary
+        ).eval()
 
 
 def parts(**changes: Any) -> dict[str, Any]:
     """What a checkpoint holds; `changes` replace or, if None, drop a part."""
     encoder = small_encoder()
     ids = {piece: i for i, piece in enumerate(encoder.dictionary.pieces())}
-    whole = {"params": {**SIZES, **OPTIONS}, "model": dict(encoder.state_dict()), "dictionary": ids, **changes}
+    whole = {
+        "params": {**SIZES, **OPTIONS},
+        "model": dict(encoder.state_dict()),
+        "dictionary": ids,
+        **changes,
+    }
     return {name: part for name, part in whole.items() if part is not None}
 
 

@@ -66,7 +66,11 @@ def attention_by_source(xs: Matrix, weights: list[Matrix], scorer: Vector) -> tu
 
 def masked_mean(xs: Matrix, mask: Sequence[bool]) -> Vector:
     kept = [x for x, valid in zip(xs, mask, strict=True) if valid]
-    return [sum(values) / len(kept) for values in zip(*kept, strict=True)] if kept else [0.0] * len(xs[0])
+    return (
+        [sum(values) / len(kept) for values in zip(*kept, strict=True)]
+        if kept
+        else [0.0] * len(xs[0])
+    )
 
 
 def masked_max(xs: Matrix, mask: Sequence[bool]) -> Vector:
@@ -77,7 +81,9 @@ def masked_max(xs: Matrix, mask: Sequence[bool]) -> Vector:
 # A linear-chain CRF by enumeration: `emissions[t][tag]`, `transitions[from][to]`.
 
 
-def path_score(emissions: Matrix, path: Path, transitions: Matrix, start: Vector, end: Vector) -> float:
+def path_score(
+    emissions: Matrix, path: Path, transitions: Matrix, start: Vector, end: Vector
+) -> float:
     if not path:
         return 0.0
     score = start[path[0]] + end[path[-1]]
@@ -88,13 +94,20 @@ def path_score(emissions: Matrix, path: Path, transitions: Matrix, start: Vector
     return score
 
 
-def all_path_scores(emissions: Matrix, transitions: Matrix, start: Vector, end: Vector) -> dict[Path, float]:
+def all_path_scores(
+    emissions: Matrix, transitions: Matrix, start: Vector, end: Vector
+) -> dict[Path, float]:
     paths = itertools.product(range(len(start)), repeat=len(emissions))
     return {path: path_score(emissions, path, transitions, start, end) for path in paths}
 
 
 def log_partition(emissions: Matrix, transitions: Matrix, start: Vector, end: Vector) -> float:
-    return math.log(sum(math.exp(score) for score in all_path_scores(emissions, transitions, start, end).values()))
+    return math.log(
+        sum(
+            math.exp(score)
+            for score in all_path_scores(emissions, transitions, start, end).values()
+        )
+    )
 
 
 def viterbi(emissions: Matrix, transitions: Matrix, start: Vector, end: Vector) -> Path:
@@ -102,7 +115,9 @@ def viterbi(emissions: Matrix, transitions: Matrix, start: Vector, end: Vector) 
     return max(scores, key=lambda path: scores[path])
 
 
-def path_probabilities(emissions: Matrix, transitions: Matrix, start: Vector, end: Vector) -> dict[Path, float]:
+def path_probabilities(
+    emissions: Matrix, transitions: Matrix, start: Vector, end: Vector
+) -> dict[Path, float]:
     scores = all_path_scores(emissions, transitions, start, end)
     total = sum(math.exp(score) for score in scores.values())
     return {path: math.exp(score) / total for path, score in scores.items()}
@@ -112,7 +127,8 @@ def marginals(probabilities: dict[Path, float], num_tags: int) -> Matrix:
     """Give the probability of each tag at each position."""
     length = len(next(iter(probabilities)))
     return [
-        [sum(p for path, p in probabilities.items() if path[t] == j) for j in range(num_tags)] for t in range(length)
+        [sum(p for path, p in probabilities.items() if path[t] == j) for j in range(num_tags)]
+        for t in range(length)
     ]
 
 
@@ -134,8 +150,8 @@ def valid(items: Sequence, mask: Sequence[bool]) -> list:
     return [item for item, kept in zip(items, mask, strict=True) if kept]
 
 
-# A convolution over characters: Kim et al. 2016. `filters[k][i][j]` is filter k's weight of input dimension i at
-# window position j, as `nn.Conv1d` keeps them.
+# A convolution over characters: Kim et al. 2016. `filters[k][i][j]` is filter k's weight of input
+# dimension i at window position j, as `nn.Conv1d` keeps them.
 
 
 def char_cnn(characters: Matrix, filters: list[Matrix], bias: Vector) -> Vector:
@@ -147,7 +163,10 @@ def char_cnn(characters: Matrix, filters: list[Matrix], bias: Vector) -> Vector:
     windows = [padded[i : i + width] for i in range(len(characters) + width - 1)]
     features = []
     for kernel, shift in zip(filters, bias, strict=True):
-        tops = [sum(kernel[i][j] * window[j][i] for i in range(dim) for j in range(width)) for window in windows]
+        tops = [
+            sum(kernel[i][j] * window[j][i] for i in range(dim) for j in range(width))
+            for window in windows
+        ]
         features.append(math.tanh(max(tops) + shift))
     return features
 
@@ -186,7 +205,9 @@ def self_attention(xs: Matrix, weight: Matrix, bias: Vector, num_heads: int) -> 
     return mixed
 
 
-def feed_forward(x: Vector, inner: Matrix, inner_bias: Vector, outer: Matrix, outer_bias: Vector) -> Vector:
+def feed_forward(
+    x: Vector, inner: Matrix, inner_bias: Vector, outer: Matrix, outer_bias: Vector
+) -> Vector:
     return matvec(outer, [max(0.0, value) for value in matvec(inner, x, inner_bias)], outer_bias)
 
 
@@ -226,7 +247,9 @@ def mutual_pairs(scores: Matrix) -> list[tuple[int, int]]:
 def squared_distance(xs: Matrix, ys: Matrix, weight: Matrix) -> float:
     """What Procrustes makes small: |X W - Y|^2."""
     turned = [[dot(x, list(column)) for column in zip(*weight, strict=True)] for x in xs]
-    return sum((a - b) ** 2 for row, y in zip(turned, ys, strict=True) for a, b in zip(row, y, strict=True))
+    return sum(
+        (a - b) ** 2 for row, y in zip(turned, ys, strict=True) for a, b in zip(row, y, strict=True)
+    )
 
 
 def small_turn(dim: int, i: int, j: int, angle: float) -> Matrix:
@@ -237,7 +260,9 @@ def small_turn(dim: int, i: int, j: int, angle: float) -> Matrix:
     return turn
 
 
-def precision_at(scores: dict[str, dict[str, float]], dictionary: Sequence[tuple[str, str]], k: int) -> float:
+def precision_at(
+    scores: dict[str, dict[str, float]], dictionary: Sequence[tuple[str, str]], k: int
+) -> float:
     """The share of source words with one of their translations among the `k` best; unknown words do not count."""
     answers: dict[str, set[str]] = {}
     for word, translation in dictionary:
@@ -250,14 +275,18 @@ def precision_at(scores: dict[str, dict[str, float]], dictionary: Sequence[tuple
     return hits / len(answers)
 
 
-# Layer fusion: Chen & Guo 2022, equations 1-4. `sentences[b][t]` is a vector; every branch is a dict of its parameters.
+# Layer fusion: Chen & Guo 2022, equations 1-4. `sentences[b][t]` is a vector; every branch is a
+# dict of its parameters.
 
 
 def batch_norm(rows: Matrix, weight: Vector, bias: Vector, eps: float = 1e-5) -> Matrix:
     """Normalise each dimension over all rows of a batch, by their own mean and variance."""
     columns = list(zip(*rows, strict=True))
     means = [sum(column) / len(column) for column in columns]
-    variances = [sum((x - m) ** 2 for x in column) / len(column) for column, m in zip(columns, means, strict=True)]
+    variances = [
+        sum((x - m) ** 2 for x in column) / len(column)
+        for column, m in zip(columns, means, strict=True)
+    ]
     return [
         [
             (x - m) / math.sqrt(v + eps) * w + b
@@ -275,17 +304,24 @@ def aif_branch(rows: Matrix, branch: dict[str, Matrix]) -> Matrix:
     return batch_norm(wide, branch["up_norm"], branch["up_norm_bias"])
 
 
-def aif_weight(sentences: list[Matrix], kinds: tuple[str, str], branches: list[dict[str, Matrix]]) -> list[Matrix]:
+def aif_weight(
+    sentences: list[Matrix], kinds: tuple[str, str], branches: list[dict[str, Matrix]]
+) -> list[Matrix]:
     """The sigmoid of equation 3: global branches see each sentence's mean, local ones each position."""
     total = [[[0.0] * len(x) for x in sentence] for sentence in sentences]
     for kind, branch in zip(kinds, branches, strict=True):
         if kind == "global":
             means = [[sum(column) / len(s) for column in zip(*s, strict=True)] for s in sentences]
-            maps = [[found] * len(s) for found, s in zip(aif_branch(means, branch), sentences, strict=True)]
+            maps = [
+                [found] * len(s)
+                for found, s in zip(aif_branch(means, branch), sentences, strict=True)
+            ]
         else:
             rows = iter(aif_branch([x for sentence in sentences for x in sentence], branch))
             maps = [[next(rows) for _ in sentence] for sentence in sentences]
-        total = [[add(x, y) for x, y in zip(s, m, strict=True)] for s, m in zip(total, maps, strict=True)]
+        total = [
+            [add(x, y) for x, y in zip(s, m, strict=True)] for s, m in zip(total, maps, strict=True)
+        ]
     return [[[1 / (1 + math.exp(-x)) for x in row] for row in sentence] for sentence in total]
 
 
@@ -327,12 +363,18 @@ def cross_entropy(
             continue
         logs = [math.log(p) for p in softmax(scores)]
         total -= (1 - label_smoothing) * weights[label] * logs[label]
-        total -= label_smoothing / len(scores) * sum(w * log for w, log in zip(weights, logs, strict=True))
+        total -= (
+            label_smoothing
+            / len(scores)
+            * sum(w * log for w, log in zip(weights, logs, strict=True))
+        )
         weight += weights[label]
     return total / weight if weight else 0.0
 
 
-def focal_loss(logits: Matrix, labels: Sequence[int | None], weights: Vector, *, gamma: float) -> float:
+def focal_loss(
+    logits: Matrix, labels: Sequence[int | None], weights: Vector, *, gamma: float
+) -> float:
     """Lin et al. 2017, equation 5, and its mean by the labels' weights."""
     total = weight = 0.0
     for scores, label in zip(logits, labels, strict=True):
@@ -344,33 +386,50 @@ def focal_loss(logits: Matrix, labels: Sequence[int | None], weights: Vector, *,
     return total / weight if weight else 0.0
 
 
-# LASER: the recipe of the released encoder in plain PyTorch (Artetxe and Schwenk 2019), from a checkpoint's layout.
+# LASER: the recipe of the released encoder in plain PyTorch (Artetxe and Schwenk 2019), from a
+# checkpoint's layout.
 
 
-def laser_sentences(path: object, sentences: list[list[str]]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def laser_sentences(
+    path: object, sentences: list[list[str]]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Pooled vectors of sentences in pieces, and each sentence's states of the last layer, </s> included."""
     data = torch.load(path, weights_only=True)
     sizes, weights, ids = data["params"], data["model"], data["dictionary"]
     embedding = torch.nn.Embedding.from_pretrained(weights["embed_tokens.weight"])
     lstm = torch.nn.LSTM(
-        sizes["embed_dim"], sizes["hidden_size"], sizes["num_layers"], bidirectional=sizes["bidirectional"]
+        sizes["embed_dim"],
+        sizes["hidden_size"],
+        sizes["num_layers"],
+        bidirectional=sizes["bidirectional"],
     )
-    lstm.load_state_dict({name.removeprefix("lstm."): w for name, w in weights.items() if name.startswith("lstm.")})
-    rows = [[*(ids.get(piece, ids["<unk>"]) for piece in pieces), ids["</s>"]] for pieces in sentences]
+    lstm.load_state_dict(
+        {name.removeprefix("lstm."): w for name, w in weights.items() if name.startswith("lstm.")}
+    )
+    rows = [
+        [*(ids.get(piece, ids["<unk>"]) for piece in pieces), ids["</s>"]] for pieces in sentences
+    ]
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     width = len(rows[order[0]])
     left = torch.tensor([[ids["<pad>"]] * (width - len(rows[i])) + rows[i] for i in order])
     lengths = [len(rows[i]) for i in order]
-    right = torch.stack([row.roll(length) for row, length in zip(left, lengths, strict=True)])  # padding to the end
+    right = torch.stack(
+        [row.roll(length) for row, length in zip(left, lengths, strict=True)]
+    )  # padding to the end
     packed = torch.nn.utils.rnn.pack_padded_sequence(embedding(right).transpose(0, 1), lengths)
     with torch.no_grad():
-        states = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], padding_value=sizes["padding_value"])[0]
+        states = torch.nn.utils.rnn.pad_packed_sequence(
+            lstm(packed)[0], padding_value=sizes["padding_value"]
+        )[0]
     states = states.masked_fill(right.eq(ids["<pad>"]).t()[..., None], -math.inf)
     back = [order.index(i) for i in range(len(rows))]
-    return states.max(0).values[back], [states[: len(rows[i]), order.index(i)] for i in range(len(rows))]
+    return states.max(0).values[back], [
+        states[: len(rows[i]), order.index(i)] for i in range(len(rows))
+    ]
 
 
-# LASER's states as word vectors: van der Heijden 2019. `forwards[l][t]` and `backwards[l][t]` are states of layer l.
+# LASER's states as word vectors: van der Heijden 2019. `forwards[l][t]` and `backwards[l][t]` are
+# states of layer l.
 
 
 def laser_layer(forwards: Matrix, backwards: Matrix, gamma: float) -> Matrix:
@@ -381,24 +440,33 @@ def laser_layer(forwards: Matrix, backwards: Matrix, gamma: float) -> Matrix:
     ]
 
 
-def laser_elmo(forwards: list[Matrix], backwards: list[Matrix], gamma: float, scores: Vector) -> Matrix:
+def laser_elmo(
+    forwards: list[Matrix], backwards: list[Matrix], gamma: float, scores: Vector
+) -> Matrix:
     """Equation 3."""
     weights = softmax(scores)
     layers = [laser_layer(f, b, gamma) for f, b in zip(forwards, backwards, strict=True)]
     return [
-        [sum(w * layer[t][i] for w, layer in zip(weights, layers, strict=True)) for i in range(len(layers[0][0]))]
+        [
+            sum(w * layer[t][i] for w, layer in zip(weights, layers, strict=True))
+            for i in range(len(layers[0][0]))
+        ]
         for t in range(len(layers[0]))
     ]
 
 
-def gru(xs: Matrix, weight_in: Matrix, weight_hidden: Matrix, bias_in: Vector, bias_hidden: Vector) -> Matrix:
+def gru(
+    xs: Matrix, weight_in: Matrix, weight_hidden: Matrix, bias_in: Vector, bias_hidden: Vector
+) -> Matrix:
     """Each state of a GRU (Cho et al. 2014, in PyTorch's form), gates in the order reset, update, new."""
     size = len(weight_hidden[0])
     h, states = [0.0] * size, []
     for x in xs:
         a, b = matvec(weight_in, x, bias_in), matvec(weight_hidden, h, bias_hidden)
         reset = [1 / (1 + math.exp(-(u + v))) for u, v in zip(a[:size], b[:size], strict=True)]
-        update = [1 / (1 + math.exp(-(u + v))) for u, v in zip(a[size:-size], b[size:-size], strict=True)]
+        update = [
+            1 / (1 + math.exp(-(u + v))) for u, v in zip(a[size:-size], b[size:-size], strict=True)
+        ]
         new = [math.tanh(u + r * v) for u, r, v in zip(a[-size:], reset, b[-size:], strict=True)]
         h = [(1 - z) * n + z * old for z, n, old in zip(update, new, h, strict=True)]
         states.append(h)

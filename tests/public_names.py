@@ -25,7 +25,9 @@ def describe() -> Iterator[str]:
         for name in getattr(module, "__all__", ()):
             value = getattr(module, name)
             # what a family has too is described there
-            known = module is polyembed and any(getattr(family, name, None) is value for family in FAMILIES)
+            known = module is polyembed and any(
+                getattr(family, name, None) is value for family in FAMILIES
+            )
             yield from [name] if known else _of(name, value)
 
 
@@ -36,8 +38,14 @@ def _of(name: str, value: object) -> Iterator[str]:
         for method, member in sorted(vars(value).items()):
             if method.startswith("_"):
                 continue
-            plain = inspect.unwrap(member.__func__ if isinstance(member, classmethod | staticmethod) else member)
-            kind = type(member).__name__ if isinstance(member, classmethod | staticmethod | property) else ""
+            plain = inspect.unwrap(
+                member.__func__ if isinstance(member, classmethod | staticmethod) else member
+            )
+            kind = (
+                type(member).__name__
+                if isinstance(member, classmethod | staticmethod | property)
+                else ""
+            )
             if inspect.isfunction(plain):
                 yield f"    {kind} {method}{_signature(plain)}".replace("     ", "    ")
             elif isinstance(member, property):

@@ -1,7 +1,8 @@
-"""The checker of shape annotations at run time: beartype, for what is annotated with a shape and nothing else.
+"""The checker of shape annotations at run time: beartype, for what is annotated with a shape and
+nothing else.
 
-mypy checks the other annotations; and many tests hand over wrong arguments on purpose, to read the library's own
-message.
+mypy checks the other annotations; and many tests hand over wrong arguments on purpose, to read the
+library's own message.
 """
 
 from typing import Any, get_args
@@ -12,7 +13,9 @@ from jaxtyping import AbstractArray
 
 def has_shape(hint: Any) -> bool:
     """Tell whether an annotation mentions an array's shape."""
-    return (isinstance(hint, type) and issubclass(hint, AbstractArray)) or any(map(has_shape, get_args(hint)))
+    return (isinstance(hint, type) and issubclass(hint, AbstractArray)) or any(
+        map(has_shape, get_args(hint))
+    )
 
 
 def checked(function: Any) -> Any:

@@ -26,15 +26,35 @@ def run(name: str, *arguments: object) -> str:
 
 
 def test_efficiency(tmp_path: Path) -> None:
-    sizes = ["--lengths", 8, 16, "--runs", 1, "--predict", 20, "--out", tmp_path, "--scores", "HME=100:0.5"]
+    sizes = [
+        "--lengths",
+        8,
+        16,
+        "--runs",
+        1,
+        "--predict",
+        20,
+        "--out",
+        tmp_path,
+        "--scores",
+        "HME=100:0.5",
+    ]
     printed = run("efficiency.py", "--models", "HME", "HME, baked", *sizes)
     for name in ("HME", "HME, baked"):
-        assert len(re.findall(rf"^\| {name} +\|", printed, re.MULTILINE)) >= 5  # a row in each table
+        assert (
+            len(re.findall(rf"^\| {name} +\|", printed, re.MULTILINE)) >= 5
+        )  # a row in each table
     assert "| 10 % " in printed
-    assert {path.name for path in tmp_path.glob("*.png")} == {"speed.png", "memory.png", "score.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {
+        "speed.png",
+        "memory.png",
+        "score.png",
+    }
 
 
-def test_run_all_compares_with_what_was_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_all_compares_with_what_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     run_all = importlib.import_module("run_all")
     found = run_all.Found({"a": 2.0, "b": 4.1, "c": 1.0, "quick": 99.0}, {"a", "b", "c"}, 1.0, True)
@@ -61,12 +81,29 @@ def test_run_all_keeps_small_to_one_thread(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(run_all.SCRIPTS, "threads.py", {"small": [], "full": []})
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"))
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    threads = {size: run_all.run("threads.py", size, "cpu").ratios["threads"] for size in ("small", "full")}
+    threads = {
+        size: run_all.run("threads.py", size, "cpu").ratios["threads"] for size in ("small", "full")
+    }
     assert threads == {"small": 1, "full": 2}
 
 
 def test_protocols(data_folder: Path, tmp_path: Path) -> None:
-    sizes = ["--sentences", 20, "--dev", 5, "--test", 15, "--epochs", 1, "--seeds", 1, "--lines", 100, "--dim", 5]
+    sizes = [
+        "--sentences",
+        20,
+        "--dev",
+        5,
+        "--test",
+        15,
+        "--epochs",
+        1,
+        "--seeds",
+        1,
+        "--lines",
+        100,
+        "--dim",
+        5,
+    ]
     printed = run("protocols.py", "--protocol", "zero_shot", *sizes, "--cache", tmp_path)
     assert "### Zero-shot, es to nl" in printed
     assert "### Zero-shot, nl to es" in printed
@@ -78,7 +115,20 @@ def test_protocols(data_folder: Path, tmp_path: Path) -> None:
 def test_char2subword(data_folder: Path, tmp_path: Path) -> None:
     tiny_model("bert", vocab_size=17).save_pretrained(tmp_path / "encoder")
     word_piece_tokenizer().save_pretrained(tmp_path / "encoder")
-    sizes = ["--epochs", 2, "--seeds", 1, "--sentences", 20, "--dev", 5, "--test", 10, "--tagging-epochs", 1]
+    sizes = [
+        "--epochs",
+        2,
+        "--seeds",
+        1,
+        "--sentences",
+        20,
+        "--dev",
+        5,
+        "--test",
+        10,
+        "--tagging-epochs",
+        1,
+    ]
     arguments = ["--encoder", tmp_path / "encoder", "--cache", tmp_path / "cache", *sizes]
     printed = run("char2subword.py", *arguments)
     for name in ("trained", "held out", "table", "characters, pieces", "characters, words"):
@@ -89,12 +139,20 @@ def test_char2subword(data_folder: Path, tmp_path: Path) -> None:
 def test_serving() -> None:
     printed = run("serving.py", "--sentences", 8, "--runs", 1)
     assert (
-        len(re.findall(r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) +\| [\d,]+ +\|", printed, re.MULTILINE))
+        len(
+            re.findall(
+                r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) +\| [\d,]+ +\|",
+                printed,
+                re.MULTILINE,
+            )
+        )
         == 5
     )
 
 
-def test_metaxl_step_over_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metaxl_step_over_a_pretrained_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     metaxl_step = importlib.import_module("metaxl_step")
     tiny_model("bert").save_pretrained(tmp_path)
@@ -105,7 +163,9 @@ def test_metaxl_step_over_a_pretrained_encoder(tmp_path: Path, monkeypatch: pyte
         call()
 
 
-@pytest.mark.parametrize(("system", "num_layers"), [("surface-linear-frozen", 1), ("surface-linear-mixed", 4)])
+@pytest.mark.parametrize(
+    ("system", "num_layers"), [("surface-linear-frozen", 1), ("surface-linear-mixed", 4)]
+)
 def test_tagging_quality_beside_a_pretrained_model(
     system: str, num_layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +173,9 @@ def test_tagging_quality_beside_a_pretrained_model(
     quality = importlib.import_module("tagging_quality")
     tiny_model("bert").save_pretrained(tmp_path / "tiny")
     word_piece_tokenizer().save_pretrained(tmp_path / "tiny")
-    sentences = [TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))] * 3
+    sentences = [
+        TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
+    ] * 3
     toy = quality.Task(lambda: (sentences, sentences, sentences), (), "accuracy")
     monkeypatch.setitem(quality.TASKS, "toy", toy)
     setup = quality.Setup(tmp_path, 4, "lstm", str(tmp_path / "tiny"), 2)

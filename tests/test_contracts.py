@@ -6,7 +6,8 @@ from cases import CASES
 from contracts import APPLIES, LAWS, Case, Law, compiles_as_one_graph
 from toys import RUNTIME_TYPES
 
-# compiled in every run; the others in the slow ones: a member or two of each family, as compiling takes seconds
+# compiled in every run; the others in the slow ones: a member or two of each family, as compiling
+# takes seconds
 COMPILED_OFTEN = {
     "AttentionCombiner",
     "CRFDecoder.loss",
@@ -23,7 +24,12 @@ COMPILED_OFTEN = {
 def pairs(*, excepted: bool) -> list:
     """List the laws and cases that go together, those declared as exceptions apart."""
     return [
-        pytest.param(law, case, id=f"{name}-{case.name}", marks=[pytest.mark.slow] if is_slow(law, case) else [])
+        pytest.param(
+            law,
+            case,
+            id=f"{name}-{case.name}",
+            marks=[pytest.mark.slow] if is_slow(law, case) else [],
+        )
         for name, law in LAWS.items()
         for case in CASES
         if APPLIES[name](case) and (name in case.exceptions) == excepted
@@ -31,7 +37,11 @@ def pairs(*, excepted: bool) -> list:
 
 
 def is_slow(law: Law, case: Case) -> bool:
-    return law is compiles_as_one_graph and case.name not in COMPILED_OFTEN and law.__name__ not in case.exceptions
+    return (
+        law is compiles_as_one_graph
+        and case.name not in COMPILED_OFTEN
+        and law.__name__ not in case.exceptions
+    )
 
 
 @pytest.mark.parametrize(("law", "case"), pairs(excepted=False))
@@ -46,7 +56,9 @@ def test_exception_is_needed(law: Law, case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["HierarchicalMetaEmbedding", "TransformerSequenceEncoder", "CRFDecoder.loss"])
+@pytest.mark.parametrize(
+    "name", ["HierarchicalMetaEmbedding", "TransformerSequenceEncoder", "CRFDecoder.loss"]
+)
 def test_inductor(name: str) -> None:
     compiles_as_one_graph(next(case for case in CASES if case.name == name), backend="inductor")
 
@@ -62,7 +74,11 @@ def test_sound_module_passes(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "twin"),
-    [pytest.param(name, twin, id=f"{name}-{i}") for name, twins in TWINS.items() for i, twin in enumerate(twins)],
+    [
+        pytest.param(name, twin, id=f"{name}-{i}")
+        for name, twins in TWINS.items()
+        for i, twin in enumerate(twins)
+    ],
 )
 def test_broken_twin_is_rejected(name: str, twin: Case) -> None:
     with pytest.raises((AssertionError, RuntimeError, ValueError)):

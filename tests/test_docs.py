@@ -20,11 +20,20 @@ from polyembed.tables import Table, mean_and_deviation
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = ROOT / "docs" / "api"
-RESULTS = sorted(path for path in (ROOT / "docs" / "results").glob("*.json") if path.name != "schema.json")
+RESULTS = sorted(
+    path for path in (ROOT / "docs" / "results").glob("*.json") if path.name != "schema.json"
+)
 # the papers' constants and versions of packages are no results
 OTHER_FIGURES = {"fidelity.md", "compatibility.md"}
-FIRST = [ROOT / "README.md", *(ROOT / "docs" / name for name in ("index.md", "choose.md", "results.md"))]
-GUIDES = [page for page in PAGES if page.parent.name not in ("results", "api") and page.name not in OTHER_FIGURES]
+FIRST = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / name for name in ("index.md", "choose.md", "results.md")),
+]
+GUIDES = [
+    page
+    for page in PAGES
+    if page.parent.name not in ("results", "api") and page.name not in OTHER_FIGURES
+]
 WHY_NOT_RUN = {
     "docs/serving.md": ["a GPU"],
     "docs/alignment.md": ["files of several GB"],
@@ -54,7 +63,9 @@ def test_docstring_examples_run(name: str) -> None:
     from torch import nn
 
     names = {"torch": torch, "np": np, "nn": nn, **vars(module)}
-    failed, _ = doctest.testmod(module, extraglobs=names, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    failed, _ = doctest.testmod(
+        module, extraglobs=names, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    )
     assert failed == 0
 
 
@@ -63,21 +74,29 @@ def test_pages_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Blocks of one page run one after the other, in an empty folder; ```python notest``` are left out."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
-    for block in re.finditer(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+    for block in re.finditer(
+        r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    ):
         line = page.read_text("utf-8")[: block.start()].count("\n") + 1
         exec(compile("\n" * line + block[1], str(page), "exec"), names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_on_pages_is_88_columns_wide(page: Path) -> None:
-    blocks = re.findall(r"^ *```(?:python|bash)[^\n]*\n(.*?)^ *```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(
+        r"^ *```(?:python|bash)[^\n]*\n(.*?)^ *```",
+        page.read_text("utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
     assert [line for block in blocks for line in block.splitlines() if len(line) > 88] == []
 
 
 def test_what_does_not_run_needs_what_is_not_here() -> None:
     """A new ```python notest`` block says why in the table above; an old one that is gone leaves it."""
     pattern = re.compile(r"^ *```python (\w+)", re.MULTILINE)
-    fences = {str(page.relative_to(ROOT)): pattern.findall(page.read_text("utf-8")) for page in PAGES}
+    fences = {
+        str(page.relative_to(ROOT)): pattern.findall(page.read_text("utf-8")) for page in PAGES
+    }
     assert {page: len(found) for page, found in fences.items() if found} == {
         page: len(reasons) for page, reasons in WHY_NOT_RUN.items()
     }
@@ -114,7 +133,9 @@ def test_every_result_is_shown() -> None:
 def test_the_chart_of_the_readme_is_of_the_data() -> None:
     pytest.importorskip("sphinx")
     found = runpy.run_path(str(ROOT / "docs" / "draw_quality.py"))
-    assert found["mark"]() in found["PATH"].read_text("utf-8"), "python docs/draw_quality.py draws it anew"
+    assert found["mark"]() in found["PATH"].read_text("utf-8"), (
+        "python docs/draw_quality.py draws it anew"
+    )
 
 
 def test_cells_of_results(results: ModuleType) -> None:
@@ -131,14 +152,18 @@ def test_cells_of_results(results: ModuleType) -> None:
 
 
 def test_a_benchmark_writes_what_the_pages_show(
-    results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    results: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     path = tmp_path / "crf.json"
     written = importlib.import_module("_results")
     monkeypatch.setattr(sys, "argv", ["/any/crf.py", "--runs", "3", "--json", str(path)])
     table = Table(
-        ("system", "F1", "words/s"), [("MME", mean_and_deviation([0.5, 0.7]), "1,234"), ("HME", None, "0.5 (n)")]
+        ("system", "F1", "words/s"),
+        [("MME", mean_and_deviation([0.5, 0.7]), "1,234"), ("HME", None, "0.5 (n)")],
     )
     written.show(path, "main", table, seeds=range(2))
     assert capsys.readouterr().out == table.to_markdown() + "\n"
@@ -147,7 +172,11 @@ def test_a_benchmark_writes_what_the_pages_show(
     data["tables"]["main"]["caption"] = "Kept"
     path.write_text(json.dumps(data | {"dated": "by commit"}), "utf-8")
     series = [{"label": "HME", "x": [100, 300], "y": [mean_and_deviation([0.5, 0.6]), 0.7]}]
-    written.write(path, {"main": table}, charts={"curve": {"kind": "lines", "caption": "See.", "series": series}})
+    written.write(
+        path,
+        {"main": table},
+        charts={"curve": {"kind": "lines", "caption": "See.", "series": series}},
+    )
     data = results.load(path)
     assert "dated" not in data
     assert data["tables"]["main"]["caption"] == "Kept"
@@ -156,7 +185,9 @@ def test_a_benchmark_writes_what_the_pages_show(
         "| MME | 0.60 ± 0.14 | 1,234 |",
         "| HME |  | 0.5 (n) |",
     ]
-    assert "<figcaption>See.</figcaption>" in results.as_figure(data["charts"]["curve"], data["tables"])
+    assert "<figcaption>See.</figcaption>" in results.as_figure(
+        data["charts"]["curve"], data["tables"]
+    )
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -165,14 +196,20 @@ def test_figures_stand_in_the_results(results: ModuleType, page: Path) -> None:
     prose = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     prose = re.sub(r"`[^`]*`|\$[^$]*\$|\b\d{4}\.\d{5}\b|Python 3\.\d+", "", prose)
     first = page in FIRST
-    figures = re.findall(r"(?<![\d.])\d+\.\d+(?![\d.])" if first else r"(?<![\d.])\d+\.\d{2,}(?![\d.])", prose)
+    figures = re.findall(
+        r"(?<![\d.])\d+\.\d+(?![\d.])" if first else r"(?<![\d.])\d+\.\d{2,}(?![\d.])", prose
+    )
     known = set().union(*map(results.numbers, RESULTS))
     assert not first or len(figures) > 2
     assert [figure for figure in figures if figure not in known] == []
 
 
 def packages() -> Iterator[str]:
-    yield from (module.name for module in pkgutil.iter_modules(polyembed.__path__) if not module.name.startswith("_"))
+    yield from (
+        module.name
+        for module in pkgutil.iter_modules(polyembed.__path__)
+        if not module.name.startswith("_")
+    )
 
 
 @pytest.mark.parametrize("name", list(packages()))
@@ -187,7 +224,9 @@ def test_the_reference_has_every_public_name(name: str) -> None:
         value = getattr(module, public)
         documented = inspect.isclass(value) or inspect.isroutine(value)
         here = f"\n{public} = " in inspect.getsource(module)  # a constant with a docstring below it
-        assert documented or here or f"{public}\n" in page, f"{public} is not described in docs/api/{name}.md"
+        assert documented or here or f"{public}\n" in page, (
+            f"{public} is not described in docs/api/{name}.md"
+        )
 
 
 def test_every_name_at_the_top_belongs_to_a_package() -> None:

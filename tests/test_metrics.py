@@ -2,7 +2,16 @@
 
 import pytest
 
-from polyembed.metrics import Entity, Scores, accuracy, entities, entity_f1, macro_f1, per_class, per_tag
+from polyembed.metrics import (
+    Entity,
+    Scores,
+    accuracy,
+    entities,
+    entity_f1,
+    macro_f1,
+    per_class,
+    per_tag,
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +30,9 @@ from polyembed.metrics import Entity, Scores, accuracy, entities, entity_f1, mac
         ("B I O I", [("_", 0, 2), ("_", 3, 4)], [("_", 0, 2)]),
     ],
 )
-def test_entities(tags: str, conll: list[tuple[str, int, int]], strict: list[tuple[str, int, int]]) -> None:
+def test_entities(
+    tags: str, conll: list[tuple[str, int, int]], strict: list[tuple[str, int, int]]
+) -> None:
     assert entities(tags.split()) == conll
     assert entities(tags.split(), mode="strict") == strict
 
@@ -32,9 +43,13 @@ def test_macro_f1() -> None:
     predicted = [["a", "b"], ["a"], ["b"], ["a"]]
     assert macro_f1(gold, predicted) == pytest.approx((2 * 2 / (3 + 3) + 2 * 1 / (2 + 1) + 0) / 3)
     assert macro_f1([["a"]], [["b"]]) == 0.0
-    assert macro_f1([["a"], ["a"]], [["a"], ["b"]]) == pytest.approx((2 / 3 + 0) / 2), "labels of either side"
+    assert macro_f1([["a"], ["a"]], [["a"], ["b"]]) == pytest.approx((2 / 3 + 0) / 2), (
+        "labels of either side"
+    )
     assert macro_f1([[]], [[]]) == 0.0
-    with pytest.raises(ValueError, match=r"^predicted must have as many sentences as gold, 1, got 2$"):
+    with pytest.raises(
+        ValueError, match=r"^predicted must have as many sentences as gold, 1, got 2$"
+    ):
         macro_f1([["a"]], [["a"], ["b"]])
 
 
@@ -66,19 +81,31 @@ def test_nothing_to_score_gives_zeros() -> None:
 def test_accuracy() -> None:
     gold, predicted = [["X", "Y", "Y"], ["X"]], [["X", "X", "Y"], ["Z"]]
     assert accuracy(gold, predicted) == 0.5
-    assert per_tag(gold, predicted) == {"X": Scores(1, 2, 2), "Y": Scores(1, 1, 2), "Z": Scores(0, 1, 0)}
+    assert per_tag(gold, predicted) == {
+        "X": Scores(1, 2, 2),
+        "Y": Scores(1, 1, 2),
+        "Z": Scores(0, 1, 0),
+    }
     assert list(per_tag(gold, predicted)) == ["X", "Y", "Z"]
 
 
 @pytest.mark.parametrize("score", [entity_f1, accuracy, per_class, per_tag])
 def test_lengths_must_agree(score) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(ValueError, match=r"^predicted must have as many sentences as gold, 2, got 1$"):
+    with pytest.raises(
+        ValueError, match=r"^predicted must have as many sentences as gold, 2, got 1$"
+    ):
         score([["O"], ["O"]], [["O"]])
-    with pytest.raises(ValueError, match=r"^predicted\[1\] must have as many labels as gold\[1\], 2, got 3$"):
+    with pytest.raises(
+        ValueError, match=r"^predicted\[1\] must have as many labels as gold\[1\], 2, got 3$"
+    ):
         score([["O"], ["O", "O"]], [["O"], ["O", "O", "O"]])
-    with pytest.raises(TypeError, match=r"^gold\[0\] must be the labels of a sentence, got the string 'O'$"):
+    with pytest.raises(
+        TypeError, match=r"^gold\[0\] must be the labels of a sentence, got the string 'O'$"
+    ):
         score(["O"], ["O"])
-    with pytest.raises(TypeError, match=r"^predicted\[0\] must be the labels of a sentence, got the string 'O'$"):
+    with pytest.raises(
+        TypeError, match=r"^predicted\[0\] must be the labels of a sentence, got the string 'O'$"
+    ):
         score([["O"]], ["O"])
 
 

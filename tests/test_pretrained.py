@@ -29,7 +29,9 @@ def build_tagger(source, pieces) -> pe.SequenceTagger:
     hme = pe.HierarchicalMetaEmbedding(
         words=pe.MetaEmbedding.self_attention(sources, embedding_dim=7),
         subwords=pe.SpelledEmbedding.from_pieces(pieces, lexicon),
-        characters=pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 11)),
+        characters=pe.SpelledEmbedding.from_characters(
+            lexicon, pe.CharCNN(lexicon.num_characters, 11)
+        ),
     )
     encoder = pe.LSTMSequenceEncoder(hme.embedding_dim, hidden_size=13)
     return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder).eval()
@@ -112,7 +114,10 @@ def test_without_source_tables(tagger: pe.SequenceTagger, tmp_path: Path) -> Non
 
 def test_a_module_in_two_places_is_saved_once(tmp_path: Path) -> None:
     lexicon = toy_lexicon()
-    shared, other = (pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon) for dim in (5, 3))
+    shared, other = (
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon)
+        for dim in (5, 3)
+    )
     twice = pe.MetaEmbedding.concat([pe.UniqueWords(shared), pe.bake(other), shared])
     both = pe.MetaEmbedding.concat([twice, twice])
     both.save_pretrained(tmp_path / "both")
@@ -120,7 +125,11 @@ def test_a_module_in_two_places_is_saved_once(tmp_path: Path) -> None:
     assert again.embedders[0] is again.embedders[1]
     assert again.embedders[0].embedders[0].embedder is again.embedders[0].embedders[2]
     assert {part.lexicon for part in again.modules() if hasattr(part, "lexicon")} == {again.lexicon}
-    assert sorted(os.listdir(tmp_path / "both")) == ["config.json", "lexicon.json", "model.safetensors"]
+    assert sorted(os.listdir(tmp_path / "both")) == [
+        "config.json",
+        "lexicon.json",
+        "model.safetensors",
+    ]
     ids = torch.arange(len(lexicon))
     assert torch.equal(again(ids), both(ids))
 
@@ -139,7 +148,9 @@ def test_threads_load_and_build_modules_at_once(tagger: pe.SequenceTagger, tmp_p
         if number % 2:
             pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
         else:
-            nn.ModuleList(nn.Linear(2, 2) for _ in range(2000))  # more parts than the folder's limit: 1,000 and a few
+            nn.ModuleList(
+                nn.Linear(2, 2) for _ in range(2000)
+            )  # more parts than the folder's limit: 1,000 and a few
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -172,7 +183,10 @@ class Homemade(pe.LSTMSequenceEncoder):
 def test_what_cannot_be_rebuilt_is_not_saved(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
     for encoder, message in (
         (nn.Linear(2, 3), r"model.encoder must be something that can be rebuilt .*, got Linear"),
-        (Homemade(7), r"Homemade must keep its argument size as an attribute, or define get_config, got neither"),
+        (
+            Homemade(7),
+            r"Homemade must keep its argument size as an attribute, or define get_config, got neither",
+        ),
     ):
         tagger.encoder = encoder
         with pytest.raises(TypeError, match=message):
@@ -190,17 +204,27 @@ def test_what_cannot_be_opened_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^module must be saved in at most 100 levels, got more$"):
         pe.UniqueWords(embedder).save_pretrained(tmp_path / "deeper")
     for number in (10**18 - 1, -(10**17) + 1):
-        OrthogonalMapping(torch.eye(2), report={"seed": number}).save_pretrained(tmp_path / "mapping")
+        OrthogonalMapping(torch.eye(2), report={"seed": number}).save_pretrained(
+            tmp_path / "mapping"
+        )
         assert OrthogonalMapping.from_pretrained(tmp_path / "mapping").report == {"seed": number}
-    with pytest.raises(ValueError, match=r"^model.report.seed must be saved in at most 18 digits, got 19$"):
-        OrthogonalMapping(torch.eye(2), report={"seed": 10**18}).save_pretrained(tmp_path / "mapping")
+    with pytest.raises(
+        ValueError, match=r"^model.report.seed must be saved in at most 18 digits, got 19$"
+    ):
+        OrthogonalMapping(torch.eye(2), report={"seed": 10**18}).save_pretrained(
+            tmp_path / "mapping"
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn])
 def test_dtypes_that_are_not_saved(dtype: torch.dtype, tmp_path: Path) -> None:
     cnn = pe.CharCNN(7, 5)
-    cnn.embedding.weight = nn.Parameter(cnn.embedding.weight.detach().to(dtype), requires_grad=False)
-    with pytest.raises(ValueError, match=r"^embedding.weight must be a boolean, an integer, or a float of 16 bits"):
+    cnn.embedding.weight = nn.Parameter(
+        cnn.embedding.weight.detach().to(dtype), requires_grad=False
+    )
+    with pytest.raises(
+        ValueError, match=r"^embedding.weight must be a boolean, an integer, or a float of 16 bits"
+    ):
         cnn.save_pretrained(tmp_path / "cnn")
     assert os.listdir(tmp_path) == []
 
@@ -213,12 +237,16 @@ def test_places_that_are_no_folders(tagger: pe.SequenceTagger, tmp_path: Path) -
         tagger.save_pretrained(tmp_path / "file")
     (tmp_path / "model" / "model.safetensors").mkdir(parents=True)
     with pytest.raises(
-        ValueError, match=r"model\.safetensors must not be a folder: a file of this name is to be saved"
+        ValueError,
+        match=r"model\.safetensors must not be a folder: a file of this name is to be saved",
     ):
         tagger.save_pretrained(tmp_path / "model")
     assert os.listdir(tmp_path / "model") == ["model.safetensors"]
     for name in ("nobody/nothing", str(tmp_path / "nothing"), "a name with spaces"):
-        with pytest.raises(FileNotFoundError, match=r"name_or_folder must be a folder or a repository on the hub, got"):
+        with pytest.raises(
+            FileNotFoundError,
+            match=r"name_or_folder must be a folder or a repository on the hub, got",
+        ):
             pe.SequenceTagger.from_pretrained(name, local_files_only=True)
 
 
@@ -233,12 +261,20 @@ def test_files_have_the_mode_of_others_made_here(umask: int, tmp_path: Path) -> 
     finally:
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "tagger").iterdir()}
-    names = ["README.md", "config.json", "lexicon.json", "mapping-0.safetensors", "model.safetensors"]
+    names = [
+        "README.md",
+        "config.json",
+        "lexicon.json",
+        "mapping-0.safetensors",
+        "model.safetensors",
+    ]
     assert modes == dict.fromkeys(names, 0o666 & ~umask)
 
 
 def test_only_files_of_the_folder_go(tmp_path: Path) -> None:
-    source = FastTextVectors.train(CORPUS, tmp_path / "run" / "vectors-es.bin", dim=5, min_count=1, bucket=100)
+    source = FastTextVectors.train(
+        CORPUS, tmp_path / "run" / "vectors-es.bin", dim=5, min_count=1, bucket=100
+    )
     tagger = build_tagger(source, ToyPieces(5))
     for _ in range(2):
         tagger.save_pretrained(tmp_path / "run")
@@ -266,6 +302,12 @@ def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Pa
     tagger.save_pretrained(tmp_path / "tagger")
     opened = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
     maps = Path("/proc/self/maps").read_text().splitlines()
-    ranges = [line.split()[0].split("-") for line in maps if str(tmp_path / "tagger" / "model.safetensors") in line]
+    ranges = [
+        line.split()[0].split("-")
+        for line in maps
+        if str(tmp_path / "tagger" / "model.safetensors") in line
+    ]
     for name, tensor in opened.state_dict().items():
-        assert any(int(start, 16) <= tensor.data_ptr() < int(stop, 16) for start, stop in ranges), name
+        assert any(int(start, 16) <= tensor.data_ptr() < int(stop, 16) for start, stop in ranges), (
+            name
+        )

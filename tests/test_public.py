@@ -56,11 +56,17 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 def test_every_public_module_is_under_the_laws() -> None:
     """In subpackages too; the base of a family is under them by its members."""
-    public = [getattr(family, name) for family in public_names.FAMILIES for name in getattr(family, "__all__", ())]
+    public = [
+        getattr(family, name)
+        for family in public_names.FAMILIES
+        for name in getattr(family, "__all__", ())
+    ]
     public += [getattr(polyembed, name) for name in polyembed.__all__]
     modules = {cls for cls in public if inspect.isclass(cls) and issubclass(cls, nn.Module)}
     covered = {base for case in CASES for base in type(case.build()).__mro__}
-    covered.add(TrainerModel)  # wraps a model for transformers' Trainer, whose state is its own: test_trainers.py
+    covered.add(
+        TrainerModel
+    )  # wraps a model for transformers' Trainer, whose state is its own: test_trainers.py
     missing = sorted(cls.__name__ for cls in modules - covered)
     assert not missing, f"add a case to cases.py for each of {missing}"
 
@@ -74,10 +80,13 @@ def test_case_names_say_their_class() -> None:
 def imported_with_the_package() -> list[str]:
     """List the modules that stand in a new process after the package, and did not after torch."""
     program = (
-        "import sys, torch; before = set(sys.modules); import polyembed; "  # torch itself brings some
+        # torch itself brings some
+        "import sys, torch; before = set(sys.modules); import polyembed; "
         "print(*sorted(set(sys.modules) - before))"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return result.stdout.split()
 
 

@@ -1,7 +1,8 @@
-"""The documentation in a browser: no page scrolls sideways on a phone or on a screen, in light and in dark.
+"""The documentation in a browser: no page scrolls sideways on a phone or on a screen, in light and
+in dark.
 
-Needs a site (`make docs`) and a Chromium (`apt-get install chromium-headless-shell`, or any other); without either the
-tests skip. What the browser saw is in build/screenshots.
+Needs a site (`make docs`) and a Chromium (`apt-get install chromium-headless-shell`, or any other);
+without either the tests skip. What the browser saw is in build/screenshots.
 """
 
 import functools
@@ -19,7 +20,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "docs"
-PAGES = ("index", "choose", "meta_embeddings", "results/tagging", "notebooks/1_meta_embeddings", "api/crf")
+PAGES = (
+    "index",
+    "choose",
+    "meta_embeddings",
+    "results/tagging",
+    "notebooks/1_meta_embeddings",
+    "api/crf",
+)
 WIDTHS = (360, 1300)
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 FRAMES = """<!doctype html><body style="margin: 0; white-space: nowrap"><script>
@@ -74,7 +82,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_page_scrolls_sideways(browser: str, served: tuple[str, Path], theme: str, tmp_path: Path) -> None:
+def test_no_page_scrolls_sideways(
+    browser: str, served: tuple[str, Path], theme: str, tmp_path: Path
+) -> None:
     address, folder = served
     frames = [(page, width) for width in WIDTHS for page in PAGES]
     page = FRAMES.format(theme=theme, count=len(frames), frames=json.dumps(frames))
@@ -83,7 +93,13 @@ def test_no_page_scrolls_sideways(browser: str, served: tuple[str, Path], theme:
     picture.parent.mkdir(exist_ok=True)
     picture.unlink(missing_ok=True)
     size = f"{sum(width for _, width in frames)},1500"
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={tmp_path}"]
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={tmp_path}",
+    ]
     options += [f"--window-size={size}", "--virtual-time-budget=20000"]
     for wanted in (f"--screenshot={picture}", "--dump-dom"):
         command = [browser, *options, wanted, f"{address}/{theme}.html"]
@@ -96,6 +112,8 @@ def test_no_page_scrolls_sideways(browser: str, served: tuple[str, Path], theme:
     assert {(one["page"], one["width"]) for one in found} == set(frames)
     assert [one for one in found if one["wide"] > one["width"]] == []
     for one in found:  # text and background are far apart, and the theme is the one asked for
-        paper, ink = (sum(map(int, re.findall(r"\d+", one[part])[:3])) for part in ("background", "color"))
+        paper, ink = (
+            sum(map(int, re.findall(r"\d+", one[part])[:3])) for part in ("background", "color")
+        )
         assert abs(paper - ink) > 400
         assert (paper > ink) == (theme == "light")

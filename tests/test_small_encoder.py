@@ -20,7 +20,10 @@ def write_languages(folder: Path) -> Path:
     for language, count, seed in (("en", 120, 1), ("es", 400, 2), ("am", 60, 3)):
         lines = build_texts(count, seed)
         if language == "am":
-            lines = [line.translate({ord(letter): ord(letter) + 0x1200 - 97 for letter in line}) for line in lines]
+            lines = [
+                line.translate({ord(letter): ord(letter) + 0x1200 - 97 for letter in line})
+                for line in lines
+            ]
         text = "\n".join(f"{line} {language}{i}" for i, line in enumerate(lines))
         if language == "es":
             (folder / "es.txt").write_text(text, "utf-8")
@@ -39,7 +42,9 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_small_encoder(example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_encoder(
+    example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = {
         "languages": ["en", "es", "am"],
         "leave_out": ["am"],
@@ -76,7 +81,12 @@ def test_small_encoder(example: ModuleType, tmp_path: Path, monkeypatch: pytest.
 def test_small_encoder_goes_on_after_a_kill(
     example: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"languages": ["en"], "text": write_languages(tmp_path), "max_steps": 3, "device": "cpu"}
+    options = {
+        "languages": ["en"],
+        "text": write_languages(tmp_path),
+        "max_steps": 3,
+        "device": "cpu",
+    }
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -87,7 +97,10 @@ def test_small_encoder_goes_on_after_a_kill(
             example.small_encoder("tiny", cache=tmp_path / "one", **options)
     pieces = (tmp_path / "one" / "training" / "tokenizer" / "tokenizer.json").read_text("utf-8")
     folder = example.small_encoder("tiny", cache=tmp_path / "one", **options)
-    first, last = (json.loads(text)["model"] for text in (pieces, (folder / "tokenizer.json").read_text("utf-8")))
+    first, last = (
+        json.loads(text)["model"]
+        for text in (pieces, (folder / "tokenizer.json").read_text("utf-8"))
+    )
     assert first == last
     assert not (folder / "training").exists()
 

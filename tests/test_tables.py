@@ -13,7 +13,11 @@ from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 def table() -> Table:
     return Table(
         ("model", "F1 (%)", "runs"),
-        [("MME & co", mean_and_deviation([81.29, 81.91]), 2), ("A|B_c", 2 / 3, 1), ("none", None, 0)],
+        [
+            ("MME & co", mean_and_deviation([81.29, 81.91]), 2),
+            ("A|B_c", 2 / 3, 1),
+            ("none", None, 0),
+        ],
     )
 
 
@@ -68,7 +72,12 @@ def test_csv_keeps_precision(table: Table) -> None:
         "none,,0",
     ]
     runs = mean_and_deviation([0.12345, 0.12355, 0.2])
-    cell = Table(("a", "b"), [(runs, mean_and_deviation([1 / 3]))], digits=1).to_csv().splitlines()[1].split(",")
+    cell = (
+        Table(("a", "b"), [(runs, mean_and_deviation([1 / 3]))], digits=1)
+        .to_csv()
+        .splitlines()[1]
+        .split(",")
+    )
     assert [float(number) for number in cell[0].split(" ± ")] == [runs.mean, runs.deviation]
     assert float(cell[1]) == 1 / 3
     assert Table(("a",), [('x,"y',)]).to_csv() == 'a\n"x,""y"\n'
@@ -83,7 +92,9 @@ def test_digits_and_line_breaks() -> None:
 def test_pandas(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, object] = {}
     monkeypatch.setitem(
-        sys.modules, "pandas", SimpleNamespace(DataFrame=lambda data, **more: made.update(more, data=data))
+        sys.modules,
+        "pandas",
+        SimpleNamespace(DataFrame=lambda data, **more: made.update(more, data=data)),
     )
     table.to_pandas()
     assert made == {"columns": list(table.columns), "data": [list(row) for row in table.rows]}
@@ -92,7 +103,8 @@ def test_pandas(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pandas_is_optional(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(
-        ImportError, match=r"Table\.to_pandas must find the package 'pandas', got .* pip install pandas"
+        ImportError,
+        match=r"Table\.to_pandas must find the package 'pandas', got .* pip install pandas",
     ):
         table.to_pandas()
 
@@ -101,5 +113,7 @@ def test_rows_must_fit() -> None:
     assert Table(("a", "b"), []).to_markdown() == "| a   | b   |\n| --- | --- |"
     with pytest.raises(ValueError, match="values must hold at least one result, got none"):
         mean_and_deviation([])
-    with pytest.raises(ValueError, match=r"^rows\[1\] must have one value for each of the 2 columns, got 1$"):
+    with pytest.raises(
+        ValueError, match=r"^rows\[1\] must have one value for each of the 2 columns, got 1$"
+    ):
         Table(("a", "b"), [(1, 2), (1,)])

@@ -34,7 +34,9 @@ def tagger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write_corpus(folder: Path, *, files: int, rows: int, row_group: int, texts: bool = False) -> list[list[str]]:
+def write_corpus(
+    folder: Path, *, files: int, rows: int, row_group: int, texts: bool = False
+) -> list[list[str]]:
     """Write sentences of words that are all unseen and different, and give them."""
     folder.mkdir()
     sentences = [[f"w{i}", *SENTENCES[i % len(SENTENCES)]] for i in range(files * rows)]
@@ -84,9 +86,15 @@ def test_a_killed_worker_loses_and_doubles_nothing(tagger: Path, tmp_path: Path)
     (tmp_path / "tagged").mkdir()
     (tmp_path / "tagged" / "old.part").touch()
     arguments = (tagger, tmp_path / "corpus", tmp_path / "tagged")
-    with subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
+    with subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as job:
         end = time.monotonic() + 120
-        while job.poll() is None and time.monotonic() < end and not list((tmp_path / "tagged").rglob("*.parquet")):
+        while (
+            job.poll() is None
+            and time.monotonic() < end
+            and not list((tmp_path / "tagged").rglob("*.parquet"))
+        ):
             time.sleep(0.02)
         os.kill(next(workers()), signal.SIGKILL)
         printed = job.communicate(timeout=240)[0]
@@ -99,7 +107,11 @@ def test_a_killed_worker_loses_and_doubles_nothing(tagger: Path, tmp_path: Path)
 
     assert "48 of them (12,000 sentences) tagged before" in run(*arguments)  # nothing is left to do
     lost = sorted((tmp_path / "tagged").rglob("*.parquet"))[5]
-    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "tagged").rglob("*.parquet") if path != lost}
+    times = {
+        path: path.stat().st_mtime_ns
+        for path in (tmp_path / "tagged").rglob("*.parquet")
+        if path != lost
+    }
     lost.unlink()
     assert "250 sentences tagged" in run(*arguments)
     assert all(path.stat().st_mtime_ns == before for path, before in times.items())
@@ -119,22 +131,32 @@ def test_memory_does_not_grow_with_the_corpus(tagger: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: [path.unlink() for path in folder.rglob("*.parquet")], "must hold parquet files, got none"),
+        (
+            lambda folder: [path.unlink() for path in folder.rglob("*.parquet")],
+            "must hold parquet files, got none",
+        ),
         (
             lambda folder: pq.write_table(pa.table({"words": [[1]]}), folder / "x.parquet"),
             "must have a column 'words' of strings or of lists of strings, got list<",
         ),
         (
-            lambda folder: pq.write_table(pa.table({"words": ["a"], "tags": ["b"]}), folder / "x.parquet"),
+            lambda folder: pq.write_table(
+                pa.table({"words": ["a"], "tags": ["b"]}), folder / "x.parquet"
+            ),
             "must have no column 'tags' yet",
         ),
-        (lambda folder: (folder / "x.parquet").write_bytes(b"PAR?"), "x.parquet must be a parquet file, got: "),
+        (
+            lambda folder: (folder / "x.parquet").write_bytes(b"PAR?"),
+            "x.parquet must be a parquet file, got: ",
+        ),
     ],
 )
 def test_a_strange_corpus_is_refused(tagger: Path, tmp_path: Path, spoil, message: str) -> None:
     write_corpus(tmp_path / "corpus", files=1, rows=3, row_group=3)
     spoil(tmp_path / "corpus")
-    done = subprocess.run(command(tagger, tmp_path / "corpus", tmp_path / "tagged"), capture_output=True, text=True)
+    done = subprocess.run(
+        command(tagger, tmp_path / "corpus", tmp_path / "tagged"), capture_output=True, text=True
+    )
     assert done.returncode == 1
     assert message in done.stderr
 
@@ -142,12 +164,16 @@ def test_a_strange_corpus_is_refused(tagger: Path, tmp_path: Path, spoil, messag
 def test_the_output_is_not_in_the_corpus(tagger: Path, tmp_path: Path) -> None:
     write_corpus(tmp_path / "corpus", files=1, rows=3, row_group=3)
     tagged = (tmp_path / "corpus" / "tagged").resolve()
-    done = subprocess.run(command(tagger, tmp_path / "corpus", tagged), capture_output=True, text=True)
+    done = subprocess.run(
+        command(tagger, tmp_path / "corpus", tagged), capture_output=True, text=True
+    )
     assert f"--output must not be in --input, got {tagged}" in done.stderr
     assert not list((tmp_path / "corpus").rglob("_run.json"))
 
 
-def test_rows_and_words_without_a_value(tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_and_words_without_a_value(
+    tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One worker, without a cluster."""
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     example = importlib.import_module(EXAMPLE.stem)
@@ -155,7 +181,9 @@ def test_rows_and_words_without_a_value(tagger: Path, tmp_path: Path, monkeypatc
     (tmp_path / "corpus").mkdir()
     table = pa.table({"id": range(len(rows)), "words": pa.array(rows, pa.list_(pa.string()))})
     pq.write_table(table, tmp_path / "corpus" / "x.parquet")
-    worker = example.Worker(str(tagger), str(tmp_path / "corpus"), str(tmp_path / "tagged"), "words", 2, 1)
+    worker = example.Worker(
+        str(tagger), str(tmp_path / "corpus"), str(tmp_path / "tagged"), "words", 2, 1
+    )
     (task,) = example.list_tasks(worker.source, worker.target)
     assert worker.tag(task) == len(rows)
     found = read(tmp_path / "tagged")

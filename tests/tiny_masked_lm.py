@@ -21,12 +21,20 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )  # fmt: skip
     names = ("bos_token", "pad_token", "eos_token", "unk_token", "mask_token")
     return PreTrainedTokenizerFast(
-        tokenizer_object=core, **dict(zip(names, SPECIAL, strict=True)), cls_token="<s>", sep_token="</s>"
+        tokenizer_object=core,
+        **dict(zip(names, SPECIAL, strict=True)),
+        cls_token="<s>",
+        sep_token="</s>",
     )
 
 
 TOKENIZER = build_tokenizer()
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
 
 
 def build(seed: int = 0, *, dropout: float = 0.1) -> XLMRobertaForMaskedLM:

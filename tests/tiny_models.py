@@ -9,18 +9,42 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-VOCABULARY = [*SPECIAL, "me", "gus", "##ta", "la", "can", "##ci", "##on", "song", "##s", "a", "b", "c"]
-SIZES = {"vocab_size": 23, "hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 11}
+VOCABULARY = [
+    *SPECIAL,
+    "me",
+    "gus",
+    "##ta",
+    "la",
+    "can",
+    "##ci",
+    "##on",
+    "song",
+    "##s",
+    "a",
+    "b",
+    "c",
+]
+SIZES = {
+    "vocab_size": 23,
+    "hidden_size": 8,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 11,
+}
 
 
 def word_piece_tokenizer(max_length: int | None = None):
     """A fast tokenizer as BERT's."""
     from transformers import PreTrainedTokenizerFast
 
-    rules = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    rules = Tokenizer(
+        models.WordPiece({piece: i for i, piece in enumerate(VOCABULARY)}, unk_token="[UNK]")
+    )
     rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     rules.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     names = dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIAL, strict=True))
     limit = {} if max_length is None else {"model_max_length": max_length}
@@ -33,13 +57,27 @@ def slow_tokenizer(folder: Path):
     """XLM's, which has no fast one: byte pairs in files."""
     from transformers import XLMTokenizer
 
-    pieces = ["<s>", "</s>", "<pad>", "<unk>", "<special0>", "<special1>", "me</w>", "a</w>", "b", "c</w>", "bc</w>"]
+    pieces = [
+        "<s>",
+        "</s>",
+        "<pad>",
+        "<unk>",
+        "<special0>",
+        "<special1>",
+        "me</w>",
+        "a</w>",
+        "b",
+        "c</w>",
+        "bc</w>",
+    ]
     letters = sorted({letter for word in ("gusta", "cancion", "me") for letter in word})
     pieces += [*letters, *(f"{letter}</w>" for letter in letters)]
     vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("#version: 0.2\nm e</w>\nb c</w>\n")
-    return XLMTokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"), do_lowercase_and_remove_accent=False)
+    return XLMTokenizer(
+        str(folder / "vocab.json"), str(folder / "merges.txt"), do_lowercase_and_remove_accent=False
+    )
 
 
 def _bert(**sizes) -> nn.Module:
@@ -57,19 +95,27 @@ def _xlm_roberta(**sizes) -> nn.Module:
 def _distilbert(**sizes) -> nn.Module:
     from transformers import DistilBertConfig, DistilBertModel
 
-    return DistilBertModel(DistilBertConfig(vocab_size=23, dim=8, n_layers=3, n_heads=2, hidden_dim=11, **sizes))
+    return DistilBertModel(
+        DistilBertConfig(vocab_size=23, dim=8, n_layers=3, n_heads=2, hidden_dim=11, **sizes)
+    )
 
 
 def _xlm(**sizes) -> nn.Module:
     from transformers import XLMConfig, XLMModel
 
-    return XLMModel(XLMConfig(**{"vocab_size": 23, "emb_dim": 8, "n_layers": 3, "n_heads": 2, **sizes}))
+    return XLMModel(
+        XLMConfig(**{"vocab_size": 23, "emb_dim": 8, "n_layers": 3, "n_heads": 2, **sizes})
+    )
 
 
 def _deberta(**sizes) -> nn.Module:
     from transformers import DebertaV2Config, DebertaV2Model
 
-    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"}
+    relative = {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "norm_rel_ebd": "layer_norm",
+    }
     relative |= {"position_buckets": 4, "share_att_key": True, "position_biased_input": False}
     return DebertaV2Model(DebertaV2Config(**{**SIZES, **relative, **sizes}))
 
@@ -77,14 +123,22 @@ def _deberta(**sizes) -> nn.Module:
 def _modernbert(**sizes) -> nn.Module:
     from transformers import ModernBertConfig, ModernBertModel
 
-    ids = {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3}
+    ids = {
+        "pad_token_id": 0,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+    }
     return ModernBertModel(ModernBertConfig(**{**SIZES, **ids, **sizes}))
 
 
 def _gpt2(**sizes) -> nn.Module:
     from transformers import GPT2Config, GPT2Model
 
-    return GPT2Model(GPT2Config(vocab_size=23, n_embd=8, n_layer=3, n_head=2, n_positions=64, **sizes))
+    return GPT2Model(
+        GPT2Config(vocab_size=23, n_embd=8, n_layer=3, n_head=2, n_positions=64, **sizes)
+    )
 
 
 def _causal(name: str, **options) -> Callable[..., nn.Module]:
@@ -95,7 +149,14 @@ def _causal(name: str, **options) -> Callable[..., nn.Module]:
 
         config = getattr(transformers, f"{name}Config")
         model = getattr(transformers, f"{name}Model")
-        settings = {**SIZES, "num_key_value_heads": 1, "head_dim": 4, "pad_token_id": 0, **options, **sizes}
+        settings = {
+            **SIZES,
+            "num_key_value_heads": 1,
+            "head_dim": 4,
+            "pad_token_id": 0,
+            **options,
+            **sizes,
+        }
         return model(config(max_position_embeddings=64, **settings))
 
     return build

@@ -23,7 +23,9 @@ RUNTIME_TYPES = hasattr(CharCNN.forward, "__wrapped__")
 """Whether jaxtyping checks annotations in this run: it then speaks before our own checks, and nothing compiles."""
 
 own_words = pytest.mark.skipif(RUNTIME_TYPES, reason="jaxtyping speaks before our own checks")
-compiles = pytest.mark.skipif(RUNTIME_TYPES, reason="nothing compiles while jaxtyping checks annotations")
+compiles = pytest.mark.skipif(
+    RUNTIME_TYPES, reason="nothing compiles while jaxtyping checks annotations"
+)
 
 
 class ToyVectors(Configurable):
@@ -46,7 +48,9 @@ class ToyPieces(Configurable):
         self.dim = dim
         self.num_pieces = num_pieces
         self.unknown_id = 0
-        self.table = np.random.default_rng(dim).standard_normal((num_pieces, dim)).astype(np.float32)
+        self.table = (
+            np.random.default_rng(dim).standard_normal((num_pieces, dim)).astype(np.float32)
+        )
 
     def piece_ids(self, words: Sequence[str]) -> list[list[int]]:
         def piece_id(piece: str) -> int:
@@ -83,7 +87,9 @@ class ToyWordEncoder(WordEmbedder):
     def forward(self, pieces: Pieces) -> Tensor:
         vectors = self.embedding(pieces.piece_ids)
         belongs = pieces.word_index[:, None, :] == torch.arange(pieces.count_words())[None, :, None]
-        return belongs.to(vectors) @ vectors + (vectors * pieces.piece_mask[..., None]).sum(1, keepdim=True)
+        return belongs.to(vectors) @ vectors + (vectors * pieces.piece_mask[..., None]).sum(
+            1, keepdim=True
+        )
 
     @property
     def num_pieces(self) -> int:
@@ -92,8 +98,33 @@ class ToyWordEncoder(WordEmbedder):
 
 def toy_bpe_tokenizer() -> FastBPETokenizer:
     """Byte pairs of the toy words, 23 pieces in all."""
-    merges = ["m e</w>", "g u", "s t", "gu st", "t h", "a t</w>", "th at</w>", "s o", "n g</w>", "so ng</w>"]
-    pieces = ["me", "gu@@", "gust@@", "st@@", "a", "that", "song", "so@@", "ng", "y", "c@@", "a@@", "n@@"]
+    merges = [
+        "m e</w>",
+        "g u",
+        "s t",
+        "gu st",
+        "t h",
+        "a t</w>",
+        "th at</w>",
+        "s o",
+        "n g</w>",
+        "so ng</w>",
+    ]
+    pieces = [
+        "me",
+        "gu@@",
+        "gust@@",
+        "st@@",
+        "a",
+        "that",
+        "song",
+        "so@@",
+        "ng",
+        "y",
+        "c@@",
+        "a@@",
+        "n@@",
+    ]
     pieces += ["v@@", "e", "ng@@", "s@@", "x", "é"]
     pairs = [tuple(merge.split(" ")) for merge in merges]
     return FastBPETokenizer(pairs, PieceDictionary.from_pieces(pieces))
@@ -105,14 +136,18 @@ def toy_lexicon() -> Lexicon:
 
 def toy_table(dim: int, num_embeddings: int = 9) -> SourceEmbedding:
     """A trained table of the toy words, or of as many others."""
-    lexicon = Lexicon([*WORDS, *(f"w{i}" for i in range(len(WORDS), num_embeddings))][: num_embeddings - 2])
+    lexicon = Lexicon(
+        [*WORDS, *(f"w{i}" for i in range(len(WORDS), num_embeddings))][: num_embeddings - 2]
+    )
     return SourceEmbedding.from_embedding(nn.Embedding(num_embeddings, dim), lexicon)
 
 
 def toy_corpus(repetitions: int = 8) -> list[TaggedSentence]:
     """A task that any tagger learns: the tag is the word's language, `O` for the song."""
     tags = dict(zip(WORDS, ["B-ES", "I-ES", "B-EN", "O", "B-ES", "B-EN", "I-ES"], strict=True))
-    sentences = [TaggedSentence(tuple(words), tuple(tags[word] for word in words)) for words in SENTENCES]
+    sentences = [
+        TaggedSentence(tuple(words), tuple(tags[word] for word in words)) for words in SENTENCES
+    ]
     return sentences * repetitions
 
 

@@ -1,6 +1,8 @@
-"""The reference by `__all__`: tables of names, links wherever a page says one, and no name forgotten.
+"""The reference by `__all__`: tables of names, links wherever a page says one, and no name
+forgotten.
 
-A name is described once, in the package that it belongs to; `polyembed.CRF` and `CRF` lead there as well.
+A name is described once, in the package that it belongs to; `polyembed.CRF` and `CRF` lead there as
+well.
 """
 
 import importlib
@@ -23,12 +25,31 @@ import polyembed
 
 LOG = logging.getLogger(__name__)
 PACKAGES = tuple(
-    f"polyembed.{module.name}" for module in pkgutil.iter_modules(polyembed.__path__) if not module.name.startswith("_")
+    f"polyembed.{module.name}"
+    for module in pkgutil.iter_modules(polyembed.__path__)
+    if not module.name.startswith("_")
 )
-# for those who write parts of their own, or the same in every class: the page on saving, the contracts
-SKIPPED = {"check_inputs", "get_config", "from_config", "lexicon_mark", "write_files", "detachable_parameters"}
+# for those who write parts of their own, or the same in every class: the page on saving, the
+# contracts
+SKIPPED = {
+    "check_inputs",
+    "get_config",
+    "from_config",
+    "lexicon_mark",
+    "write_files",
+    "detachable_parameters",
+}
 # pages of no one capability
-NOT_OF_ONE = {"index", "start", "choose", "results", "fidelity", "glossary", "conventions", "compatibility"}
+NOT_OF_ONE = {
+    "index",
+    "start",
+    "choose",
+    "results",
+    "fidelity",
+    "glossary",
+    "conventions",
+    "compatibility",
+}
 WORD = re.compile(r"[A-Za-z_]\w*")
 INLINE = re.compile(r"(?:pe\.|polyembed\.)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(.*\))?", re.DOTALL)
 
@@ -36,8 +57,14 @@ INLINE = re.compile(r"(?:pe\.|polyembed\.)?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\
 def names_of(package: str) -> list[str]:
     """List a package's public names: `__all__`, or what a module without it defines."""
     module = importlib.import_module(package)
-    own = (name for name, value in vars(module).items() if getattr(value, "__module__", None) == package)
-    return list(getattr(module, "__all__", None) or sorted(name for name in own if not name.startswith("_")))
+    own = (
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == package
+    )
+    return list(
+        getattr(module, "__all__", None) or sorted(name for name in own if not name.startswith("_"))
+    )
 
 
 @cache
@@ -58,12 +85,16 @@ class PublicNames(Autosummary):
         self.options["nosignatures"] = None
         module = importlib.import_module(package)
         public = ((name, getattr(module, name)) for name in names_of(package))
-        names = [f"~{package}.{name}" for name, value in public if isclass(value) or isroutine(value)]
+        names = [
+            f"~{package}.{name}" for name, value in public if isclass(value) or isroutine(value)
+        ]
         self.content = StringList(names, source="__all__")
         return super().run()
 
 
-def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: Any) -> bool | None:
+def skip(
+    app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: Any
+) -> bool | None:
     """Leave out what is no part of using a class, and fields that the class's own text describes."""
     if name in SKIPPED or type(obj).__name__ == "_tuplegetter":
         return True
@@ -82,7 +113,9 @@ def place(env: BuildEnvironment, target: str) -> str | None:
     return None
 
 
-def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Element) -> nodes.Node | None:
+def resolve(
+    app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, text: nodes.Element
+) -> nodes.Node | None:
     """Lead a short name to its place."""
     found = place(env, str(node.get("reftarget"))) if node.get("refdomain") == "py" else None
     if found is None:
@@ -102,12 +135,18 @@ def link_literals(app: Sphinx, doctree: nodes.document) -> None:
         name = match[1]
         head = name.partition(".")[0]
         home = known.get(head, "")
-        # `entropy` may be a method and `merge` a word, but `Lexicon`, `bake` and `read_conll` are names
+        # `entropy` may be a method and `merge` a word, but `Lexicon`, `bake` and `read_conll` are
+        # names
         snake = "_" in head and not home.startswith(("polyembed.crf", "polyembed.functional"))
         plain = head[0].isupper() or head in top or snake
         if (plain and home) or f"polyembed.{head}" in PACKAGES:
             link = addnodes.pending_xref(
-                "", refdomain="py", reftype="obj", reftarget=name, refdoc=app.env.docname, refwarn=False
+                "",
+                refdomain="py",
+                reftype="obj",
+                reftarget=name,
+                refdoc=app.env.docname,
+                refwarn=False,
             )
             literal.replace_self(link)
             link += literal
@@ -120,7 +159,11 @@ def remember(app: Sphinx, doctree: nodes.document) -> None:
         return
     known = homes()
     said = [str(node["reftarget"]) for node in doctree.findall(addnodes.pending_xref)]
-    said += [name for code in doctree.findall(nodes.literal_block) for name in WORD.findall(code.astext())]
+    said += [
+        name
+        for code in doctree.findall(nodes.literal_block)
+        for name in WORD.findall(code.astext())
+    ]
     names = (name.removeprefix("pe.").partition(".")[0] for name in said)
     mentions(app.env)[page] = Counter(known[name] for name in names if name in known)
 
@@ -139,13 +182,17 @@ def link_back(app: Sphinx, doctree: nodes.document, page: str) -> None:
         return
     for entry in doctree.findall(addnodes.desc):
         target = entry[0].get("ids", [""])[0]
-        counts = {other: found[target] for other, found in mentions(app.env).items() if found[target]}
+        counts = {
+            other: found[target] for other, found in mentions(app.env).items() if found[target]
+        }
         if target not in homes().values() or not counts:
             continue
         best = max(sorted(counts), key=counts.__getitem__)
         uri = app.builder.get_relative_uri(page, best)
         link = nodes.reference("", app.env.titles[best].astext(), internal=True, refuri=uri)
-        entry[-1].insert(0, nodes.paragraph("", "The page: ", link, nodes.Text("."), classes=["page-of"]))
+        entry[-1].insert(
+            0, nodes.paragraph("", "The page: ", link, nodes.Text("."), classes=["page-of"])
+        )
 
 
 def check_complete(app: Sphinx, env: BuildEnvironment) -> None:
@@ -165,7 +212,9 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("doctree-read", link_literals)
     app.connect("doctree-read", remember, priority=900)
     app.connect("env-purge-doc", lambda app, env, page: mentions(env).pop(page, None))
-    app.connect("env-updated", lambda app, env: [page for page in env.found_docs if page.startswith("api/")])
+    app.connect(
+        "env-updated", lambda app, env: [page for page in env.found_docs if page.startswith("api/")]
+    )
     app.connect("doctree-resolved", link_back)
     app.connect("env-check-consistency", check_complete)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

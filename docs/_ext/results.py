@@ -1,7 +1,9 @@
-"""Tables and charts of docs/results/*.json: ``{results} crf`` in a page shows what a benchmark wrote.
+"""Tables and charts of docs/results/*.json: ``{results} crf`` in a page shows what a benchmark
+wrote.
 
-`docs/results/schema.json` says what such a file holds; `benchmarks/_results.py` writes it. Without an option the
-directive shows the charts, the tables and the run; ``:table:``, ``:chart:`` and ``:run:`` choose one.
+`docs/results/schema.json` says what such a file holds; `benchmarks/_results.py` writes it. Without
+an option the directive shows the charts, the tables and the run; ``:table:``, ``:chart:`` and
+``:run:`` choose one.
 """
 
 import html
@@ -21,7 +23,18 @@ from sphinx.util.docutils import SphinxDirective
 
 FOLDER = Path(__file__).resolve().parents[1] / "results"
 # middle tones, told apart by the colour-blind, on white and on black
-COLORS = ("#2f7fd1", "#d9731a", "#1f9d73", "#b65fc4", "#c9a100", "#d0505a", "#6f8796", "#8b6fd8", "#55a630", "#a0785a")
+COLORS = (
+    "#2f7fd1",
+    "#d9731a",
+    "#1f9d73",
+    "#b65fc4",
+    "#c9a100",
+    "#d0505a",
+    "#6f8796",
+    "#8b6fd8",
+    "#55a630",
+    "#a0785a",
+)
 MARKERS = "osD^vPX*hd"
 INK = "#000001"
 """The colour of text and axes, replaced by the page's own."""
@@ -53,7 +66,9 @@ def write_cell(cell: Any, digits: int = 2) -> str:
         text = cell["text"]
     else:
         form = ",d" if isinstance(cell["mean"], int) else f",.{cell.get('digits', digits)}f"
-        text = " ± ".join(format(cell[key], form) for key in ("mean", "deviation") if cell.get(key) is not None)
+        text = " ± ".join(
+            format(cell[key], form) for key in ("mean", "deviation") if cell.get(key) is not None
+        )
     text = f"**{text}**" if cell.get("best") else text
     return f"{text} ({cell['note']})" if "note" in cell else text
 
@@ -62,10 +77,13 @@ def write_table(table: dict[str, Any]) -> str:
     """Write a table in Markdown, columns of numbers to the right."""
     digits = table.get("digits", 2)
     numeric = [
-        all(cell is None or not isinstance(cell, str) for cell in column) for column in zip(*table["rows"], strict=True)
+        all(cell is None or not isinstance(cell, str) for cell in column)
+        for column in zip(*table["rows"], strict=True)
     ]
     lines = [table["columns"], ["--:" if right else "---" for right in numeric]]
-    lines += [[write_cell(cell, digits).replace("|", r"\|") for cell in row] for row in table["rows"]]
+    lines += [
+        [write_cell(cell, digits).replace("|", r"\|") for cell in row] for row in table["rows"]
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -105,7 +123,9 @@ def deviation_of(cell: Any) -> float:
     return (cell.get("deviation") or 0.0) if isinstance(cell, dict) else 0.0
 
 
-def series_of(chart: dict[str, Any], tables: dict[str, Any]) -> Iterator[tuple[str, list[Any], list[Any]]]:
+def series_of(
+    chart: dict[str, Any], tables: dict[str, Any]
+) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Give each series of a chart, its own or a table's rows or columns: label, places, cells with a number."""
     if "series" in chart:
         found = [(one["label"], one["x"], one["y"]) for one in chart["series"]]
@@ -120,9 +140,14 @@ def series_of(chart: dict[str, Any], tables: dict[str, Any]) -> Iterator[tuple[s
             found = [(names[i], labels, [row[i] for row in rows]) for i in chosen]
         else:
             places = [names[i] for i in chosen]
-            found = [(label, places, [row[i] for i in chosen]) for label, row in zip(labels, rows, strict=True)]
+            found = [
+                (label, places, [row[i] for i in chosen])
+                for label, row in zip(labels, rows, strict=True)
+            ]
     for label, places, cells in found:
-        kept = [(x, cell) for x, cell in zip(places, cells, strict=True) if mean_of(cell) is not None]
+        kept = [
+            (x, cell) for x, cell in zip(places, cells, strict=True) if mean_of(cell) is not None
+        ]
         yield label, [x for x, _ in kept], [cell for _, cell in kept]
 
 
@@ -131,14 +156,24 @@ def place_of(text: Any) -> float:
     return float(str(text).replace(",", "").rstrip(" %"))
 
 
-def draw_lines(ax: Any, chart: dict[str, Any], series: list[tuple[str, list[Any], list[Any]]]) -> None:
+def draw_lines(
+    ax: Any, chart: dict[str, Any], series: list[tuple[str, list[Any], list[Any]]]
+) -> None:
     """Draw a line for each series; its deviation as a band."""
     for index, (label, places, cells) in enumerate(series):
         x = [place_of(place) for place in places]
         y = [mean_of(cell) for cell in cells]
         color = COLORS[index % len(COLORS)]
         dashed = {"linestyle": "--"} if label == chart.get("reference") else {}
-        ax.plot(x, y, marker=MARKERS[index % len(MARKERS)], markersize=4, color=color, label=label, **dashed)
+        ax.plot(
+            x,
+            y,
+            marker=MARKERS[index % len(MARKERS)],
+            markersize=4,
+            color=color,
+            label=label,
+            **dashed,
+        )
         spread = [deviation_of(cell) for cell in cells]
         if any(spread):
             low, high = ([m + sign * s for m, s in zip(y, spread, strict=True)] for sign in (-1, 1))
@@ -151,7 +186,9 @@ def draw_lines(ax: Any, chart: dict[str, Any], series: list[tuple[str, list[Any]
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), labelcolor=INK)
 
 
-def draw_marks(ax: Any, chart: dict[str, Any], one: tuple[str, list[Any], list[Any]], color: str) -> None:
+def draw_marks(
+    ax: Any, chart: dict[str, Any], one: tuple[str, list[Any], list[Any]], color: str
+) -> None:
     """Draw a bar, or a dot with its deviation, for each place; the reference as a dashed line too."""
     _, places, cells = one
     values = [mean_of(cell) for cell in cells]
@@ -159,10 +196,23 @@ def draw_marks(ax: Any, chart: dict[str, Any], one: tuple[str, list[Any], list[A
     reference = chart.get("reference")
     colors = ["#8a8f98" if place == reference else color for place in places]
     if chart["kind"] == "bars":
-        ax.barh(places, values, xerr=[s or None for s in spread] if any(spread) else None, color=colors, ecolor=INK)
+        ax.barh(
+            places,
+            values,
+            xerr=[s or None for s in spread] if any(spread) else None,
+            color=colors,
+            ecolor=INK,
+        )
     else:
         for place, value, deviation, tone in zip(places, values, spread, colors, strict=True):
-            ax.errorbar([value], [place], xerr=[deviation] if deviation else None, fmt="o", color=tone, capsize=3)
+            ax.errorbar(
+                [value],
+                [place],
+                xerr=[deviation] if deviation else None,
+                fmt="o",
+                color=tone,
+                capsize=3,
+            )
     for place, value in zip(places, values, strict=True):
         if place == reference:
             ax.axvline(value, linestyle="--", linewidth=1, color="#8a8f98")
@@ -179,10 +229,22 @@ def draw(chart: dict[str, Any], tables: dict[str, Any]) -> str:
     from matplotlib.figure import Figure
 
     series = [one for one in series_of(chart, tables) if one[1]]
-    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
-    salt = json.dumps(chart, sort_keys=True)  # the names inside differ between charts of one page, not between runs
-    style = {**ink, "svg.fonttype": "none", "svg.hashsalt": salt, "font.size": 9, "font.family": "sans-serif"}
-    with mpl.rc_context({**mpl.rcParamsDefault, **style, "axes.spines.top": False, "axes.spines.right": False}):
+    ink = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    )
+    salt = json.dumps(
+        chart, sort_keys=True
+    )  # the names inside differ between charts of one page, not between runs
+    style = {
+        **ink,
+        "svg.fonttype": "none",
+        "svg.hashsalt": salt,
+        "font.size": 9,
+        "font.family": "sans-serif",
+    }
+    with mpl.rc_context(
+        {**mpl.rcParamsDefault, **style, "axes.spines.top": False, "axes.spines.right": False}
+    ):
         if chart["kind"] == "lines":
             figure = Figure(figsize=(7, 3.6))
             axes: Sequence[Any] = [figure.subplots()]
@@ -251,9 +313,16 @@ class Results(SphinxDirective):
         data = load(path)
         options = self.options
         tables = data["tables"] if not options else [options["table"]] if "table" in options else []
-        charts = data.get("charts", {}) if not options else [options["chart"]] if "chart" in options else []
+        charts = (
+            data.get("charts", {})
+            if not options
+            else [options["chart"]]
+            if "chart" in options
+            else []
+        )
         found: list[nodes.Node] = [
-            nodes.raw("", as_figure(data["charts"][name], data["tables"]), format="html") for name in charts
+            nodes.raw("", as_figure(data["charts"][name], data["tables"]), format="html")
+            for name in charts
         ]
         for name in tables:
             table = data["tables"][name]

@@ -1,7 +1,7 @@
 """polyembed: composable PyTorch modules for multilingual and code-switched text.
 
-The names here are those of the README and the guides; the rest is in the subpackages. A name is loaded when it is first
-asked for, so that importing polyembed takes no time.
+The names here are those of the README and the guides; the rest is in the subpackages. A name is
+loaded when it is first asked for, so that importing polyembed takes no time.
 """
 
 import importlib
@@ -49,7 +49,9 @@ if TYPE_CHECKING:  # the same names for type checkers
     from polyembed.training import fit as fit
     from polyembed.training import fit_ensemble as fit_ensemble
     from polyembed.training import wrap_for_trainer as wrap_for_trainer
-    from polyembed.transfer import RepresentationTransformationNetwork as RepresentationTransformationNetwork
+    from polyembed.transfer import (
+        RepresentationTransformationNetwork as RepresentationTransformationNetwork,
+    )
     from polyembed.transfer import align_spaces as align_spaces
     from polyembed.transfer import extend_vocabulary as extend_vocabulary
     from polyembed.transfer import metaxl_gradients as metaxl_gradients
@@ -84,14 +86,18 @@ _ROOMS = {
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _SUBPACKAGES = {*_ROOMS, "data", "experiments", "functional", "hub", "metrics", "tables"}
 
-__all__ = sorted([*_HOMES, "__version__"], key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+__all__ = sorted(
+    [*_HOMES, "__version__"], key=lambda name: (not name.isupper(), not name[0].isupper(), name)
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return importlib.import_module(f"polyembed.{name}")
     if name in _HOMES:
-        value = globals()[name] = getattr(importlib.import_module(f"polyembed.{_HOMES[name]}"), name)
+        value = globals()[name] = getattr(
+            importlib.import_module(f"polyembed.{_HOMES[name]}"), name
+        )
         return value
     raise AttributeError(f"module 'polyembed' has no attribute {name!r}")
 

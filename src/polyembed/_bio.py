@@ -22,9 +22,9 @@ class Entity(NamedTuple):
 def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]:
     """Return the entities in the labels of one sentence: ``O``, ``B-<type>`` and ``I-<type>``.
 
-    ``"conll"``, as conlleval counts: ``I-x`` after anything but an entity of type x also begins one.
-    ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x`` that does not continue an entity of type x
-    belongs to no entity.
+    ``"conll"``, as conlleval counts: ``I-x`` after anything but an entity of type x also begins
+    one. ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x`` that does not continue
+    an entity of type x belongs to no entity.
 
     The type is everything after the first dash; ``B`` and ``I`` alone have the type `UNTYPED`.
 
@@ -62,7 +62,8 @@ def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]
 
 
 def bio_labels(found: Iterable[Entity], length: int) -> list[str]:
-    """Return IOB2 labels of entities that do not overlap; `entities` reads them back in either mode.
+    """Return IOB2 labels of entities that do not overlap; `entities` reads them back in either
+    mode.
 
     Args:
         found: The entities of one sentence, in any order.
@@ -85,9 +86,10 @@ def bio_labels(found: Iterable[Entity], length: int) -> list[str]:
 def iob2(tags: Sequence[str]) -> tuple[str, ...]:
     """Return the IOB2 (BIO) labels of one sentence, of labels in IOB1 or IOB2.
 
-    In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of its own type; CoNLL-2003's
-    English and German files are written so. An ``I-x`` that does not continue an entity of type x becomes ``B-x``;
-    every other label is kept. The entities, as conlleval counts them, are the same before and after.
+    In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of its own
+    type; CoNLL-2003's English and German files are written so. An ``I-x`` that does not continue an
+    entity of type x becomes ``B-x``; every other label is kept. The entities, as conlleval counts
+    them, are the same before and after.
 
     Args:
         tags: The labels of one sentence.
@@ -123,15 +125,27 @@ def split_label(label: str) -> tuple[str, str]:
 
 
 def check_labels(
-    gold: Sequence[Sequence[str | None]], *, empty: bool = True, **predicted: Sequence[Sequence[str]]
+    gold: Sequence[Sequence[str | None]],
+    *,
+    empty: bool = True,
+    **predicted: Sequence[Sequence[str]],
 ) -> None:
     """Require one label of each system for each label of `gold`; without `empty`, at least one label."""
-    require(empty or any(len(right) for right in gold), "gold", "hold at least one sentence with a label", "none")
+    require(
+        empty or any(len(right) for right in gold),
+        "gold",
+        "hold at least one sentence with a label",
+        "none",
+    )
     for name, sentences in {"gold": gold, **predicted}.items():
         rule = f"have as many sentences as gold, {len(gold)}"
         require(len(sentences) == len(gold), name, rule, len(sentences))
         for index, (right, labels) in enumerate(zip(gold, sentences, strict=True)):
             if isinstance(labels, str):
-                raise TypeError(must(f"{name}[{index}]", "be the labels of a sentence", f"the string {labels!r}"))
+                raise TypeError(
+                    must(
+                        f"{name}[{index}]", "be the labels of a sentence", f"the string {labels!r}"
+                    )
+                )
             rule = f"have as many labels as gold[{index}], {len(right)}"
             require(len(labels) == len(right), f"{name}[{index}]", rule, len(labels))

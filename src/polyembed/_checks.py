@@ -1,6 +1,7 @@
 """Argument checks and the usual form of an error: ``<name> must <rule>, got <value>``.
 
-Checks use metadata (shapes, dtypes, types) and never a tensor's values, which would synchronise with a GPU.
+Checks use metadata (shapes, dtypes, types) and never a tensor's values, which would synchronise
+with a GPU.
 """
 
 import importlib
@@ -52,7 +53,12 @@ def check_device(name: str, device: object) -> torch.device:
     there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     count = there.get(found.type)
     if count is not None:
-        require((found.index or 0) < count, name, f"be a device that is there ({found.type}: {count})", str(found))
+        require(
+            (found.index or 0) < count,
+            name,
+            f"be a device that is there ({found.type}: {count})",
+            str(found),
+        )
         return found
     try:
         torch.empty(0, device=found)
@@ -69,7 +75,12 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 def check_last_dim(name: str, x: Tensor, dim: int) -> None:
     """Require the last axis of `x` to have size `dim`."""
-    require(x.dim() > 0 and x.shape[-1] == dim, name, f"have a last axis of size {dim}", f"shape {tuple(x.shape)}")
+    require(
+        x.dim() > 0 and x.shape[-1] == dim,
+        name,
+        f"have a last axis of size {dim}",
+        f"shape {tuple(x.shape)}",
+    )
 
 
 def check_dim(name: str, x: Tensor, dims: int, axes: str) -> None:
@@ -100,7 +111,9 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
         raise TypeError(must(name, "be a bool tensor (True = valid)", class_name(mask)))
     if mask.dtype != torch.bool:
         raise TypeError(must(name, "be bool (True = valid)", mask.dtype))
-    require(tuple(mask.shape) == tuple(shape), name, f"have shape {tuple(shape)}", tuple(mask.shape))
+    require(
+        tuple(mask.shape) == tuple(shape), name, f"have shape {tuple(shape)}", tuple(mask.shape)
+    )
 
 
 def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str = "") -> Path:
@@ -108,18 +121,26 @@ def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str =
     path = Path(path).absolute()  # valid after a change of the working directory
     if path.is_dir() or not path.exists():
         found = "a folder" if path.is_dir() else "nothing"
-        raise FileNotFoundError(must(name, "name a file", f"{found} at {path}") + (f". {where}" if where else ""))
+        raise FileNotFoundError(
+            must(name, "name a file", f"{found} at {path}") + (f". {where}" if where else "")
+        )
     return path
 
 
-def import_optional(module: str, *, pip: str | None = None, feature: str | None = None) -> ModuleType:
+def import_optional(
+    module: str, *, pip: str | None = None, feature: str | None = None
+) -> ModuleType:
     """Import a heavy or optional package, or raise an `ImportError` that names the package to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = pip or module
         raise ImportError(
-            must(feature or "this function", f"find the package {module!r}", f"{error}. pip install {package}")
+            must(
+                feature or "this function",
+                f"find the package {module!r}",
+                f"{error}. pip install {package}",
+            )
         ) from error
 
 

@@ -17,8 +17,8 @@ ROOMS = ("crf", "embeddings", "encoders", "tagging", "text", "transfer", "vector
 class Configurable:
     """An object whose constructor call is data, so that a saved folder can hold it.
 
-    Each constructor argument is kept as an attribute or property of the same name. A class that cannot do so
-    defines `get_config` and `from_config`.
+    Each constructor argument is kept as an attribute or property of the same name. A class that
+    cannot do so defines `get_config` and `from_config`.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset()
@@ -57,8 +57,8 @@ class Detachable(NamedTuple):
 class VectorFiles(Configurable):
     """A source of vectors that reads files; a saved folder must hold all its `file_arguments`.
 
-    Saving, pickling, copying and printing use the constructor call: no vector is stored twice, and every worker
-    process opens the files itself.
+    Saving, pickling, copying and printing use the constructor call: no vector is stored twice, and
+    every worker process opens the files itself.
     """
 
     def arguments(self) -> dict[str, Any]:
@@ -71,12 +71,22 @@ class VectorFiles(Configurable):
         files = {name: arguments[name] for name in sorted(self.file_arguments)}
         for name, path in files.items():
             if not isinstance(path, Path):
-                raise TypeError(must(class_name(self), f"keep its file argument {name} as a Path", class_name(path)))
+                raise TypeError(
+                    must(
+                        class_name(self),
+                        f"keep its file argument {name} as a Path",
+                        class_name(path),
+                    )
+                )
         return files
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments that are not files."""
-        return {name: value for name, value in self.arguments().items() if name not in self.file_arguments}
+        return {
+            name: value
+            for name, value in self.arguments().items()
+            if name not in self.file_arguments
+        }
 
     def write_files(self, folder: Path) -> dict[str, str]:
         """Copy the vector files into `folder` under names that do not clash."""
@@ -84,12 +94,17 @@ class VectorFiles(Configurable):
         for argument in sorted(self.file_arguments):
             path = self.files()[argument]
             number = sum(1 for _ in folder.glob("vectors-*"))
-            names[argument] = f"vectors-{number}-{re.sub(r'^vectors-[0-9]+-', '', path.name)}"  # saved again: same name
+            names[argument] = (
+                # saved again: same name
+                f"vectors-{number}-{re.sub(r'^vectors-[0-9]+-', '', path.name)}"
+            )
             shutil.copyfile(path, folder / names[argument])
         return names
 
     def __repr__(self) -> str:
-        return repr_call(self, **{k: str(v) if isinstance(v, Path) else v for k, v in self.arguments().items()})
+        return repr_call(
+            self, **{k: str(v) if isinstance(v, Path) else v for k, v in self.arguments().items()}
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _call, (type(self), self.arguments())
@@ -101,7 +116,9 @@ def _call(cls: type[VectorFiles], arguments: dict[str, Any]) -> VectorFiles:
 
 def repr_call(obj: Any, **arguments: Any) -> str:
     """Return the constructor call as text."""
-    return f"{class_name(obj)}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+    return (
+        f"{class_name(obj)}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+    )
 
 
 def is_plain(value: object) -> bool:
@@ -123,5 +140,7 @@ def find_class(name: str) -> type[Configurable]:
 
     found = {cls for cls in descendants(Configurable) if cls.__name__ == name}
     require(len(found) > 0, "class", "be one that this program has imported", repr(name))
-    require(len(found) == 1, "class", "name one class of this program", f"{len(found)} called {name!r}")
+    require(
+        len(found) == 1, "class", "name one class of this program", f"{len(found)} called {name!r}"
+    )
     return found.pop()

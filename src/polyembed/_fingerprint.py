@@ -16,7 +16,19 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from polyembed._pretrained import Configurable
 
-PLAIN = (str, bytes, bool, int, float, complex, np.generic, torch.dtype, torch.device, PathLike, type(None))
+PLAIN = (
+    str,
+    bytes,
+    bool,
+    int,
+    float,
+    complex,
+    np.generic,
+    torch.dtype,
+    torch.device,
+    PathLike,
+    type(None),
+)
 MARK = "sha256:"
 """What a checksum begins with."""
 
@@ -24,12 +36,13 @@ ITEM_ATTRIBUTES = ("words", "tags", "label", "first", "second")
 
 
 def checksum(value: Any) -> str:
-    """Return a checksum of the content of a value: the same in every process, another one for other content.
+    """Return a checksum of the content of a value: the same in every process, another one for other
+    content.
 
-    Plain values, tensors, arrays, containers and dataclasses count in full. A module counts by its classes, settings
-    and tensors, an optimiser and a schedule by their settings and state, a function by its name, constants and bound
-    values. Of any other object only its class and the attributes of a labelled text count (``words``, ``tags``,
-    ``label``, ``first``, ``second``).
+    Plain values, tensors, arrays, containers and dataclasses count in full. A module counts by its
+    classes, settings and tensors, an optimiser and a schedule by their settings and state, a
+    function by its name, constants and bound values. Of any other object only its class and the
+    attributes of a labelled text count (``words``, ``tags``, ``label``, ``first``, ``second``).
     """
     digest = hashlib.sha256()
     _update(digest, value)
@@ -69,7 +82,9 @@ def _structure(module: nn.Module) -> list[Any]:
 
 def _is_setting(name: str, value: object) -> bool:
     # None may be the place of a tensor that prediction sets and removes
-    return not (name.startswith("_") or name == "training" or value is None or isinstance(value, nn.Module))
+    return not (
+        name.startswith("_") or name == "training" or value is None or isinstance(value, nn.Module)
+    )
 
 
 def _update(digest: Any, value: Any) -> None:
@@ -104,7 +119,9 @@ def _content(value: Any) -> Any:
     if isinstance(value, Optimizer):
         return value.state_dict()
     if isinstance(value, LRScheduler):
-        functions = [part for part in vars(value).values() if isinstance(part, list | types.FunctionType)]
+        functions = [
+            part for part in vars(value).values() if isinstance(part, list | types.FunctionType)
+        ]
         return [value.state_dict(), functions]
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
@@ -114,7 +131,9 @@ def _content(value: Any) -> Any:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, types.SimpleNamespace):
         return vars(value)
-    if isinstance(found := getattr(value, "checksum", None), int):  # a lexicon's, which knows its words
+    if isinstance(
+        found := getattr(value, "checksum", None), int
+    ):  # a lexicon's, which knows its words
         return found
     if isinstance(value, Configurable):
         return _config(value)
@@ -133,7 +152,9 @@ def _function(function: types.FunctionType) -> Sequence[Any]:
             bound.append(cell.cell_contents)
         except ValueError:  # a cell that is still empty
             continue
-    values = [value for value in [*bound, *(function.__defaults__ or ())] if isinstance(value, PLAIN)]
+    values = [
+        value for value in [*bound, *(function.__defaults__ or ())] if isinstance(value, PLAIN)
+    ]
     return [function.__qualname__, code.co_names, numbers, values]
 
 

@@ -1,10 +1,11 @@
 """A saved folder: it is replaced and read as a whole, and consists of regular files.
 
-A save fills the subfolder ``.polyembed-draft`` and renames it to ``.polyembed-saved``: from that moment the new save
-counts. Its files then replace the folder's, the configuration last. Readers look for each file in
-``.polyembed-saved`` first, so they find the old save or the new one wherever a process was killed; the next save
-removes a draft that was left, and finishes an exchange that was interrupted. Files reach the disk before they are
-renamed, and the folder after, so that a power cut leaves the old save or the new one where the disk keeps its promises.
+A save fills the subfolder ``.polyembed-draft`` and renames it to ``.polyembed-saved``: from that
+moment the new save counts. Its files then replace the folder's, the configuration last. Readers
+look for each file in ``.polyembed-saved`` first, so they find the old save or the new one wherever
+a process was killed; the next save removes a draft that was left, and finishes an exchange that was
+interrupted. Files reach the disk before they are renamed, and the folder after, so that a power cut
+leaves the old save or the new one where the disk keeps its promises.
 """
 
 import errno
@@ -52,7 +53,12 @@ def save_folder(folder: Path, write: Callable[[Path], set[Path]]) -> None:
             for path in draft.iterdir():
                 place = folder / path.name
                 free = place.is_symlink() or not place.is_dir()
-                require(free, str(place), "not be a folder: a file of this name is to be saved", "a folder")
+                require(
+                    free,
+                    str(place),
+                    "not be a folder: a file of this name is to be saved",
+                    "a folder",
+                )
                 sync(path)
             sync(draft)
             draft.rename(folder / SAVED)
@@ -78,20 +84,28 @@ def read_folder(folder: Path, read: Callable[[], Result]) -> Result:
             except (OSError, ValueError) as error:
                 failed = error
             # without a lock, files may be on their way out of ".polyembed-saved"
-            settled = _state(folder) == before and (attempt > 0 or before is None or before[0] != SAVED)
+            settled = _state(folder) == before and (
+                attempt > 0 or before is None or before[0] != SAVED
+            )
         if settled and failed is None:
             return result
         if settled and failed is not None:
             raise failed
         time.sleep(0.001)
-    raise ValueError(must(str(folder), "stay the same while it is read", f"another save during each of {READS} reads"))
+    raise ValueError(
+        must(
+            str(folder),
+            "stay the same while it is read",
+            f"another save during each of {READS} reads",
+        )
+    )
 
 
 def own_file(folder: Path, file: object, *, name: str) -> Path:
     """Return the path of a regular file of `folder` itself; `name` is for the message.
 
-    A link is followed into the folder, or into the blobs of a hub's cache, where snapshots are links; nowhere else.
-    A device or a named pipe is not a regular file: reading it could block.
+    A link is followed into the folder, or into the blobs of a hub's cache, where snapshots are
+    links; nowhere else. A device or a named pipe is not a regular file: reading it could block.
     """
     where = f"{folder / CONFIG_NAME}: files.{name}"
     require(_is_file_name(file), where, "be a plain file name", repr(file)[:300])
@@ -101,9 +115,15 @@ def own_file(folder: Path, file: object, *, name: str) -> Path:
         require(path.is_file(), str(path), "be a regular file", "a device or a pipe")
     path = check_file(path, name=name)
     target, home = path.resolve(), folder.resolve()
-    homes = [home, home / SAVED, *([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [])]
+    homes = [
+        home,
+        home / SAVED,
+        *([home.parent.parent / "blobs"] if home.parent.name == "snapshots" else []),
+    ]
     require(target.is_file(), str(path), "be a regular file", "a device or a pipe")
-    require(target.parent in homes, str(path), "be a file of the folder itself", f"a link to {target}")
+    require(
+        target.parent in homes, str(path), "be a file of the folder itself", f"a link to {target}"
+    )
     return path
 
 
@@ -120,18 +140,28 @@ def verify(folder: Path, checksums: Mapping[str, Any]) -> None:
         path = None if name == CARD_NAME else own_file(folder, name, name="folder")
         found = saved if path is None else digest(path.resolve())
         advice = "It is damaged or was changed: fetch or copy it again."
-        require(found == saved, str(path), f"have the SHA-256 {saved!r} of {CONFIG_NAME}", f"{found!r}. {advice}")
+        require(
+            found == saved,
+            str(path),
+            f"have the SHA-256 {saved!r} of {CONFIG_NAME}",
+            f"{found!r}. {advice}",
+        )
 
 
 def sync(path: Path) -> None:
     """Write a file, or the names in a folder, through to the disk, where the system can."""
-    if path.is_symlink() or not (path.is_file() or (path.is_dir() and os.name != "nt")):  # Windows opens no folder
+    if path.is_symlink() or not (
+        path.is_file() or (path.is_dir() and os.name != "nt")
+    ):  # Windows opens no folder
         return
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if path.is_file() or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # folders of some file systems
+        if path.is_file() or error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+        ):  # folders of some file systems
             raise
     finally:
         os.close(handle)
@@ -187,14 +217,21 @@ def _remove_saved(path: Path, digest: object) -> None:
     if checksum(path) == digest:
         path.unlink()
     elif path.name == CARD_NAME:
-        warnings.warn(f"{path} was edited and describes an earlier model: pass card= to replace it", stacklevel=6)
+        warnings.warn(
+            f"{path} was edited and describes an earlier model: pass card= to replace it",
+            stacklevel=6,
+        )
 
 
 def _checksums(folder: Path) -> dict[str, Any]:
     """Return the checksums that a folder's configuration lists; none if it cannot be read."""
     path = folder / CONFIG_NAME
     try:
-        found = json.loads(path.read_text("utf-8", "surrogatepass"))["checksums"] if path.is_file() else {}
+        found = (
+            json.loads(path.read_text("utf-8", "surrogatepass"))["checksums"]
+            if path.is_file()
+            else {}
+        )
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -202,7 +239,12 @@ def _checksums(folder: Path) -> dict[str, Any]:
 
 def _is_file_name(file: object) -> bool:
     try:
-        return isinstance(file, str) and Path(file).name == file and "\0" not in file and len(os.fsencode(file)) < 256
+        return (
+            isinstance(file, str)
+            and Path(file).name == file
+            and "\0" not in file
+            and len(os.fsencode(file)) < 256
+        )
     except UnicodeEncodeError:
         return False
 

@@ -17,7 +17,14 @@ from torch.nn.modules import module as registry
 from polyembed._checks import check_file, class_name, must, require
 from polyembed._config import VectorFiles, find_class
 from polyembed._folder import CONFIG_NAME, SAVED, WEIGHTS_NAME, own_file, read_folder, verify
-from polyembed._saving import DTYPES, FORMAT_VERSION, MOST_DEPTH, MOST_DIGITS, detachable_names, tensors
+from polyembed._saving import (
+    DTYPES,
+    FORMAT_VERSION,
+    MOST_DEPTH,
+    MOST_DIGITS,
+    detachable_names,
+    tensors,
+)
 
 MOST_BYTES = 2**24  # of a configuration
 MOST_VALUES = 2**20  # in it; a value takes up to 300 bytes
@@ -29,13 +36,16 @@ CONVERSION = (
     "Build the module in code, then safetensors.torch.load_model(module, folder + '/model.safetensors') and "
     "module.save_pretrained"
 )
-_COUNT: ContextVar[Callable[[str, Any], None] | None] = ContextVar("_COUNT", default=None)  # of the load in this thread
+_COUNT: ContextVar[Callable[[str, Any], None] | None] = ContextVar(
+    "_COUNT", default=None
+)  # of the load in this thread
 
 
 def load_module(folder: Path, *, bounded: bool = True) -> nn.Module:
     """Build the module of a saved folder, in evaluation mode; its tensors are mapped from the file.
 
-    Unless `bounded`, its configuration may be of any size, and ask for more than the saved tensors can fill.
+    Unless `bounded`, its configuration may be of any size, and ask for more than the saved tensors
+    can fill.
     """
 
     def read() -> nn.Module:
@@ -48,7 +58,12 @@ def load_module(folder: Path, *, bounded: bool = True) -> nn.Module:
         ):  # no memory, no random numbers: tensors come from the file
             tree = {key: config.get(key) for key in ("class", "config", "files")}
             module = ConfigReader(folder, config["checksums"], bounded=bounded).read(tree)
-        require(isinstance(module, nn.Module), str(folder / CONFIG_NAME), "describe a module", class_name(module))
+        require(
+            isinstance(module, nn.Module),
+            str(folder / CONFIG_NAME),
+            "describe a module",
+            class_name(module),
+        )
         _fill(module, weights, config, folder)
         filled: nn.Module = module.eval()
         return filled
@@ -57,34 +72,53 @@ def load_module(folder: Path, *, bounded: bool = True) -> nn.Module:
 
 
 def find_folder(
-    name: str | os.PathLike[str], revision: str | None, cache_dir: str | Path | None, local_only: bool
+    name: str | os.PathLike[str],
+    revision: str | None,
+    cache_dir: str | Path | None,
+    local_only: bool,
 ) -> Path:
     """Return a saved folder, or the snapshot of a repository on the hub."""
-    require(os.fspath(name) != "", "name_or_folder", "name a folder or a repository on the hub", "''")
+    require(
+        os.fspath(name) != "", "name_or_folder", "name a folder or a repository on the hub", "''"
+    )
     folder = Path(name)
     if folder.is_dir():
         if not os.path.lexists(folder / SAVED / CONFIG_NAME):
             check_file(
-                folder / CONFIG_NAME, name="folder", where="It was not written by save_pretrained, or only in part."
+                folder / CONFIG_NAME,
+                name="folder",
+                where="It was not written by save_pretrained, or only in part.",
             )
         return folder
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(str(name), revision=revision, cache_dir=cache_dir, local_files_only=local_only))
+        return Path(
+            snapshot_download(
+                str(name), revision=revision, cache_dir=cache_dir, local_files_only=local_only
+            )
+        )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         pinned = "" if revision is None else f" at revision {revision!r}"
         offline = local_only or constants.HF_HUB_OFFLINE
-        why = f"offline, and not in the cache {cache_dir or constants.HF_HUB_CACHE}" if offline else class_name(error)
+        why = (
+            f"offline, and not in the cache {cache_dir or constants.HF_HUB_CACHE}"
+            if offline
+            else class_name(error)
+        )
         got = f"{str(name)!r}{pinned} ({why})"
-        raise FileNotFoundError(must("name_or_folder", "be a folder or a repository on the hub", got)) from error
+        raise FileNotFoundError(
+            must("name_or_folder", "be a folder or a repository on the hub", got)
+        ) from error
 
 
 class ConfigReader:
     """Builds the objects that a `ConfigWriter` described."""
 
-    def __init__(self, folder: Path, files: Collection[str] | None = None, *, bounded: bool = True) -> None:
+    def __init__(
+        self, folder: Path, files: Collection[str] | None = None, *, bounded: bool = True
+    ) -> None:
         self.folder = folder
         self.bounded = bounded
         self.files = files  # those with a checksum
@@ -116,8 +150,18 @@ class ConfigReader:
             return node
         if "same_as" in node:
             known = node["same_as"]
-            require(known in range(len(self.built)), "same_as", "be the number of an object before it", known)
-            require(self.built[known] is not None, "same_as", "be the number of a finished object", known)
+            require(
+                known in range(len(self.built)),
+                "same_as",
+                "be the number of an object before it",
+                known,
+            )
+            require(
+                self.built[known] is not None,
+                "same_as",
+                "be the number of a finished object",
+                known,
+            )
             self._add(self.sizes[known])
             return self.built[known]
         if "class" not in node:
@@ -135,16 +179,33 @@ class ConfigReader:
         require(not named, "config", "name no file: those are listed in files", named)
         files = node.get("files") or {}
         strange = sorted(set(files) - found.file_arguments)
-        require(not strange, "files", f"be among {sorted(found.file_arguments)} of {found.__name__}", strange)
-        missing = sorted(found.file_arguments - set(files)) if issubclass(found, VectorFiles) else []
+        require(
+            not strange,
+            "files",
+            f"be among {sorted(found.file_arguments)} of {found.__name__}",
+            strange,
+        )
+        missing = (
+            sorted(found.file_arguments - set(files)) if issubclass(found, VectorFiles) else []
+        )
         require(not missing, "files", f"hold all files of {found.__name__}", f"none for {missing}")
         for argument, file in files.items():
             listed = self.files is None or file in self.files
-            require(listed, f"files.{argument}", "be a plain file name with a checksum", repr(file)[:300])
+            require(
+                listed,
+                f"files.{argument}",
+                "be a plain file name with a checksum",
+                repr(file)[:300],
+            )
             config[argument] = path = own_file(self.folder, file, name=argument)
             self.opened[path.resolve()] += 1  # a hub's files of equal content are links to one
             few = not self.bounded or self.opened[path.resolve()] <= MOST_OPENED
-            require(few, f"files.{argument}", f"be a file of at most {MOST_OPENED} objects", f"{file} of more ({LIFT})")
+            require(
+                few,
+                f"files.{argument}",
+                f"be a file of at most {MOST_OPENED} objects",
+                f"{file} of more ({LIFT})",
+            )
         self.built[place] = built = found.from_config(config)
         if isinstance(built, nn.Module):
             self._add(max(0, before + self._count(built) - self.places))
@@ -155,29 +216,57 @@ class ConfigReader:
         """Count places of objects: what looks into all would visit a shared one in each."""
         self.places += places
         few = not self.bounded or self.places <= MOST_PLACES
-        require(few, "config", f"have at most {MOST_PLACES} places of objects", f"{self.places} ({LIFT})")
+        require(
+            few,
+            "config",
+            f"have at most {MOST_PLACES} places of objects",
+            f"{self.places} ({LIFT})",
+        )
 
     def _count(self, module: nn.Module) -> int:
         """Count the places of a module's parts: nested pairs of one module would double them at each level."""
         if module not in self.modules:
-            self.modules[module] = 1 + sum(self._count(part) for part in module._modules.values() if part is not None)
+            self.modules[module] = 1 + sum(
+                self._count(part) for part in module._modules.values() if part is not None
+            )
         return self.modules[module]
 
 
 def _read_config(folder: Path, *, bounded: bool) -> dict[str, Any]:
     path = own_file(folder, CONFIG_NAME, name="folder")
     size = path.stat().st_size
-    require(not bounded or size <= MOST_BYTES, str(path), f"have at most {MOST_BYTES} bytes", f"{size} ({LIFT})")
+    require(
+        not bounded or size <= MOST_BYTES,
+        str(path),
+        f"have at most {MOST_BYTES} bytes",
+        f"{size} ({LIFT})",
+    )
     data = path.read_bytes()
     values = sum(map(data.count, b",[{"))  # one of these is before each value
-    require(not bounded or values <= MOST_VALUES, str(path), f"have at most {MOST_VALUES} values", f"{values} ({LIFT})")
+    require(
+        not bounded or values <= MOST_VALUES,
+        str(path),
+        f"have at most {MOST_VALUES} values",
+        f"{values} ({LIFT})",
+    )
     try:
-        config: dict[str, Any] = json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_parse_int)
+        config: dict[str, Any] = json.loads(
+            data.decode("utf-8", "surrogatepass"), parse_int=_parse_int
+        )
     except (ValueError, RecursionError) as error:
         raise ValueError(must(str(path), "be JSON", error)) from error
     kind = config.get("model_type") if isinstance(config, dict) else None
-    found = "none" if kind is None else f"a model of transformers ({kind!r}; PretrainedWordEncoder takes it)"
-    require(isinstance(config, dict) and "class" in config, str(path), "name a class, as save_pretrained does", found)
+    found = (
+        "none"
+        if kind is None
+        else f"a model of transformers ({kind!r}; PretrainedWordEncoder takes it)"
+    )
+    require(
+        isinstance(config, dict) and "class" in config,
+        str(path),
+        "name a class, as save_pretrained does",
+        found,
+    )
     version = config.get("format_version")
     newer = type(version) is int and version > FORMAT_VERSION
     advice = "A newer polyembed reads it" if newer else CONVERSION
@@ -190,7 +279,12 @@ def _read_config(folder: Path, *, bounded: bool) -> dict[str, Any]:
 
 
 def _parse_int(digits: str) -> int:
-    require(len(digits) <= MOST_DIGITS, "an integer", f"have at most {MOST_DIGITS} digits", f"{len(digits)}")
+    require(
+        len(digits) <= MOST_DIGITS,
+        "an integer",
+        f"have at most {MOST_DIGITS} digits",
+        f"{len(digits)}",
+    )
     return int(digits)
 
 
@@ -212,22 +306,37 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 def _bounded(weights: dict[str, Tensor]) -> Iterator[None]:
     """Refuse to build what the saved tensors cannot fill, before it takes memory or time.
 
-    Parameters on a real device are made by encoders of transformers, whose buffers are computed when they are built.
+    Parameters on a real device are made by encoders of transformers, whose buffers are computed
+    when they are built.
     """
     sizes = [tensor.numel() for tensor in weights.values()]
-    most_parts, largest, most_elements = 1_000 + 10 * len(sizes), max(sizes, default=0), 16 * sum(sizes)
+    most_parts, largest, most_elements = (
+        1_000 + 10 * len(sizes),
+        max(sizes, default=0),
+        16 * sum(sizes),
+    )
     parts = elements = 0
 
     def count(name: str, part: Any) -> None:
         nonlocal parts, elements
         parts += 1
         rule = f"have parts that {len(sizes)} saved tensors can fill"
-        require(parts <= most_parts, "config", rule, f"more than {most_parts} modules and tensors ({LIFT})")
+        require(
+            parts <= most_parts,
+            "config",
+            rule,
+            f"more than {most_parts} modules and tensors ({LIFT})",
+        )
         if isinstance(part, nn.Parameter) and not part.is_meta:
             elements += part.numel()
             fits = part.numel() <= largest and elements <= most_elements
             got = f"{name} of shape {tuple(part.shape)} ({LIFT})"
-            require(fits, "config", f"have tensors that {WEIGHTS_NAME} can fill ({largest} numbers at most)", got)
+            require(
+                fits,
+                "config",
+                f"have tensors that {WEIGHTS_NAME} can fill ({largest} numbers at most)",
+                got,
+            )
 
     before = _COUNT.set(count)
     try:
@@ -247,17 +356,23 @@ for register in (
     registry.register_module_buffer_registration_hook,
     registry.register_module_module_registration_hook,
 ):
-    register(_count_part)  # for good: torch's table of hooks must not change while another thread builds a module
+    register(
+        _count_part
+    )  # for good: torch's table of hooks must not change while another thread builds a module
 
 
-def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
+def _fill(
+    module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any], folder: Path
+) -> None:
     """Load all saved tensors into the module; names, shapes and kinds must fit."""
     tied, left_out = config.get("tied"), config.get("left_out")
     where, path = str(folder / CONFIG_NAME), str(folder / WEIGHTS_NAME)
     built = dict(tensors(module))
     if not (isinstance(left_out, list) and all(isinstance(name, str) for name in left_out)):
         raise ValueError(must(where, "leave out source tables only", left_out))
-    require(set(left_out) <= detachable_names(module), where, "leave out source tables only", left_out)
+    require(
+        set(left_out) <= detachable_names(module), where, "leave out source tables only", left_out
+    )
     if not isinstance(tied, dict):
         raise ValueError(must(where, "tie tensors of the module", tied))
     for name, first in tied.items():
@@ -267,7 +382,12 @@ def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any],
         require(alike, where, "tie tensors of one shape and kind", {name: first})
     for name, tensor in weights.items():
         kind = name not in built or _same_kind(tensor, built[name])
-        require(kind, path, f"hold {name!r} as {built[name].dtype if name in built else ''}", tensor.dtype)
+        require(
+            kind,
+            path,
+            f"hold {name!r} as {built[name].dtype if name in built else ''}",
+            tensor.dtype,
+        )
     try:
         result = module.load_state_dict(weights, strict=False, assign=True)
         for name, first in tied.items():

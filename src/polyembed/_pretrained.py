@@ -54,26 +54,31 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         """Write the module into `folder`, as a whole: a failure leaves the folder unchanged.
 
         Args:
-            folder: A folder; made if missing. Files of an earlier save are replaced or removed, other files stay.
-            save_sources: Whether to save the frozen rows of pretrained vectors. Without them the folder is small,
-                and `SourceEmbedding.attach` must fill the tables after loading.
-            copy_vectors: Whether to save the files of the vectors, from which the loaded module makes vectors of
-                unseen words. Public fastText models have several GB; without them the folder holds the lexicon's
-                rows only, and `SourceEmbedding.attach` restores the rest. The default is `save_sources`.
-            card: The text of the folder's ``README.md``; see `polyembed.hub.model_card`. If None, the card of an
-                earlier save is removed, unless it was edited.
+            folder: A folder; made if missing. Files of an earlier save are replaced or removed,
+                other files stay.
+            save_sources: Whether to save the frozen rows of pretrained vectors. Without them the
+                folder is small, and `SourceEmbedding.attach` must fill the tables after loading.
+            copy_vectors: Whether to save the files of the vectors, from which the loaded module
+                makes vectors of unseen words. Public fastText models have several GB; without them
+                the folder holds the lexicon's rows only, and `SourceEmbedding.attach` restores the
+                rest. The default is `save_sources`.
+            card: The text of the folder's ``README.md``; see `polyembed.hub.model_card`. If None,
+                the card of an earlier save is removed, unless it was edited.
 
         Raises:
-            TypeError: A part of the module cannot be rebuilt from its configuration, or `card` is not text.
-            ValueError: An empty folder name, a file in its place, or a tensor that is complex, has 8-bit floating
-                point, or has no values (an unattached source).
+            TypeError: A part of the module cannot be rebuilt from its configuration, or `card` is
+                not text.
+            ValueError: An empty folder name, a file in its place, or a tensor that is complex, has
+                8-bit floating point, or has no values (an unattached source).
         """
         if not (card is None or isinstance(card, str)):
             raise TypeError(must("card", "be text (what model_card returns)", class_name(card)))
         require(os.fspath(folder) != "", "folder", "name a folder", "''")
         require(not Path(folder).is_file(), "folder", "not be a file", folder)
         copy_vectors = save_sources if copy_vectors is None else copy_vectors
-        save_module(self, Path(folder), save_sources=save_sources, copy_vectors=copy_vectors, card=card)
+        save_module(
+            self, Path(folder), save_sources=save_sources, copy_vectors=copy_vectors, card=card
+        )
 
     @classmethod
     def from_pretrained(
@@ -87,23 +92,25 @@ class PretrainedModule(Configurable, nn.Module, ABC):
     ) -> Self:
         """Load a saved module from a folder or from the hub, in evaluation mode.
 
-        The checksums of all files are verified. Tensors are mapped from the file, not copied into memory.
+        The checksums of all files are verified. Tensors are mapped from the file, not copied into
+        memory.
 
         Args:
             name_or_folder: A folder, or a repository on the hub.
             revision: A hub revision (branch, tag or commit).
             cache_dir: The folder of downloaded files; huggingface_hub's default if None.
             local_files_only: Whether to use downloaded files only, as with ``HF_HUB_OFFLINE=1``.
-            bounded: Whether to refuse configurations of more than the usual sizes. Switch it off for a very large
-                model that you trust; the limits are on the page on security.
+            bounded: Whether to refuse configurations of more than the usual sizes. Switch it off
+                for a very large model that you trust; the limits are on the page on security.
 
         Returns:
             The module, with the dtypes it was saved in.
 
         Raises:
-            FileNotFoundError: No folder and no repository has this name, it is not in the cache while offline, or a
-                file is missing.
-            ValueError: A damaged file, another format version, another class, or sizes that the weights do not fill.
+            FileNotFoundError: No folder and no repository has this name, it is not in the cache
+                while offline, or a file is missing.
+            ValueError: A damaged file, another format version, another class, or sizes that the
+                weights do not fill.
         """
         folder = find_folder(name_or_folder, revision, cache_dir, local_files_only)
         module = load_module(folder, bounded=bounded)
@@ -131,8 +138,8 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             commit_message: The commit's message.
             save_sources: As in `save_pretrained`.
             copy_vectors: As in `save_pretrained`.
-            card: The text of the ``README.md``. If None, the repository keeps its own; a repository without one gets
-                `polyembed.hub.model_card` of the module.
+            card: The text of the ``README.md``. If None, the repository keeps its own; a repository
+                without one gets `polyembed.hub.model_card` of the module.
 
         Returns:
             The address of the commit.
@@ -144,7 +151,14 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         if card is None and not api.file_exists(repo_id, CARD_NAME, revision=revision):
             card = model_card(self, repo_id=repo_id)
         with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder, save_sources=save_sources, copy_vectors=copy_vectors, card=card)
+            self.save_pretrained(
+                folder, save_sources=save_sources, copy_vectors=copy_vectors, card=card
+            )
             return str(
-                api.upload_folder(repo_id=repo_id, folder_path=folder, revision=revision, commit_message=commit_message)
+                api.upload_folder(
+                    repo_id=repo_id,
+                    folder_path=folder,
+                    revision=revision,
+                    commit_message=commit_message,
+                )
             )

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 
-def progress_bar(items: Iterable[Any] | None = None, *, progress: bool | None, **options: Any) -> Any:
+def progress_bar(
+    items: Iterable[Any] | None = None, *, progress: bool | None, **options: Any
+) -> Any:
     """Return a tqdm bar over `items`, shown if `progress`; None shows it on a terminal only."""
     from tqdm import tqdm
 

@@ -9,7 +9,14 @@ from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
 from polyembed._config import Configurable, Detachable, VectorFiles
-from polyembed._folder import CARD_NAME, CONFIG_NAME, WEIGHTS_NAME, checksum, save_folder, usual_mode
+from polyembed._folder import (
+    CARD_NAME,
+    CONFIG_NAME,
+    WEIGHTS_NAME,
+    checksum,
+    save_folder,
+    usual_mode,
+)
 from polyembed._version import __version__
 
 FORMAT_VERSION = 2
@@ -19,7 +26,9 @@ FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 DTYPES = FLOATS | {torch.bool, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
 
-def save_module(module: nn.Module, folder: Path, *, save_sources: bool, copy_vectors: bool, card: str | None) -> None:
+def save_module(
+    module: nn.Module, folder: Path, *, save_sources: bool, copy_vectors: bool, card: str | None
+) -> None:
     """Write a module into a folder; arguments as for `PretrainedModule.save_pretrained`."""
 
     def write(draft: Path) -> set[Path]:
@@ -28,7 +37,9 @@ def save_module(module: nn.Module, folder: Path, *, save_sources: bool, copy_vec
         left_out = [] if save_sources else sorted(detachable_names(module))
         tied = tied_names(module)
         skipped = {*left_out, *tied}
-        _write_weights({name: x for name, x in module.state_dict().items() if name not in skipped}, draft)
+        _write_weights(
+            {name: x for name, x in module.state_dict().items() if name not in skipped}, draft
+        )
         if card is not None:
             (draft / CARD_NAME).write_text(card, "utf-8", "surrogatepass")
         config = {
@@ -51,11 +62,25 @@ def _write_weights(state: dict[str, Tensor], folder: Path) -> None:
     from safetensors.torch import save_file
 
     for name, tensor in state.items():
-        require(tensor.dtype in DTYPES, name, "be a boolean, an integer, or a float of 16 bits or more", tensor.dtype)
-        require(not tensor.is_meta, name, "have values (attach its source, or save_sources=False)", "none")
+        require(
+            tensor.dtype in DTYPES,
+            name,
+            "be a boolean, an integer, or a float of 16 bits or more",
+            tensor.dtype,
+        )
+        require(
+            not tensor.is_meta,
+            name,
+            "have values (attach its source, or save_sources=False)",
+            "none",
+        )
     with usual_mode(folder / WEIGHTS_NAME) as path:
         try:
-            save_file({name: tensor.contiguous() for name, tensor in state.items()}, path, metadata={"format": "pt"})
+            save_file(
+                {name: tensor.contiguous() for name, tensor in state.items()},
+                path,
+                metadata={"format": "pt"},
+            )
         except SafetensorError as error:
             raise OSError(f"{path} could not be written: {error}") from error
 
@@ -75,13 +100,18 @@ class ConfigWriter:
         require(depth <= MOST_DEPTH, "module", f"be saved in at most {MOST_DEPTH} levels", "more")
         if isinstance(value, int):
             digits = len(str(value))
-            require(digits <= MOST_DIGITS, name, f"be saved in at most {MOST_DIGITS} digits", digits)
+            require(
+                digits <= MOST_DIGITS, name, f"be saved in at most {MOST_DIGITS} digits", digits
+            )
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, list | tuple) and not isinstance(value, Detachable):
             return [self.encode(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value)]
         if isinstance(value, dict):
-            return {str(key): self.encode(item, f"{name}.{key}", depth + 1) for key, item in value.items()}
+            return {
+                str(key): self.encode(item, f"{name}.{key}", depth + 1)
+                for key, item in value.items()
+            }
         if id(value) in self.seen:
             return {"same_as": self.seen[id(value)][0]}
         if isinstance(value, Detachable):
@@ -90,8 +120,17 @@ class ConfigWriter:
             wanted = self.copy_vectors and isinstance(value.value, Configurable)
             return self.encode(value.value, name, depth) if wanted else None
         if not isinstance(value, Configurable):
-            raise TypeError(must(name, "be something that can be rebuilt from its configuration", class_name(value)))
-        self.seen[id(value)] = (len(self.seen), value)  # the object too, so that its id is not used again
+            raise TypeError(
+                must(
+                    name,
+                    "be something that can be rebuilt from its configuration",
+                    class_name(value),
+                )
+            )
+        self.seen[id(value)] = (
+            len(self.seen),
+            value,
+        )  # the object too, so that its id is not used again
         return {
             "class": class_name(value),
             "config": self.encode(value.get_config(), name, depth + 1),
@@ -112,9 +151,16 @@ def detachable_names(module: nn.Module) -> set[str]:
 def tied_names(module: nn.Module) -> dict[str, str]:
     """Map the second and later names of a shared parameter or buffer to its first name."""
     first: dict[int, str] = {}
-    return {name: first[id(tensor)] for name, tensor in tensors(module) if first.setdefault(id(tensor), name) != name}
+    return {
+        name: first[id(tensor)]
+        for name, tensor in tensors(module)
+        if first.setdefault(id(tensor), name) != name
+    }
 
 
 def tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     """Return all parameters and buffers, a shared one under each of its names."""
-    return [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return [
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ]

@@ -34,9 +34,11 @@ def windows(x: Tensor, mask: Tensor | None, size: int) -> Tensor:
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual and a layer norm before or after it.
+    """Self-attention and a feed-forward network, each with a residual and a layer norm before or
+    after it.
 
-    With a `kernel_size` above 1, both maps of the feed-forward network are convolutions over neighbouring words.
+    With a `kernel_size` above 1, both maps of the feed-forward network are convolutions over
+    neighbouring words.
     """
 
     def __init__(
@@ -98,8 +100,8 @@ class TransformerLayer(nn.Module):
 class TransformerStack(nn.Module):
     """Positions and layers; masked positions of the result are zeros.
 
-    Positions count the valid words, so that neither padding on any side nor holes have an effect. A row without a
-    valid word gives zeros. With a `kernel_size` above 1 a mask must have no holes.
+    Positions count the valid words, so that neither padding on any side nor holes have an effect. A
+    row without a valid word gives zeros. With a `kernel_size` above 1 a mask must have no holes.
     """
 
     def __init__(
@@ -115,12 +117,20 @@ class TransformerStack(nn.Module):
         kernel_size: int = 1,
     ) -> None:
         check_positive(
-            hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads, feed_forward_size=feed_forward_size
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            feed_forward_size=feed_forward_size,
         )
         check_positive(kernel_size=kernel_size)
         require(kernel_size % 2 == 1, "kernel_size", "be odd", kernel_size)
         check_probability(dropout=dropout, attention_dropout=attention_dropout)
-        require(hidden_size % num_heads == 0, "hidden_size", f"be a multiple of num_heads={num_heads}", hidden_size)
+        require(
+            hidden_size % num_heads == 0,
+            "hidden_size",
+            f"be a multiple of num_heads={num_heads}",
+            hidden_size,
+        )
         super().__init__()
         self.layers = nn.ModuleList(
             TransformerLayer(

@@ -9,9 +9,11 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def shallow_copy(module: Module, **changes: Any) -> Module:
-    """Return a copy of a module that shares its parameters, buffers and children, but for the `changes`.
+    """Return a copy of a module that shares its parameters, buffers and children, but for the
+    `changes`.
 
-    Hooks that are added to the copy, as transformers adds some at the first call, do not reach the module.
+    Hooks that are added to the copy, as transformers adds some at the first call, do not reach the
+    module.
 
     Args:
         module: Any module; it is not changed.
@@ -23,7 +25,9 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
     copy = module.__new__(type(module))
     copy.__dict__ = module.__dict__.copy()
     for name, value in module.__dict__.items():  # its own registries, of hooks too
-        if name in ("_parameters", "_buffers", "_modules") or ("_hooks" in name and isinstance(value, dict)):
+        if name in ("_parameters", "_buffers", "_modules") or (
+            "_hooks" in name and isinstance(value, dict)
+        ):
             copy.__dict__[name] = value.copy()
     for name, value in changes.items():
         setattr(copy, name, value)
@@ -54,13 +58,15 @@ def copied_tree(module: Module, change: Callable[[nn.Module], None]) -> Module:
 
 
 def evaluation_view(module: Module) -> Module:
-    """Return the module in evaluation mode, without changing it: threads may train and predict at once.
+    """Return the module in evaluation mode, without changing it: threads may train and predict at
+    once.
 
     Args:
         module: Any module.
 
     Returns:
-        The module itself where all of it is in evaluation mode; else a copy that shares every parameter and buffer.
+        The module itself where all of it is in evaluation mode; else a copy that shares every
+        parameter and buffer.
     """
     if not any(part.training for part in module.modules()):
         return module

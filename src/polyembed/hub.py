@@ -90,8 +90,8 @@ def model_card(
 ) -> str:
     """Return the text of a ``README.md``, with a YAML header for hubs.
 
-    The card lists the module's class, parts, parameters, labels and vector files. Facts about training that are not
-    given here are listed as "not stated".
+    The card lists the module's class, parts, parameters, labels and vector files. Facts about
+    training that are not given here are listed as "not stated".
 
     Args:
         module: The model.
@@ -100,9 +100,10 @@ def model_card(
         languages: Codes: ``"es"``, ``"hi-Latn"``.
         license: The model's licence, as hubs spell it: ``"apache-2.0"``, ``"cc-by-sa-3.0"``.
         base_model: A repository that the model was tuned from.
-        sources: Pretrained vectors, encoders and dictionaries, each with its licence; None = not known.
-        data: The training data, each set with its licence; None = not known. Names like ``owner/name`` are data sets
-            of the hub.
+        sources: Pretrained vectors, encoders and dictionaries, each with its licence; None = not
+            known.
+        data: The training data, each set with its licence; None = not known. Names like
+            ``owner/name`` are data sets of the hub.
         scores: Figures.
         seed: The seed of the training, or several.
         notes: More text in Markdown, such as limits of the model.
@@ -111,8 +112,8 @@ def model_card(
         The card, for ``save_pretrained(card=...)`` and ``push_to_hub(card=...)``.
 
     Raises:
-        TypeError: A string where several are expected, a score that is not a `CardScore`, or sources or data that are
-            not a mapping.
+        TypeError: A string where several are expected, a score that is not a `CardScore`, or
+            sources or data that are not a mapping.
         ValueError: A wrong language code, a figure that is not finite, or an F1 without its mode.
 
     Example:
@@ -183,7 +184,9 @@ def model_card(
         repo_id=repo_id or "<this repository, or a folder>",
         facts=list(_facts(module)),
         training=training,
-        scores=[score._replace(data=_cell(score.data), metric=_cell(score.metric)) for score in scores],
+        scores=[
+            score._replace(data=_cell(score.data), metric=_cell(score.metric)) for score in scores
+        ],
         notes=None if notes is None else notes.strip(),
         versions=versions,
     )
@@ -201,11 +204,17 @@ def _check_languages(languages: Sequence[str]) -> None:
 def _check_score(name: str, score: object) -> None:
     if not isinstance(score, CardScore):
         raise TypeError(must(name, "be a CardScore", class_name(score)))
-    number = isinstance(score.value, int | float) and not isinstance(score.value, bool) and math.isfinite(score.value)
+    number = (
+        isinstance(score.value, int | float)
+        and not isinstance(score.value, bool)
+        and math.isfinite(score.value)
+    )
     require(number, f"{name}.value", "be a finite number", repr(score.value))
     for field in ("metric", "data"):
         text = getattr(score, field)
-        require(isinstance(text, str) and bool(text.strip()), f"{name}.{field}", "be a name", repr(text))
+        require(
+            isinstance(text, str) and bool(text.strip()), f"{name}.{field}", "be a name", repr(text)
+        )
     counted = score.metric.lower() != "f1" or score.mode is not None
     require(counted, f"{name}.mode", "say how an F1 counts entities: 'conll' or 'strict'", None)
 
@@ -219,13 +228,19 @@ def _facts(module: nn.Module) -> Iterator[tuple[str, str]]:
         names = getattr(module, kind, None)
         if names:
             yield kind.capitalize(), " ".join(f"`{_line(str(name))}`" for name in names)
-    for title, found in (("Vectors", _vectors(module)), ("Encoders of transformers", _encoders(module))):
+    for title, found in (
+        ("Vectors", _vectors(module)),
+        ("Encoders of transformers", _encoders(module)),
+    ):
         names = ", ".join(dict.fromkeys(found))
         if names:
             yield title, names
     parameters = list(module.parameters())
     trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-    yield "Parameters", f"{sum(parameter.numel() for parameter in parameters):,}, of which {trained:,} train"
+    yield (
+        "Parameters",
+        f"{sum(parameter.numel() for parameter in parameters):,}, of which {trained:,} train",
+    )
 
 
 def _vectors(module: nn.Module) -> Iterator[str]:
@@ -240,14 +255,19 @@ def _vectors(module: nn.Module) -> Iterator[str]:
 
 
 def _encoders(module: nn.Module) -> Iterator[str]:
-    kinds = (getattr(getattr(part, "config", None), "model_type", None) for part in module.modules())
+    kinds = (
+        getattr(getattr(part, "config", None), "model_type", None) for part in module.modules()
+    )
     return (f"`{kind}`" for kind in kinds if kind)
 
 
 def _licences(field: str, named: Mapping[str, str | None] | None) -> str:
     if not (named is None or isinstance(named, Mapping)):
         raise TypeError(must(field, "be names with their licences, as {'SAGT': None}", repr(named)))
-    return "; ".join(f"{_line(key)} (licence: {_line(value or 'not stated')})" for key, value in (named or {}).items())
+    return "; ".join(
+        f"{_line(key)} (licence: {_line(value or 'not stated')})"
+        for key, value in (named or {}).items()
+    )
 
 
 def _line(text: str) -> str:

@@ -1,7 +1,7 @@
 """Scores of predicted tags against gold tags: entity F1, accuracy, and both per class.
 
-All take one list of labels for each sentence. A word whose gold label is None does not count: it is left out of the
-gold and of the predicted labels. A ratio whose denominator is 0 is 0.0.
+All take one list of labels for each sentence. A word whose gold label is None does not count: it is
+left out of the gold and of the predicted labels. A ratio whose denominator is 0 is 0.0.
 """
 
 from collections import Counter
@@ -41,7 +41,8 @@ MetricName = Literal["f1", "accuracy", "macro_f1"]
 class Scores:
     """Counts, and precision, recall and F1 computed from them.
 
-    With `correct` things that are both among the `predicted` and among the `support` of the gold standard,
+    With `correct` things that are both among the `predicted` and among the `support` of the gold
+    standard,
 
         precision = correct / predicted,  recall = correct / support,
         f1 = 2 * correct / (predicted + support),
@@ -80,10 +81,11 @@ class Scores:
 
 
 def entity_f1(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll") -> Scores:
-    """Score entities over all sentences (micro average): one is right if its type and both its ends are.
+    """Score entities over all sentences (micro average): one is right if its type and both its ends
+    are.
 
-    ``"conll"`` gives what seqeval gives by default and conlleval, ``"strict"`` what seqeval gives with
-    ``mode="strict", scheme=IOB2``; see `entities`.
+    ``"conll"`` gives what seqeval gives by default and conlleval, ``"strict"`` what seqeval gives
+    with ``mode="strict", scheme=IOB2``; see `entities`.
 
     Args:
         gold: The right labels of each sentence.
@@ -111,7 +113,9 @@ def entity_f1(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll"
     )
 
 
-def per_class(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll") -> dict[str, Scores]:
+def per_class(
+    gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll"
+) -> dict[str, Scores]:
     """Score entities for each entity type; see `entity_f1`.
 
     Args:
@@ -165,7 +169,8 @@ def accuracy(gold: GoldLabels, predicted: Labels) -> float:
 def macro_f1(gold: GoldLabels, predicted: Labels) -> float:
     """Return the unweighted mean of the labels' F1; 0.0 without labels.
 
-    ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in either, as scikit-learn's macro average.
+    ``1 / |L| sum_{l in L} f1_l`` over the labels ``L`` that occur in either, as scikit-learn's
+    macro average.
 
     Args:
         gold: The right labels of each sentence; of a text with one label, a list of it.
@@ -202,7 +207,8 @@ def per_tag(gold: GoldLabels, predicted: Labels) -> dict[str, Scores]:
 
     Example:
         >>> per_tag([["DET", "NOUN"]], [["DET", "DET"]])
-        {'DET': Scores(correct=1, predicted=2, support=1), 'NOUN': Scores(correct=0, predicted=0, support=1)}
+        {'DET': Scores(correct=1, predicted=2, support=1), 'NOUN': Scores(correct=0, predicted=0,
+        support=1)}
     """
     correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
     for right, guess in _known(gold, predicted):
@@ -220,7 +226,9 @@ def _known(gold: GoldLabels, predicted: Labels) -> Iterator[tuple[list[str], lis
         yield [one for one, _ in kept], [other for _, other in kept]
 
 
-def _by_name(correct: Counter[str], predicted: Counter[str], support: Counter[str]) -> dict[str, Scores]:
+def _by_name(
+    correct: Counter[str], predicted: Counter[str], support: Counter[str]
+) -> dict[str, Scores]:
     names = sorted(predicted.keys() | support.keys())
     return {name: Scores(correct[name], predicted[name], support[name]) for name in names}
 

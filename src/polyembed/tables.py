@@ -22,8 +22,8 @@ _LATEX = {
 class MeanAndDeviation:
     """The mean of several runs and their standard deviation; `mean_and_deviation` computes it.
 
-    ``format(value, ".1f")`` gives ``81.6 ± 0.3``, ``str(value)`` two digits. One run has no deviation and is
-    printed without.
+    ``format(value, ".1f")`` gives ``81.6 ± 0.3``, ``str(value)`` two digits. One run has no
+    deviation and is printed without.
 
     Args:
         mean: The mean.
@@ -39,7 +39,9 @@ class MeanAndDeviation:
 
     def __format__(self, spec: str) -> str:
         spec = spec or ".2f"
-        return f"{self.mean:{spec}}" + ("" if self.deviation is None else f" ± {self.deviation:{spec}}")
+        return f"{self.mean:{spec}}" + (
+            "" if self.deviation is None else f" ± {self.deviation:{spec}}"
+        )
 
     def __str__(self) -> str:
         return format(self)
@@ -63,15 +65,17 @@ def mean_and_deviation(values: Sequence[float]) -> MeanAndDeviation:
     """
     count = len(values)
     require(count > 0, "values", "hold at least one result", "none")
-    return MeanAndDeviation(statistics.fmean(values), statistics.stdev(values) if count > 1 else None)
+    return MeanAndDeviation(
+        statistics.fmean(values), statistics.stdev(values) if count > 1 else None
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     r"""Rows of values under named columns.
 
-    Floats and `MeanAndDeviation` are written with `digits` decimals, None as an empty cell, everything else as `str`
-    writes it. CSV and data frames keep the full precision.
+    Floats and `MeanAndDeviation` are written with `digits` decimals, None as an empty cell,
+    everything else as `str` writes it. CSV and data frames keep the full precision.
 
     Args:
         columns: The names of the columns.
@@ -111,13 +115,17 @@ class Table:
         return "\n".join([head, _markdown_row(["-" * width for width in widths], widths), *body])
 
     def to_latex(self) -> str:
-        r"""Return a LaTeX ``tabular`` with the rules of the package ``booktabs``, special characters escaped.
+        r"""Return a LaTeX ``tabular`` with the rules of the package ``booktabs``, special
+        characters escaped.
 
         Returns:
             The lines of the table, without a line end at the last.
         """
         head, *body = (
-            " & ".join("".join(_LATEX.get(character, character) for character in _one_line(cell)) for cell in row)
+            " & ".join(
+                "".join(_LATEX.get(character, character) for character in _one_line(cell))
+                for cell in row
+            )
             + r" \\"
             for row in self._written()
         )
@@ -126,7 +134,8 @@ class Table:
         return "\n".join([*start, *body, r"\bottomrule", r"\end{tabular}"])
 
     def to_csv(self) -> str:
-        """Return CSV: a row of column names, then the values in full precision, ``mean ± deviation`` in one cell.
+        """Return CSV: a row of column names, then the values in full precision,
+        ``mean ± deviation`` in one cell.
 
         Returns:
             The text, each row with its line end.
@@ -155,14 +164,20 @@ class Table:
     def _write(self, value: object) -> str:
         if value is None:
             return ""
-        return f"{value:.{self.digits}f}" if isinstance(value, float | MeanAndDeviation) else str(value)
+        return (
+            f"{value:.{self.digits}f}"
+            if isinstance(value, float | MeanAndDeviation)
+            else str(value)
+        )
 
 
 def _in_full(value: object) -> object:
     """Return a cell of CSV with all its digits."""
     if not isinstance(value, MeanAndDeviation):
         return value
-    return " ± ".join(repr(float(number)) for number in (value.mean, value.deviation) if number is not None)
+    return " ± ".join(
+        repr(float(number)) for number in (value.mean, value.deviation) if number is not None
+    )
 
 
 def _one_line(cell: str) -> str:

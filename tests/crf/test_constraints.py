@@ -16,7 +16,9 @@ BIOES = ["O", "B-X", "I-X", "E-X", "S-X", "S-Y"]
 
 def is_bio(path: list[str]) -> bool:
     before = ["O", *path]
-    return all(not tag.startswith("I-") or last[1:] == tag[1:] for last, tag in itertools.pairwise(before))
+    return all(
+        not tag.startswith("I-") or last[1:] == tag[1:] for last, tag in itertools.pairwise(before)
+    )
 
 
 def is_bioes(path: list[str]) -> bool:
@@ -39,25 +41,34 @@ def test_all_paths_of_four(constraints: pe.Constraints, tags: list[str], holds) 
     paths = torch.tensor(list(itertools.product(range(len(tags)), repeat=4)))
     allowed = torch.tensor([holds([tags[tag] for tag in path]) for path in paths.tolist()])
     assert 0 < allowed.sum() < len(paths)
-    assert [constraints.first_violation(path) is None for path in paths.tolist()] == allowed.tolist()
+    assert [
+        constraints.first_violation(path) is None for path in paths.tolist()
+    ] == allowed.tolist()
     crf = pe.CRF(len(tags), constraints=constraints).double()
     emissions = torch.randn(1, 4, len(tags), dtype=torch.float64).expand(len(paths), -1, -1)
     log_probs = crf.log_prob(emissions, paths)
     assert log_probs[~allowed].eq(-torch.inf).all()
     torch.testing.assert_close(log_probs[allowed].exp().sum().item(), 1.0)
     drawn = crf.sample(1e4 * emissions, 3).flatten(0, 1).tolist()
-    for path in [*crf.decode(1e4 * torch.randn(97, 11, len(tags)).double(), torch.rand(97, 11) < 0.8), *drawn]:
+    for path in [
+        *crf.decode(1e4 * torch.randn(97, 11, len(tags)).double(), torch.rand(97, 11) < 0.8),
+        *drawn,
+    ]:
         assert constraints.first_violation(path) is None
     best = crf.n_best(emissions[:1], int(allowed.sum()) + 1)
     assert best.log_probs[0, -1].item() == -torch.inf
-    assert {tuple(path) for path in best.tags[0, :-1].tolist()} == set(map(tuple, paths[allowed].tolist()))
+    assert {tuple(path) for path in best.tags[0, :-1].tolist()} == set(
+        map(tuple, paths[allowed].tolist())
+    )
 
 
 def test_a_sentence_without_a_path_is_named() -> None:
     crf = pe.CRF(3, constraints=pe.Constraints.bio(["O", "B-X", "I-X"]))
     emissions = torch.zeros(2, 3, 3)
     emissions[1, 0, :2] = -torch.inf  # only I-X is left, and it cannot begin
-    refused(ValueError, r"^emissions of row 1 contain NaN or forbid every path$", crf.decode, emissions)
+    refused(
+        ValueError, r"^emissions of row 1 contain NaN or forbid every path$", crf.decode, emissions
+    )
     assert crf.decode_tensor(emissions)[1].eq(-100).all()
     assert crf.decode_tensor(emissions)[0].ge(0).all()
 
@@ -80,7 +91,10 @@ def test_a_tagger_refuses_to_learn_what_it_cannot_say() -> None:
     tagger = pe.SequenceTagger(
         pe.SourceEmbedding.from_embedding(torch.nn.Embedding(4, 4), lexicon), BIO, decoder=decoder
     )
-    good, bad = TaggedSentence(("a", "b"), ("B-PER", "I-PER")), TaggedSentence(("a", "b"), ("O", "I-PER"))
+    good, bad = (
+        TaggedSentence(("a", "b"), ("B-PER", "I-PER")),
+        TaggedSentence(("a", "b"), ("O", "I-PER")),
+    )
     tagger(**tagger.collate([good])).backward()
     rule = r"^tags\[1\] must be a sequence that the decoder's constraints allow, got O I-PER at 1$"
     refused(ValueError, rule, tagger.collate, [good, bad])
@@ -105,7 +119,9 @@ def test_custom_constraints() -> None:
 def cycles(*lengths: int) -> tuple[list[list[bool]], list[bool]]:
     """Return transitions and starts of cycles: the tags that can follow n words repeat after their common multiple."""
     places = [(length, i) for length in lengths for i in range(length)]
-    return [[to == (size, (i + 1) % size) for to in places] for size, i in places], [i == 0 for _, i in places]
+    return [[to == (size, (i + 1) % size) for to in places] for size, i in places], [
+        i == 0 for _, i in places
+    ]
 
 
 def test_cycles_are_followed_until_they_repeat() -> None:
@@ -119,26 +135,61 @@ def test_cycles_are_followed_until_they_repeat() -> None:
 
 @own_words
 def test_wrong_constraints() -> None:
-    refused(ValueError, r"^tags\[1\] must be O, B-X or I-X, got E-X$", pe.Constraints.bio, ["O", "E-X"])
-    refused(ValueError, r"^tags\[0\] must be O, B-X, I-X, E-X or S-X, got B-$", pe.Constraints.bioes, ["B-"])
+    refused(
+        ValueError, r"^tags\[1\] must be O, B-X or I-X, got E-X$", pe.Constraints.bio, ["O", "E-X"]
+    )
+    refused(
+        ValueError,
+        r"^tags\[0\] must be O, B-X, I-X, E-X or S-X, got B-$",
+        pe.Constraints.bioes,
+        ["B-"],
+    )
     with pytest.raises(
-        ValueError, match=r"^constraints must allow a sequence of every length, got no sequence of 1 word$"
+        ValueError,
+        match=r"^constraints must allow a sequence of every length, got no sequence of 1 word$",
     ):
         pe.Constraints.bioes(["B-X", "E-X"])
     with pytest.raises(
-        ValueError, match=r"^constraints must allow a sequence of every length, got no sequence of 3 words$"
+        ValueError,
+        match=r"^constraints must allow a sequence of every length, got no sequence of 3 words$",
     ):
         pe.Constraints([[False, True], [False, False]])
     with pytest.raises(
-        ValueError, match=r"^constraints must reach the same set of tags again within 5000 words, got longer cycles$"
+        ValueError,
+        match=r"^constraints must reach the same set of tags again within 5000 words, got longer cycles$",
     ):
         pe.Constraints(*cycles(2, 3, 5, 7, 11, 13))
-    with pytest.raises(ValueError, match=r"^transitions\[1\] must have 2 entries, as there are rows, got 3$"):
+    with pytest.raises(
+        ValueError, match=r"^transitions\[1\] must have 2 entries, as there are rows, got 3$"
+    ):
         pe.Constraints([[1, 1], [1, 1, 1]])
-    refused(ValueError, r"^transitions must have a row a tag, at least one, got none$", pe.Constraints, [])
-    refused(ValueError, r"^start must have 2 entries, got 1$", pe.Constraints, [[1, 1], [1, 1]], start=[True])
-    refused(ValueError, r"^constraints must be for 4 tags, got 5$", pe.CRF, 4, constraints=pe.Constraints.bio(BIO))
-    refused(TypeError, r"^constraints must be Constraints or None, got list$", pe.CRF, 5, constraints=BIO)
+    refused(
+        ValueError,
+        r"^transitions must have a row a tag, at least one, got none$",
+        pe.Constraints,
+        [],
+    )
+    refused(
+        ValueError,
+        r"^start must have 2 entries, got 1$",
+        pe.Constraints,
+        [[1, 1], [1, 1]],
+        start=[True],
+    )
+    refused(
+        ValueError,
+        r"^constraints must be for 4 tags, got 5$",
+        pe.CRF,
+        4,
+        constraints=pe.Constraints.bio(BIO),
+    )
+    refused(
+        TypeError,
+        r"^constraints must be Constraints or None, got list$",
+        pe.CRF,
+        5,
+        constraints=BIO,
+    )
 
 
 def test_the_masks_follow_the_parameters() -> None:
@@ -157,7 +208,17 @@ def test_the_masks_follow_the_parameters() -> None:
 
 @own_words
 def test_scores_are_no_constraints() -> None:
-    with pytest.raises(TypeError, match=r"^transitions\[0\] must be a sequence of True and False, got \[0.0, -inf\]$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^transitions\[0\] must be a sequence of True and False, got \[0.0, -inf\]$",
+    ):
         pe.Constraints([[0.0, -torch.inf], [0.0, 0.0]])
-    refused(TypeError, r"^transitions\[0\] must be a sequence of True and False, got 1$", pe.Constraints, [1, 1])
-    refused(TypeError, r"^tags must be a sequence of tag names, got 'OOO'$", pe.Constraints.bio, "OOO")
+    refused(
+        TypeError,
+        r"^transitions\[0\] must be a sequence of True and False, got 1$",
+        pe.Constraints,
+        [1, 1],
+    )
+    refused(
+        TypeError, r"^tags must be a sequence of tag names, got 'OOO'$", pe.Constraints.bio, "OOO"
+    )

@@ -24,7 +24,10 @@ def test_reductions(batch) -> None:
     torch.testing.assert_close(crf(emissions, tags, MASK), each.sum())
     torch.testing.assert_close(crf(emissions, tags, MASK, reduction="mean"), each.mean())
     torch.testing.assert_close(crf(emissions, tags, MASK, reduction="token_mean"), each.sum() / 6)
-    with pytest.raises(ValueError, match=r"^reduction must be one of 'none', 'sum', 'mean', 'token_mean', got 'max'$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^reduction must be one of 'none', 'sum', 'mean', 'token_mean', got 'max'$",
+    ):
         crf(emissions, tags, MASK, reduction="max")
 
 
@@ -51,23 +54,39 @@ def test_word_first_is_batch_first_turned(batch) -> None:
     other = pe.CRF(5, batch_first=False)
     other.load_state_dict(crf.state_dict())
     turned = emissions.transpose(0, 1), tags.T, MASK.T
-    torch.testing.assert_close(other(*turned, reduction="none"), crf(emissions, tags, MASK, reduction="none"))
+    torch.testing.assert_close(
+        other(*turned, reduction="none"), crf(emissions, tags, MASK, reduction="none")
+    )
     assert other.decode(turned[0], turned[2]) == crf.decode(emissions, MASK)
 
 
 def test_uint8_masks(batch) -> None:
     crf, (emissions, tags) = pe.CRF(5), batch
-    torch.testing.assert_close(crf(emissions, tags, MASK.to(torch.uint8)), crf(emissions, tags, MASK))
+    torch.testing.assert_close(
+        crf(emissions, tags, MASK.to(torch.uint8)), crf(emissions, tags, MASK)
+    )
 
 
 @own_words
 def test_wrong_arguments(batch) -> None:
     crf, (emissions, tags) = pe.CRF(5), batch
-    with pytest.raises(ValueError, match=r"^emissions must have the axes \(word, batch, tag\), got shape \(4, 5\)$"):
+    with pytest.raises(
+        ValueError, match=r"^emissions must have the axes \(word, batch, tag\), got shape \(4, 5\)$"
+    ):
         pe.CRF(5, batch_first=False)(emissions[0], tags, MASK)
-    with pytest.raises(TypeError, match=r"^mask must be bool \(True = valid\), or torchcrf's uint8, got torch.int64$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^mask must be bool \(True = valid\), or torchcrf's uint8, got torch.int64$",
+    ):
         crf(emissions, tags, MASK.long())
-    refused(TypeError, r"^tags must be int64 or int32, got torch.float32$", crf, emissions, tags.float(), MASK)
+    refused(
+        TypeError,
+        r"^tags must be int64 or int32, got torch.float32$",
+        crf,
+        emissions,
+        tags.float(),
+        MASK,
+    )
     refused(ValueError, r"^num_tags must be a positive integer, got 0$", pe.CRF, 0)
 
 
@@ -78,7 +97,9 @@ def test_what_torchcrf_lacks_is_the_functions_on_the_parameters(batch, batch_fir
     arguments = batch[0], MASK, crf.transitions, crf.start_transitions, crf.end_transitions
     torch.testing.assert_close(crf.marginals(emissions, mask), pe.crf.marginals(*arguments))
     torch.testing.assert_close(crf.entropy(emissions, mask), pe.crf.entropy(*arguments))
-    for found, expected in zip(crf.n_best(emissions, 3, mask), pe.crf.n_best(*arguments, 3), strict=True):
+    for found, expected in zip(
+        crf.n_best(emissions, 3, mask), pe.crf.n_best(*arguments, 3), strict=True
+    ):
         torch.testing.assert_close(found, expected)
     generators = (torch.Generator().manual_seed(3) for _ in range(2))
     found = crf.sample(emissions, 7, mask, generator=next(generators))
@@ -90,5 +111,8 @@ def test_sums_are_in_float32_under_autocast(batch) -> None:
     narrow = emissions.bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         found = crf(narrow, tags, MASK, reduction="none"), crf.marginals(narrow, MASK)
-    expected = crf(narrow.float(), tags, MASK, reduction="none"), crf.marginals(narrow.float(), MASK)
+    expected = (
+        crf(narrow.float(), tags, MASK, reduction="none"),
+        crf.marginals(narrow.float(), MASK),
+    )
     torch.testing.assert_close(found, expected)

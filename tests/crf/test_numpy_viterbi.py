@@ -41,13 +41,19 @@ def test_equals_torch_on_ragged_batches(random, scores: str) -> None:
 def test_prefers_the_lower_tag_at_the_last_difference() -> None:
     flat = np.zeros((3, 3)), np.zeros(3), np.zeros(3)
     assert viterbi(np.zeros((1, 4, 3)), np.ones((1, 4), bool), *flat).tolist() == [[0, 0, 0, 0]]
-    emissions = np.array([[[0.0, 1.0], [1.0, 0.0]]])  # two paths of 1 + 1 - 1 and of 1: the last tag decides
+    emissions = np.array(
+        [[[0.0, 1.0], [1.0, 0.0]]]
+    )  # two paths of 1 + 1 - 1 and of 1: the last tag decides
     transitions = np.array([[0.0, 0.0], [-1.0, 0.0]])
-    assert viterbi(emissions, np.ones((1, 2), bool), transitions, np.zeros(2), np.zeros(2)).tolist() == [[0, 0]]
+    assert viterbi(
+        emissions, np.ones((1, 2), bool), transitions, np.zeros(2), np.zeros(2)
+    ).tolist() == [[0, 0]]
 
 
 def test_rows_without_a_path_have_no_tags(random) -> None:
-    emissions, transitions, ends = (random.standard_normal(shape) for shape in ((3, 4, 3), (3, 3), (2, 3)))
+    emissions, transitions, ends = (
+        random.standard_normal(shape) for shape in ((3, 4, 3), (3, 3), (2, 3))
+    )
     mask = np.ones((3, 4), bool)
     emissions[0, 2], emissions[1, 1, 2] = -math.inf, math.nan
     found = viterbi(emissions, mask, transitions, *ends)
@@ -69,7 +75,9 @@ def test_equals_torch_on_scores_beyond_all_numbers(score: float) -> None:
     for place in range(4):
         arrays = [np.zeros(shape, np.float32) for shape in ((3, 4, 3), (3, 3), (3,), (3,))]
         arrays[place][..., 1] = score
-        np.testing.assert_array_equal(viterbi(arrays[0], mask, *arrays[1:]), in_torch(arrays[0], mask, *arrays[1:]))
+        np.testing.assert_array_equal(
+            viterbi(arrays[0], mask, *arrays[1:]), in_torch(arrays[0], mask, *arrays[1:])
+        )
 
 
 def test_long_chains_keep_their_precision(random) -> None:

@@ -65,9 +65,13 @@ def test_the_ways_of_a_bilevel_trainer_agree(way, arguments) -> None:
     def value(e: Tensor, a: Tensor) -> Tensor:
         return ours(e, a).sum()
 
-    reverse_over_reverse = grad(lambda e: (grad(value, 1)(e, transitions) * direction).sum())(emissions)
+    reverse_over_reverse = grad(lambda e: (grad(value, 1)(e, transitions) * direction).sum())(
+        emissions
+    )
     forward_over_reverse = jvp(lambda a: grad(value)(emissions, a), (transitions,), (direction,))[1]
-    reverse_over_forward = grad(lambda e: jvp(lambda a: value(e, a), (transitions,), (direction,))[1])(emissions)
+    reverse_over_forward = grad(
+        lambda e: jvp(lambda a: value(e, a), (transitions,), (direction,))[1]
+    )(emissions)
     torch.testing.assert_close(forward_over_reverse, reverse_over_reverse)
     torch.testing.assert_close(reverse_over_forward, reverse_over_reverse)
 
@@ -85,15 +89,25 @@ def test_third_derivative(way, arguments) -> None:
 
 def test_vmap_over_any_argument(way, arguments) -> None:
     emissions, transitions = arguments
-    many_e, many_a = torch.randn(2, *emissions.shape).double(), torch.randn(2, 2, NUM_TAGS, NUM_TAGS).double()
-    torch.testing.assert_close(
-        torch.vmap(ours, (None, 0))(emissions, many_a[0]), torch.stack([theirs(emissions, a) for a in many_a[0]])
+    many_e, many_a = (
+        torch.randn(2, *emissions.shape).double(),
+        torch.randn(2, 2, NUM_TAGS, NUM_TAGS).double(),
     )
     torch.testing.assert_close(
-        torch.vmap(ours, (0, None))(many_e, transitions), torch.stack([theirs(e, transitions) for e in many_e])
+        torch.vmap(ours, (None, 0))(emissions, many_a[0]),
+        torch.stack([theirs(emissions, a) for a in many_a[0]]),
     )
-    nested = torch.vmap(torch.vmap(grad(lambda a, e: ours(e, a).sum()), (0, None)), (0, 0))(many_a, many_e)
-    expected = [[grad(lambda a: theirs(e, a).sum())(a) for a in row] for row, e in zip(many_a, many_e, strict=True)]  # noqa: B023
+    torch.testing.assert_close(
+        torch.vmap(ours, (0, None))(many_e, transitions),
+        torch.stack([theirs(e, transitions) for e in many_e]),
+    )
+    nested = torch.vmap(torch.vmap(grad(lambda a, e: ours(e, a).sum()), (0, None)), (0, 0))(
+        many_a, many_e
+    )
+    expected = [
+        [grad(lambda a: theirs(e, a).sum())(a) for a in row]
+        for row, e in zip(many_a, many_e, strict=True)
+    ]  # noqa: B023
     torch.testing.assert_close(nested, torch.stack([torch.stack(row) for row in expected]))
 
 
@@ -144,4 +158,6 @@ def test_messages_that_meet_far_behind_are_not_lost() -> None:
 def test_forward_over_forward_is_refused(arguments) -> None:
     """Torch would give zeros for it without a word."""
     emissions, transitions = arguments
-    refused(NotImplementedError, "jvp", jacfwd(jacfwd(lambda a: ours(emissions, a).sum())), transitions)
+    refused(
+        NotImplementedError, "jvp", jacfwd(jacfwd(lambda a: ours(emissions, a).sum())), transitions
+    )

@@ -45,18 +45,29 @@ def scores() -> Scores:
 
 def chains(emissions: Tensor, masks: Tensor = MASKS) -> list[list[list[float]]]:
     """Keep the valid positions of each row, as the papers' equations have it."""
-    return [oracles.valid(row, mask) for row, mask in zip(emissions.tolist(), masks.tolist(), strict=True)]
+    return [
+        oracles.valid(row, mask)
+        for row, mask in zip(emissions.tolist(), masks.tolist(), strict=True)
+    ]
 
 
 def probabilities(emissions: Tensor, scores: Scores) -> list[dict[oracles.Path, float] | None]:
     lists = [score.tolist() for score in scores]
-    return [oracles.path_probabilities(chain, *lists) if chain else None for chain in chains(emissions)]
+    return [
+        oracles.path_probabilities(chain, *lists) if chain else None for chain in chains(emissions)
+    ]
 
 
 def test_path_score_equals_the_loop(emissions, tags, scores) -> None:
     lists = [score.tolist() for score in scores]
-    paths = [tuple(oracles.valid(row, mask)) for row, mask in zip(tags.tolist(), MASKS.tolist(), strict=True)]
-    expected = [oracles.path_score(chain, path, *lists) for chain, path in zip(chains(emissions), paths, strict=True)]
+    paths = [
+        tuple(oracles.valid(row, mask))
+        for row, mask in zip(tags.tolist(), MASKS.tolist(), strict=True)
+    ]
+    expected = [
+        oracles.path_score(chain, path, *lists)
+        for chain, path in zip(chains(emissions), paths, strict=True)
+    ]
     spoilt = torch.where(MASKS, tags, -100)
     torch.testing.assert_close(
         path_score(emissions, spoilt, MASKS, *scores), torch.tensor(expected, dtype=torch.float64)
@@ -65,7 +76,9 @@ def test_path_score_equals_the_loop(emissions, tags, scores) -> None:
 
 def test_partition_sums_over_all_paths(emissions, scores) -> None:
     lists = [score.tolist() for score in scores]
-    expected = [oracles.log_partition(chain, *lists) if chain else 0.0 for chain in chains(emissions)]
+    expected = [
+        oracles.log_partition(chain, *lists) if chain else 0.0 for chain in chains(emissions)
+    ]
     found = log_partition(emissions, MASKS, *scores)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
 
@@ -94,7 +107,9 @@ def test_entropy_sums_over_all_paths(emissions, scores) -> None:
     flat = [torch.zeros(5, 5), torch.zeros(5), torch.zeros(5)]
     mask = torch.ones(2, 500, dtype=torch.bool)
     assert entropy(certain, mask, *flat).abs().max() < 1e-4
-    torch.testing.assert_close(entropy(certain * 0, mask, *flat), torch.full((2,), 500 * torch.tensor(5.0).log()))
+    torch.testing.assert_close(
+        entropy(certain * 0, mask, *flat), torch.full((2,), 500 * torch.tensor(5.0).log())
+    )
 
 
 @pytest.mark.parametrize("function", [marginals, pair_marginals, entropy])
@@ -113,7 +128,12 @@ FORBID = {
         s.index_fill(0, torch.tensor(2), -INFINITE),
         f,
     ),
-    "an emission": lambda e, a, s, f: (e.masked_fill(torch.arange(NUM_TAGS) == 1, -INFINITE), a, s, f),
+    "an emission": lambda e, a, s, f: (
+        e.masked_fill(torch.arange(NUM_TAGS) == 1, -INFINITE),
+        a,
+        s,
+        f,
+    ),
     "every path": lambda e, a, s, f: (torch.full_like(e, -INFINITE), a, s, f),
     "every transition": lambda e, a, s, f: (e, torch.full_like(a, -INFINITE), s, f),
 }
@@ -140,7 +160,8 @@ def test_a_forbidden_tag_has_no_part(emissions, scores) -> None:
     transitions, start, end = scores
     fewer = transitions[:2, :2], start[:2], end[:2]
     torch.testing.assert_close(
-        log_partition(forbidden[0], MASKS, *forbidden[1:]), log_partition(emissions[..., :2], MASKS, *fewer)
+        log_partition(forbidden[0], MASKS, *forbidden[1:]),
+        log_partition(emissions[..., :2], MASKS, *fewer),
     )
     found = marginals(forbidden[0], MASKS, *forbidden[1:])
     assert found[..., 2].eq(0).all()
@@ -164,32 +185,50 @@ def test_long_chains_keep_their_precision(scores) -> None:
 
 
 @pytest.mark.parametrize("what", ["a tag everywhere", "an emission"])
-def test_entropy_and_its_gradient_where_something_is_forbidden(emissions, scores, what: str) -> None:
+def test_entropy_and_its_gradient_where_something_is_forbidden(
+    emissions, scores, what: str
+) -> None:
     """By enumeration: the same as of the probabilities of all paths, differentiated by torch."""
     full = torch.ones(1, 4, dtype=torch.bool)
     arguments = [x.detach().requires_grad_() for x in FORBID[what](emissions[:1], *scores)]
     paths = torch.tensor(list(itertools.product(range(NUM_TAGS), repeat=4)))
-    every = path_score(arguments[0].expand(len(paths), -1, -1), paths, full.expand(len(paths), -1), *arguments[1:])
+    every = path_score(
+        arguments[0].expand(len(paths), -1, -1), paths, full.expand(len(paths), -1), *arguments[1:]
+    )
     log_probs = every[every.isfinite()].log_softmax(0)
     expected = -(log_probs.exp() * log_probs).sum()
     found = entropy(arguments[0], full, *arguments[1:]).squeeze()
     torch.testing.assert_close(found, expected)
     gradients = torch.autograd.grad(found, arguments)
-    for gradient, reference in zip(gradients, torch.autograd.grad(expected, arguments), strict=True):
+    for gradient, reference in zip(
+        gradients, torch.autograd.grad(expected, arguments), strict=True
+    ):
         torch.testing.assert_close(gradient, torch.nan_to_num(reference))
 
 
-@pytest.mark.parametrize("known", [(True, False, False, True), (False, True, True, False), (False,) * 4])
-def test_partial_tags_sum_over_the_paths_that_agree(emissions, tags, scores, known: tuple[bool, ...]) -> None:
+@pytest.mark.parametrize(
+    "known", [(True, False, False, True), (False, True, True, False), (False,) * 4]
+)
+def test_partial_tags_sum_over_the_paths_that_agree(
+    emissions, tags, scores, known: tuple[bool, ...]
+) -> None:
     """Every pattern of known tags, by enumeration, on a mask with holes and on a full one."""
     partial = torch.where(torch.tensor(known), tags, -100)
     found = partial_score(emissions, partial, MASKS, *scores)
     lists = [score.tolist() for score in scores]
     for row in (5, 15):
         wanted = oracles.valid(partial[row].tolist(), MASKS[row].tolist())
-        every = oracles.all_path_scores(oracles.valid(emissions[row].tolist(), MASKS[row].tolist()), *lists)
-        agree = [s for path, s in every.items() if all(w in (-100, y) for w, y in zip(wanted, path, strict=True))]
-        torch.testing.assert_close(found[row], torch.tensor(agree, dtype=torch.float64).logsumexp(0))
+        every = oracles.all_path_scores(
+            oracles.valid(emissions[row].tolist(), MASKS[row].tolist()), *lists
+        )
+        agree = [
+            s
+            for path, s in every.items()
+            if all(w in (-100, y) for w, y in zip(wanted, path, strict=True))
+        ]
+        torch.testing.assert_close(
+            found[row], torch.tensor(agree, dtype=torch.float64).logsumexp(0)
+        )
 
 
 def test_partial_tags_that_are_forbidden(emissions, tags, scores) -> None:
@@ -205,10 +244,16 @@ def test_finite_scores_do_not_forbid(dtype: torch.dtype) -> None:
     never = torch.tensor([[0.0, -1e20], [-1e20, 0.0]], dtype=dtype)
     ends, mask = torch.zeros(2, 2, dtype=dtype), torch.ones(1, 3, dtype=torch.bool)
     assert viterbi(emissions, mask, never, *ends).tolist() == [[0, 0, 0]]
-    torch.testing.assert_close(log_partition(emissions, mask, never, *ends), torch.tensor([-1e20], dtype=dtype))
-    torch.testing.assert_close(marginals(emissions, mask, never, *ends), torch.full_like(emissions, 0.5))
+    torch.testing.assert_close(
+        log_partition(emissions, mask, never, *ends), torch.tensor([-1e20], dtype=dtype)
+    )
+    torch.testing.assert_close(
+        marginals(emissions, mask, never, *ends), torch.full_like(emissions, 0.5)
+    )
     path = torch.tensor([[0, 1, 0]])
-    torch.testing.assert_close(path_score(emissions, path, mask, never, *ends), torch.tensor([-3e20], dtype=dtype))
+    torch.testing.assert_close(
+        path_score(emissions, path, mask, never, *ends), torch.tensor([-3e20], dtype=dtype)
+    )
     assert log_prob(emissions, path, mask, never, *ends).isfinite().all()
     forbidden = never.masked_fill(never < 0, -INFINITE)
     assert path_score(emissions, path, mask, forbidden, *ends).item() == -INFINITE
@@ -223,7 +268,9 @@ def test_sums_beyond_all_numbers_are_defined(sign: int) -> None:
     value = log_prob(emissions, torch.zeros(2, 300, dtype=torch.int64), mask, transitions, *ends)
     assert value.isfinite().all()
     assert torch.autograd.grad(value.sum(), emissions)[0].isfinite().all()
-    torch.testing.assert_close(marginals(emissions, mask, transitions, *ends), torch.full_like(emissions, 1 / 3))
+    torch.testing.assert_close(
+        marginals(emissions, mask, transitions, *ends), torch.full_like(emissions, 1 / 3)
+    )
     assert viterbi(emissions, mask, transitions, *ends).eq(0).all()
 
 
@@ -231,4 +278,11 @@ def test_sums_beyond_all_numbers_are_defined(sign: int) -> None:
 def test_wrong_arguments(emissions, scores) -> None:
     with pytest.raises(TypeError, match=r"^mask must be bool \(True = valid\), got torch.int64$"):
         log_partition(emissions, MASKS.long(), *scores)
-    refused(ValueError, r"^mask must have shape \(16, 4\), got \(15, 4\)$", marginals, emissions, MASKS[1:], *scores)
+    refused(
+        ValueError,
+        r"^mask must have shape \(16, 4\), got \(15, 4\)$",
+        marginals,
+        emissions,
+        MASKS[1:],
+        *scores,
+    )

@@ -52,14 +52,19 @@ def test_viterbi_finds_the_best_of_all_paths(emissions, scores, way: str, monkey
     take(way, monkeypatch, 2)
     found = viterbi(emissions, MASKS, *scores, ignore_index=-7)
     assert found[~MASKS].eq(-7).all()
-    for row, mask, paths in zip(found.tolist(), MASKS.tolist(), ranked(emissions, scores), strict=True):
+    for row, mask, paths in zip(
+        found.tolist(), MASKS.tolist(), ranked(emissions, scores), strict=True
+    ):
         assert tuple(oracles.valid(row, mask)) == paths[0][0]
 
 
 @pytest.mark.parametrize("way", ["one chunk", "chunks"])
 def test_viterbi_on_long_chains_of_many_tags(way: str, monkeypatch) -> None:
     """The path's own score is the best that the recursion finds, whichever way it is found."""
-    emissions, transitions = torch.randn(5, 97, 11, dtype=torch.float64), torch.randn(11, 11, dtype=torch.float64)
+    emissions, transitions = (
+        torch.randn(5, 97, 11, dtype=torch.float64),
+        torch.randn(11, 11, dtype=torch.float64),
+    )
     ends = torch.randn(2, 11, dtype=torch.float64)
     mask = torch.arange(97) < torch.tensor([97, 96, 50, 1, 0])[:, None]
     expected = viterbi(emissions, mask, transitions, *ends)
@@ -71,7 +76,9 @@ def test_viterbi_on_long_chains_of_many_tags(way: str, monkeypatch) -> None:
         score = ((score + transitions).amax(0) + emissions[0, t])[:, None]
     path = expected[0]
     own = emissions[0].gather(1, path[:, None]).sum() + transitions[path[:-1], path[1:]].sum()
-    torch.testing.assert_close(own + ends[0][path[0]] + ends[1][path[-1]], (score.squeeze(1) + ends[1]).max())
+    torch.testing.assert_close(
+        own + ends[0][path[0]] + ends[1][path[-1]], (score.squeeze(1) + ends[1]).max()
+    )
 
 
 def test_best_paths_are_the_best_of_all(emissions, scores) -> None:
@@ -94,7 +101,9 @@ def test_samples_follow_the_distribution(emissions, scores) -> None:
     generator = torch.Generator().manual_seed(0)
     found = sample(emissions, MASKS, *scores, count, generator=generator)
     assert found[:, ~MASKS].eq(-100).all()
-    for row, mask, paths in zip(found.transpose(0, 1), MASKS, ranked(emissions, scores), strict=True):
+    for row, mask, paths in zip(
+        found.transpose(0, 1), MASKS, ranked(emissions, scores), strict=True
+    ):
         drawn = Counter(map(tuple, row[:, mask].tolist()))
         for path, probability in paths:
             deviation = math.sqrt(count * probability * (1 - probability))
@@ -115,7 +124,9 @@ def test_where_every_path_is_forbidden(emissions, scores) -> None:
 def test_padding_may_hold_nan(emissions, scores) -> None:
     nan = torch.where(MASKS[..., None], emissions, math.nan)
     assert torch.equal(viterbi(nan, MASKS, *scores), viterbi(emissions, MASKS, *scores))
-    for found, expected in zip(n_best(nan, MASKS, *scores, k=3), n_best(emissions, MASKS, *scores, k=3), strict=True):
+    for found, expected in zip(
+        n_best(nan, MASKS, *scores, k=3), n_best(emissions, MASKS, *scores, k=3), strict=True
+    ):
         torch.testing.assert_close(found, expected)
 
 
@@ -146,17 +157,46 @@ def test_no_positions_and_no_rows(scores) -> None:
     found = n_best(none, nothing, *scores, k=2)
     assert found.tags.shape == (2, 2, 0)
     assert found.log_probs.tolist() == [[0.0, -math.inf]] * 2
-    no_rows, mask = torch.zeros(0, 4, NUM_TAGS, dtype=torch.float64), torch.zeros(0, 4, dtype=torch.bool)
+    no_rows, mask = (
+        torch.zeros(0, 4, NUM_TAGS, dtype=torch.float64),
+        torch.zeros(0, 4, dtype=torch.bool),
+    )
     assert viterbi(no_rows, mask, *scores).shape == (0, 4)
     assert n_best(no_rows, mask, *scores, k=2).tags.shape == (0, 2, 4)
     assert sample(no_rows, mask, *scores, 3).shape == (3, 0, 4)
 
 
 def test_counts_must_be_positive(emissions, scores) -> None:
-    refused(ValueError, r"^k must be a positive integer, got 0$", n_best, emissions, MASKS, *scores, k=0)
-    refused(ValueError, r"^k must be a positive integer, got 1.5$", n_best, emissions, MASKS, *scores, k=1.5)
-    refused(ValueError, r"^k must be at most 1000000, got 1000001$", n_best, emissions, MASKS, *scores, k=1_000_001)
-    refused(ValueError, r"^num_samples must be a positive integer, got 0$", sample, emissions, MASKS, *scores, 0)
+    refused(
+        ValueError, r"^k must be a positive integer, got 0$", n_best, emissions, MASKS, *scores, k=0
+    )
+    refused(
+        ValueError,
+        r"^k must be a positive integer, got 1.5$",
+        n_best,
+        emissions,
+        MASKS,
+        *scores,
+        k=1.5,
+    )
+    refused(
+        ValueError,
+        r"^k must be at most 1000000, got 1000001$",
+        n_best,
+        emissions,
+        MASKS,
+        *scores,
+        k=1_000_001,
+    )
+    refused(
+        ValueError,
+        r"^num_samples must be a positive integer, got 0$",
+        sample,
+        emissions,
+        MASKS,
+        *scores,
+        0,
+    )
 
 
 def test_long_chains_keep_their_precision() -> None:

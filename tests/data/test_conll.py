@@ -17,10 +17,18 @@ def write(folder: Path, text: str) -> Path:
 def test_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "Sao NC es B-LOC\nPaulo VMI pt I-LOC\n\n\n. Fp xx O")
     first, second = read_conll(path)
-    assert (first.words, first.tags, first.languages) == (("Sao", "Paulo"), ("B-LOC", "I-LOC"), None)
+    assert (first.words, first.tags, first.languages) == (
+        ("Sao", "Paulo"),
+        ("B-LOC", "I-LOC"),
+        None,
+    )
     assert (second.words, second.tags) == ((".",), ("O",))
     first, _ = read_conll(path, word_column=-4, tag_column=1, language_column=2)
-    assert (first.words, first.tags, first.languages) == (("Sao", "Paulo"), ("NC", "VMI"), ("es", "pt"))
+    assert (first.words, first.tags, first.languages) == (
+        ("Sao", "Paulo"),
+        ("NC", "VMI"),
+        ("es", "pt"),
+    )
 
 
 def test_number_signs_are_words(tmp_path: Path) -> None:
@@ -37,7 +45,10 @@ def test_comments_stand_before_the_first_word(tmp_path: Path) -> None:
 
 
 def test_document_starts_are_left_out(tmp_path: Path) -> None:
-    path = write(tmp_path, "-DOCSTART- -DOCSTART- O\nDat Pron O\n-DOCSTART-\nis V O\n\n-DOCSTART- -X- O\n\nx V O\n")
+    path = write(
+        tmp_path,
+        "-DOCSTART- -DOCSTART- O\nDat Pron O\n-DOCSTART-\nis V O\n\n-DOCSTART- -X- O\n\nx V O\n",
+    )
     assert [s.words for s in read_conll(path)] == [("Dat",), ("is",), ("x",)]
     assert read_conll(write(tmp_path, "-DOCSTART-x O\n"))[0].words == ("-DOCSTART-x",)
 
@@ -54,23 +65,48 @@ def test_no_break_space_is_a_word(tmp_path: Path) -> None:
 
 
 def test_one_column_has_no_tags(tmp_path: Path) -> None:
-    refused(ValueError, r"the columns must differ, of the 1 of .*, got", read_conll, write(tmp_path, "a\nb\n"))
+    refused(
+        ValueError,
+        r"the columns must differ, of the 1 of .*, got",
+        read_conll,
+        write(tmp_path, "a\nb\n"),
+    )
 
 
 def test_malformed_lines_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"file\.conll:4 must have 2 columns as the lines before, got 1 in 'c'"):
+    with pytest.raises(
+        ValueError, match=r"file\.conll:4 must have 2 columns as the lines before, got 1 in 'c'"
+    ):
         read_conll(write(tmp_path, "a X\nb Y\n\nc\n"))
-    with pytest.raises(ValueError, match=r"file\.conll:2 must have 2 columns as the lines before, got 3 in"):
+    with pytest.raises(
+        ValueError, match=r"file\.conll:2 must have 2 columns as the lines before, got 3 in"
+    ):
         read_conll(write(tmp_path, "a\tX\nb\tY\tZ\n"))
-    with pytest.raises(ValueError, match=r"file\.conll:2 must have no empty word, tag or language, got '\\tY'"):
+    with pytest.raises(
+        ValueError, match=r"file\.conll:2 must have no empty word, tag or language, got '\\tY'"
+    ):
         read_conll(write(tmp_path, "a\tX\n\tY\n"))
 
 
 def test_columns_must_be_there(tmp_path: Path) -> None:
     path = write(tmp_path, "a X\n")
-    refused(ValueError, r"tag_column must be one of the 2 columns of .*, got 2", read_conll, path, tag_column=2)
-    refused(ValueError, r"word_column must be one of the 2 columns of .*, got -3", read_conll, path, word_column=-3)
-    with pytest.raises(ValueError, match=r"language_column must be one of the 2 columns of .*, got 5"):
+    refused(
+        ValueError,
+        r"tag_column must be one of the 2 columns of .*, got 2",
+        read_conll,
+        path,
+        tag_column=2,
+    )
+    refused(
+        ValueError,
+        r"word_column must be one of the 2 columns of .*, got -3",
+        read_conll,
+        path,
+        word_column=-3,
+    )
+    with pytest.raises(
+        ValueError, match=r"language_column must be one of the 2 columns of .*, got 5"
+    ):
         read_conll(path, language_column=5)
 
 
@@ -83,6 +119,8 @@ def test_conll_2002(data_folder: Path, name: str, sentences: int, tokens: int) -
     read = read_conll(path)
     assert (len(read), sum(map(len, read))) == (sentences, tokens)
     kinds = {"PER", "LOC", "ORG", "MISC"}
-    assert {tag for s in read for tag in s.tags} == {"O"} | {f"{p}-{kind}" for p in "BI" for kind in kinds}
+    assert {tag for s in read for tag in s.tags} == {"O"} | {
+        f"{p}-{kind}" for p in "BI" for kind in kinds
+    }
     if name == "ned.testa":
         assert read_conll(path, tag_column=1)[0].tags[:3] == ("Pron", "V", "Adj")

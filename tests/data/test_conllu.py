@@ -61,30 +61,54 @@ def test_misc_of_a_multi_word_token_holds_for_its_words(tokens: Path) -> None:
 
 
 def test_misspelt_key(tokens: Path) -> None:
-    with pytest.raises(ValueError, match=r"tag must name a key that a word of .*conllu has, got 'misc:CISD'"):
+    with pytest.raises(
+        ValueError, match=r"tag must name a key that a word of .*conllu has, got 'misc:CISD'"
+    ):
         read_conllu(tokens, tag="misc:CISD")
-    with pytest.raises(ValueError, match=r"language must name a key that a word of .*conllu has, got 'feats:Lang'"):
+    with pytest.raises(
+        ValueError, match=r"language must name a key that a word of .*conllu has, got 'feats:Lang'"
+    ):
         read_conllu(tokens, language="feats:Lang")
 
 
 def test_unknown_columns(tokens: Path) -> None:
-    refused(ValueError, r"tag must be one of 'lemma', 'upos', .*, got 'pos'", read_conllu, tokens, tag="pos")
-    with pytest.raises(ValueError, match="language must name a key as 'feats:<key>' or 'misc:<key>', got 'upos:X'"):
+    refused(
+        ValueError,
+        r"tag must be one of 'lemma', 'upos', .*, got 'pos'",
+        read_conllu,
+        tokens,
+        tag="pos",
+    )
+    with pytest.raises(
+        ValueError, match="language must name a key as 'feats:<key>' or 'misc:<key>', got 'upos:X'"
+    ):
         read_conllu(tokens, language="upos:X")
 
 
 def test_malformed_lines_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"file\.conllu:2 must have ten columns, none empty, got '2\\tb'"):
+    with pytest.raises(
+        ValueError, match=r"file\.conllu:2 must have ten columns, none empty, got '2\\tb'"
+    ):
         read_conllu(write(tmp_path, row("1", "a"), "2\tb"))
-    refused(ValueError, r"file\.conllu:1 must have ten columns, none empty", read_conllu, write(tmp_path, row("1", "")))
-    with pytest.raises(ValueError, match=r"file\.conllu:2 must be word 2, a range or an empty node, got id '3'"):
+    refused(
+        ValueError,
+        r"file\.conllu:1 must have ten columns, none empty",
+        read_conllu,
+        write(tmp_path, row("1", "")),
+    )
+    with pytest.raises(
+        ValueError, match=r"file\.conllu:2 must be word 2, a range or an empty node, got id '3'"
+    ):
         read_conllu(write(tmp_path, row("1", "a"), row("3", "b")))
-    with pytest.raises(ValueError, match=r"file\.conllu:1 must be word 1, a range or an empty node, got id 'x'"):
+    with pytest.raises(
+        ValueError, match=r"file\.conllu:1 must be word 1, a range or an empty node, got id 'x'"
+    ):
         read_conllu(write(tmp_path, row("x", "a")))
 
 
 @pytest.mark.parametrize(
-    ("split", "sentences", "words"), [("train", 578, 10_081), ("dev", 801, 13_057), ("test", 805, 14_089)]
+    ("split", "sentences", "words"),
+    [("train", 578, 10_081), ("dev", 801, 13_057), ("test", 805, 14_089)],
 )
 def test_sagt(data_folder: Path, split: str, sentences: int, words: int) -> None:
     path = data_folder / "code_switched/ud_turkish_german_sagt" / f"qtd_sagt-ud-{split}.conllu"

@@ -29,7 +29,12 @@ def test_rows(tmp_path: Path) -> None:
 
 def test_columns_by_name(tmp_path: Path) -> None:
     path = write(tmp_path, "tok;x;label;id\na;?;Other;1\nb;?;V;2\n")
-    options = {"sentence_column": "id", "word_column": "tok", "tag_column": "label", "delimiter": ";"}
+    options = {
+        "sentence_column": "id",
+        "word_column": "tok",
+        "tag_column": "label",
+        "delimiter": ";",
+    }
     read = read_csv(path, **options, outside_tag=None)  # type: ignore[arg-type]
     assert [(s.words, s.tags) for s in read] == [(("a",), ("Other",)), (("b",), ("V",))]
 
@@ -40,7 +45,8 @@ def test_malformed_rows_are_named(tmp_path: Path) -> None:
         "": r"tweets\.csv:1 must name the columns 'Sent', 'Word', 'Tag', got \[\]",
         "Sent,Token,Tag\n": r"tweets\.csv:1 must name the columns .*, got \['Sent', 'Token', 'Tag'\]",
         head + "s,a\n": r"tweets\.csv:2 must have 3 columns as the first line, got \['s', 'a'\]",
-        head + "s,a,O\ns,,O\n": r"tweets\.csv:3 must have no empty word or tag, got \['s', '', 'O'\]",
+        head
+        + "s,a,O\ns,,O\n": r"tweets\.csv:3 must have no empty word or tag, got \['s', '', 'O'\]",
         head + "s,a, \n": r"tweets\.csv:2 must have no empty word or tag",
         head + 's,"a"b,O\n': r"tweets\.csv:2 must be a row of CSV, got ',' expected after '\"'",
         head + 's,"a,O\n': r"tweets\.csv:2 must be a row of CSV, got unexpected end of data",
@@ -53,7 +59,15 @@ def test_hinglish_tweets(data_folder: Path) -> None:
     assert (len(read), sum(map(len, read))) == (3085, 68_506)
     assert len({sentence.metadata["sent_id"] for sentence in read}) == 3085
     tags = Counter(tag for sentence in read for tag in sentence.tags)
-    assert tags == {"O": 63_499, "B-Per": 2138, "B-Org": 1432, "B-Loc": 762, "I-Per": 554, "I-Org": 90, "I-Loc": 31}
+    assert tags == {
+        "O": 63_499,
+        "B-Per": 2138,
+        "B-Org": 1432,
+        "B-Loc": 762,
+        "I-Per": 554,
+        "I-Org": 90,
+        "I-Loc": 31,
+    }
     words = [word for sentence in read for word in sentence.words]
     assert sum(word != word.strip() for word in words) == words.count("\xa0") == 13
     assert words.count(",") > 0

@@ -38,7 +38,11 @@ def test_layouts_of_a_line(tmp_path: Path, text: str) -> None:
 def test_only_a_tab_separates_where_there_is_one(tmp_path: Path) -> None:
     path = tmp_path / "es-en.txt"
     path.write_text("por favor\tplease\nperro\thot dog \na\u00a0b c\u3000d\n", "utf-8")
-    assert read_dictionary(path) == [("por favor", "please"), ("perro", "hot dog"), ("a\u00a0b", "c\u3000d")]
+    assert read_dictionary(path) == [
+        ("por favor", "please"),
+        ("perro", "hot dog"),
+        ("a\u00a0b", "c\u3000d"),
+    ]
 
 
 def test_translations_and_repetitions_stay_in_their_order(tmp_path: Path) -> None:
@@ -51,20 +55,33 @@ def test_translations_and_repetitions_stay_in_their_order(tmp_path: Path) -> Non
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "es-en.txt"
     path.write_text(f"sol sun\n\n{line}\n", "utf-8")
-    refused(ValueError, r"es-en.txt:3 must hold a source word and a target word, got '.+'$", read_dictionary, path)
+    refused(
+        ValueError,
+        r"es-en.txt:3 must hold a source word and a target word, got '.+'$",
+        read_dictionary,
+        path,
+    )
 
 
 @pytest.mark.parametrize("text", ["", "\ufeff \n\t\n"])
 def test_a_file_without_a_pair_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "es-en.txt"
     path.write_text(text, "utf-8")
-    refused(ValueError, r"es-en.txt:1 must hold a pair of words, got an empty file$", read_dictionary, path)
+    refused(
+        ValueError,
+        r"es-en.txt:1 must hold a pair of words, got an empty file$",
+        read_dictionary,
+        path,
+    )
 
 
 def test_encodings(tmp_path: Path) -> None:
     path = tmp_path / "es-en.txt"
     path.write_bytes("sol sun\ncanción song\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"es-en.txt must be utf-8 text, got byte 0xf3 on line 2; another encoding is"):
+    with pytest.raises(
+        ValueError,
+        match=r"es-en.txt must be utf-8 text, got byte 0xf3 on line 2; another encoding is",
+    ):
         read_dictionary(path)
     assert read_dictionary(path, encoding="latin-1") == [("sol", "sun"), ("canción", "song")]
     path.write_bytes("sol sun\n".encode("utf-16"))
@@ -73,4 +90,9 @@ def test_encodings(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
-    refused(FileNotFoundError, r"^path must name a file, got nothing at", read_dictionary, tmp_path / "nothing.txt")
+    refused(
+        FileNotFoundError,
+        r"^path must name a file, got nothing at",
+        read_dictionary,
+        tmp_path / "nothing.txt",
+    )

@@ -30,5 +30,11 @@ def test_every_format(tmp_path: Path, name: str, text: str, options: dict[str, s
 
 
 def test_unknown_format(tmp_path: Path) -> None:
-    refused(ValueError, r"format must be one of 'conll', 'conllu', .*, got 'xml'", read_tagged, tmp_path, "xml")
+    refused(
+        ValueError,
+        r"format must be one of 'conll', 'conllu', .*, got 'xml'",
+        read_tagged,
+        tmp_path,
+        "xml",
+    )
     refused(TypeError, "task", read_tagged, tmp_path, "conll", task="ner_spaeng")

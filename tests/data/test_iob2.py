@@ -43,7 +43,12 @@ def test_equals_the_oracle() -> None:
 
 def test_entities_stay() -> None:
     for tags in SENTENCES:
-        assert chunks(iob2(tags)) == chunks(tags) == entities(tags) == entities(iob2(tags), mode="strict"), tags
+        assert (
+            chunks(iob2(tags))
+            == chunks(tags)
+            == entities(tags)
+            == entities(iob2(tags), mode="strict")
+        ), tags
 
 
 def test_iob2_stays() -> None:
@@ -69,5 +74,7 @@ def test_known(iob1: str, expected: str) -> None:
 
 
 def test_other_labels_are_refused() -> None:
-    refused(ValueError, r"^labels must be O, B-<type> or I-<type>, got 'E-PER'$", iob2, ["O", "E-PER"])
+    refused(
+        ValueError, r"^labels must be O, B-<type> or I-<type>, got 'E-PER'$", iob2, ["O", "E-PER"]
+    )
     refused(TypeError, r"^tags must be the labels of a sentence, got the string 'O'$", iob2, "O")

@@ -48,15 +48,34 @@ def test_empty_file(tmp_path: Path) -> None:
 
 def test_another_encoding_is_said(tmp_path: Path) -> None:
     path = write(tmp_path, "uno O\nni\xf1o O\n".encode("latin-1"))
-    refused(ValueError, r"file must be utf-8 text, got byte 0xf1 on line 2; .*encoding=", read_conll, path)
+    refused(
+        ValueError,
+        r"file must be utf-8 text, got byte 0xf1 on line 2; .*encoding=",
+        read_conll,
+        path,
+    )
     assert read_conll(path, encoding="latin-1")[0].words == ("uno", "niño")
 
 
-READERS = [read_conll, read_conllu, read_csv, read_inline, read_pawsx, read_sentimix, read_wikiann, read_xnli]
+READERS = [
+    read_conll,
+    read_conllu,
+    read_csv,
+    read_inline,
+    read_pawsx,
+    read_sentimix,
+    read_wikiann,
+    read_xnli,
+]
 
 
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_names_the_file_it_cannot_decode(tmp_path: Path, reader) -> None:  # type: ignore[no-untyped-def]
-    refused(ValueError, "file must be utf-8 text, got byte 0xff on line 1", reader, write(tmp_path, b"\xff"))
+    refused(
+        ValueError,
+        "file must be utf-8 text, got byte 0xff on line 1",
+        reader,
+        write(tmp_path, b"\xff"),
+    )
     refused(FileNotFoundError, "path must name a file, got nothing at", reader, tmp_path / "none")
     refused(FileNotFoundError, "path must name a file, got a folder at", reader, tmp_path)

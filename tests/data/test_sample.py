@@ -11,7 +11,21 @@ from polyembed.data import TaggedSentence, load_sample, sample_path
 from polyembed.data.sample import SamplePair, SampleSplit
 from polyembed.metrics import entities
 
-UPOS = {"ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT"}
+UPOS = {
+    "ADJ",
+    "ADP",
+    "ADV",
+    "AUX",
+    "CCONJ",
+    "DET",
+    "INTJ",
+    "NOUN",
+    "NUM",
+    "PART",
+    "PRON",
+    "PROPN",
+    "PUNCT",
+}
 UPOS |= {"SCONJ", "SYM", "VERB", "X"}
 SPLITS = get_args(SampleSplit)
 
@@ -87,7 +101,9 @@ def test_paths() -> None:
 def test_unknown_names() -> None:
     with pytest.raises(ValueError, match="pair must be one of 'es-en', 'hi-en', got 'de-en'"):
         sample_path("de-en")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="split must be one of 'train', 'dev', 'test', got 'valid'"):
+    with pytest.raises(
+        ValueError, match="split must be one of 'train', 'dev', 'test', got 'valid'"
+    ):
         sample_path("es-en", "valid")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="tag must be one of 'upos', 'entities', got 'ner'"):
         load_sample("es-en", tag="ner")  # type: ignore[arg-type]

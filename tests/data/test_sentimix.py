@@ -15,7 +15,9 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_tweets(tmp_path: Path) -> None:
-    first, second = read_sentimix(write(tmp_path, "meta\t1\tneutral\n@\tO\nmeta\tEng\n\nmeta\t2\tpositive\n\xa0\tO\n"))
+    first, second = read_sentimix(
+        write(tmp_path, "meta\t1\tneutral\n@\tO\nmeta\tEng\n\nmeta\t2\tpositive\n\xa0\tO\n")
+    )
     assert first.words == ("@", "meta")
     assert first.tags == first.languages == ("O", "Eng")
     assert dict(first.metadata) == {"sent_id": "1", "sentiment": "neutral"}
@@ -24,11 +26,17 @@ def test_tweets(tmp_path: Path) -> None:
 
 
 def test_malformed_lines_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"dev\.txt:1 must be a line 'meta<TAB>id<TAB>sentiment', got 'a\\tEng'"):
+    with pytest.raises(
+        ValueError, match=r"dev\.txt:1 must be a line 'meta<TAB>id<TAB>sentiment', got 'a\\tEng'"
+    ):
         read_sentimix(write(tmp_path, "a\tEng\n"))
-    with pytest.raises(ValueError, match=r"dev\.txt:2 must have 2 columns \(word, language\), none empty, got 'a'"):
+    with pytest.raises(
+        ValueError, match=r"dev\.txt:2 must have 2 columns \(word, language\), none empty, got 'a'"
+    ):
         read_sentimix(write(tmp_path, "meta\t1\tneutral\na\n"))
-    with pytest.raises(ValueError, match=r"dev\.txt:1 must be followed by the tweet's words, got a blank line"):
+    with pytest.raises(
+        ValueError, match=r"dev\.txt:1 must be followed by the tweet's words, got a blank line"
+    ):
         read_sentimix(write(tmp_path, "meta\t1\tneutral\n\na\tEng\n"))
 
 

@@ -17,7 +17,9 @@ IDS = torch.tensor([[2, 3, 2, 0], [8, 2, 3, 1]])
 def test_numbers_are_the_embedders_in_evaluation_mode(chunk_size: int) -> None:
     lexicon = toy_lexicon()
     cnn = pe.CharCNN(lexicon.num_characters, 5, dropout=0.5)
-    embedder = pe.MetaEmbedding.concat([pe.SpelledEmbedding.from_characters(lexicon, cnn), hierarchical(lexicon)])
+    embedder = pe.MetaEmbedding.concat(
+        [pe.SpelledEmbedding.from_characters(lexicon, cnn), hierarchical(lexicon)]
+    )
     embedder.train()
     embedder.combiner.eval()
     baked = pe.bake(embedder, chunk_size=chunk_size)
@@ -53,4 +55,10 @@ def test_baking_again_and_inside_others() -> None:
 
 
 def test_chunk_size_is_positive() -> None:
-    refused(ValueError, r"^chunk_size must be a positive integer, got 0$", pe.bake, toy_table(3, 11), chunk_size=0)
+    refused(
+        ValueError,
+        r"^chunk_size must be a positive integer, got 0$",
+        pe.bake,
+        toy_table(3, 11),
+        chunk_size=0,
+    )

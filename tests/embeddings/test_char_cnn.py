@@ -27,8 +27,12 @@ def test_words_of_all_lengths_side_by_side(cnn: pe.CharCNN) -> None:
     """Shorter than a kernel, as long, and longer."""
     words = [[3, 4, 5, 6, 7], [8], [], [9, 10], [3, 8, 8, 5, 12, 11, 2, 1, 7]]
     ids = torch.tensor([[*word, *[0] * (9 - len(word))] for word in words])
-    torch.testing.assert_close(cnn(ids), torch.tensor([expected(cnn, word) for word in words], dtype=torch.float64))
-    torch.testing.assert_close(cnn(ids[3]), torch.tensor(expected(cnn, words[3]), dtype=torch.float64))
+    torch.testing.assert_close(
+        cnn(ids), torch.tensor([expected(cnn, word) for word in words], dtype=torch.float64)
+    )
+    torch.testing.assert_close(
+        cnn(ids[3]), torch.tensor(expected(cnn, words[3]), dtype=torch.float64)
+    )
     assert cnn(ids[:, :0]).eq(0).all()
 
 
@@ -47,15 +51,37 @@ def test_filters_share_the_embedding_dim() -> None:
 
 def test_wrong_constructions() -> None:
     refused(ValueError, r"^num_characters must be a positive integer, got 0$", pe.CharCNN, 0)
-    refused(ValueError, r"^kernel_sizes\[1\] must be a positive integer, got 0$", pe.CharCNN, 5, kernel_sizes=(1, 0))
-    refused(ValueError, r"^kernel_sizes must name 1 to 2 widths, got 3$", pe.CharCNN, 5, 2, kernel_sizes=(1, 2, 3))
-    refused(ValueError, r"^kernel_sizes must name 1 to 2 widths, got 0$", pe.CharCNN, 5, 2, kernel_sizes=())
+    refused(
+        ValueError,
+        r"^kernel_sizes\[1\] must be a positive integer, got 0$",
+        pe.CharCNN,
+        5,
+        kernel_sizes=(1, 0),
+    )
+    refused(
+        ValueError,
+        r"^kernel_sizes must name 1 to 2 widths, got 3$",
+        pe.CharCNN,
+        5,
+        2,
+        kernel_sizes=(1, 2, 3),
+    )
+    refused(
+        ValueError,
+        r"^kernel_sizes must name 1 to 2 widths, got 0$",
+        pe.CharCNN,
+        5,
+        2,
+        kernel_sizes=(),
+    )
     refused(ValueError, r"^dropout must lie in \[0, 1\), got 1.0$", pe.CharCNN, 5, dropout=1.0)
 
 
 def test_no_window_is_kept_for_the_backward_pass() -> None:
     module, shapes = pe.CharCNN(11, 7, kernel_sizes=(2,)), []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: shapes.append(tuple(x.shape)) or x, lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: shapes.append(tuple(x.shape)) or x, lambda x: x
+    ):
         module(torch.randint(1, 11, (5, 13)))
     assert (5, 7, 14) not in shapes  # one filter at one place
     assert (5, 7) in shapes

@@ -25,7 +25,9 @@ def tensor(values: list) -> torch.Tensor:
 
 
 def test_concat_is_equation_1(xs) -> None:
-    torch.testing.assert_close(ConcatCombiner(DIMS)(xs), tensor([oracles.concat(row) for row in rows(xs)]))
+    torch.testing.assert_close(
+        ConcatCombiner(DIMS)(xs), tensor([oracles.concat(row) for row in rows(xs)])
+    )
 
 
 def test_linear_is_a_sum_of_projections(xs) -> None:
@@ -58,9 +60,13 @@ def test_attention_by_source_has_one_weight_a_source(xs) -> None:
 
 def test_wrong_constructions() -> None:
     refused(ValueError, r"^in_dims must name at least one source, got none$", ConcatCombiner, [])
-    refused(ValueError, r"^in_dims\[1\] must be a positive integer, got 0$", LinearCombiner, [3, 0], 2)
+    refused(
+        ValueError, r"^in_dims\[1\] must be a positive integer, got 0$", LinearCombiner, [3, 0], 2
+    )
     refused(ValueError, r"^out_dim must be a positive integer, got -1$", AttentionCombiner, [3], -1)
-    with pytest.raises(ValueError, match=r"^attention must be one of 'dimension', 'source', got 'head'$"):
+    with pytest.raises(
+        ValueError, match=r"^attention must be one of 'dimension', 'source', got 'head'$"
+    ):
         AttentionCombiner([3], 2, attention="head")
 
 

@@ -11,7 +11,9 @@ import polyembed as pe
 
 
 def mixed(lexicon: pe.Lexicon) -> pe.MetaEmbedding:
-    return pe.MetaEmbedding.self_attention([hierarchical(lexicon), ToyWordEncoder(5)], embedding_dim=7)
+    return pe.MetaEmbedding.self_attention(
+        [hierarchical(lexicon), ToyWordEncoder(5)], embedding_dim=7
+    )
 
 
 def test_a_mixed_meta_embedding_combines_both_kinds() -> None:
@@ -33,16 +35,23 @@ def test_a_tagger_over_a_mixed_embedder_trains_predicts_and_is_saved(depth: int,
     embedder = mixed(toy_lexicon())
     if depth == 2:
         embedder = pe.MetaEmbedding.concat([embedder, characters(toy_lexicon())])
-    tagger = pe.SequenceTagger(embedder, TAGS, encoder=pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=3))
+    tagger = pe.SequenceTagger(
+        embedder, TAGS, encoder=pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=3)
+    )
     tagger(**tagger.collate(toy_corpus(1))).backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in tagger.parameters() if p.requires_grad)
+    assert all(
+        p.grad is not None and p.grad.isfinite().all()
+        for p in tagger.parameters()
+        if p.requires_grad
+    )
     unseen = [["songs", "me"], ["y", "nunca"]]
     tagger.save_pretrained(tmp_path)
     assert pe.SequenceTagger.from_pretrained(tmp_path).predict(unseen) == tagger.predict(unseen)
     covered = tagger.covering(["songs", "nunca"])
     inputs, _ = covered.encode(unseen)
     assert not any(
-        torch.equal(covered.embedder(inputs)[i], tagger.embedder(tagger.encode(unseen)[0])[i]) for i in (0, 1)
+        torch.equal(covered.embedder(inputs)[i], tagger.embedder(tagger.encode(unseen)[0])[i])
+        for i in (0, 1)
     )
     assert [len(tags) for tags in covered.predict(unseen)] == [2, 2]
 
@@ -53,7 +62,12 @@ def test_inputs_of_another_embedder_are_refused() -> None:
     embedder, words = mixed(lexicon), hierarchical(lexicon)
     inputs, _ = embedder.encode(SENTENCES)
     rule = r"^inputs must be a tuple of 2 members' inputs, as encode makes it, got"
-    for wrong, found in ((inputs[0], "Tensor"), (inputs[:1], "1 parts"), (inputs[1], "Pieces"), (None, "NoneType")):
+    for wrong, found in (
+        (inputs[0], "Tensor"),
+        (inputs[:1], "1 parts"),
+        (inputs[1], "Pieces"),
+        (None, "NoneType"),
+    ):
         refused(TypeError, rf"{rule} {found}$", embedder, wrong)
     for wrong in (inputs[1], inputs, [2, 3]):
         refused(TypeError, r"^ids must be a tensor of ids, got", words, wrong)
@@ -67,9 +81,17 @@ def test_members_have_the_same_words() -> None:
         pe.MetaEmbedding.concat([vector_source(one), ToyWordEncoder(3), vector_source(other)])
     with pytest.raises(ValueError, match=r"^embedders\[1\] must have the words"):
         pe.MetaEmbedding.concat([mixed(one), vector_source(other)])
-    assert pe.MetaEmbedding.concat([vector_source(one), vector_source(toy_lexicon())]).lexicon is one
-    for wrong, found in ((None, "NoneType"), (vector_source(one), "SourceEmbedding"), (iter([]), "list_iterator")):
-        with pytest.raises(TypeError, match=rf"^embedders must be a sequence of word embedders, got {found}$"):
+    assert (
+        pe.MetaEmbedding.concat([vector_source(one), vector_source(toy_lexicon())]).lexicon is one
+    )
+    for wrong, found in (
+        (None, "NoneType"),
+        (vector_source(one), "SourceEmbedding"),
+        (iter([]), "list_iterator"),
+    ):
+        with pytest.raises(
+            TypeError, match=rf"^embedders must be a sequence of word embedders, got {found}$"
+        ):
             pe.MetaEmbedding.concat(wrong)
 
 
@@ -78,16 +100,29 @@ def test_only_an_extension_extends() -> None:
     embedder = hierarchical(lexicon)
     assert embedder.extended(toy_lexicon()) is embedder
     assert embedder.covering(["me"]) is embedder
-    others = [pe.Lexicon(["un"]), pe.Lexicon(lexicon.words()[::-1]), pe.Lexicon(lexicon, lowercase_fallback=True)]
-    for other in [*others, pe.Lexicon([*lexicon, "zzz"])]:  # the last one has another inventory of characters
-        with pytest.raises(ValueError, match=r"^lexicon must extend the embedder's, of 9 ids, got another one of"):
+    others = [
+        pe.Lexicon(["un"]),
+        pe.Lexicon(lexicon.words()[::-1]),
+        pe.Lexicon(lexicon, lowercase_fallback=True),
+    ]
+    for other in [
+        *others,
+        pe.Lexicon([*lexicon, "zzz"]),
+    ]:  # the last one has another inventory of characters
+        with pytest.raises(
+            ValueError, match=r"^lexicon must extend the embedder's, of 9 ids, got another one of"
+        ):
             embedder.extended(other)
-    with pytest.raises(TypeError, match=r"^embedder must be a type embedder: .*, got ToyWordEncoder$"):
+    with pytest.raises(
+        TypeError, match=r"^embedder must be a type embedder: .*, got ToyWordEncoder$"
+    ):
         ToyWordEncoder(5).extended(lexicon)
     assert ToyWordEncoder(5).covering(["me"]).lexicon is None
 
 
-@pytest.mark.parametrize("wrong", [pe.LSTMSequenceEncoder(3), pe.CharCNN(11, 5), nn.Linear(3, 3), "word"])
+@pytest.mark.parametrize(
+    "wrong", [pe.LSTMSequenceEncoder(3), pe.CharCNN(11, 5), nn.Linear(3, 3), "word"]
+)
 def test_what_is_not_a_word_embedder_is_refused(wrong) -> None:
     rule = r"must be a word embedder \(a module with embedding_dim, encode, covering\), got"
     for build in (
@@ -100,7 +135,9 @@ def test_what_is_not_a_word_embedder_is_refused(wrong) -> None:
 
 
 def test_an_embedding_needs_its_words() -> None:
-    with pytest.raises(TypeError, match=r"^embedder must know its words: SourceEmbedding.from_embedding\("):
+    with pytest.raises(
+        TypeError, match=r"^embedder must know its words: SourceEmbedding.from_embedding\("
+    ):
         pe.SequenceTagger(nn.Embedding(9, 5), TAGS)
     for wrong in (["me"], None):
         for build in (
@@ -110,11 +147,18 @@ def test_an_embedding_needs_its_words() -> None:
             lambda wrong=wrong: vector_source(toy_lexicon()).extended(wrong),
         ):
             refused(TypeError, r"^lexicon must be a Lexicon, got (list|NoneType)$", build)
-    with pytest.raises(ValueError, match=r"^embedding must have a row for each of the lexicon's 9 ids, got 8$"):
+    with pytest.raises(
+        ValueError, match=r"^embedding must have a row for each of the lexicon's 9 ids, got 8$"
+    ):
         pe.SourceEmbedding.from_embedding(nn.Embedding(8, 5), toy_lexicon())
 
 
 @pytest.mark.parametrize("wrap", [pe.UniqueWords, pe.bake])
 def test_a_contextual_embedder_cannot_be_computed_by_type(wrap) -> None:
     for embedder in (ToyWordEncoder(5), mixed(toy_lexicon())):
-        refused(TypeError, r"^embedder must be a type embedder: a word's vector must not depend on", wrap, embedder)
+        refused(
+            TypeError,
+            r"^embedder must be a type embedder: a word's vector must not depend on",
+            wrap,
+            embedder,
+        )

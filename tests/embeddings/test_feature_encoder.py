@@ -13,7 +13,10 @@ def test_is_a_linear_map_of_the_features_side_by_side() -> None:
     ids = torch.tensor([[3, 8, 1], [5, 5, 2]])
     for row, vector in zip(ids.tolist(), encoder(ids), strict=True):
         values = [float(x) for i in row for x in encoder.embedding.weight[i]]
-        expected = [sum(w * x for w, x in zip(line, values, strict=True)) for line in encoder.linear.weight.tolist()]
+        expected = [
+            sum(w * x for w, x in zip(line, values, strict=True))
+            for line in encoder.linear.weight.tolist()
+        ]
         assert vector.tolist() == pytest.approx(expected, abs=1e-12)
 
 
@@ -24,7 +27,9 @@ def test_dropout_is_of_the_features() -> None:
     gradient = encoder.embedding.weight.grad[3]
     assert set(gradient.tolist()) == {0.0, 2.0}  # what is left counts twice
     assert 1800 < gradient.count_nonzero() < 2200
-    torch.testing.assert_close(encoder.eval()(torch.tensor([[3]])).squeeze(), encoder.embedding.weight[3].sum())
+    torch.testing.assert_close(
+        encoder.eval()(torch.tensor([[3]])).squeeze(), encoder.embedding.weight[3].sum()
+    )
 
 
 def test_more_ids_than_features() -> None:
@@ -34,7 +39,13 @@ def test_more_ids_than_features() -> None:
 
 @pytest.mark.parametrize(
     "encoder",
-    [FeatureEncoder(9, 2, 4), FeatureSum(9, 4), pe.CharCNN(9, 4), PieceMean((9, 4)), PieceTransformer((9, 4))],
+    [
+        FeatureEncoder(9, 2, 4),
+        FeatureSum(9, 4),
+        pe.CharCNN(9, 4),
+        PieceMean((9, 4)),
+        PieceTransformer((9, 4)),
+    ],
     ids=lambda encoder: type(encoder).__name__,
 )
 def test_ids_outside_the_table(encoder) -> None:
@@ -42,7 +53,9 @@ def test_ids_outside_the_table(encoder) -> None:
         with pytest.raises(ValueError, match=r"^ids must lie in \[0, 9\), got ids outside$"):
             encoder(torch.tensor(ids))
     if not RUNTIME_TYPES:
-        with pytest.raises(ValueError, match=r"^ids must have a last axis of units, got shape \(\)$"):
+        with pytest.raises(
+            ValueError, match=r"^ids must have a last axis of units, got shape \(\)$"
+        ):
             encoder(torch.tensor(1))
 
 
@@ -55,15 +68,22 @@ def test_words_met_later_share_affixes_and_are_saved_without_a_list(tmp_path) ->
     lexicon = toy_lexicon()
     words = pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=6).eval()
     later = words.covering(["Gustaron"])
-    again = pe.SpelledEmbedding.from_surface(pe.Lexicon([*WORDS, "Gustaron"]), embedding_dim=6).eval()
+    again = pe.SpelledEmbedding.from_surface(
+        pe.Lexicon([*WORDS, "Gustaron"]), embedding_dim=6
+    ).eval()
     again.encoder.load_state_dict(words.encoder.state_dict())
     vector = later(later.lexicon.encode([["Gustaron"]])[0])
     torch.testing.assert_close(vector, again(again.lexicon.encode([["Gustaron"]])[0]))
-    torch.testing.assert_close(vector, pe.bake(words).covering(["Gustaron"])(later.lexicon.encode([["Gustaron"]])[0]))
+    torch.testing.assert_close(
+        vector, pe.bake(words).covering(["Gustaron"])(later.lexicon.encode([["Gustaron"]])[0])
+    )
     later.save_pretrained(tmp_path)
     opened = pe.SpelledEmbedding.from_pretrained(tmp_path)
-    torch.testing.assert_close(opened.covering(["Gusto"])(torch.tensor([len(opened.lexicon)])),
-                               later.covering(["Gusto"])(torch.tensor([len(later.lexicon)])))  # fmt: skip
+    torch.testing.assert_close(
+        opened.covering(["Gusto"])(torch.tensor([len(opened.lexicon)])),
+        # fmt: skip
+        later.covering(["Gusto"])(torch.tensor([len(later.lexicon)])),
+    )
 
 
 def test_a_fourth_place_in_hme() -> None:

@@ -20,4 +20,8 @@ def test_a_place_may_stay_empty(tmp_path) -> None:
     loaded = pe.HierarchicalMetaEmbedding.from_pretrained(tmp_path)
     assert loaded.parts == ("words", "characters")
     assert torch.equal(loaded(IDS), hme(IDS))
-    refused(ValueError, r"^embedders must hold at least one embedder, got none$", pe.HierarchicalMetaEmbedding)
+    refused(
+        ValueError,
+        r"^embedders must hold at least one embedder, got none$",
+        pe.HierarchicalMetaEmbedding,
+    )

@@ -51,7 +51,9 @@ def test_extending_leaves_the_trained_parameter_where_it_is() -> None:
     weight = embedder.weight
     embedder = embedder.covering(NEW_WORDS)
     assert embedder.weight is weight
-    assert [name for name, parameter in embedder.named_parameters() if parameter.requires_grad] == ["table.weight"]
+    assert [name for name, parameter in embedder.named_parameters() if parameter.requires_grad] == [
+        "table.weight"
+    ]
     ids = torch.tensor([2, len(embedder.lexicon) - 1])
     embedder(ids).sum().backward()
     assert weight.grad[2].eq(1).all()
@@ -73,7 +75,9 @@ def test_later_rows_are_no_views_of_the_unknown_one(tmp_path) -> None:
     embedder = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
     embedder = embedder.covering(NEW_WORDS[:1])
     embedder.save_pretrained(tmp_path)
-    assert torch.equal(pe.SourceEmbedding.from_pretrained(tmp_path)(torch.arange(10)), embedder(torch.arange(10)))
+    assert torch.equal(
+        pe.SourceEmbedding.from_pretrained(tmp_path)(torch.arange(10)), embedder(torch.arange(10))
+    )
     embedder.table.extension.data.zero_()
     assert embedder.weight[1].ne(0).all()
 
@@ -99,7 +103,9 @@ def test_attaching_to_a_saved_table_keeps_its_rows(tmp_path) -> None:
     embedder.save_pretrained(tmp_path, copy_vectors=False)
     loaded = pe.SourceEmbedding.from_pretrained(tmp_path)
     assert loaded.source is None
-    with pytest.warns(UserWarning, match=r"unseen words are unknown here: attach ToyVectors\(dim=5, seed=0\)"):
+    with pytest.warns(
+        UserWarning, match=r"unseen words are unknown here: attach ToyVectors\(dim=5, seed=0\)"
+    ):
         bare = loaded.covering(["un"])
     assert bare(torch.tensor(9)).eq(0).all()
     loaded.attach(ToyVectors(5))
@@ -113,7 +119,10 @@ def test_a_source_of_another_shape_is_refused() -> None:
         def vectors(self, words: list[str]) -> np.ndarray:
             return super().vectors(words).T
 
-    with pytest.raises(ValueError, match=r"^Transposed.vectors must return an array of shape \(7, 5\), got \(5, 7\)$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^Transposed.vectors must return an array of shape \(7, 5\), got \(5, 7\)$",
+    ):
         pe.SourceEmbedding(Transposed(5), toy_lexicon())
 
 
@@ -125,4 +134,6 @@ def test_a_plain_embedding_keeps_its_padding() -> None:
     assert plain.weight.grad[0].abs().sum() == 0
     assert plain.weight.grad[2].abs().sum() > 0
     with pytest.raises(ValueError, match=r"embedding must have no max_norm, got 1.0"):
-        pe.SourceEmbedding.from_embedding(nn.Embedding(11, 5, max_norm=1.0), pe.Lexicon(map(str, range(9))))
+        pe.SourceEmbedding.from_embedding(
+            nn.Embedding(11, 5, max_norm=1.0), pe.Lexicon(map(str, range(9)))
+        )

@@ -8,7 +8,9 @@ import polyembed as pe
 
 
 def characters(lexicon: pe.Lexicon) -> pe.SpelledEmbedding:
-    return pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5)).eval()
+    return pe.SpelledEmbedding.from_characters(
+        lexicon, pe.CharCNN(lexicon.num_characters, 5)
+    ).eval()
 
 
 def test_a_word_is_its_encoded_spelling() -> None:
@@ -19,14 +21,18 @@ def test_a_word_is_its_encoded_spelling() -> None:
     for i, word in (((0, 0), "canción"), ((0, 1), "y")):
         spelled = torch.tensor(lexicon.spelling.spell([word]))
         torch.testing.assert_close(found[i], embedder.encoder(spelled)[0])
-    torch.testing.assert_close(found[1, 0], embedder.encoder(torch.tensor([lexicon.spelling.unknown]))[0])
+    torch.testing.assert_close(
+        found[1, 0], embedder.encoder(torch.tensor([lexicon.spelling.unknown]))[0]
+    )
     assert found[1, 1].eq(0).all()
 
 
 def test_pieces_are_averaged() -> None:
     lexicon, pieces = toy_lexicon(), ToyPieces(4)
     embedder = pe.SpelledEmbedding.from_pieces(pieces, lexicon)
-    expected = torch.stack([torch.from_numpy(pieces.table[ids]).mean(0) for ids in pieces.piece_ids(list(lexicon))])
+    expected = torch.stack(
+        [torch.from_numpy(pieces.table[ids]).mean(0) for ids in pieces.piece_ids(list(lexicon))]
+    )
     torch.testing.assert_close(embedder(torch.arange(2, len(lexicon))), expected)
     torch.testing.assert_close(embedder(torch.tensor(1)), torch.from_numpy(pieces.table[0]))
     assert not embedder.encoder.weight.requires_grad
@@ -41,13 +47,18 @@ def test_a_longer_word_widens_the_table() -> None:
     expected = embedder.encoder(torch.tensor(lexicon.spelling.spell(["gustagustagustagusta"])))
     torch.testing.assert_close(longer(torch.tensor([9])), expected)
     other = embedder.covering(NEW_WORDS)(torch.tensor([9]))
-    torch.testing.assert_close(other, embedder.encoder(torch.tensor(lexicon.spelling.spell(NEW_WORDS[:1]))))
+    torch.testing.assert_close(
+        other, embedder.encoder(torch.tensor(lexicon.spelling.spell(NEW_WORDS[:1])))
+    )
 
 
 def test_words_without_units_are_spelled_like_the_unknown_one() -> None:
     class Dropping(ToyPieces):
         def piece_ids(self, words: list[str]) -> list[list[int]]:
-            return [[] if word == "\u200b" else ids for word, ids in zip(words, super().piece_ids(words), strict=True)]
+            return [
+                [] if word == "\u200b" else ids
+                for word, ids in zip(words, super().piece_ids(words), strict=True)
+            ]
 
     embedder = pe.SpelledEmbedding.from_pieces(Dropping(4), pe.Lexicon(["\u200b", "me"]))
     assert torch.equal(embedder(torch.tensor(2)), embedder(torch.tensor(1)))
@@ -56,9 +67,15 @@ def test_words_without_units_are_spelled_like_the_unknown_one() -> None:
 def test_an_encoder_for_other_units_is_refused() -> None:
     lexicon = toy_lexicon()
     count = lexicon.num_characters
-    with pytest.raises(ValueError, match=rf"^encoder must be for the spelling's {count} units, got {count + 1}$"):
+    with pytest.raises(
+        ValueError, match=rf"^encoder must be for the spelling's {count} units, got {count + 1}$"
+    ):
         pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(count + 1, 5))
-    with pytest.raises(ValueError, match=rf"^encoder must be for the spelling's {count} units, got None$"):
+    with pytest.raises(
+        ValueError, match=rf"^encoder must be for the spelling's {count} units, got None$"
+    ):
         pe.SpelledEmbedding(lexicon.spelling, torch.nn.Linear(3, 3), lexicon)
-    with pytest.raises(ValueError, match=r"^pooling must be one of 'mean', 'transformer', got 'max'$"):
+    with pytest.raises(
+        ValueError, match=r"^pooling must be one of 'mean', 'transformer', got 'max'$"
+    ):
         pe.SpelledEmbedding.from_pieces(ToyPieces(4), lexicon, pooling="max")

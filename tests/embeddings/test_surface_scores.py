@@ -22,7 +22,10 @@ def linear_tagger(deep: bool = False, **options: int) -> pe.SequenceTagger:
     encoder = None
     if deep:
         words = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 6), lexicon)
-        embedder, encoder = pe.MetaEmbedding.concat([words, embedder]), pe.LSTMSequenceEncoder(6, hidden_size=4)
+        embedder, encoder = (
+            pe.MetaEmbedding.concat([words, embedder]),
+            pe.LSTMSequenceEncoder(6, hidden_size=4),
+        )
     context = WideAndDeepEncoder(encoder, len(TAGS), **options)
     decoder = pe.CRFDecoder(context.embedding_dim, len(TAGS), direct_scores=True)
     return pe.SequenceTagger(embedder, TAGS, encoder=context, decoder=decoder)
@@ -66,13 +69,16 @@ def test_features_left_out_in_training_keep_the_mean() -> None:
     totals = layer(ids)[:, 0]
     assert set(totals.tolist()) == {0.0, 2.0, 4.0, 6.0}
     assert totals.mean().item() == pytest.approx(3.0, abs=0.15)
-    assert torch.equal(layer.eval()(ids[:1]), torch.full((1, 2), 3.0))  # padding's row counts for nothing
+    assert torch.equal(
+        layer.eval()(ids[:1]), torch.full((1, 2), 3.0)
+    )  # padding's row counts for nothing
 
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_it_learns_and_is_saved(deep: bool, tmp_path: Path) -> None:
     sentences = [
-        TaggedSentence(tuple(words), tuple(TAGS[len(word) % len(TAGS)] for word in words)) for words in SENTENCES
+        TaggedSentence(tuple(words), tuple(TAGS[len(word) % len(TAGS)] for word in words))
+        for words in SENTENCES
     ]
     torch.manual_seed(0)
     tagger = linear_tagger(deep)
@@ -80,7 +86,9 @@ def test_it_learns_and_is_saved(deep: bool, tmp_path: Path) -> None:
     others = [value for value in tagger.parameters() if not any(value is one for one in linear)]
     groups = [{"params": others}, {"params": linear, "lr": 1.0, "eps": 1.0}]
     options = pe.FitOptions(
-        num_train_epochs=30, optimizer=lambda _: torch.optim.Adam(groups, lr=0.01), metric="accuracy"
+        num_train_epochs=30,
+        optimizer=lambda _: torch.optim.Adam(groups, lr=0.01),
+        metric="accuracy",
     )
     pe.fit(tagger, sentences, sentences, options, progress=False)
     words = [list(sentence.words) for sentence in sentences]
@@ -96,7 +104,9 @@ def test_it_exports(deep: bool) -> None:
     ids, mask = tagger.encode([*SENTENCES, ["me"]])
     mask[0, 0] = False  # a hole
     emissions = export_program(tagger).module()(ids, mask)[0]
-    torch.testing.assert_close(emissions[mask], tagger.emissions(ids, mask)[mask], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        emissions[mask], tagger.emissions(ids, mask)[mask], rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -112,7 +122,25 @@ def test_wrong_arguments() -> None:
     lexicon = toy_lexicon()
     refused(ValueError, r"^window must be a positive integer", surface_scores, lexicon, 3, window=0)
     refused(ValueError, r"^num_tags must be a positive integer", surface_scores, lexicon, 0)
-    refused(ValueError, "^direct_scores must be True or False, got 'no'$", pe.CRFDecoder, 9, 5, direct_scores="no")
-    refused(ValueError, r"^in_features must hold 5 direct scores, got 4$", pe.CRFDecoder, 4, 5, direct_scores=True)
-    assert surface_scores(lexicon, 3).embedders[1].spelling.features == ("lower", "shape", "suffix3")
+    refused(
+        ValueError,
+        "^direct_scores must be True or False, got 'no'$",
+        pe.CRFDecoder,
+        9,
+        5,
+        direct_scores="no",
+    )
+    refused(
+        ValueError,
+        r"^in_features must hold 5 direct scores, got 4$",
+        pe.CRFDecoder,
+        4,
+        5,
+        direct_scores=True,
+    )
+    assert surface_scores(lexicon, 3).embedders[1].spelling.features == (
+        "lower",
+        "shape",
+        "suffix3",
+    )
     assert isinstance(surface_scores(lexicon, 3).embedders[0].spelling, SurfaceSpelling)

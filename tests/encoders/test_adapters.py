@@ -16,10 +16,15 @@ import polyembed as pe
 from polyembed.transfer.layers import encoder_layer
 
 peft = pytest.importorskip("peft")
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"
+)
 
 WORDS = [["me", "gusta", "la", "cancion"], ["songs", "a"]]
-RANKS = {"rank_pattern": {"layer.1.attention.self.query": 3}, "alpha_pattern": {"layer.2.attention.self.value": 7}}
+RANKS = {
+    "rank_pattern": {"layer.1.attention.self.query": 3},
+    "alpha_pattern": {"layer.2.attention.self.value": 7},
+}
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
@@ -31,7 +36,9 @@ def lora(model: nn.Module | None = None, **options: object):
 
 
 def encoder(model: nn.Module | None = None, **options: object) -> pe.PretrainedWordEncoder:
-    return pe.PretrainedWordEncoder(lora() if model is None else model, word_piece_tokenizer(), **options)
+    return pe.PretrainedWordEncoder(
+        lora() if model is None else model, word_piece_tokenizer(), **options
+    )
 
 
 def trained(module: nn.Module) -> set[str]:
@@ -43,9 +50,15 @@ def test_reads_as_peft_does() -> None:
     words = encoder(model, fusion=pe.DLFA(hidden_size=8, lower_layer=1)).eval()
     pieces = words.pieces(WORDS)
     with torch.no_grad():
-        theirs = model(pieces.piece_ids, attention_mask=pieces.piece_mask.long(), output_hidden_states=True)
+        theirs = model(
+            pieces.piece_ids, attention_mask=pieces.piece_mask.long(), output_hidden_states=True
+        )
         ours = words.hidden_states(pieces)
-        plain = encoder(tiny_model("bert", **NO_DROPOUT), fusion=pe.ScalarMix(4)).eval().hidden_states(pieces)
+        plain = (
+            encoder(tiny_model("bert", **NO_DROPOUT), fusion=pe.ScalarMix(4))
+            .eval()
+            .hidden_states(pieces)
+        )
         fused = words(pieces)
     assert len(ours) == 4
     for one, other in zip(ours, theirs.hidden_states, strict=True):
@@ -53,7 +66,9 @@ def test_reads_as_peft_does() -> None:
     assert not torch.allclose(ours[-1], plain[-1])
     with model.disable_adapter(), torch.no_grad():
         assert not torch.allclose(words(pieces), fused), "the fusion sees the adapters"
-    assert type(words.model) is type(tiny_model("bert"))  # its signature and layers are found as ever
+    assert type(words.model) is type(
+        tiny_model("bert")
+    )  # its signature and layers are found as ever
 
 
 def test_a_head_is_left_out() -> None:
@@ -80,14 +95,20 @@ def test_trains_the_adapters_alone() -> None:
     rows = toy_corpus(2)
     before = copy.deepcopy(tagger.state_dict())
     pe.fit(tagger, rows, rows, pe.FitOptions(num_train_epochs=1, metric="accuracy"), progress=False)
-    moved = {name for name, value in tagger.state_dict().items() if not torch.equal(value, before[name])}
+    moved = {
+        name for name, value in tagger.state_dict().items() if not torch.equal(value, before[name])
+    }
     expected = {name for name in before if "lora_" in name or "fusion" in name or "decoder" in name}
     assert moved <= expected
     assert {name for name in moved if "lora_" in name}
-    assert {name for name in moved if "fusion" in name} == {name for name in expected if "fusion" in name}
+    assert {name for name in moved if "fusion" in name} == {
+        name for name in expected if "fusion" in name
+    }
 
 
-@pytest.mark.parametrize("options", [RANKS, {"use_rslora": True, "use_dora": True, "layers_to_transform": [1]}])
+@pytest.mark.parametrize(
+    "options", [RANKS, {"use_rslora": True, "use_dora": True, "layers_to_transform": [1]}]
+)
 def test_saved_and_opened(options: dict, tmp_path: Path) -> None:
     tagger = pe.TokenClassifier(encoder(lora(**options)), TAGS).eval()
     tagger.save_pretrained(tmp_path / "tagger")
@@ -108,11 +129,19 @@ def test_what_is_not_plain_lora_is_not_saved(tmp_path: Path) -> None:
         (two, r"the adapters must be one to be saved .*, got \['default', 'other'\]"),
         (merged, "the adapter must not be merged into the weights to be saved"),
         (
-            peft.get_peft_model(tiny_model("bert"), peft.IA3Config(**target, feedforward_modules=[])),
+            peft.get_peft_model(
+                tiny_model("bert"), peft.IA3Config(**target, feedforward_modules=[])
+            ),
             r"the adapter must be LoRA to be saved \(merge_and_unload\(\) .*, got IA3Config",
         ),
-        (lora(modules_to_save=["key"]), r"be plain LoRA .*, got one with \['modules_to_save \(encoder.layer.0.*key\)'"),
-        (lora(trainable_token_indices=[1]), r"be plain LoRA .*, got one with \['trainable_token_indices'\]"),
+        (
+            lora(modules_to_save=["key"]),
+            r"be plain LoRA .*, got one with \['modules_to_save \(encoder.layer.0.*key\)'",
+        ),
+        (
+            lora(trainable_token_indices=[1]),
+            r"be plain LoRA .*, got one with \['trainable_token_indices'\]",
+        ),
     ):
         refused(TypeError, message, encoder(model).save_pretrained, tmp_path / "encoder")
     assert not (tmp_path / "encoder").exists()
@@ -125,7 +154,8 @@ def test_what_is_not_plain_lora_is_not_saved(tmp_path: Path) -> None:
 def test_prompts_are_refused() -> None:
     config = peft.PromptTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
     with pytest.raises(
-        TypeError, match=r"^model must have adapters inside its layers, as LoRA, got PromptTuningConfig"
+        TypeError,
+        match=r"^model must have adapters inside its layers, as LoRA, got PromptTuningConfig",
     ):
         encoder(peft.get_peft_model(tiny_model("bert"), config))
 
@@ -136,18 +166,22 @@ def test_folders_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     config = json.loads(path.read_text())
     config["config"]["adapter"]["megatron_core"] = "antigravity"
     path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"adapter must have what save_pretrained writes, got \[.*'megatron_core'"):
+    with pytest.raises(
+        ValueError, match=r"adapter must have what save_pretrained writes, got \[.*'megatron_core'"
+    ):
         pe.PretrainedWordEncoder.from_pretrained(tmp_path)
     del config["config"]["adapter"]["megatron_core"]
     path.write_text(json.dumps(config))
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(
-        ImportError, match=r"an encoder with LoRA must find the package 'peft', got .* pip install peft"
+        ImportError,
+        match=r"an encoder with LoRA must find the package 'peft', got .* pip install peft",
     ):
         pe.PretrainedWordEncoder.from_pretrained(tmp_path)
 
 
-# --- MetaXL ------------------------------------------------------------------------------------------------------
+# --- MetaXL
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_layers_by_number_inside_peft() -> None:
@@ -172,7 +206,11 @@ def step(method: str) -> tuple[dict[str, torch.Tensor], set[str], set[str]]:
         target_inner=[tagger.collate(rows[5:7])], loss=lambda model, batch: model(**batch), method=method,
     )  # fmt: skip
     assert found.meta_norm > 1e-7
-    moved = {name for name, value in tagger.state_dict().items() if not torch.equal(value, before[0][name])}
+    moved = {
+        name
+        for name, value in tagger.state_dict().items()
+        if not torch.equal(value, before[0][name])
+    }
     change = {name: value - before[1][name] for name, value in rtn.state_dict().items()}
     return change, moved, {name for name, _ in tagger.named_parameters() if "lora_" in name}
 

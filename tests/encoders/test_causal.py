@@ -25,7 +25,10 @@ def test_a_word_is_its_last_piece(name: str) -> None:
     assert encoder.pooling == "last"
     pieces, _ = encoder.encode([WORDS])
     expected = encoder.model(pieces.piece_ids).last_hidden_state[0]
-    last = [max(p for p, owner in enumerate(pieces.word_index[0].tolist()) if owner == word) for word in range(5)]
+    last = [
+        max(p for p, owner in enumerate(pieces.word_index[0].tolist()) if owner == word)
+        for word in range(5)
+    ]
     torch.testing.assert_close(encoder(pieces)[0], expected[last])
 
 
@@ -64,7 +67,9 @@ def test_causal_by_name_alone() -> None:
     for model in (xlnet, gemma):
         encoder = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval()
         assert encoder.pooling == "first"
-        short, long = (encoder(encoder.encode([words])[0])[0, 0] for words in (["me"], ["me", "song"]))
+        short, long = (
+            encoder(encoder.encode([words])[0])[0, 0] for words in (["me"], ["me", "song"])
+        )
         assert not torch.allclose(short, long)  # the first word sees the next one
 
 
@@ -72,7 +77,9 @@ def test_causal_by_name_alone() -> None:
 def test_no_keys_and_values_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = build(name)
     seen = []
-    encoder.model.register_forward_hook(lambda module, inputs, found: seen.append(found.past_key_values))
+    encoder.model.register_forward_hook(
+        lambda module, inputs, found: seen.append(found.past_key_values)
+    )
     encoder(encoder.encode([WORDS])[0])
     assert seen == [None]
 
@@ -105,7 +112,9 @@ def write_gguf(model: nn.Module, path: Path) -> None:
             heads = len(rows) // config.head_dim
             rows = rows.reshape(heads, 2, -1, rows.shape[1]).swapaxes(1, 2).reshape(rows.shape)
         short = {"embed_tokens": "token_embd", "norm": "output_norm"}.get(parts[0])
-        writer.add_tensor(f"{short or f'blk.{parts[1]}.{names[parts[-2]]}'}.weight", np.ascontiguousarray(rows))
+        writer.add_tensor(
+            f"{short or f'blk.{parts[1]}.{names[parts[-2]]}'}.weight", np.ascontiguousarray(rows)
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -121,23 +130,39 @@ def test_gguf(tmp_path: Path) -> None:
     expected = pe.PretrainedWordEncoder(model, encoder.tokenizer)(pieces)
     torch.testing.assert_close(encoder(pieces), expected, atol=1e-4, rtol=1e-4)
     encoder.save_pretrained(tmp_path / "saved")
-    assert torch.equal(pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")(pieces), encoder(pieces))
+    assert torch.equal(
+        pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")(pieces), encoder(pieces)
+    )
     capitals = path.with_suffix(".GGUF")
     capitals.write_bytes(path.read_bytes())
-    refused(ValueError, r"^model must have a name in \.gguf, got .*tiny\.GGUF$", pe.PretrainedWordEncoder, capitals)
+    refused(
+        ValueError,
+        r"^model must have a name in \.gguf, got .*tiny\.GGUF$",
+        pe.PretrainedWordEncoder,
+        capitals,
+    )
     unknown = gguf.GGUFWriter(path, "unheard")
     unknown.write_header_to_file()
     unknown.write_kv_data_to_file()
     unknown.write_tensors_to_file()
     unknown.close()
-    message = r"^model must be a whole GGUF file of a kind that transformers reads, got .*tiny\.gguf \("
+    message = (
+        r"^model must be a whole GGUF file of a kind that transformers reads, got .*tiny\.gguf \("
+    )
     refused(ValueError, message + "ValueError: .*unheard", pe.PretrainedWordEncoder, path)
     path.write_bytes(b"GGUF and no more")
     refused(ValueError, message, pe.PretrainedWordEncoder, path)
-    refused(FileNotFoundError, "model must name a file", pe.PretrainedWordEncoder, str(tmp_path / "none.gguf"))
+    refused(
+        FileNotFoundError,
+        "model must name a file",
+        pe.PretrainedWordEncoder,
+        str(tmp_path / "none.gguf"),
+    )
 
 
-def test_a_gguf_file_counts_as_large_as_its_weights_are_in_memory(tmp_path: Path, monkeypatch) -> None:
+def test_a_gguf_file_counts_as_large_as_its_weights_are_in_memory(
+    tmp_path: Path, monkeypatch
+) -> None:
     model, path = tiny_model("llama", head_dim=4), tmp_path / "tiny.gguf"
     write_gguf(model, path)
     size = 4 * sum(value.numel() for value in model.state_dict().values())
@@ -158,4 +183,9 @@ def test_a_gguf_file_without_layers(tmp_path: Path) -> None:
     table = {"embed_tokens.weight": model.state_dict()["embed_tokens.weight"]}
     model.state_dict = lambda: table
     write_gguf(model, path)
-    refused(ValueError, r"^model must have all weights in .*tiny\.gguf, got none for", pe.PretrainedWordEncoder, path)
+    refused(
+        ValueError,
+        r"^model must have all weights in .*tiny\.gguf, got none for",
+        pe.PretrainedWordEncoder,
+        path,
+    )

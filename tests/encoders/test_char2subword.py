@@ -42,12 +42,22 @@ def test_spelling() -> None:
         PieceSurface("añb", True),
     ]
     assert small.symbols(surfaces) == [[2, 6, 4, 5], [3, 6, 4, 5], [2], [2, 4, 1, 5]]
-    assert small.symbols([PieceSurface("abcabc", True)]) == [[2, 4, 5, 5, 6]], "both ends of long ones"
-    assert small.spell(surfaces).tolist() == [[2, 6, 4, 5], [3, 6, 4, 5], [2, 0, 0, 0], [2, 4, 1, 5]]
+    assert small.symbols([PieceSurface("abcabc", True)]) == [[2, 4, 5, 5, 6]], (
+        "both ends of long ones"
+    )
+    assert small.spell(surfaces).tolist() == [
+        [2, 6, 4, 5],
+        [3, 6, 4, 5],
+        [2, 0, 0, 0],
+        [2, 4, 1, 5],
+    ]
     assert small.spell([]).shape == (0, 0)
     assert small.num_embeddings == 7
     assert Char2Subword.for_vocabulary([None, *surfaces], 3, **SMALL).spelling.characters == "abcñ"
-    assert Char2Subword.for_vocabulary([None, *surfaces], 3, min_count=3, **SMALL).spelling.characters == "ab"
+    assert (
+        Char2Subword.for_vocabulary([None, *surfaces], 3, min_count=3, **SMALL).spelling.characters
+        == "ab"
+    )
 
 
 def test_the_equation() -> None:
@@ -60,13 +70,17 @@ def test_the_equation() -> None:
     states = ours.transformer(ours.characters(ids.long()), None)[0]
     read = ours.readout_bias.clone()
     for i, state in enumerate(states):
-        read = read + state @ ours.readout[min(i, 3)]  # the fourth place's weights serve those further on
+        read = (
+            read + state @ ours.readout[min(i, 3)]
+        )  # the fourth place's weights serve those further on
     expected = ours.mean + 0.3 * (ours.projection.weight @ read.clamp(min=0) + ours.projection.bias)
     torch.testing.assert_close(ours(ids)[0], expected)
     edge, inside = ours(ours.spell([surface, PieceSurface("bacen", False)]))
     assert not torch.allclose(edge, inside), "a piece inside a word has a vector of its own"
     assert not torch.allclose(edge, ours(ours.spell([PieceSurface("nacen", True)]))[0])
-    assert not torch.allclose(edge, ours(ours.spell([PieceSurface("abcen", True)]))[0]), "the order counts"
+    assert not torch.allclose(edge, ours(ours.spell([PieceSurface("abcen", True)]))[0]), (
+        "the order counts"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +134,9 @@ def test_the_same_each_time_and_nothing_else_changes(fitted) -> None:
     again = module()
     torch.rand(3)
     assert again.fit_to(rows, vocabulary, **options) == first
-    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(ours.parameters(), again.parameters(), strict=True)
+    )
     other = module()
     assert other.fit_to(rows, vocabulary, **options, seed=1) != first
 
@@ -142,7 +158,9 @@ def test_typos_are_seen_but_not_those_that_are_pieces() -> None:
 
 def test_a_table_of_one_row_and_of_equal_rows() -> None:
     ours = module()
-    one = ours.fit_to(torch.ones(1, DIM), [PieceSurface("ba", True)], num_train_epochs=1, held_out=0.5)
+    one = ours.fit_to(
+        torch.ones(1, DIM), [PieceSurface("ba", True)], num_train_epochs=1, held_out=0.5
+    )
     assert one.trained.accuracy == 1.0
     assert math.isnan(one.held_out.accuracy)
     assert one.held_out.rows == 0
@@ -154,15 +172,35 @@ def test_a_table_of_one_row_and_of_equal_rows() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"table": table()[:, 1:]}, ValueError, r"^table must have rows of size 16, got shape \(112, 15\)$"),
-        ({"table": table()[0]}, ValueError, r"^table must have the axes \(row, embedding_dim\), got shape \(16,\)$"),
+        (
+            {"table": table()[:, 1:]},
+            ValueError,
+            r"^table must have rows of size 16, got shape \(112, 15\)$",
+        ),
+        (
+            {"table": table()[0]},
+            ValueError,
+            r"^table must have the axes \(row, embedding_dim\), got shape \(16,\)$",
+        ),
         ({"table": table().long()}, TypeError, r"^table must be floating point, got torch.int64$"),
-        ({"table": table()[:50]}, ValueError, r"^vocabulary must have at most the table's 50 rows, got 107$"),
+        (
+            {"table": table()[:50]},
+            ValueError,
+            r"^vocabulary must have at most the table's 50 rows, got 107$",
+        ),
         ({"table": table() / 0}, ValueError, r"^table must be finite, got NaN or an infinity$"),
-        ({"vocabulary": [None] * 9}, ValueError, r"^vocabulary must hold a piece with a text, got none$"),
+        (
+            {"vocabulary": [None] * 9},
+            ValueError,
+            r"^vocabulary must hold a piece with a text, got none$",
+        ),
         ({"held_out": 1.0}, ValueError, r"^held_out must lie in \[0, 1\), got 1.0$"),
         ({"typos": 1.5}, ValueError, r"^typos must be in \[0, 1\], got 1.5$"),
-        ({"num_train_epochs": 0}, ValueError, r"^num_train_epochs must be a positive integer, got 0$"),
+        (
+            {"num_train_epochs": 0},
+            ValueError,
+            r"^num_train_epochs must be a positive integer, got 0$",
+        ),
         ({"learning_rate": 0.0}, ValueError, r"^learning_rate must be positive, got 0.0$"),
         ({"temperature": -1.0}, ValueError, r"^temperature must be positive, got -1.0$"),
     ],
@@ -179,7 +217,9 @@ def test_a_loss_that_is_not_finite() -> None:
 
 @own_words
 def test_bad_sizes() -> None:
-    refused(ValueError, r"^embedding_dim must be a positive integer, got 0$", Char2Subword, "abc", 0)
+    refused(
+        ValueError, r"^embedding_dim must be a positive integer, got 0$", Char2Subword, "abc", 0
+    )
     with pytest.raises(ValueError, match=r"^hidden_size must be a multiple of num_heads=4, got 6$"):
         Char2Subword("abc", 3, hidden_size=6)
     with pytest.raises(ValueError, match=r"^min_count must be a positive integer, got 0$"):

@@ -22,9 +22,13 @@ def characters(tokenizer=TOKENIZER, seed: int = 0) -> Char2Subword:
     return Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, **SMALL).eval()
 
 
-def encoder(name: str = "bert", unit: str = "piece", module=None, **options) -> pe.CharacterWordEncoder:
+def encoder(
+    name: str = "bert", unit: str = "piece", module=None, **options
+) -> pe.CharacterWordEncoder:
     inner = pe.PretrainedWordEncoder(tiny_model(name), TOKENIZER, **options)
-    return pe.CharacterWordEncoder(inner, characters() if module is None else module, unit=unit).eval()
+    return pe.CharacterWordEncoder(
+        inner, characters() if module is None else module, unit=unit
+    ).eval()
 
 
 def spelled_model(ours: pe.CharacterWordEncoder, name: str) -> nn.Module:
@@ -38,20 +42,30 @@ def spelled_model(ours: pe.CharacterWordEncoder, name: str) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize(("name", "pooling"), [(name, "mean") for name in MODELS] + [("bert", "first")])
+@pytest.mark.parametrize(
+    ("name", "pooling"), [(name, "mean") for name in MODELS] + [("bert", "first")]
+)
 def test_pieces_are_as_if_the_table_held_their_vectors(name: str, pooling: str) -> None:
     ours = encoder(name, pooling=pooling, fusion=pe.ScalarMix(4))
-    by_table = pe.PretrainedWordEncoder(spelled_model(ours, name), TOKENIZER, pooling=pooling, fusion=pe.ScalarMix(4))
+    by_table = pe.PretrainedWordEncoder(
+        spelled_model(ours, name), TOKENIZER, pooling=pooling, fusion=pe.ScalarMix(4)
+    )
     (pieces, mask), (expected, other) = ours.encode(SENTENCES), by_table.eval().encode(SENTENCES)
     assert torch.equal(mask, other)
     torch.testing.assert_close(ours(pieces), by_table(expected), atol=1e-5, rtol=1e-4)
-    assert torch.equal(ours(pieces._replace(num_words=None)), ours(pieces)), "words are counted by the symbols too"
+    assert torch.equal(ours(pieces._replace(num_words=None)), ours(pieces)), (
+        "words are counted by the symbols too"
+    )
 
 
 def test_the_special_piece_that_is_the_first_of_the_vocabulary() -> None:
     """XLM-R's ``<s>`` has the id 0: it must have the row of the table, as the others."""
     names = ["<s>", "<pad>", "</s>", "<unk>"]
-    rules = Tokenizer(models.Unigram([(piece, -1.0) for piece in [*names, "\u2581me", "\u2581gus", "ta"]], unk_id=3))
+    rules = Tokenizer(
+        models.Unigram(
+            [(piece, -1.0) for piece in [*names, "\u2581me", "\u2581gus", "ta"]], unk_id=3
+        )
+    )
     rules.pre_tokenizer = pre_tokenizers.Metaspace()
     rules.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
@@ -63,7 +77,9 @@ def test_the_special_piece_that_is_the_first_of_the_vocabulary() -> None:
     ours = pe.CharacterWordEncoder(pe.PretrainedWordEncoder(model, tokenizer), module).eval()
     found = ours(ours.encode([["me", "gusta"]])[0])
     table = model.get_input_embeddings().weight
-    spelled = module(module.spell([piece for piece in piece_surfaces(tokenizer) if piece is not None]))
+    spelled = module(
+        module.spell([piece for piece in piece_surfaces(tokenizer) if piece is not None])
+    )
     vectors = torch.cat([table[:1], spelled, table[2:3]])[None]
     expected = model(inputs_embeds=vectors).last_hidden_state[0]
     torch.testing.assert_close(found[0], expected[1:3], atol=1e-5, rtol=1e-4)
@@ -88,13 +104,17 @@ def test_each_spelling_once(monkeypatch) -> None:
     ours = encoder(unit="word")
     seen = []
     forward = Char2Subword.forward
-    monkeypatch.setattr(Char2Subword, "forward", lambda self, ids: (seen.append(ids), forward(self, ids))[1])
+    monkeypatch.setattr(
+        Char2Subword, "forward", lambda self, ids: (seen.append(ids), forward(self, ids))[1]
+    )
     ours(ours.encode([["me", "gusta", "me"], ["gusta", "me", "me"]])[0])
     rows = [tuple(row) for ids in seen for row in ids.tolist() if any(row)]
     assert len(rows) == len(set(rows)) == 2
 
 
-@pytest.mark.parametrize(("name", "unit"), [("bert", "word"), ("xlm-roberta", "piece"), ("modernbert", "piece")])
+@pytest.mark.parametrize(
+    ("name", "unit"), [("bert", "word"), ("xlm-roberta", "piece"), ("modernbert", "piece")]
+)
 def test_long_sentences_are_read_in_windows(name: str, unit: str) -> None:
     """Every window as the model alone reads it; a limit counts units, not characters."""
     short = {} if name == "modernbert" else {"max_position_embeddings": 12}
@@ -114,12 +134,16 @@ def test_long_sentences_are_read_in_windows(name: str, unit: str) -> None:
 def test_overflow() -> None:
     words = ["me"] * 12
     for unit in ("piece", "word"):
-        inner = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(7), overflow="truncate")
+        inner = pe.PretrainedWordEncoder(
+            tiny_model("bert"), word_piece_tokenizer(7), overflow="truncate"
+        )
         found = pe.CharacterWordEncoder(inner, characters(), unit=unit)
         pieces, _ = found.encode([words])
         assert int(pieces.word_index.max()) == 4
         assert not found(pieces)[0, 5:].any()
-        inner = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(7), overflow="error")
+        inner = pe.PretrainedWordEncoder(
+            tiny_model("bert"), word_piece_tokenizer(7), overflow="error"
+        )
         what = "5 words" if unit == "word" else "7 pieces"
         with pytest.raises(ValueError, match=rf"^sentences\[0\] must have at most {what}"):
             pe.CharacterWordEncoder(inner, characters(), unit=unit).encode([words])
@@ -130,7 +154,9 @@ def test_words_are_normalised_as_the_tokenizer_does() -> None:
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
     inner = pe.PretrainedWordEncoder(tiny_model("bert"), tokenizer)
     ours = pe.CharacterWordEncoder(inner, characters(), unit="word")
-    assert ours.encode([["ME"]])[0].piece_ids.tolist() == ours.encode([["me"]])[0].piece_ids.tolist()
+    assert (
+        ours.encode([["ME"]])[0].piece_ids.tolist() == ours.encode([["me"]])[0].piece_ids.tolist()
+    )
 
 
 @pytest.mark.parametrize("freeze", ["none", "embeddings", "all"])
@@ -170,9 +196,13 @@ def test_bad_input() -> None:
     with pytest.raises(TypeError, match=r"^encoder must have a tokenizer, got None$"):
         pe.CharacterWordEncoder(pe.PretrainedWordEncoder(tiny_model("bert")), characters())
     for unit in ("piece", "word"):
-        with pytest.raises(TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"):
+        with pytest.raises(
+            TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"
+        ):
             encoder(unit=unit).encode(["me"])
     odd = tiny_model("bert")
     odd.get_input_embeddings().embed_scale = 2.0
-    with pytest.raises(TypeError, match=r"^encoder must have a plain table of its pieces, got Embedding$"):
+    with pytest.raises(
+        TypeError, match=r"^encoder must have a plain table of its pieces, got Embedding$"
+    ):
         pe.CharacterWordEncoder(pe.PretrainedWordEncoder(odd, TOKENIZER), characters())

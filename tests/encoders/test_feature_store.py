@@ -21,7 +21,15 @@ from polyembed.encoders import feature_store as stores
 from polyembed.encoders._identity import encoder_checksum
 from polyembed.text import SentencePieceTokenizer
 
-SENTENCES = [["me", "gusta"], ["that", "song", "me"], [], ["me"], ["that"], ["me", "gusta"], ["🙂", "", "\ud800"]]
+SENTENCES = [
+    ["me", "gusta"],
+    ["that", "song", "me"],
+    [],
+    ["me"],
+    ["that"],
+    ["me", "gusta"],
+    ["🙂", "", "\ud800"],
+]
 
 
 def build_encoder(seed: int = 0, **options: object) -> pe.PretrainedWordEncoder:
@@ -40,7 +48,9 @@ def test_holds_what_the_encoder_computes(tmp_path: Path, dtype: torch.dtype, poo
         found = store.get(words)
         assert found is not None
         assert found.dtype == dtype
-        expected = encoder(encoder.encode([words])[0])[0, :, None] if words else torch.zeros(0, 1, 8)
+        expected = (
+            encoder(encoder.encode([words])[0])[0, :, None] if words else torch.zeros(0, 1, 8)
+        )
         torch.testing.assert_close(
             found.float(), expected, atol=4 * torch.finfo(dtype).eps, rtol=torch.finfo(dtype).eps
         )
@@ -48,7 +58,9 @@ def test_holds_what_the_encoder_computes(tmp_path: Path, dtype: torch.dtype, poo
 
 def test_holds_layers(tmp_path: Path) -> None:
     encoder = build_encoder()
-    store = cache_features(encoder.train(), SENTENCES, tmp_path, layers=[0, -1], dtype=torch.float32)
+    store = cache_features(
+        encoder.train(), SENTENCES, tmp_path, layers=[0, -1], dtype=torch.float32
+    )
     assert encoder.training  # unchanged
     encoder.eval()
     assert store.layers == [0, -1]
@@ -72,7 +84,9 @@ def test_computes_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monke
     encoder, seen = build_encoder(), []
     compute = stores.compute_features
     monkeypatch.setattr(
-        stores, "compute_features", lambda encoder, batch, n: seen.extend(batch) or compute(encoder, batch, n)
+        stores,
+        "compute_features",
+        lambda encoder, batch, n: seen.extend(batch) or compute(encoder, batch, n),
     )
     cache_features(encoder, SENTENCES[:3], tmp_path)
     assert len(seen) == 3
@@ -139,9 +153,16 @@ def test_changed_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "features.bin"
     path.write_bytes(b"\0" + path.read_bytes()[1:])
     refused(
-        ValueError, "hold the vectors that were written.*other bytes", FeatureStore(store.folder).get, ["me", "gusta"]
+        ValueError,
+        "hold the vectors that were written.*other bytes",
+        FeatureStore(store.folder).get,
+        ["me", "gusta"],
     )
-    refused(ValueError, "hold the vectors that were written.*other bytes", FeatureStore(store.folder).statistics)
+    refused(
+        ValueError,
+        "hold the vectors that were written.*other bytes",
+        FeatureStore(store.folder).statistics,
+    )
 
 
 OTHERS = {
@@ -171,7 +192,9 @@ def lower_case(encoder: pe.PretrainedWordEncoder) -> None:
 
 
 def without_special_pieces(encoder: pe.PretrainedWordEncoder) -> None:
-    encoder.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B")
+    encoder.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A", pair="$A $B"
+    )
 
 
 def other_window(encoder: pe.PretrainedWordEncoder) -> None:
@@ -194,17 +217,23 @@ def test_other_settings_of_the_same_weights_are_refused(tmp_path: Path, change) 
     encoder = build_encoder()
     if change is stronger_adapter:
         peft = pytest.importorskip("peft", reason="adapters need the package peft")
-        model = peft.inject_adapter_in_model(peft.LoraConfig(r=2, target_modules=["query"]), tiny_model("bert"))
+        model = peft.inject_adapter_in_model(
+            peft.LoraConfig(r=2, target_modules=["query"]), tiny_model("bert")
+        )
         encoder = pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval()
     cache_features(encoder, SENTENCES, tmp_path)
     cache_features(encoder, SENTENCES, tmp_path)  # the same one
     change(encoder)
-    refused(ValueError, "hold features of this encoder", cache_features, encoder, SENTENCES, tmp_path)
+    refused(
+        ValueError, "hold features of this encoder", cache_features, encoder, SENTENCES, tmp_path
+    )
 
 
 @pytest.mark.parametrize("name", [*MODELS, *CAUSAL_MODELS])
 def test_an_encoder_that_was_saved_and_loaded_is_the_same(tmp_path: Path, name: str) -> None:
-    encoder = pe.PretrainedWordEncoder(tiny_model(name), word_piece_tokenizer(), max_length=12).eval()
+    encoder = pe.PretrainedWordEncoder(
+        tiny_model(name), word_piece_tokenizer(), max_length=12
+    ).eval()
     store = cache_features(encoder, SENTENCES, tmp_path / "store")
     encoder.save_pretrained(tmp_path / "saved")
     loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
@@ -222,27 +251,46 @@ def test_other_sentencepiece_models_are_told_apart(tmp_path: Path) -> None:
         pieces = spm.SentencePieceProcessor(model_file=str(tmp_path / f"{number}.model"))
         encoders.append(pe.PretrainedWordEncoder(tiny_model("bert", vocab_size=40), pieces).eval())
     cache_features(encoders[0], SENTENCES, tmp_path / "store")
-    refused(ValueError, "hold features of this", cache_features, encoders[1], SENTENCES, tmp_path / "store")
+    refused(
+        ValueError,
+        "hold features of this",
+        cache_features,
+        encoders[1],
+        SENTENCES,
+        tmp_path / "store",
+    )
 
 
 @own_words
 def test_other_cuts_by_the_same_pieces_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("me gusta la cancion that song\n" * 20)
     options = {"vocab_size": 20, "hard_vocab_limit": False, "minloglevel": 2}
-    spm.SentencePieceTrainer.train(input=str(tmp_path / "text"), model_prefix=str(tmp_path / "m"), **options)
+    spm.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "m"), **options
+    )
     model = spm.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
     torch.manual_seed(0)
     laser = LaserEncoder(20, 4, 3, num_layers=2)
-    cased = [pe.LaserTop(laser, SentencePieceTokenizer(model, lowercase=lower)).eval() for lower in (True, False)]
+    cased = [
+        pe.LaserTop(laser, SentencePieceTokenizer(model, lowercase=lower)).eval()
+        for lower in (True, False)
+    ]
     assert len({encoder_checksum(encoder) for encoder in cased}) == 2
     slow = slow_tokenizer(tmp_path)
-    before = encoder_checksum(pe.PretrainedWordEncoder(tiny_model("xlm", vocab_size=40), slow).eval())
+    before = encoder_checksum(
+        pe.PretrainedWordEncoder(tiny_model("xlm", vocab_size=40), slow).eval()
+    )
     slow.bpe_ranks = {}
     (tmp_path / "merges.txt").write_text("#version: 0.2\nb c</w>\n")
     fewer = XLMTokenizer(
-        str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt"), do_lowercase_and_remove_accent=False
+        str(tmp_path / "vocab.json"),
+        str(tmp_path / "merges.txt"),
+        do_lowercase_and_remove_accent=False,
     )
-    assert encoder_checksum(pe.PretrainedWordEncoder(tiny_model("xlm", vocab_size=40), fewer).eval()) != before
+    assert (
+        encoder_checksum(pe.PretrainedWordEncoder(tiny_model("xlm", vocab_size=40), fewer).eval())
+        != before
+    )
 
 
 def test_a_tokenizer_of_the_callers_own() -> None:
@@ -260,11 +308,15 @@ def test_a_head_with_labels_changes_no_vector() -> None:
     from transformers import BertForTokenClassification
 
     bare = tiny_model("bert")
-    headed = BertForTokenClassification(type(bare.config)(**{**bare.config.to_dict(), "num_labels": 9}))
+    headed = BertForTokenClassification(
+        type(bare.config)(**{**bare.config.to_dict(), "num_labels": 9})
+    )
     headed.bert.load_state_dict(bare.state_dict(), strict=False)
     del bare.pooler
     bare.pooler = None
-    pair = (pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval() for model in (bare, headed))
+    pair = (
+        pe.PretrainedWordEncoder(model, word_piece_tokenizer()).eval() for model in (bare, headed)
+    )
     assert len({encoder_checksum(encoder) for encoder in pair}) == 1
 
 
@@ -274,7 +326,9 @@ def test_an_empty_store_may_change_its_kind(tmp_path: Path) -> None:
     for value in encoder.model.embeddings.LayerNorm.parameters():
         value.data.mul_(1e6)
     options = {"layers": [0]}
-    refused(ValueError, "has the widest range", cache_features, encoder, [["me"]], tmp_path, **options)
+    refused(
+        ValueError, "has the widest range", cache_features, encoder, [["me"]], tmp_path, **options
+    )
     assert len(cache_features(encoder, [["me"]], tmp_path, dtype=torch.float32, **options)) == 1
     message = r"store\.json: dtype must be 'float16', got 'float32' \(remove the folder, or choose another\)$"
     refused(ValueError, message, cache_features, encoder, [["me"]], tmp_path, **options)
@@ -300,7 +354,9 @@ def test_numbers_beyond_the_dtype(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("layers", [[], [4], [-5], ["1"], 1])
 def test_wrong_layers(tmp_path: Path, layers: object) -> None:
-    refused(ValueError, "layers", cache_features, build_encoder(), SENTENCES, tmp_path, layers=layers)
+    refused(
+        ValueError, "layers", cache_features, build_encoder(), SENTENCES, tmp_path, layers=layers
+    )
 
 
 def test_what_is_no_contextual_embedder(tmp_path: Path) -> None:
@@ -318,7 +374,12 @@ def test_what_is_no_contextual_embedder(tmp_path: Path) -> None:
 
 def test_wrong_sentences_are_named(tmp_path: Path) -> None:
     refused(
-        TypeError, r"sentences\[1\].*the string 'gusta'", cache_features, build_encoder(), [["me"], "gusta"], tmp_path
+        TypeError,
+        r"sentences\[1\].*the string 'gusta'",
+        cache_features,
+        build_encoder(),
+        [["me"], "gusta"],
+        tmp_path,
     )
 
 
@@ -327,7 +388,14 @@ def test_two_writers(tmp_path: Path) -> None:
         yield ["me"]
         cache_features(build_encoder(), [["gusta"]], tmp_path)
 
-    refused(RuntimeError, "one process at a time", cache_features, build_encoder(), sentences(), tmp_path)
+    refused(
+        RuntimeError,
+        "one process at a time",
+        cache_features,
+        build_encoder(),
+        sentences(),
+        tmp_path,
+    )
 
 
 @pytest.mark.parametrize(
@@ -382,12 +450,18 @@ def test_what_is_no_list_of_words(tmp_path: Path) -> None:
     store = cache_features(build_encoder(), [["me"]], tmp_path)
     refused(TypeError, "^words must be a list of words, got the string 'me'$", store.get, "me")
     refused(TypeError, "^words must be strings, got int$", store.get, [1])
-    refused(TypeError, "^words must be a list of words, got the string 'me'$", lambda: "me" in store)
+    refused(
+        TypeError, "^words must be a list of words, got the string 'me'$", lambda: "me" in store
+    )
 
 
 def test_a_folder_without_a_store(tmp_path: Path) -> None:
-    message = r"^folder must hold features \(cache_features writes them\), got .* without store\.json$"
+    message = (
+        r"^folder must hold features \(cache_features writes them\), got .* without store\.json$"
+    )
     refused(FileNotFoundError, message, FeatureStore, tmp_path)
     cache_features(build_encoder(), [["me"]], tmp_path)
     (tmp_path / "features.bin").unlink()
-    refused(FileNotFoundError, r"^folder must name a file, got .*features\.bin", FeatureStore, tmp_path)
+    refused(
+        FileNotFoundError, r"^folder must name a file, got .*features\.bin", FeatureStore, tmp_path
+    )

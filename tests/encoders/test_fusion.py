@@ -11,7 +11,11 @@ import polyembed as pe
 from polyembed.encoders.aif import MaskedBatchNorm
 
 # figure 4: without a branch, the other one stands there twice
-BRANCHES = {"both": ("global", "local"), "global": ("global", "global"), "local": ("local", "local")}
+BRANCHES = {
+    "both": ("global", "local"),
+    "global": ("global", "global"),
+    "local": ("local", "local"),
+}
 
 MASK = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 0, 1, 1], [1, 0, 0, 0, 0]], dtype=torch.bool)
 
@@ -28,14 +32,21 @@ def shaken(module: nn.Module) -> nn.Module:
 
 
 def branch_of(module: nn.Module) -> dict[str, list]:
-    parts = {"down": module.down, "up": module.up, "down_norm": module.down_norm, "up_norm": module.up_norm}
+    parts = {
+        "down": module.down,
+        "up": module.up,
+        "down_norm": module.down_norm,
+        "up_norm": module.up_norm,
+    }
     weights = {name: part.weight.tolist() for name, part in parts.items()}
     return {**weights, **{f"{name}_bias": part.bias.tolist() for name, part in parts.items()}}
 
 
 def weight_by_loops(aif: pe.AIF, x: Tensor, mask: Tensor) -> list[list]:
     sentences = [row[valid].tolist() for row, valid in zip(x, mask, strict=True)]
-    return oracles.aif_weight(sentences, BRANCHES[aif.branches], [branch_of(aif.first), branch_of(aif.second)])
+    return oracles.aif_weight(
+        sentences, BRANCHES[aif.branches], [branch_of(aif.first), branch_of(aif.second)]
+    )
 
 
 def times(x: Tensor, mask: Tensor, weights: list[list]) -> list[list]:
@@ -48,7 +59,9 @@ def times(x: Tensor, mask: Tensor, weights: list[list]) -> list[list]:
 
 def assert_valid_equal(found: Tensor, mask: Tensor, expected: list[list]) -> None:
     for row, valid, rows in zip(found, mask, expected, strict=True):
-        torch.testing.assert_close(row[valid], torch.tensor(rows, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(
+            row[valid], torch.tensor(rows, dtype=torch.float64), rtol=1e-9, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("branches", BRANCHES)
@@ -66,8 +79,12 @@ def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
 @pytest.mark.parametrize("branches", BRANCHES)
 @pytest.mark.parametrize("weighting", ["sigmoid", "literal"])
 @pytest.mark.parametrize("lower", [0, -1])
-def test_dlfa_is_equation_4(states: list[Tensor], weighting: str, branches: str, lower: int) -> None:
-    dlfa = shaken(pe.DLFA(6, lower, weighting=weighting, reduction_ratio=3, branches=branches)).train()
+def test_dlfa_is_equation_4(
+    states: list[Tensor], weighting: str, branches: str, lower: int
+) -> None:
+    dlfa = shaken(
+        pe.DLFA(6, lower, weighting=weighting, reduction_ratio=3, branches=branches)
+    ).train()
     mean = (states[lower] + states[-1]) / 2
     weights = weight_by_loops(dlfa.aif, mean, MASK)
     if weighting == "literal":  # AIF(W), not its sigmoid
@@ -159,28 +176,63 @@ def test_bad_input(states: list[Tensor]) -> None:
         return pe.DLFA(*arguments, **{"reduction_ratio": 2, **options})
 
     whole = r" must count layers by whole numbers, got "
-    refused(ValueError, r"^lower_layer must be one of the 4 hidden states .*, got 4$", dlfa(6, 4), states)
+    refused(
+        ValueError,
+        r"^lower_layer must be one of the 4 hidden states .*, got 4$",
+        dlfa(6, 4),
+        states,
+    )
     refused(ValueError, r"^lower_layer must be one of the 1 hidden", dlfa(6, 1), states[:1])
     for none in (None, []):
-        refused(ValueError, r"^hidden_states must be the hidden states of all layers", dlfa(6, 1), none)
-    refused(ValueError, r"^layers must be one of the 4 hidden states .*, got 9$", pe.LayerAverage([9]), states)
+        refused(
+            ValueError, r"^hidden_states must be the hidden states of all layers", dlfa(6, 1), none
+        )
+    refused(
+        ValueError,
+        r"^layers must be one of the 4 hidden states .*, got 9$",
+        pe.LayerAverage([9]),
+        states,
+    )
     refused(ValueError, r"^layers must name at least one layer, got \[\]$", pe.LayerAverage, [])
     refused(ValueError, r"^hidden_states must hold 5 layers, got 4$", pe.ScalarMix(5), states)
-    refused(ValueError, r"^hidden_states\[1\] must have shape", pe.LastLayer(), [states[0], states[1][:, 1:]])
+    refused(
+        ValueError,
+        r"^hidden_states\[1\] must have shape",
+        pe.LastLayer(),
+        [states[0], states[1][:, 1:]],
+    )
     refused(ValueError, r"^hidden_size must be a multiple of reduction_ratio 4, got 6$", pe.AIF, 6)
-    refused(ValueError, r"^branches must be one of 'both', 'global', 'local', got 'none'$", pe.AIF, 8, branches="none")
-    refused(ValueError, r"^weighting must be one of 'sigmoid', 'literal', got 'hard'$", dlfa, 8, 1, weighting="hard")
+    refused(
+        ValueError,
+        r"^branches must be one of 'both', 'global', 'local', got 'none'$",
+        pe.AIF,
+        8,
+        branches="none",
+    )
+    refused(
+        ValueError,
+        r"^weighting must be one of 'sigmoid', 'literal', got 'hard'$",
+        dlfa,
+        8,
+        1,
+        weighting="hard",
+    )
     for layer in (1.5, "1", True):
         refused(TypeError, rf"^lower_layer{whole}{layer!r}$", dlfa, 8, layer)
     refused(TypeError, rf"^layers{whole}None$", pe.LayerAverage, [0, None])
     refused(
-        TypeError, r"^hidden_states\[0\] must be floating point, got", pe.ScalarMix(1), [torch.ones(1, 2, 3).long()]
+        TypeError,
+        r"^hidden_states\[0\] must be floating point, got",
+        pe.ScalarMix(1),
+        [torch.ones(1, 2, 3).long()],
     )
 
 
 @pytest.mark.parametrize("branches", BRANCHES)
 def test_a_sentence_without_words_takes_no_part_in_the_statistics(branches: str) -> None:
-    aif, alone = (shaken(pe.AIF(6, reduction_ratio=2, branches=branches)).double().train() for _ in range(2))
+    aif, alone = (
+        shaken(pe.AIF(6, reduction_ratio=2, branches=branches)).double().train() for _ in range(2)
+    )
     alone.load_state_dict(aif.state_dict())
     x = torch.randn(4, 3, 6, dtype=torch.float64)
     mask = torch.tensor([[True, True, False], [False] * 3, [True] * 3, [True, False, False]])

@@ -13,7 +13,13 @@ from toys import own_words, toy_bpe_tokenizer
 
 from polyembed.encoders import LaserEncoder
 
-SENTENCES = [["me", "gust@@", "a"], [], ["song"] * 11, ["gu@@", "none of these", "s@@", "c@@", "x"], ["me"]]
+SENTENCES = [
+    ["me", "gust@@", "a"],
+    [],
+    ["song"] * 11,
+    ["gu@@", "none of these", "s@@", "c@@", "x"],
+    ["me"],
+]
 
 
 def padded(rows: list[list[int]], *, left: bool = False) -> torch.Tensor:
@@ -75,7 +81,12 @@ def test_a_mask_may_have_holes() -> None:
 
 def test_parameters_have_the_released_names() -> None:
     names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
-    expected = [f"lstm.{name}_l{layer}{end}" for layer in range(5) for end in ("", "_reverse") for name in names]
+    expected = [
+        f"lstm.{name}_l{layer}{end}"
+        for layer in range(5)
+        for end in ("", "_reverse")
+        for name in names
+    ]
     assert list(LaserEncoder(7, 2, 1).state_dict()) == ["embed_tokens.weight", *expected]
     assert LaserEncoder(7).lstm.weight_ih_l4_reverse.shape == (2048, 1024)
 
@@ -83,7 +94,9 @@ def test_parameters_have_the_released_names() -> None:
 def test_a_checkpoint_brings_its_dictionary(checkpoint) -> None:
     encoder = LaserEncoder.from_checkpoint(checkpoint)
     assert encoder.dictionary.pieces() == toy_bpe_tokenizer().dictionary.pieces()
-    assert "num_embeddings=23, embedding_dim=5, hidden_size=3, num_layers=3, padding_idx=1" in repr(encoder)
+    assert "num_embeddings=23, embedding_dim=5, hidden_size=3, num_layers=3, padding_idx=1" in repr(
+        encoder
+    )
     assert all(parameter.requires_grad for parameter in encoder.parameters())
 
 
@@ -123,9 +136,13 @@ class Attack:
 @pytest.mark.parametrize("new", [True, False])
 def test_code_in_a_checkpoint_is_never_run(tmp_path, new: bool, monkeypatch) -> None:
     ran = []
-    torch.save({**parts(), "extra": Attack()}, tmp_path / "x.pt", _use_new_zipfile_serialization=new)
+    torch.save(
+        {**parts(), "extra": Attack()}, tmp_path / "x.pt", _use_new_zipfile_serialization=new
+    )
     monkeypatch.setattr(os, "system", ran.append)
-    with pytest.raises(ValueError, match=r"x\.pt must hold tensors and plain data only; nothing in it was run, got"):
+    with pytest.raises(
+        ValueError, match=r"x\.pt must hold tensors and plain data only; nothing in it was run, got"
+    ):
         LaserEncoder.from_checkpoint(tmp_path / "x.pt")
     (tmp_path / "bare.pt").write_bytes(pickle.dumps(Attack()))
     refused(ValueError, r"bare\.pt must ", LaserEncoder.from_checkpoint, tmp_path / "bare.pt")
@@ -150,7 +167,9 @@ ORDER = r"dictionary must number its pieces 0, 1, 2, ..., each once"
 
 
 def sized(**changes: object) -> dict:
-    return {"params": {name: size for name, size in {**PARAMS, **changes}.items() if size != "absent"}}
+    return {
+        "params": {name: size for name, size in {**PARAMS, **changes}.items() if size != "absent"}
+    }
 
 
 def weights(**changes: object) -> dict:
@@ -172,10 +191,16 @@ BAD = [  # what a checkpoint holds, and what is said of it
         sized(embed_dim="absent"),
         r"embed_tokens\.weight must be dense floating point of shape \(23, 320\), got \(23, 5\)",
     ),
-    (sized(hidden_size="absent"), r"must be dense floating point of shape \(2048, 5\), got \(12, 5\)"),
+    (
+        sized(hidden_size="absent"),
+        r"must be dense floating point of shape \(2048, 5\), got \(12, 5\)",
+    ),
     (sized(num_layers="absent"), r"unexpected \['lstm.bias_hh_l1'"),
     (sized(heads=8), r"have no params beside .*, got \['heads'\]"),
-    ({"params": {**OPTIONS}}, r"have the params .*, got none of \['num_embeddings', 'padding_idx'\]"),
+    (
+        {"params": {**OPTIONS}},
+        r"have the params .*, got none of \['num_embeddings', 'padding_idx'\]",
+    ),
     (sized(hidden_size="3"), r"hidden_size must be a positive integer, got '3'"),
     (
         {"model": without("lstm.bias_hh_l2")},
@@ -193,7 +218,10 @@ BAD = [  # what a checkpoint holds, and what is said of it
         sized(num_embeddings=10**15),
         r"embed_tokens\.weight must be dense floating point of shape \(1000000000000000, 5\)",
     ),
-    ({"dictionary": {f"p{i}": i for i in range(4, 22)}}, r"have a dictionary of its 23 embeddings, got 22"),
+    (
+        {"dictionary": {f"p{i}": i for i in range(4, 22)}},
+        r"have a dictionary of its 23 embeddings, got 22",
+    ),
     (named(more=23), r"have a dictionary of its 23 embeddings, got 24"),
     (named(me=99), rf"{ORDER}, got 5 for 'gu@@' where 4 is due"),
     (named(me=9), ORDER),
@@ -206,29 +234,60 @@ BAD = [  # what a checkpoint holds, and what is said of it
 
 @pytest.mark.parametrize(("changes", "text"), BAD)
 def test_bad_checkpoints_are_refused(tmp_path, changes: dict, text: str) -> None:
-    refused(ValueError, text, LaserEncoder.from_checkpoint, write_checkpoint(tmp_path / "x.pt", **changes))
+    refused(
+        ValueError,
+        text,
+        LaserEncoder.from_checkpoint,
+        write_checkpoint(tmp_path / "x.pt", **changes),
+    )
 
 
 def test_damaged_and_missing_files(tmp_path, checkpoint) -> None:
     content = checkpoint.read_bytes()
-    for name, data in {"cut": content[: len(content) // 2], "empty": b"", "text": b"no checkpoint"}.items():
+    for name, data in {
+        "cut": content[: len(content) // 2],
+        "empty": b"",
+        "text": b"no checkpoint",
+    }.items():
         (tmp_path / name).write_bytes(data)
         refused(ValueError, rf"{name} must ", LaserEncoder.from_checkpoint, tmp_path / name)
     torch.save(torch.ones(2), tmp_path / "tensor")
     with pytest.raises(ValueError, match=r"with params, model, dictionary, got Tensor"):
         LaserEncoder.from_checkpoint(tmp_path / "tensor")
-    with pytest.raises(FileNotFoundError, match=r"nothing at .*absent\.pt\. See polyembed\.vectors\.fetch_laser"):
+    with pytest.raises(
+        FileNotFoundError, match=r"nothing at .*absent\.pt\. See polyembed\.vectors\.fetch_laser"
+    ):
         LaserEncoder.from_checkpoint(tmp_path / "absent.pt")
 
 
 @own_words
 def test_bad_arguments_are_refused() -> None:
-    refused(ValueError, r"^num_layers must be a positive integer, got 0$", LaserEncoder, 7, num_layers=0)
+    refused(
+        ValueError, r"^num_layers must be a positive integer, got 0$", LaserEncoder, 7, num_layers=0
+    )
     refused(ValueError, r"^padding_idx must be in \[0, 7\), got 7$", LaserEncoder, 7, padding_idx=7)
     for wrong in (None, True, 1.0):
-        refused(ValueError, rf"^padding_idx must be in \[0, 7\), got {wrong}$", LaserEncoder, 7, padding_idx=wrong)
-    refused(TypeError, r"^dictionary must be a PieceDictionary, got list$", LaserEncoder, 7, dictionary=list(range(7)))
+        refused(
+            ValueError,
+            rf"^padding_idx must be in \[0, 7\), got {wrong}$",
+            LaserEncoder,
+            7,
+            padding_idx=wrong,
+        )
+    refused(
+        TypeError,
+        r"^dictionary must be a PieceDictionary, got list$",
+        LaserEncoder,
+        7,
+        dictionary=list(range(7)),
+    )
     dictionary = toy_bpe_tokenizer().dictionary
-    refused(ValueError, r"^dictionary must hold 7 pieces, got 23$", LaserEncoder, 7, dictionary=dictionary)
+    refused(
+        ValueError,
+        r"^dictionary must hold 7 pieces, got 23$",
+        LaserEncoder,
+        7,
+        dictionary=dictionary,
+    )
     with pytest.raises(ValueError, match=r"^padding_idx must be the dictionary's 1, got 0$"):
         LaserEncoder(23, padding_idx=0, dictionary=dictionary)

@@ -34,7 +34,9 @@ def test_batches_change_nothing(sentences, capsys) -> None:
     assert not found.requires_grad
     for row, text in enumerate(TEXTS):
         torch.testing.assert_close(found[row], sentences.encode([text])[0])
-        torch.testing.assert_close(found[row], sentences(sentences.tokenizer.text_pieces([text]))[0].detach())
+        torch.testing.assert_close(
+            found[row], sentences(sentences.tokenizer.text_pieces([text]))[0].detach()
+        )
 
 
 def test_like_lengths_go_together(sentences, monkeypatch) -> None:
@@ -48,7 +50,9 @@ def test_like_lengths_go_together(sentences, monkeypatch) -> None:
 
     monkeypatch.setattr(sentences.tokenizer, "join", watched)
     sentences.encode(TEXTS, batch_size=2)
-    lengths = sorted((len(sentences.tokenizer.cut_text(text).ids) + 1 for text in TEXTS), reverse=True)
+    lengths = sorted(
+        (len(sentences.tokenizer.cut_text(text).ids) + 1 for text in TEXTS), reverse=True
+    )
     assert widths == lengths[::2]
 
 
@@ -83,14 +87,24 @@ def test_what_can_be_read_only_once_is_read_once(sentences) -> None:
     ("devices", "error", "text"),
     [
         ("cpu", TypeError, r"^devices must be a sequence of devices, got 'cpu' alone$"),
-        (torch.device("cpu"), TypeError, r"^devices must be a sequence of devices, got device\(type='cpu'\) alone$"),
+        (
+            torch.device("cpu"),
+            TypeError,
+            r"^devices must be a sequence of devices, got device\(type='cpu'\) alone$",
+        ),
         ([], ValueError, r"^devices must name at least one, got \[\]$"),
         (["cpu", "tpu:x"], ValueError, r"^devices\[1\] must name a device, got 'tpu:x'$"),
         ([None], ValueError, r"^devices\[0\] must name a device, got None$"),
-        (["cuda:99"], ValueError, r"^devices\[0\] must be a device that is there \(cuda: \d+\), got cuda:99$"),
+        (
+            ["cuda:99"],
+            ValueError,
+            r"^devices\[0\] must be a device that is there \(cuda: \d+\), got cuda:99$",
+        ),
     ],
 )
-def test_devices_that_are_not_there_are_refused(sentences, monkeypatch, devices, error, text: str) -> None:
+def test_devices_that_are_not_there_are_refused(
+    sentences, monkeypatch, devices, error, text: str
+) -> None:
     """Before any process is started, which would fail without saying why."""
     monkeypatch.delattr("polyembed.encoders.laser.sentences.ProcessPoolExecutor")
     refused(error, text, sentences.encode, ["me"], devices=devices)
@@ -98,10 +112,29 @@ def test_devices_that_are_not_there_are_refused(sentences, monkeypatch, devices,
 
 def test_bad_arguments_are_refused(sentences) -> None:
     encoder, tokenizer = sentences.encoder, sentences.tokenizer
-    refused(TypeError, r"^texts must be a sequence of sentences, got the string 'me'$", sentences.encode, "me")
+    refused(
+        TypeError,
+        r"^texts must be a sequence of sentences, got the string 'me'$",
+        sentences.encode,
+        "me",
+    )
     refused(TypeError, r"^texts\[1\] must be a string, got int$", sentences.encode, ["me", 1])
-    refused(ValueError, r"^batch_size must be a positive integer, got 0$", sentences.encode, ["me"], batch_size=0)
-    refused(TypeError, r"^tokenizer must be a LaserTokenizer, got str$", LaserSentences, encoder, "laser2")
-    refused(TypeError, r"^encoder must be a LaserEncoder, got ", LaserSentences, encoder.lstm, tokenizer)
+    refused(
+        ValueError,
+        r"^batch_size must be a positive integer, got 0$",
+        sentences.encode,
+        ["me"],
+        batch_size=0,
+    )
+    refused(
+        TypeError,
+        r"^tokenizer must be a LaserTokenizer, got str$",
+        LaserSentences,
+        encoder,
+        "laser2",
+    )
+    refused(
+        TypeError, r"^encoder must be a LaserEncoder, got ", LaserSentences, encoder.lstm, tokenizer
+    )
     with pytest.raises(ValueError, match=r"^tokenizer must have a dictionary of 9 pieces, got 23$"):
         LaserSentences(LaserEncoder(9, 2, 2), tokenizer)

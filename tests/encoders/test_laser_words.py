@@ -9,7 +9,12 @@ from toys import own_words, toy_bpe_tokenizer
 
 import polyembed as pe
 from polyembed.encoders import LaserEncoder
-from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer, open_sentencepiece
+from polyembed.text import (
+    FastBPETokenizer,
+    PieceDictionary,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
 
 SENTENCES = [["Me", "gusta", "that", "song", "cañón"], [], ["x" * 50, "", "SONG"], ["me"]]
 TOKENIZER = toy_bpe_tokenizer()
@@ -40,11 +45,16 @@ def by_equations(module: torch.nn.Module, pieces: pe.Pieces, row: int) -> list[l
     if isinstance(module, pe.BPEBow):
         return module.embedding(ids).tolist()
     states = module.encoder.hidden_states(ids[None])[1:]
-    forwards, backwards = zip(*[(x[0, :, :3].tolist(), x[0, :, 3:].tolist()) for x in states], strict=True)
+    forwards, backwards = zip(
+        *[(x[0, :, :3].tolist(), x[0, :, 3:].tolist()) for x in states], strict=True
+    )
     if isinstance(module, pe.LaserTop):
         return oracles.laser_layer(forwards[-1], backwards[-1], module.gamma.item())
     return oracles.laser_elmo(
-        list(forwards), list(backwards), module.mix.gamma.item(), module.mix.scores.detach().tolist()
+        list(forwards),
+        list(backwards),
+        module.mix.gamma.item(),
+        module.mix.scores.detach().tolist(),
     )
 
 
@@ -59,7 +69,9 @@ def test_words_are_pooled_pieces(name: str) -> None:
         pooling = "mean" if name == "BPEBow" else "max"
         expected = oracles.pool_words(by_equations(module, pieces, row), index, 5, pooling)
         torch.testing.assert_close(found[row], torch.tensor(expected, dtype=torch.float64))
-    assert torch.equal(found, module(pieces._replace(num_words=None))), "words are counted by the pieces too"
+    assert torch.equal(found, module(pieces._replace(num_words=None))), (
+        "words are counted by the pieces too"
+    )
     assert not found[~mask].any()
 
 
@@ -76,7 +88,11 @@ def test_a_gru_reads_each_word_anew(bidirectional: bool) -> None:
     for row in range(4):
         for word in range(5):
             xs = module.embedding(pieces.piece_ids[row][pieces.word_index[row] == word]).tolist()
-            both = [states(xs, ""), states(xs[::-1], "_reverse")] if bidirectional else [states(xs, "")]
+            both = (
+                [states(xs, ""), states(xs[::-1], "_reverse")]
+                if bidirectional
+                else [states(xs, "")]
+            )
             tops = [max(column) for one in both for column in zip(*one, strict=True)]
             expected = torch.tensor(tops or [0.0] * module.embedding_dim, dtype=torch.float64)
             torch.testing.assert_close(found[row, word], expected)
@@ -111,7 +127,9 @@ def test_the_end_of_the_sentence_takes_part() -> None:
 TRAINS = {
     ("BPEBow", "none"): {"embedding.weight"},
     ("BPEBow", "embeddings"): set(),
-    ("BPEGRU", "embeddings"): {f"gru.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")},
+    ("BPEGRU", "embeddings"): {
+        f"gru.{name}_l0" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    },
     ("LaserTop", "all"): {"gamma"},
     ("LaserElmo", "all"): {"mix.gamma", "mix.scores"},
 }
@@ -120,9 +138,15 @@ TRAINS = {
 @pytest.mark.parametrize(("name", "freeze"), TRAINS)
 def test_what_is_frozen_does_not_train(name: str, freeze: str) -> None:
     module = words(name, freeze=freeze)
-    assert {key for key, value in module.named_parameters() if value.requires_grad} == TRAINS[name, freeze]
+    assert {key for key, value in module.named_parameters() if value.requires_grad} == TRAINS[
+        name, freeze
+    ]
     if name.startswith("Laser"):
-        frozen = {key for key, p in words(name, freeze="embeddings").named_parameters() if not p.requires_grad}
+        frozen = {
+            key
+            for key, p in words(name, freeze="embeddings").named_parameters()
+            if not p.requires_grad
+        }
         assert frozen == {"encoder.embed_tokens.weight"}
 
 
@@ -145,9 +169,13 @@ def test_one_dictionary_is_saved_once(tmp_path) -> None:
 
 
 def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
-    model = open_sentencepiece(data_folder / "subwords/sentencepiece_wiki8k/nlwiki.8k.2023-11-17.model")
+    model = open_sentencepiece(
+        data_folder / "subwords/sentencepiece_wiki8k/nlwiki.8k.2023-11-17.model"
+    )
     tokenizer = SentencePieceTokenizer(model)
-    encoder = LaserEncoder(len(tokenizer.dictionary), 4, 3, num_layers=2, dictionary=tokenizer.dictionary)
+    encoder = LaserEncoder(
+        len(tokenizer.dictionary), 4, 3, num_layers=2, dictionary=tokenizer.dictionary
+    )
     module = pe.LaserElmo(encoder, tokenizer).eval()
     module.save_pretrained(tmp_path / "saved")
     loaded = pe.LaserElmo.from_pretrained(tmp_path / "saved")
@@ -169,20 +197,42 @@ def test_a_word_of_ten_thousand_characters() -> None:
 @own_words
 def test_bad_arguments_are_refused() -> None:
     encoder = small_encoder()
-    refused(TypeError, r"^encoder must be a LaserEncoder, got Embedding$", pe.LaserTop, encoder.embed_tokens)
-    refused(TypeError, r"^embedding must be an nn.Embedding of pieces .*, got LaserEncoder$", pe.BPEBow, encoder)
-    with pytest.raises(ValueError, match=r"^freeze must be one of 'none', 'embeddings', got 'all'$"):
+    refused(
+        TypeError,
+        r"^encoder must be a LaserEncoder, got Embedding$",
+        pe.LaserTop,
+        encoder.embed_tokens,
+    )
+    refused(
+        TypeError,
+        r"^embedding must be an nn.Embedding of pieces .*, got LaserEncoder$",
+        pe.BPEBow,
+        encoder,
+    )
+    with pytest.raises(
+        ValueError, match=r"^freeze must be one of 'none', 'embeddings', got 'all'$"
+    ):
         pe.BPEGRU(encoder.embed_tokens, freeze="all")
-    with pytest.raises(ValueError, match=r"^freeze must be one of 'none', 'embeddings', 'all', got 'some'$"):
+    with pytest.raises(
+        ValueError, match=r"^freeze must be one of 'none', 'embeddings', 'all', got 'some'$"
+    ):
         pe.LaserElmo(encoder, freeze="some")
     with pytest.raises(ValueError, match=r"^hidden_size must be a positive integer, got 0$"):
         pe.BPEGRU(encoder.embed_tokens, hidden_size=0)
-    with pytest.raises(TypeError, match=r"^tokenizer must be given to cut words into pieces, got None$"):
+    with pytest.raises(
+        TypeError, match=r"^tokenizer must be given to cut words into pieces, got None$"
+    ):
         pe.LaserTop(encoder).encode([["me"]])
-    for build in (lambda: pe.LaserTop(encoder, "laser2"), lambda: pe.BPEGRU(encoder.embed_tokens, "laser2")):
+    for build in (
+        lambda: pe.LaserTop(encoder, "laser2"),
+        lambda: pe.BPEGRU(encoder.embed_tokens, "laser2"),
+    ):
         refused(TypeError, r"^tokenizer must be a LaserTokenizer, got str$", build)
     other = FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"]))
-    for build in (lambda: pe.LaserTop(encoder, other), lambda: pe.BPEBow(encoder.embed_tokens, other)):
+    for build in (
+        lambda: pe.LaserTop(encoder, other),
+        lambda: pe.BPEBow(encoder.embed_tokens, other),
+    ):
         refused(ValueError, r"^tokenizer must have a dictionary of 23 pieces, got 6$", build)
 
 
@@ -193,7 +243,12 @@ def test_bad_pieces_are_refused(name: str) -> None:
     pieces = module.pieces([["me", "song"]])
     with pytest.raises(ValueError, match=r"_ids must be in \[0, 23\), got ids outside$"):
         module(pieces._replace(piece_ids=pieces.piece_ids + 23))
-    refused(TypeError, r"^piece_mask must be bool", module, pieces._replace(piece_mask=pieces.piece_mask.long()))
+    refused(
+        TypeError,
+        r"^piece_mask must be bool",
+        module,
+        pieces._replace(piece_mask=pieces.piece_mask.long()),
+    )
     with pytest.raises(ValueError, match=r"^word_index\[0\] must count words 0, 1, 2, ..."):
         module(pieces._replace(word_index=pieces.word_index.clamp(min=1)))
     with pytest.raises(ValueError, match=r"^piece_ids must have the axes \(batch, piece\)"):

@@ -32,7 +32,12 @@ def test_a_folder_or_name_in_place_of_the_model(tmp_path) -> None:
 
 def test_a_folder_without_its_tokenizer(tmp_path) -> None:
     tiny_model("bert").save_pretrained(tmp_path)
-    refused(ValueError, r"^tokenizer must have pieces of words \(give the model's", pe.PretrainedWordEncoder, tmp_path)
+    refused(
+        ValueError,
+        r"^tokenizer must have pieces of words \(give the model's",
+        pe.PretrainedWordEncoder,
+        tmp_path,
+    )
 
 
 def test_a_folder_with_a_slow_tokenizer(tmp_path) -> None:
@@ -51,8 +56,12 @@ def test_a_folder_with_a_slow_tokenizer(tmp_path) -> None:
 def test_weights_larger_than_memory(tmp_path, monkeypatch) -> None:
     tiny_model("bert").save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)
-    monkeypatch.setattr("polyembed.encoders._transformers.os.sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 99}.get)
-    with pytest.warns(UserWarning, match=r" has 0\.0 GB of weights, and this machine 0\.0 GB of memory$"):
+    monkeypatch.setattr(
+        "polyembed.encoders._transformers.os.sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 99}.get
+    )
+    with pytest.warns(
+        UserWarning, match=r" has 0\.0 GB of weights, and this machine 0\.0 GB of memory$"
+    ):
         pe.PretrainedWordEncoder(tmp_path)
 
 
@@ -72,7 +81,9 @@ def test_missing_weights_are_not_made_up(tmp_path) -> None:
     saved(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
-    message = r"^model must have all weights in .*, got none for 16, such as \['encoder.layer.3.attention"
+    message = (
+        r"^model must have all weights in .*, got none for 16, such as \['encoder.layer.3.attention"
+    )
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     weights = load_file(tmp_path / "model.safetensors")
@@ -105,7 +116,9 @@ def test_places_that_hold_no_model(tmp_path) -> None:
     refused(FileNotFoundError, message, pe.PretrainedWordEncoder, Path("org/none"))
     refused(FileNotFoundError, message, pe.PretrainedWordEncoder, "")
     refused(FileNotFoundError, message, pe.PretrainedWordEncoder, "./no/such/folder")
-    message = r"^model must be a folder with config\.json or adapter_config\.json, or a GGUF file, got "
+    message = (
+        r"^model must be a folder with config\.json or adapter_config\.json, or a GGUF file, got "
+    )
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path)
     encoder().save_pretrained(tmp_path / "ours")
     message = r"^model must be a folder of transformers \(from_pretrained opens a folder of polyembed\), got "
@@ -119,7 +132,9 @@ def test_a_folder_with_an_adapter_alone(tmp_path) -> None:
     base = tiny_model("bert")
     base.config._name_or_path = str(tmp_path / "base")
     base.name_or_path = str(tmp_path / "base")
-    config = peft.LoraConfig(r=2, target_modules=["query"], base_model_name_or_path=str(tmp_path / "base"))
+    config = peft.LoraConfig(
+        r=2, target_modules=["query"], base_model_name_or_path=str(tmp_path / "base")
+    )
     peft.PeftModel(base, config).save_pretrained(tmp_path / "adapter")
     TOKENIZER.save_pretrained(tmp_path / "adapter")
     assert not (tmp_path / "adapter" / "config.json").exists()
@@ -131,7 +146,5 @@ def test_half_of_a_model_saved_alone(tmp_path) -> None:
     """It is opened as the whole, whose decoder has no weights."""
     t5_encoder().save_pretrained(tmp_path)
     TOKENIZER.save_pretrained(tmp_path)
-    message = (
-        r"^model must be an encoder of transformers, got T5Model, which decodes too \(give .* T5EncoderModel for T5"
-    )
+    message = r"^model must be an encoder of transformers, got T5Model, which decodes too \(give .* T5EncoderModel for T5"
     refused(TypeError, message, pe.PretrainedWordEncoder, tmp_path)

@@ -12,7 +12,9 @@ from toys import own_words
 from polyembed.encoders import pool_sequence, pool_words
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, WORD_POOLINGS
 
-INDEX = torch.tensor([[-1, 0, 0, 1, 3, -1, -1], [-1, 2, 0, 0, 2, 1, -1], [-1] * 7])  # a gap, out of order, no word
+INDEX = torch.tensor(
+    [[-1, 0, 0, 1, 3, -1, -1], [-1, 2, 0, 0, 2, 1, -1], [-1] * 7]
+)  # a gap, out of order, no word
 
 
 def by_loops(hidden: Tensor, index: Tensor, num_words: int, pooling: str) -> Tensor:
@@ -28,11 +30,15 @@ def by_loops(hidden: Tensor, index: Tensor, num_words: int, pooling: str) -> Ten
 def test_any_index_is_a_loop_over_words(data: st.DataObject, pooling: str) -> None:
     num_words = data.draw(st.integers(1, 4))
     index = data.draw(st.lists(st.integers(-1, num_words - 1), min_size=1, max_size=9))
-    hidden = torch.randint(-2, 3, (1, len(index), 2), generator=torch.Generator().manual_seed(len(index))).double()
+    hidden = torch.randint(
+        -2, 3, (1, len(index), 2), generator=torch.Generator().manual_seed(len(index))
+    ).double()
     found = pool_words(hidden, torch.tensor([index]), num_words, pooling=pooling)
     assert torch.equal(found, by_loops(hidden, torch.tensor([index]), num_words, pooling))
     with torch.no_grad():  # a shorter way
-        assert torch.equal(found, pool_words(hidden, torch.tensor([index]), num_words, pooling=pooling))
+        assert torch.equal(
+            found, pool_words(hidden, torch.tensor([index]), num_words, pooling=pooling)
+        )
 
 
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
@@ -46,7 +52,8 @@ def test_pieces_of_no_word_do_not_matter(pooling: str) -> None:
     assert not gradient[INDEX == -1].any()
     beyond = torch.where(INDEX == 3, 9, INDEX)  # more words than are asked for
     assert torch.equal(
-        pool_words(hidden, beyond, 3, pooling=pooling), pool_words(hidden, INDEX, 4, pooling=pooling)[:, :3]
+        pool_words(hidden, beyond, 3, pooling=pooling),
+        pool_words(hidden, INDEX, 4, pooling=pooling)[:, :3],
     )
 
 
@@ -71,7 +78,9 @@ def test_low_precision_adds_up_in_float32(pooling: str) -> None:
 @pytest.mark.parametrize("pooling", WORD_POOLINGS)
 def test_nothing_gives_zeros(pooling: str) -> None:
     for shape in ((0, 7), (3, 0)):
-        found = pool_words(torch.randn(*shape, 5), torch.zeros(shape, dtype=torch.int32), 2, pooling=pooling)
+        found = pool_words(
+            torch.randn(*shape, 5), torch.zeros(shape, dtype=torch.int32), 2, pooling=pooling
+        )
         assert torch.equal(found, torch.zeros(shape[0], 2, 5))
     assert pool_words(torch.randn(3, 7, 5), INDEX, 0, pooling=pooling).shape == (3, 0, 5)
 
@@ -97,22 +106,50 @@ def test_sequences(pooling: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"hidden": torch.zeros(3, 7)}, ValueError, r"^hidden must have the axes \(batch, piece, dim\), got shape"),
-        ({"hidden": torch.ones(3, 7, 5).int()}, TypeError, r"^hidden must be floating point, got torch.int32$"),
-        ({"word_index": INDEX[:2]}, ValueError, r"^word_index must have shape \(3, 7\), got \(2, 7\)$"),
-        ({"word_index": INDEX.double()}, TypeError, r"^word_index must be int64 or int32, got torch.float64$"),
+        (
+            {"hidden": torch.zeros(3, 7)},
+            ValueError,
+            r"^hidden must have the axes \(batch, piece, dim\), got shape",
+        ),
+        (
+            {"hidden": torch.ones(3, 7, 5).int()},
+            TypeError,
+            r"^hidden must be floating point, got torch.int32$",
+        ),
+        (
+            {"word_index": INDEX[:2]},
+            ValueError,
+            r"^word_index must have shape \(3, 7\), got \(2, 7\)$",
+        ),
+        (
+            {"word_index": INDEX.double()},
+            TypeError,
+            r"^word_index must be int64 or int32, got torch.float64$",
+        ),
         ({"num_words": -1}, ValueError, r"^num_words must be 0 or more, got -1$"),
-        ({"pooling": "median"}, ValueError, r"^pooling must be one of 'first', 'last', 'mean', 'max', 'sum', got"),
+        (
+            {"pooling": "median"},
+            ValueError,
+            r"^pooling must be one of 'first', 'last', 'mean', 'max', 'sum', got",
+        ),
     ],
 )
 def test_bad_input(arguments: dict, error: type[Exception], text: str) -> None:
-    given = {"hidden": torch.zeros(3, 7, 5), "word_index": INDEX, "num_words": 4, "pooling": "mean", **arguments}
+    given = {
+        "hidden": torch.zeros(3, 7, 5),
+        "word_index": INDEX,
+        "num_words": 4,
+        "pooling": "mean",
+        **arguments,
+    }
     refused(error, text, pool_words, **given)
 
 
 @own_words
 def test_bad_input_of_sequences() -> None:
-    with pytest.raises(ValueError, match=r"^pooling must be one of 'cls', 'mean', 'max', got 'sum'$"):
+    with pytest.raises(
+        ValueError, match=r"^pooling must be one of 'cls', 'mean', 'max', got 'sum'$"
+    ):
         pool_sequence(torch.zeros(1, 2, 3), pooling="sum")
     refused(TypeError, r"^mask must be bool", pool_sequence, torch.zeros(1, 2, 3), torch.ones(1, 2))
     with pytest.raises(TypeError, match=r"^hidden must be floating point, got torch.int64$"):

@@ -22,7 +22,9 @@ def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
     return pe.PretrainedWordEncoder(tiny_model(name), TOKENIZER, **options).eval()
 
 
-@pytest.mark.parametrize(("name", "pooling"), [(name, "mean") for name in ALL] + [("bert", "first")])
+@pytest.mark.parametrize(
+    ("name", "pooling"), [(name, "mean") for name in ALL] + [("bert", "first")]
+)
 def test_words_are_pooled_states_of_the_model(name: str, pooling: str) -> None:
     ours, model = encoder(name, pooling=pooling), tiny_model(name)
     pieces, _ = ours.encode(SENTENCES)
@@ -35,9 +37,17 @@ def test_words_are_pooled_states_of_the_model(name: str, pooling: str) -> None:
         index = pieces.word_index[row][valid]
         for word in range(4):
             own = alone[index == word]
-            expected = torch.zeros(8) if word >= len(words) else own[0] if pooling == "first" else own.mean(0)
+            expected = (
+                torch.zeros(8)
+                if word >= len(words)
+                else own[0]
+                if pooling == "first"
+                else own.mean(0)
+            )
             torch.testing.assert_close(found[row, word], expected, atol=1e-5, rtol=1e-4)
-    assert torch.equal(found, ours(pieces._replace(num_words=None))), "words are counted by the pieces too"
+    assert torch.equal(found, ours(pieces._replace(num_words=None))), (
+        "words are counted by the pieces too"
+    )
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -82,7 +92,12 @@ def test_freeze(freeze: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "layers"),
-    [("xlm", "attentions"), ("t5", "encoder.block"), ("gpt2", "h.0"), ("deberta-v3", "encoder.rel_")],
+    [
+        ("xlm", "attentions"),
+        ("t5", "encoder.block"),
+        ("gpt2", "h.0"),
+        ("deberta-v3", "encoder.rel_"),
+    ],
 )
 def test_the_embedding_layer_is_frozen_whatever_its_names_are(name: str, layers: str) -> None:
     """XLM's norm was trained, GPT-2's positions, and all of T5, whose table is called "shared"."""
@@ -90,13 +105,18 @@ def test_the_embedding_layer_is_frozen_whatever_its_names_are(name: str, layers:
     ours = pe.PretrainedWordEncoder(model, TOKENIZER, freeze="embeddings")
     trained = {name for name, parameter in ours.model.named_parameters() if parameter.requires_grad}
     assert not ours.model.get_input_embeddings().weight.requires_grad
-    assert not {"shared.weight", "layer_norm_emb.weight", "layer_norm_emb.bias", "wpe.weight"} & trained
+    assert (
+        not {"shared.weight", "layer_norm_emb.weight", "layer_norm_emb.bias", "wpe.weight"}
+        & trained
+    )
     assert any(name.startswith(layers) for name in trained)
 
 
 def test_the_windows_of_a_sentence_do_not_depend_on_its_batch() -> None:
     """They were planned by the batch's longest sentence: a tag of a short one could change."""
-    short = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), TOKENIZER).eval()
+    short = pe.PretrainedWordEncoder(
+        tiny_model("bert", max_position_embeddings=16), TOKENIZER
+    ).eval()
     words = ["me", "gusta", "la", "cancion", "songs"]
     batch = [words * 9, words * 2, words[:2], words * 5, []]
     together = short(short.encode(batch)[0])
@@ -107,11 +127,17 @@ def test_the_windows_of_a_sentence_do_not_depend_on_its_batch() -> None:
 
 
 def test_many_windows_are_run_some_at_a_time(monkeypatch) -> None:
-    short = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), TOKENIZER).eval()
+    short = pe.PretrainedWordEncoder(
+        tiny_model("bert", max_position_embeddings=16), TOKENIZER
+    ).eval()
     pieces, _ = short.encode([["me", "gusta", "la", "cancion", "songs"] * 9, ["me"]])
     expected, sizes, run = short(pieces), [], short._run
     monkeypatch.setattr("polyembed.encoders.pretrained.WINDOWS_AT_ONCE", 3)
-    monkeypatch.setattr(short, "_run", lambda ids, *rest, **table: sizes.append(len(ids)) or run(ids, *rest, **table))
+    monkeypatch.setattr(
+        short,
+        "_run",
+        lambda ids, *rest, **table: sizes.append(len(ids)) or run(ids, *rest, **table),
+    )
     torch.testing.assert_close(short(pieces), expected, atol=1e-5, rtol=1e-4)
     assert len(sizes) > 2
     assert max(sizes) == 3
@@ -121,7 +147,9 @@ def test_many_windows_are_run_some_at_a_time(monkeypatch) -> None:
 def test_the_tokenizers_padding_side_does_not_matter(name: str) -> None:
     left = word_piece_tokenizer()
     left.padding_side = left.truncation_side = "left"
-    ours, other = (pe.PretrainedWordEncoder(tiny_model(name), part).eval() for part in (TOKENIZER, left))
+    ours, other = (
+        pe.PretrainedWordEncoder(tiny_model(name), part).eval() for part in (TOKENIZER, left)
+    )
     assert torch.equal(other(other.encode(SENTENCES)[0]), ours(ours.encode(SENTENCES)[0]))
 
 
@@ -130,8 +158,15 @@ def test_the_text_part_of_a_model_that_sees_pictures(tmp_path) -> None:
     from transformers import Gemma3Config, Gemma3Model
 
     text = tiny_model("gemma3").config.to_dict()
-    sight = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    whole = Gemma3Model(Gemma3Config(text_config=text, vision_config={**sight, "image_size": 28})).eval()
+    sight = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    whole = Gemma3Model(
+        Gemma3Config(text_config=text, vision_config={**sight, "image_size": 28})
+    ).eval()
     ours = pe.PretrainedWordEncoder(whole, TOKENIZER).eval()
     assert (ours.embedding_dim, ours.is_causal, ours.pooling) == (8, True, "last")
     pieces, _ = ours.encode([["me", "song"]])
@@ -155,7 +190,12 @@ def test_the_tokenizer_of_another_model(monkeypatch) -> None:
 def test_models_that_give_no_words(monkeypatch) -> None:
     from transformers import ViTConfig, ViTModel
 
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
     pictures = ViTModel(ViTConfig(image_size=32, **sizes))
     message = r"^model must be an encoder of text, .*, got ViTModel, which reads pixel_values"
     refused(TypeError, message, pe.PretrainedWordEncoder, pictures)
@@ -188,7 +228,12 @@ def test_positions_behind_the_padding_row_do_not_count() -> None:
 @own_words
 def test_a_limit_of_ones_own_is_saved(tmp_path) -> None:
     short = pe.PretrainedWordEncoder(tiny_model("bert"), TOKENIZER, max_length=5).eval()
-    assert pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), max_length=99).max_length == 16
+    assert (
+        pe.PretrainedWordEncoder(
+            tiny_model("bert", max_position_embeddings=16), max_length=99
+        ).max_length
+        == 16
+    )
     pieces, _ = short.encode([["me"] * 9])
     assert short(pieces).shape == (1, 9, 8)
     assert not torch.equal(short(pieces), encoder()(pieces))
@@ -196,7 +241,12 @@ def test_a_limit_of_ones_own_is_saved(tmp_path) -> None:
     loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path)
     assert loaded.max_length == 5
     assert torch.equal(loaded(pieces), short(pieces))
-    refused(ValueError, "^max_length must leave room beside the special pieces, got 2$", encoder, max_length=2)
+    refused(
+        ValueError,
+        "^max_length must leave room beside the special pieces, got 2$",
+        encoder,
+        max_length=2,
+    )
     refused(ValueError, "^max_length must be a positive integer, got 0$", encoder, max_length=0)
     refused(ValueError, "^max_length must be a positive integer, got '5'$", encoder, max_length="5")
 
@@ -205,9 +255,13 @@ def test_a_limit_of_ones_own_is_saved(tmp_path) -> None:
 def test_too_long_without_windows() -> None:
     words = ["me"] * 20
     for overflow in ("error", "truncate"):
-        short = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=16), TOKENIZER, overflow=overflow)
+        short = pe.PretrainedWordEncoder(
+            tiny_model("bert", max_position_embeddings=16), TOKENIZER, overflow=overflow
+        )
         if overflow == "error":
-            refused(ValueError, r"^sentences\[0\] must have at most 16 pieces", short.encode, [words])
+            refused(
+                ValueError, r"^sentences\[0\] must have at most 16 pieces", short.encode, [words]
+            )
         else:
             pieces, _ = short.eval().encode([words])
             found = short(pieces)
@@ -221,7 +275,9 @@ def t5_encoder(name: str = "T5") -> nn.Module:
     import transformers
 
     sizes = {"vocab_size": 23, "d_model": 8, "d_kv": 4, "num_layers": 2, "num_heads": 2, "d_ff": 11}
-    return getattr(transformers, f"{name}EncoderModel")(getattr(transformers, f"{name}Config")(**sizes))
+    return getattr(transformers, f"{name}EncoderModel")(
+        getattr(transformers, f"{name}Config")(**sizes)
+    )
 
 
 @pytest.mark.parametrize("name", ["T5", "UMT5"])
@@ -237,7 +293,9 @@ def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name: str
     text = path.read_text()
     for other in ("AutoTokenizer", "PreTrainedTokenizerFast", "no_such_thing"):
         path.write_text(text.replace(f"{name}EncoderModel", other))
-        with pytest.raises(ValueError, match=f"architecture must name a model of transformers, got '{other}'$"):
+        with pytest.raises(
+            ValueError, match=f"architecture must name a model of transformers, got '{other}'$"
+        ):
             pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
 
 
@@ -252,11 +310,11 @@ def test_the_encoder_of_a_model_that_decodes_too(name: str) -> None:
     sizes |= {"encoder_ffn_dim": 11, "decoder_ffn_dim": 11, "decoder_attention_heads": 2}
     if name in ("T5", "MT5"):
         sizes = {"d_model": 8, "d_kv": 4, "num_layers": 2, "num_heads": 2, "d_ff": 11}
-    config = getattr(transformers, f"{name}Config")(vocab_size=23, pad_token_id=0, decoder_start_token_id=2, **sizes)
-    whole = getattr(transformers, f"{name}Model")(config).eval()
-    message = (
-        r"^model must be an encoder of transformers, got \w+, which decodes too \(give its get_encoder\(\), or T5Enc"
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=23, pad_token_id=0, decoder_start_token_id=2, **sizes
     )
+    whole = getattr(transformers, f"{name}Model")(config).eval()
+    message = r"^model must be an encoder of transformers, got \w+, which decodes too \(give its get_encoder\(\), or T5Enc"
     refused(TypeError, message, pe.PretrainedWordEncoder, whole, TOKENIZER)
     half = whole.get_encoder()
     ours = pe.PretrainedWordEncoder(half, TOKENIZER, fusion=pe.LayerAverage([2])).eval()
@@ -289,11 +347,15 @@ def test_a_layer_that_is_copied_with_its_encoder_remains_the_encoders() -> None:
 
 def test_what_cannot_be_opened_again_is_not_saved(tmp_path) -> None:
     model = type("Own", (type(tiny_model("bert")),), {})(tiny_model("bert").config)
-    with pytest.raises(TypeError, match=r"^model must be a public class of transformers to be saved, got Own$"):
+    with pytest.raises(
+        TypeError, match=r"^model must be a public class of transformers to be saved, got Own$"
+    ):
         pe.PretrainedWordEncoder(model, TOKENIZER).save_pretrained(tmp_path / "one")
     ours = encoder()
     ours.tokenizer = object()
-    with pytest.raises(TypeError, match=r"^tokenizer must be of transformers to be saved, got object$"):
+    with pytest.raises(
+        TypeError, match=r"^tokenizer must be of transformers to be saved, got object$"
+    ):
         ours.save_pretrained(tmp_path / "two")
 
 
@@ -327,23 +389,63 @@ def test_bad_input() -> None:
 
     whole, pieces = pe.PretrainedWordEncoder, encoder().encode(SENTENCES)[0]
     refused(ValueError, r"^pooling must be one of", encoder, pooling="median")
-    refused(ValueError, r"^freeze must be one of 'none', 'embeddings', 'all', got", encoder, freeze="some")
+    refused(
+        ValueError,
+        r"^freeze must be one of 'none', 'embeddings', 'all', got",
+        encoder,
+        freeze="some",
+    )
     refused(ValueError, r"^overflow must be one of", encoder, overflow="wrap")
     refused(TypeError, r"^model must be an encoder of transformers", whole, nn.Linear(2, 2))
-    refused(TypeError, r"^model must be an encoder of transformers, got BartModel, which decodes too", whole, bart())
-    refused(ValueError, r"^num_layers must be a positive integer, got 0$", whole.scratch, TOKENIZER, num_layers=0)
-    refused(TypeError, r"^sentences\[0\] must be a list of words, got NoneType$", encoder().encode, [None])
+    refused(
+        TypeError,
+        r"^model must be an encoder of transformers, got BartModel, which decodes too",
+        whole,
+        bart(),
+    )
+    refused(
+        ValueError,
+        r"^num_layers must be a positive integer, got 0$",
+        whole.scratch,
+        TOKENIZER,
+        num_layers=0,
+    )
+    refused(
+        TypeError,
+        r"^sentences\[0\] must be a list of words, got NoneType$",
+        encoder().encode,
+        [None],
+    )
     bare = whole(tiny_model("bert"))
-    refused(TypeError, r"^tokenizer must be given to cut words into pieces, got None$", bare.encode, [["me"]])
+    refused(
+        TypeError,
+        r"^tokenizer must be given to cut words into pieces, got None$",
+        bare.encode,
+        [["me"]],
+    )
     deep = encoder(fusion=pe.DLFA(8, 9))
     refused(ValueError, r"^lower_layer must be one of the 4 hidden states .*, got 9$", deep, pieces)
-    refused(TypeError, r"^piece_mask must be bool \(True = valid\), got torch.float32$", read, torch.ones(1, 2), [0, 1])
-    refused(ValueError, r"^word_index\[0\] must count words 0, 1, 2", read, torch.ones(1, 2).bool(), [0, 2])
+    refused(
+        TypeError,
+        r"^piece_mask must be bool \(True = valid\), got torch.float32$",
+        read,
+        torch.ones(1, 2),
+        [0, 1],
+    )
+    refused(
+        ValueError,
+        r"^word_index\[0\] must count words 0, 1, 2",
+        read,
+        torch.ones(1, 2).bool(),
+        [0, 2],
+    )
 
 
 def test_words_cut_away_at_the_end_are_tagged_all_the_same() -> None:
     """They have no pieces, so the pieces alone do not tell how many words there are."""
-    encoder = pe.PretrainedWordEncoder(tiny_model("bert", max_position_embeddings=6), TOKENIZER, overflow="truncate")
+    encoder = pe.PretrainedWordEncoder(
+        tiny_model("bert", max_position_embeddings=6), TOKENIZER, overflow="truncate"
+    )
     tagger = pe.SequenceTagger(encoder, ["X", "Y"])
     sentences = [["me"] * 9, ["gusta"]]
     assert [len(tags) for tags in tagger.predict(sentences)] == [9, 1]

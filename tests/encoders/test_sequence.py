@@ -8,7 +8,9 @@ from torch import Tensor
 
 import polyembed as pe
 
-MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.bool)
+MASK = torch.tensor(
+    [[1, 1, 1, 1, 1], [0, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]], dtype=torch.bool
+)
 
 
 @pytest.fixture
@@ -24,7 +26,9 @@ def transformer(**options) -> pe.TransformerSequenceEncoder:
     return encoder
 
 
-def transform(encoder: pe.TransformerSequenceEncoder, words: list[list[float]]) -> list[list[float]]:
+def transform(
+    encoder: pe.TransformerSequenceEncoder, words: list[list[float]]
+) -> list[list[float]]:
     """The paper's equations for one sentence."""
 
     def linear(layer: torch.nn.Linear, x: list[float]) -> list[float]:
@@ -35,7 +39,9 @@ def transform(encoder: pe.TransformerSequenceEncoder, words: list[list[float]]) 
 
     def attend(layer, xs: list[list[float]]) -> list[list[float]]:
         fused = layer.query_key_value
-        mixed = oracles.self_attention(xs, fused.weight.tolist(), fused.bias.tolist(), layer.num_heads)
+        mixed = oracles.self_attention(
+            xs, fused.weight.tolist(), fused.bias.tolist(), layer.num_heads
+        )
         return [linear(layer.attention_output, row) for row in mixed]
 
     def feed(layer, xs: list[list[float]]) -> list[list[float]]:
@@ -45,7 +51,10 @@ def transform(encoder: pe.TransformerSequenceEncoder, words: list[list[float]]) 
         def convolve(weights: torch.nn.Linear, rows: list[list[float]]) -> list[list[float]]:
             zeros = [0.0] * len(rows[0])
             places = range(len(rows))
-            windows = [[v for j in near for v in (rows[i + j] if i + j in places else zeros)] for i in places]
+            windows = [
+                [v for j in near for v in (rows[i + j] if i + j in places else zeros)]
+                for i in places
+            ]
             return [linear(weights, window) for window in windows]
 
         hidden = [[max(value, 0.0) for value in row] for row in convolve(inner, xs)]
@@ -61,12 +70,20 @@ def transform(encoder: pe.TransformerSequenceEncoder, words: list[list[float]]) 
             updates = feed(layer, [norm(layer.feed_forward_norm, x) for x in xs])
             xs = [add(x, update) for x, update in zip(xs, updates, strict=True)]
         else:
-            xs = [norm(layer.attention_norm, add(x, update)) for x, update in zip(xs, attend(layer, xs), strict=True)]
-            xs = [norm(layer.feed_forward_norm, add(x, update)) for x, update in zip(xs, feed(layer, xs), strict=True)]
+            xs = [
+                norm(layer.attention_norm, add(x, update))
+                for x, update in zip(xs, attend(layer, xs), strict=True)
+            ]
+            xs = [
+                norm(layer.feed_forward_norm, add(x, update))
+                for x, update in zip(xs, feed(layer, xs), strict=True)
+            ]
     return [norm(encoder.transformer.norm, x) for x in xs] if layer.norm_first else xs
 
 
-@pytest.mark.parametrize(("norm_first", "kernel_size"), [(True, 1), (False, 1), (True, 3), (False, 5)])
+@pytest.mark.parametrize(
+    ("norm_first", "kernel_size"), [(True, 1), (False, 1), (True, 3), (False, 5)]
+)
 def test_transformer_equals_the_loop(norm_first: bool, kernel_size: int, x: Tensor) -> None:
     encoder = transformer(norm_first=norm_first, kernel_size=kernel_size)
     found = encoder(x, MASK)
@@ -122,8 +139,12 @@ def test_wrong_constructions() -> None:
         pe.TransformerSequenceEncoder(3, hidden_size=6, num_heads=4)
     with pytest.raises(ValueError, match=r"^num_layers must be a positive integer, got 0$"):
         pe.TransformerSequenceEncoder(3, num_layers=0)
-    refused(ValueError, r"^input_size must be a positive integer, got 2.5$", pe.LSTMSequenceEncoder, 2.5)
-    refused(ValueError, r"^dropout must lie in \[0, 1\), got 1$", pe.LSTMSequenceEncoder, 3, dropout=1)
+    refused(
+        ValueError, r"^input_size must be a positive integer, got 2.5$", pe.LSTMSequenceEncoder, 2.5
+    )
+    refused(
+        ValueError, r"^dropout must lie in \[0, 1\), got 1$", pe.LSTMSequenceEncoder, 3, dropout=1
+    )
     with pytest.raises(ValueError, match=r"^input_dropout must lie in \[0, 1\), got 1.0$"):
         pe.TransformerSequenceEncoder(3, input_dropout=1.0)
     with pytest.raises(ValueError, match=r"^attention_dropout must lie in \[0, 1\), got -0.1$"):

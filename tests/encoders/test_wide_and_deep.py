@@ -3,7 +3,12 @@ import torch
 from checks import refused
 from torch import nn
 
-from polyembed.encoders import LSTMSequenceEncoder, SequenceEncoder, TransformerSequenceEncoder, WideAndDeepEncoder
+from polyembed.encoders import (
+    LSTMSequenceEncoder,
+    SequenceEncoder,
+    TransformerSequenceEncoder,
+    WideAndDeepEncoder,
+)
 
 TAGS, WINDOW = 3, 2
 
@@ -32,7 +37,9 @@ def random_encoder(encoder: nn.Module | None = None) -> WideAndDeepEncoder:
 def test_scores_are_those_of_a_window(length: int) -> None:
     wide = random_encoder()
     x = torch.randn(1, length, 15, dtype=torch.float64)
-    expected = torch.tensor([scores_in_plain_python(x[0].tolist(), wide.edges.tolist())], dtype=torch.float64)
+    expected = torch.tensor(
+        [scores_in_plain_python(x[0].tolist(), wide.edges.tolist())], dtype=torch.float64
+    )
     torch.testing.assert_close(wide(x), expected, rtol=0, atol=1e-12)
 
 
@@ -61,7 +68,9 @@ def test_the_encoder_reads_its_part_alone(build: type[SequenceEncoder]) -> None:
 
 
 def test_wrong_arguments() -> None:
-    refused(ValueError, r"^window must be a positive integer", WideAndDeepEncoder, None, 3, window=0)
+    refused(
+        ValueError, r"^window must be a positive integer", WideAndDeepEncoder, None, 3, window=0
+    )
     refused(ValueError, r"^num_tags must be a positive integer", WideAndDeepEncoder, None, 0)
     refused(
         TypeError,

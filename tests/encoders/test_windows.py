@@ -25,7 +25,12 @@ def owners(plan, width: int) -> list[int]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=4), st.integers(3, 11), st.integers(0, 2), st.integers(0, 1))
+@given(
+    st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    st.integers(3, 11),
+    st.integers(0, 2),
+    st.integers(0, 1),
+)
 def test_windows_hold_everything(lengths: list[int], room: int, before: int, after: int) -> None:
     assume(min(lengths) + before + after > 0)
     ids, mask = rows_of(lengths, before, after)
@@ -77,7 +82,9 @@ def test_a_plan_grows_with_the_row() -> None:
     """It grew with the square: 100,000 pieces took gigabytes."""
     counts = []
     for length in (50_000, 100_000):
-        plan = plan_windows(torch.arange(length) < torch.tensor([[length], [3]]), 512, before=1, after=1)
+        plan = plan_windows(
+            torch.arange(length) < torch.tensor([[length], [3]]), 512, before=1, after=1
+        )
         counts.append(sum(part.numel() for part in plan))
     assert counts[1] < 2.02 * counts[0]
     assert counts[0] < 10 * 50_000

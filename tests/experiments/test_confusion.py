@@ -18,7 +18,11 @@ def test_counts() -> None:
 
 def test_shares_of_rows() -> None:
     table = bio_confusion(GOLD, PREDICTED, normalize=True)
-    assert table.rows == [("B", 2 / 3, 1 / 3, 0.0), ("I", 1 / 3, 1 / 3, 1 / 3), ("O", 0.5, 0.0, 0.5)]
+    assert table.rows == [
+        ("B", 2 / 3, 1 / 3, 0.0),
+        ("I", 1 / 3, 1 / 3, 1 / 3),
+        ("O", 0.5, 0.0, 0.5),
+    ]
     assert bio_confusion([["O"]], [["B-X"]], normalize=True).rows == [
         ("B", 0.0, 0.0, 0.0), ("I", 0.0, 0.0, 0.0), ("O", 1.0, 0.0, 0.0),
     ]  # fmt: skip
@@ -39,7 +43,9 @@ def test_random_labels_against_a_plain_loop() -> None:
 
 @pytest.mark.parametrize("label", ["NOUN", "O-PER", "E-PER", "", "BPER", "b-PER"])
 def test_labels_must_be_bio(label: str) -> None:
-    with pytest.raises(ValueError, match=rf"^labels must be O, B-<type> or I-<type>, got '{label}'$"):
+    with pytest.raises(
+        ValueError, match=rf"^labels must be O, B-<type> or I-<type>, got '{label}'$"
+    ):
         bio_confusion([["O"]], [[label]])
 
 
@@ -48,9 +54,15 @@ def test_labels_must_fit() -> None:
         ([], [], r"gold must hold at least one sentence with a label, got none"),
         ([[], []], [[], []], r"gold must hold at least one sentence with a label, got none"),
         ([["O"]], [["O"], ["O"]], r"predicted must have as many sentences as gold, 1, got 2"),
-        ([["O"], ["O"]], [["O"], []], r"predicted\[1\] must have as many labels as gold\[1\], 1, got 0"),
+        (
+            [["O"], ["O"]],
+            [["O"], []],
+            r"predicted\[1\] must have as many labels as gold\[1\], 1, got 0",
+        ),
     ):
         with pytest.raises(ValueError, match=f"^{message}$"):
             bio_confusion(gold, predicted)
-    with pytest.raises(TypeError, match=r"^predicted\[0\] must be the labels of a sentence, got the string 'O'$"):
+    with pytest.raises(
+        TypeError, match=r"^predicted\[0\] must be the labels of a sentence, got the string 'O'$"
+    ):
         bio_confusion([["O"]], ["O"])

@@ -22,12 +22,16 @@ def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
 
 
 def contextual_tagger(tokenizer=None, **options) -> pe.SequenceTagger:
-    encoder = pe.PretrainedWordEncoder(tiny_model("bert", **{"max_position_embeddings": 16, **options}), tokenizer)
+    encoder = pe.PretrainedWordEncoder(
+        tiny_model("bert", **{"max_position_embeddings": 16, **options}), tokenizer
+    )
     return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
 def measured(predict=torch.sin, forward=torch.sin, module=None) -> MeasuredModel:
-    return MeasuredModel(module or nn.Linear(2, 2), lambda rows, length: torch.ones(length, 2), predict, forward)
+    return MeasuredModel(
+        module or nn.Linear(2, 2), lambda rows, length: torch.ones(length, 2), predict, forward
+    )
 
 
 def test_parameters_are_counted_once_and_by_kind(tmp_path) -> None:
@@ -38,7 +42,11 @@ def test_parameters_are_counted_once_and_by_kind(tmp_path) -> None:
     empty = nn.Module()
     empty.register_buffer("table", torch.ones(2))
     tagger = static_tagger()
-    models = {"m": measured(module=module), "none": measured(module=nn.Module()), "buffer": measured(module=empty)}
+    models = {
+        "m": measured(module=module),
+        "none": measured(module=nn.Module()),
+        "buffer": measured(module=empty),
+    }
     sizes = efficiency_report({**models, "tagger": tagger}, lengths=[1], runs=1).sizes
     assert [sizes[name][:2] for name in models] == [(33 + 4, 6), (0, 0), (0, 0)]
     memory = 4 * (33 + 4 + 6 + 4) + 8  # the norm counts its batches in int64
@@ -47,7 +55,9 @@ def test_parameters_are_counted_once_and_by_kind(tmp_path) -> None:
     tagger.save_pretrained(tmp_path / "tagger")
     expected = sum(path.stat().st_size for path in (tmp_path / "tagger").iterdir()) / 2**20
     assert sizes["tagger"].disk_mb == pytest.approx(expected, rel=1e-3)
-    assert efficiency_report({"m": tagger}, lengths=[1], runs=1, disk=False).sizes["m"].disk_mb is None
+    assert (
+        efficiency_report({"m": tagger}, lengths=[1], runs=1, disk=False).sizes["m"].disk_mb is None
+    )
 
 
 def test_activation_memory_is_what_autograd_keeps() -> None:
@@ -56,14 +66,22 @@ def test_activation_memory_is_what_autograd_keeps() -> None:
 
     def forward(x):
         hidden = linear(x).relu()
-        return hidden.sin().sum() if not linear.training else torch.dropout(hidden, 0.5, True).sin().sum()
+        return (
+            hidden.sin().sum()
+            if not linear.training
+            else torch.dropout(hidden, 0.5, True).sin().sum()
+        )
 
-    subject = MeasuredModel(linear, lambda rows, length: torch.randn(rows, length, 16), forward, forward, loss=forward)
+    subject = MeasuredModel(
+        linear, lambda rows, length: torch.randn(rows, length, 16), forward, forward, loss=forward
+    )
     report = efficiency_report({"m": subject}, lengths=[1, 64], batch_size=2, runs=1)
     for length in (1, 64):
         numbers = 2 * length * 1024
         memory = report.memories["m"][length]
-        assert memory.forward == pytest.approx(4 * numbers / 2**20)  # one tensor, kept twice, counts once
+        assert memory.forward == pytest.approx(
+            4 * numbers / 2**20
+        )  # one tensor, kept twice, counts once
         assert memory.training == pytest.approx(
             (4 + 4 + 1) * numbers / 2**20, rel=0.35
         )  # and dropout's output, its mask
@@ -81,7 +99,9 @@ def test_activations_are_let_go() -> None:
 
     gc.disable()
     try:
-        subject = MeasuredModel(linear, lambda rows, length: torch.randn(rows, 2), forward, forward, loss=forward)
+        subject = MeasuredModel(
+            linear, lambda rows, length: torch.randn(rows, 2), forward, forward, loss=forward
+        )
         efficiency_report({"m": subject}, lengths=[4], runs=1)
         assert kept
         assert not any(reference() is not None for reference in kept)
@@ -98,25 +118,37 @@ def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
         def predict(x):
             calls.append((name, modules[name].training, torch.is_grad_enabled()))
 
-        return MeasuredModel(modules[name], lambda rows, length: torch.randn(rows, 2), predict, modules[name])
+        return MeasuredModel(
+            modules[name], lambda rows, length: torch.randn(rows, 2), predict, modules[name]
+        )
 
-    report = efficiency_report({name: subject(name) for name in modules}, lengths=[7], batch_size=3, runs=5)
+    report = efficiency_report(
+        {name: subject(name) for name in modules}, lengths=[7], batch_size=3, runs=5
+    )
     assert [name for name, *_ in calls] == ["a", "b"] * (3 + 5)  # in turns, the warm-up too
     assert {flags for _, *flags in calls for flags in [tuple(flags)]} == {(False, False)}
     speed = report.speeds["a"][7]
     assert speed.runs == 5
     assert speed.low <= speed.sentences <= speed.high
     assert speed.tokens == pytest.approx(7 * speed.sentences)
-    assert [part.training for part in (modules["a"], modules["a"][1], modules["b"][1])] == [True, True, False]
+    assert [part.training for part in (modules["a"], modules["a"][1], modules["b"][1])] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
-    monkeypatch.setattr("polyembed.experiments._measure.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        "polyembed.experiments._measure.time.perf_counter", lambda: float(next(clock))
+    )
     linear = nn.Linear(2, 2)
     subject = MeasuredModel(linear, lambda rows, length: torch.randn(rows, 2), linear, linear)
     report = efficiency_report({"m": subject}, lengths=[4], batch_size=6, runs=100, max_seconds=7.0)
-    assert report.speeds["m"][4] == PredictionSpeed(6.0, 6.0, 6.0, 24.0, 8, None)  # each run takes one second
+    assert report.speeds["m"][4] == PredictionSpeed(
+        6.0, 6.0, 6.0, 24.0, 8, None
+    )  # each run takes one second
 
 
 def test_taggers_of_every_kind_at_lengths_that_they_can_read() -> None:
@@ -142,10 +174,14 @@ def test_taggers_of_every_kind_at_lengths_that_they_can_read() -> None:
     assert report.size_table().columns[0] == "model"
     assert report.device == "cpu"
     small, large = (report.memories[name][8].forward for name in ("static", "large"))
-    assert small < large < small + 2 * 4 * 8 * 5000 / 2**20  # the rows that were looked up, not the table
+    assert (
+        small < large < small + 2 * 4 * 8 * 5000 / 2**20
+    )  # the rows that were looked up, not the table
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA"), RuntimeError("can't allocate memory")]
+)
 def test_where_memory_ends_the_rest_goes_on(error) -> None:
     """One model has no memory to predict at 32, and none to train at 8; the other is not disturbed."""
     linear = nn.Linear(2, 2)
@@ -169,7 +205,12 @@ def test_where_memory_ends_the_rest_goes_on(error) -> None:
         "predict": [False, False, True, True],
         "forward": [False] * 3 + [True],
     }
-    expected = {(n, step) for step, row in ended.items() for n, end in zip((4, 8, 32, 64), row, strict=True) if end}
+    expected = {
+        (n, step)
+        for step, row in ended.items()
+        for n, end in zip((4, 8, 32, 64), row, strict=True)
+        if end
+    }
     assert report.out_of_memory["small"] == expected
     tables = {
         "predict": report.speed_table(),
@@ -198,14 +239,27 @@ def test_memory_may_end_before_the_model_or_late() -> None:
 
     models = {
         "inputs": MeasuredModel(linear, inputs, linear, linear),
-        "late": MeasuredModel(linear, lambda rows, length: torch.ones(length, 2), late, linear, linear),
+        "late": MeasuredModel(
+            linear, lambda rows, length: torch.ones(length, 2), late, linear, linear
+        ),
     }
     report = efficiency_report(models, lengths=iter([4, 8, 16]), runs=5)
-    assert report.out_of_memory == {"inputs": {(8, "predict"), (8, "forward")}, "late": {(4, "predict")}}
+    assert report.out_of_memory == {
+        "inputs": {(8, "predict"), (8, "forward")},
+        "late": {(4, "predict")},
+    }
     assert report.lengths == (4, 8, 16)
-    assert {name: list(part) for name, part in report.speeds.items()} == {"inputs": [4, 16], "late": [8, 16]}
-    assert {name: list(part) for name, part in report.memories.items()} == {"inputs": [4, 16], "late": [4, 8, 16]}
-    assert [cell == "out of memory" for cell in report.memory_table("training").rows[0]] == [False] * 4
+    assert {name: list(part) for name, part in report.speeds.items()} == {
+        "inputs": [4, 16],
+        "late": [8, 16],
+    }
+    assert {name: list(part) for name, part in report.memories.items()} == {
+        "inputs": [4, 16],
+        "late": [4, 8, 16],
+    }
+    assert [cell == "out of memory" for cell in report.memory_table("training").rows[0]] == [
+        False
+    ] * 4
     assert calls.count(4) == 6  # not tried again
 
 
@@ -235,7 +289,9 @@ def test_every_library_says_it_in_its_words(message) -> None:
 def test_more_pieces_a_word_reach_the_encoder() -> None:
     seen = []
     tagger = contextual_tagger()
-    tagger.embedder.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output.shape)))
+    tagger.embedder.register_forward_hook(
+        lambda module, inputs, output: seen.append((inputs[0], output.shape))
+    )
     efficiency_report({"m": tagger}, lengths=[6], runs=1, pieces_per_word=2.5)
     pieces, shape = seen[0]
     assert pieces.piece_ids.shape == (1, 15)
@@ -250,16 +306,52 @@ def refused(**options) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: efficiency_report({}), ValueError, "models must hold at least one model, got none"),
-        (lambda: efficiency_report({"m": nn.ReLU()}), TypeError, r"models\['m'\] must be a SequenceTagger or a .*"),
-        (lambda: refused(lengths=[0]), ValueError, r"lengths\[0\] must be a positive integer, got 0"),
-        (lambda: refused(lengths=[]), ValueError, "lengths must hold at least one length, got none"),
+        (
+            lambda: efficiency_report({}),
+            ValueError,
+            "models must hold at least one model, got none",
+        ),
+        (
+            lambda: efficiency_report({"m": nn.ReLU()}),
+            TypeError,
+            r"models\['m'\] must be a SequenceTagger or a .*",
+        ),
+        (
+            lambda: refused(lengths=[0]),
+            ValueError,
+            r"lengths\[0\] must be a positive integer, got 0",
+        ),
+        (
+            lambda: refused(lengths=[]),
+            ValueError,
+            "lengths must hold at least one length, got none",
+        ),
         (lambda: refused(runs=0), ValueError, "runs must be a positive integer, got 0"),
-        (lambda: refused(pieces_per_word=0.5), ValueError, "pieces_per_word must be at least 1, and finite, got 0.5"),
-        (lambda: refused(pieces_per_word=math.inf), ValueError, "pieces_per_word must be at least 1, .*, got inf"),
-        (lambda: refused(max_seconds=math.nan), ValueError, "max_seconds must be positive, got nan"),
-        (lambda: refused(device="hpu"), ValueError, "device must be a device that is there, got hpu"),
-        (lambda: refused(device="cuda:99"), ValueError, r"device must be .* there \(cuda: [0-9]+\), got cuda:99"),
+        (
+            lambda: refused(pieces_per_word=0.5),
+            ValueError,
+            "pieces_per_word must be at least 1, and finite, got 0.5",
+        ),
+        (
+            lambda: refused(pieces_per_word=math.inf),
+            ValueError,
+            "pieces_per_word must be at least 1, .*, got inf",
+        ),
+        (
+            lambda: refused(max_seconds=math.nan),
+            ValueError,
+            "max_seconds must be positive, got nan",
+        ),
+        (
+            lambda: refused(device="hpu"),
+            ValueError,
+            "device must be a device that is there, got hpu",
+        ),
+        (
+            lambda: refused(device="cuda:99"),
+            ValueError,
+            r"device must be .* there \(cuda: [0-9]+\), got cuda:99",
+        ),
         (lambda: refused(device="abacus"), ValueError, "device must name a device, got 'abacus'"),
     ],
 )

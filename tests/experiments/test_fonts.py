@@ -34,7 +34,9 @@ def install(folder: Path, name: str, characters: str) -> None:
     names = [f"u{ord(character):04X}" for character in characters]
     builder = FontBuilder(1000, isTTF=True)
     builder.setupGlyphOrder([".notdef", *names])
-    builder.setupCharacterMap({ord(character): glyph for character, glyph in zip(characters, names, strict=True)})
+    builder.setupCharacterMap(
+        {ord(character): glyph for character, glyph in zip(characters, names, strict=True)}
+    )
     builder.setupGlyf({".notdef": empty, **dict.fromkeys(names, square)})
     builder.setupHorizontalMetrics(dict.fromkeys([".notdef", *names], (1000, 0)))
     builder.setupHorizontalHeader(ascent=1000, descent=0)

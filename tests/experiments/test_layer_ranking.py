@@ -24,7 +24,9 @@ def encoder(name: str = "bert", **options) -> pe.PretrainedWordEncoder:
     return pe.PretrainedWordEncoder(tiny_model(name).double(), word_piece_tokenizer(), **options)
 
 
-def sentence_vectors(encoder: pe.PretrainedWordEncoder, sentences, pooling: str) -> list[torch.Tensor]:
+def sentence_vectors(
+    encoder: pe.PretrainedWordEncoder, sentences, pooling: str
+) -> list[torch.Tensor]:
     """Layer by layer, each sentence by itself."""
     rows = []
     for words in sentences:
@@ -33,7 +35,9 @@ def sentence_vectors(encoder: pe.PretrainedWordEncoder, sentences, pooling: str)
         if not isinstance(encoder.fusion, LastLayer):
             layers.append(encoder.fusion(layers))
         inside = pieces.word_index[0] >= 0
-        rows.append([layer[0, 0] if pooling == "cls" else layer[0][inside].mean(0) for layer in layers])
+        rows.append(
+            [layer[0, 0] if pooling == "cls" else layer[0][inside].mean(0) for layer in layers]
+        )
     return [torch.stack(layer) for layer in zip(*rows, strict=True)]
 
 
@@ -62,14 +66,18 @@ def test_cosine_and_retrieval_of_each_layer(name: str, pooling: str, fusion, cen
         cosines = [[float(cosine_similarity(x, y, dim=0)) for y in t] for x in s]
         assert found[layer].cosine == pytest.approx(sum(cosines[i][i] for i in range(5)) / 5)
         forth = [row.index(max(row)) == i for i, row in enumerate(cosines)]
-        back = [column.index(max(column)) == i for i, column in enumerate(zip(*cosines, strict=True))]
+        back = [
+            column.index(max(column)) == i for i, column in enumerate(zip(*cosines, strict=True))
+        ]
         assert found[layer].retrieval == pytest.approx((sum(forth) + sum(back)) / 10)
 
 
 def test_ranking_averages_over_languages() -> None:
     table = rank_layers(encoder(fusion=ScalarMix(4).double()), EN, {"de": DE, "ru": RU})
     assert table.columns == ("layer", "retrieval", "cosine", "de", "ru")
-    de, ru = (parallel_cosine(encoder(fusion=ScalarMix(4).double()), EN, other) for other in (DE, RU))
+    de, ru = (
+        parallel_cosine(encoder(fusion=ScalarMix(4).double()), EN, other) for other in (DE, RU)
+    )
     assert sorted(map(str, (row[0] for row in table.rows))) == ["0", "1", "2", "3", "fused"]
     for layer, *scores in table.rows:
         one, two = de[layer], ru[layer]
@@ -121,7 +129,9 @@ def test_an_encoder_by_its_folder(tmp_path) -> None:
     word_piece_tokenizer().save_pretrained(tmp_path)
     expected = parallel_cosine(pe.PretrainedWordEncoder(tmp_path), EN, DE)
     assert parallel_cosine(tmp_path, EN, DE) == expected
-    assert rank_layers(str(tmp_path), EN, {"de": DE}).rows[0][1] == max(score.retrieval for score in expected.values())
+    assert rank_layers(str(tmp_path), EN, {"de": DE}).rows[0][1] == max(
+        score.retrieval for score in expected.values()
+    )
 
 
 def test_weights_of_a_mix() -> None:
@@ -136,13 +146,17 @@ def test_weights_of_a_mix() -> None:
     words = LaserElmo(LaserEncoder(7, 4, 3, num_layers=2))
     with torch.no_grad():
         words.mix.scores.copy_(torch.tensor([1.0, 3.0]).log())
-    assert {layer: weight.item() for layer, weight in layer_weights(words).items()} == pytest.approx({1: 0.25, 2: 0.75})
+    assert {
+        layer: weight.item() for layer, weight in layer_weights(words).items()
+    } == pytest.approx({1: 0.25, 2: 0.75})
 
 
 MASK = torch.tensor([[True, True, False, True, True], [True, False, False, False, True]])
 
 
-@pytest.mark.parametrize(("weighting", "mask"), [("sigmoid", MASK), ("literal", MASK), ("sigmoid", None)])
+@pytest.mark.parametrize(
+    ("weighting", "mask"), [("sigmoid", MASK), ("literal", MASK), ("sigmoid", None)]
+)
 def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
     """``H_1 * w + H_last * (1 - w)`` at the valid positions is what the module gives in evaluation mode."""
     states = [torch.randn(2, 5, 8) for _ in range(4)]
@@ -162,7 +176,11 @@ def test_weights_of_dlfa_mix_its_layers(weighting, mask) -> None:
 
 def test_weights_that_are_constant() -> None:
     states = [torch.zeros(1, 2, 8) for _ in range(4)]
-    assert layer_weights(LastLayer(), states) == layer_weights(LastLayer(), torch.stack(states)) == {3: 1.0}
+    assert (
+        layer_weights(LastLayer(), states)
+        == layer_weights(LastLayer(), torch.stack(states))
+        == {3: 1.0}
+    )
     assert layer_weights(LayerAverage(), states) == {0: 0.25, 1: 0.25, 2: 0.25, 3: 0.25}
     assert layer_weights(LayerAverage([-1, 1, 3, 0]), states) == {0: 0.25, 1: 0.25, 3: 0.5}
     control = layer_weights(DLFA(8, lower_layer=-1), states)
@@ -177,28 +195,67 @@ STATES = [torch.zeros(1, 2, 8) for _ in range(4)]
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: rank_layers(encoder(), EN, {}), "targets must hold at least one language, got none"),
-        (lambda: rank_layers(encoder(), EN, {"de": DE[:4]}), r"targets\['de'\] must hold a translation .* 5 .*, got 4"),
-        (lambda: parallel_cosine(encoder(), EN[:1], DE[:1]), "source must hold at least two sentences, got 1"),
-        (lambda: parallel_cosine(encoder(), EN, [*DE[:4], []]), r"target\[4\] must have a word, got none"),
+        (
+            lambda: rank_layers(encoder(), EN, {}),
+            "targets must hold at least one language, got none",
+        ),
+        (
+            lambda: rank_layers(encoder(), EN, {"de": DE[:4]}),
+            r"targets\['de'\] must hold a translation .* 5 .*, got 4",
+        ),
+        (
+            lambda: parallel_cosine(encoder(), EN[:1], DE[:1]),
+            "source must hold at least two sentences, got 1",
+        ),
+        (
+            lambda: parallel_cosine(encoder(), EN, [*DE[:4], []]),
+            r"target\[4\] must have a word, got none",
+        ),
         (
             lambda: parallel_cosine(encoder(), ["me gusta"], DE),
             r"source\[0\] must be a list of words, got the .*",
         ),
-        (lambda: parallel_cosine(encoder(), EN, DE, pooling="max"), "pooling must be one of 'mean', 'cls', got 'max'"),
-        (lambda: parallel_cosine(encoder(), EN, DE, batch_size=0), "batch_size must be a positive integer, got 0"),
-        (lambda: parallel_cosine(encoder("llama"), EN, DE, pooling="cls"), "pooling must be 'mean' for a causal .*"),
+        (
+            lambda: parallel_cosine(encoder(), EN, DE, pooling="max"),
+            "pooling must be one of 'mean', 'cls', got 'max'",
+        ),
+        (
+            lambda: parallel_cosine(encoder(), EN, DE, batch_size=0),
+            "batch_size must be a positive integer, got 0",
+        ),
+        (
+            lambda: parallel_cosine(encoder("llama"), EN, DE, pooling="cls"),
+            "pooling must be 'mean' for a causal .*",
+        ),
         (
             lambda: parallel_cosine(tiny_model("bert"), EN, DE),
             "encoder must be a Pretrained.*, got BertModel",
         ),
-        (lambda: layer_weights(nn.ReLU()), "fusion must be a layer fusion whose layers have weights, got ReLU"),
-        (lambda: layer_weights(DLFA(8, lower_layer=1)), "hidden_states must be given for DLFA, got None"),
-        (lambda: layer_weights(LayerAverage()), "hidden_states must be given for LayerAverage, got None"),
+        (
+            lambda: layer_weights(nn.ReLU()),
+            "fusion must be a layer fusion whose layers have weights, got ReLU",
+        ),
+        (
+            lambda: layer_weights(DLFA(8, lower_layer=1)),
+            "hidden_states must be given for DLFA, got None",
+        ),
+        (
+            lambda: layer_weights(LayerAverage()),
+            "hidden_states must be given for LayerAverage, got None",
+        ),
         (lambda: layer_weights(LastLayer()), "hidden_states must be given for LastLayer, got None"),
-        (lambda: layer_weights(LayerAverage([4]), STATES), "layers must be one of the 4 hidden states .*, got 4"),
-        (lambda: layer_weights(DLFA(8, 9), STATES), "lower_layer must be one of the 4 hidden states .*, got 9"),
-        (lambda: layer_weights(DLFA(8, 1), STATES, torch.ones(1, 3) > 0), r"mask must .*, got \(1, 3\)"),
+        (
+            lambda: layer_weights(LayerAverage([4]), STATES),
+            "layers must be one of the 4 hidden states .*, got 4",
+        ),
+        (
+            lambda: layer_weights(DLFA(8, 9), STATES),
+            "lower_layer must be one of the 4 hidden states .*, got 9",
+        ),
+        (
+            lambda: layer_weights(DLFA(8, 1), STATES, torch.ones(1, 3) > 0),
+            r"mask must .*, got \(1, 3\)",
+        ),
     ],
 )
 def test_bad_input(call, message: str) -> None:

@@ -37,7 +37,10 @@ matplotlib.use("Agg")
 
 SIZES = {"HME": ModelSize(10**6, 10, 4.0, None), "BERT": ModelSize(10**8, 0, 400.0, None)}
 SPEEDS = {
-    name: {16: PredictionSpeed(x, x, x, 16 * x, 9, None), 32: PredictionSpeed(x / 2, x, x, x, 9, None)}
+    name: {
+        16: PredictionSpeed(x, x, x, 16 * x, 9, None),
+        32: PredictionSpeed(x / 2, x, x, x, 9, None),
+    }
     for name, x in (("HME", 90.0), ("BERT", 9.0))
 }
 REPORT = EfficiencyReport(SIZES, SPEEDS, {name: {} for name in SIZES}, {}, (16, 32), 1, "cpu", 1)
@@ -45,7 +48,9 @@ CONFUSION = bio_confusion([["B-PER", "I-PER", "O"], ["O"]], [["B-PER", "O", "O"]
 CLOUDS = {"en": torch.randn(5, 7), "qu": torch.randn(3, 7)}
 SHARES = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.8, 0.5]])
 PLOTS: dict[str, Callable[..., object]] = {
-    "plot_source_attention": lambda **on: plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], **on),
+    "plot_source_attention": lambda **on: plot_source_attention(
+        SHARES, ["a", "b", "c"], sources=["es", "en"], **on
+    ),
     "plot_layer_weights": lambda **on: plot_layer_weights({"mix": {0: 0.4, 1: 0.6}}, **on),
     "plot_layers": lambda **on: plot_layers({"de": {1: 0.4, 2: 0.6}}, **on),
     "plot_clouds": lambda **on: plot_clouds({"before": CLOUDS}, **on),
@@ -75,14 +80,18 @@ def test_without_a_display_it_can_still_be_saved() -> None:
         "(ax,) = plot_clouds(dict(XLM=dict(en=torch.randn(5, 7)))); file = io.BytesIO(); ax.figure.savefig(file); "
         "print(len(file.getvalue()) > 1000)"
     )
-    settings = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")}
+    settings = {
+        key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")
+    }
     command = [sys.executable, "-c", program.format("module://no_such_backend")]
     found = subprocess.run(command, capture_output=True, text=True, env=settings)
     assert found.stdout.strip() == "True", found.stderr
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figure, (ax, other) = plt.subplots(1, 2)
     many = name == "plot_clouds"
     found = PLOTS[name](**({"axes": [ax]} if many else {"ax": ax}))
@@ -95,10 +104,15 @@ def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(name: str, monkeypatch:
     assert plt.get_fignums() == [figure.number, new.number]
     blank = plt.figure(figsize=new.get_size_inches())
     new.canvas.draw(), blank.canvas.draw()
-    assert (np.asarray(new.canvas.buffer_rgba()) != np.asarray(blank.canvas.buffer_rgba())).mean() > 0.01
+    assert (
+        np.asarray(new.canvas.buffer_rgba()) != np.asarray(blank.canvas.buffer_rgba())
+    ).mean() > 0.01
     for module in ("matplotlib", "matplotlib.pyplot"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"^{name} must find the package 'matplotlib.pyplot', .* pip install matpl"):
+    with pytest.raises(
+        ImportError,
+        match=rf"^{name} must find the package 'matplotlib.pyplot', .* pip install matpl",
+    ):
         PLOTS[name]()
 
 
@@ -114,7 +128,9 @@ def test_names_are_written_as_they_are(name: str) -> None:
         plot_confusion(Table(("gold", name), [(name, 3)]), title=name),
     ):
         ax.figure.canvas.draw()
-        shown = [text for text in ax.figure.findobj(matplotlib.text.Text) if text.get_text() == name]
+        shown = [
+            text for text in ax.figure.findobj(matplotlib.text.Text) if text.get_text() == name
+        ]
         assert shown
         assert not any(text.get_parse_math() for text in shown)
         if (legend := ax.get_legend()) is not None:
@@ -132,13 +148,22 @@ def test_attention_of_a_meta_embedding() -> None:
     weights = mme.attention_weights(ids)
     ax = plot_source_attention(weights, words, sources=["es", "en"], title="MME")
     powers = torch.stack(
-        [f(table(ids)).tanh().exp() for f, table in zip(mme.combiner.projections, tables, strict=True)]
+        [
+            f(table(ids)).tanh().exp()
+            for f, table in zip(mme.combiner.projections, tables, strict=True)
+        ]
     )
-    np.testing.assert_allclose(ax.images[0].get_array(), (powers / powers.sum(0)).mean(-1), atol=1e-6)
+    np.testing.assert_allclose(
+        ax.images[0].get_array(), (powers / powers.sum(0)).mean(-1), atol=1e-6
+    )
     assert texts(ax.get_xticklabels()) == words
     assert texts(ax.get_yticklabels()) == ["es", "en"]
     assert (ax.get_title(), ax.images[0].colorbar.ax.get_ylabel()) == ("MME", "share")
-    for same in (weights.double().requires_grad_(), weights.mean(-1), weights.mean(-1, keepdim=True)):
+    for same in (
+        weights.double().requires_grad_(),
+        weights.mean(-1),
+        weights.mean(-1, keepdim=True),
+    ):
         again = plot_source_attention(same, words, sources=["es", "en"])
         np.testing.assert_allclose(again.images[0].get_array(), ax.images[0].get_array(), atol=1e-6)
     alone = plot_source_attention(torch.ones(1, 1).bfloat16(), ["a"], sources=["es"])
@@ -157,11 +182,15 @@ def test_red_is_more_than_an_even_share_and_blue_less() -> None:
 
 
 def test_languages_stand_above_the_words_and_sources_that_agree_are_said_to() -> None:
-    ax = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es", "en", "other"])
+    ax = plot_source_attention(
+        SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es", "en", "other"]
+    )
     (above,) = ax.child_axes
     assert texts(above.get_xticklabels()) == ["es", "en", "other"]
     assert ax.get_xlabel() == ""
-    even = plot_source_attention(torch.tensor([[0.51, 0.5], [0.49, 0.5]]), ["a", "b"], sources=["es", "en"])
+    even = plot_source_attention(
+        torch.tensor([[0.51, 0.5], [0.49, 0.5]]), ["a", "b"], sources=["es", "en"]
+    )
     assert even.get_xlabel() == "the sources agree: no share is further than 0.02 from even"
     assert colour_at(even, 0, 0).min() > 100  # pale, though it is the highest
 
@@ -176,7 +205,9 @@ def test_bars_of_layer_weights() -> None:
     mean = {1: torch.tensor([[0.1, 0.4], [0.1, 0.2]]), 2: torch.tensor([0.8])}
     ax = plot_layer_weights({"mix": layer_weights(mix), "DLFA": mean}, ylabel="share")
     by_label = {bars.get_label(): bars for bars in ax.containers if hasattr(bars, "patches")}
-    heights = {name: [bar.get_height() for bar in by_label[name].patches] for name in ("mix", "DLFA")}
+    heights = {
+        name: [bar.get_height() for bar in by_label[name].patches] for name in ("mix", "DLFA")
+    }
     assert heights["mix"] == pytest.approx([1 / 8, 2 / 8, 5 / 8])
     assert heights["DLFA"] == pytest.approx([0.2, 0.8])
     centres = [bar.get_x() + bar.get_width() / 2 for bar in by_label["DLFA"].patches]
@@ -191,7 +222,10 @@ def test_bars_of_layer_weights() -> None:
 
 
 def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:
-    ax = plot_layers({"de": {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}, "ru": {2: 0.3}}, ylabel="F1")
+    ax = plot_layers(
+        {"de": {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}, "ru": {2: 0.3}},
+        ylabel="F1",
+    )
     de, last, ru = ax.lines
     assert de.get_xdata().tolist() == [1, 3]
     assert de.get_ydata().tolist() == pytest.approx([0.5, 0.7])
@@ -227,31 +261,69 @@ def attention(
         (lambda: attention(SHARES[:, None, :, None]), rf"{AXES} .*, got shape \(2, 1, 3, 1\)"),
         (lambda: attention(torch.zeros(2, 0), []), rf"{AXES} .* and 0 words, got shape \(2, 0\)"),
         (lambda: attention(torch.zeros(2, 1, 0), ["a"]), rf"{AXES} .*, got shape \(2, 1, 0\)"),
-        (lambda: attention(SHARES[:, :2].T, ["a", "b"]), r"weights must sum to 1 over the sources, got \[1.1, 0.9\]"),
-        (lambda: attention(SHARES[:, :1] / 0, ["a"]), r"weights must sum to 1 over the sources, got \[nan\]|.*inf\]"),
         (
-            lambda: plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es"]),
+            lambda: attention(SHARES[:, :2].T, ["a", "b"]),
+            r"weights must sum to 1 over the sources, got \[1.1, 0.9\]",
+        ),
+        (
+            lambda: attention(SHARES[:, :1] / 0, ["a"]),
+            r"weights must sum to 1 over the sources, got \[nan\]|.*inf\]",
+        ),
+        (
+            lambda: plot_source_attention(
+                SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es"]
+            ),
             "languages must have one for each of the 3 words, got 1",
         ),
         (lambda: attention(words="abc"), "words must be a list of strings, got the string 'abc'"),
         (lambda: attention(sources="es"), "sources must be a list of strings, got the string 'es'"),
         (lambda: attention(words=["a", 3, "c"]), r"words\[1\] must be a string, got int"),
         (lambda: plot_layer_weights({}), "weights must hold at least one name, got none"),
-        (lambda: plot_layer_weights({"m": {}}), r"weights\['m'\] must hold at least one layer, got none"),
-        (lambda: plot_layer_weights({"m": {1: torch.tensor([])}}), r"weights\['m'\]\[1\] must be finite, got none"),
-        (lambda: plot_layer_weights({"m": {1: np.nan}}), r"weights\['m'\]\[1\] must be finite, got NaN or infinity"),
+        (
+            lambda: plot_layer_weights({"m": {}}),
+            r"weights\['m'\] must hold at least one layer, got none",
+        ),
+        (
+            lambda: plot_layer_weights({"m": {1: torch.tensor([])}}),
+            r"weights\['m'\]\[1\] must be finite, got none",
+        ),
+        (
+            lambda: plot_layer_weights({"m": {1: np.nan}}),
+            r"weights\['m'\]\[1\] must be finite, got NaN or infinity",
+        ),
         (lambda: plot_layers({}), "scores must hold at least one name, got none"),
-        (lambda: plot_layers({"de": {"last layer": 0.5}}), r"scores\['de'\] must hold at least one layer, got none"),
+        (
+            lambda: plot_layers({"de": {"last layer": 0.5}}),
+            r"scores\['de'\] must hold at least one layer, got none",
+        ),
         (lambda: plot_clouds({}), "pictures must hold at least one, got none"),
         (lambda: plot_clouds({"XLM": {}}), "clouds must hold at least one, got none"),
-        (lambda: plot_clouds(ODD), r"clouds must hold points in rows, .* got shapes \[\(5, 7\), \(3, 6\)\]"),
-        (lambda: plot_clouds({"XLM": CLOUDS}, "tsne"), "method must be one of 'pca', 'umap', got 'tsne'"),
-        (lambda: plot_clouds({"XLM": CLOUDS}, axes=[]), "axes must be one for each of 1 pictures, got 0"),
-        (lambda: plot_confusion(Table(("gold", "B"), [("I", 1)])), "table must have a row and a column for each .*"),
+        (
+            lambda: plot_clouds(ODD),
+            r"clouds must hold points in rows, .* got shapes \[\(5, 7\), \(3, 6\)\]",
+        ),
+        (
+            lambda: plot_clouds({"XLM": CLOUDS}, "tsne"),
+            "method must be one of 'pca', 'umap', got 'tsne'",
+        ),
+        (
+            lambda: plot_clouds({"XLM": CLOUDS}, axes=[]),
+            "axes must be one for each of 1 pictures, got 0",
+        ),
+        (
+            lambda: plot_confusion(Table(("gold", "B"), [("I", 1)])),
+            "table must have a row and a column for each .*",
+        ),
         (lambda: plot_confusion(Table((), [])), r"table must have .*, got rows \[\], columns \(\)"),
-        (lambda: plot_efficiency(REPORT, "pie"), "picture must be one of 'speed', 'memory', got 'pie'"),
+        (
+            lambda: plot_efficiency(REPORT, "pie"),
+            "picture must be one of 'speed', 'memory', got 'pie'",
+        ),
         (lambda: plot_scores({"HME": 1}, {}), "scores must hold at least one score, got none"),
-        (lambda: plot_scores({"HME": 1}, {"MME": 0.5}), r"scores must be of the models HME, got \['MME'\]"),
+        (
+            lambda: plot_scores({"HME": 1}, {"MME": 0.5}),
+            r"scores must be of the models HME, got \['MME'\]",
+        ),
     ],
 )
 def test_bad_input_draws_nothing(call: Callable[[], object], message: str) -> None:
@@ -267,7 +339,9 @@ def test_points_are_the_projected_clouds(monkeypatch: pytest.MonkeyPatch) -> Non
     first, second = (points.get_facecolor()[0] for points in ax.collections)
     assert (first != second).any()
     seeds: list[int] = []
-    monkeypatch.setattr(pictures, "project", lambda points, method, seed: seeds.append(seed) or project(points))
+    monkeypatch.setattr(
+        pictures, "project", lambda points, method, seed: seeds.append(seed) or project(points)
+    )
     plot_clouds({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
     assert seeds == [5, 5]
 
@@ -308,9 +382,14 @@ def test_squares_of_a_confusion(normalize: bool) -> None:
 def test_many_models_are_told_apart() -> None:
     sizes = {f"m{i}": ModelSize(i + 1, 0, 1.0, None) for i in range(15)}
     speeds = {name: {16: PredictionSpeed(9.0, 9.0, 9.0, 9.0, 1, None)} for name in sizes}
-    report = EfficiencyReport(sizes, speeds, {name: {} for name in sizes}, {}, (16, 32), 1, "cpu", 1)
+    report = EfficiencyReport(
+        sizes, speeds, {name: {} for name in sizes}, {}, (16, 32), 1, "cpu", 1
+    )
     ax = plot_efficiency(report)
-    assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines}) == 15
+    assert (
+        len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in ax.lines})
+        == 15
+    )
     assert texts(ax.get_xticklabels()) == ["16", "32"]
     ax.figure.canvas.draw()
     assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1  # it hides no line
@@ -334,8 +413,14 @@ def test_lines_of_efficiency_and_points_of_scores() -> None:
     ("scores", "message"),
     [
         ({1: 0.3}, r"^scores\[1\] must be a mapping, layer -> score, got float$"),
-        ({"de": {1: ParallelScores(0.9, 0.1)}}, r"^scores\['de'\]\[1\] must be a number, or a list .*ParallelScores$"),
-        ({"de": {1: torch.zeros(2)}}, r"^scores\['de'\]\[1\] must be a number, or a list .*got Tensor$"),
+        (
+            {"de": {1: ParallelScores(0.9, 0.1)}},
+            r"^scores\['de'\]\[1\] must be a number, or a list .*ParallelScores$",
+        ),
+        (
+            {"de": {1: torch.zeros(2)}},
+            r"^scores\['de'\]\[1\] must be a number, or a list .*got Tensor$",
+        ),
     ],
 )
 def test_scores_of_layers_that_are_no_numbers(scores: object, message: str) -> None:

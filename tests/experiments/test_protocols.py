@@ -44,7 +44,9 @@ def system(dim: int = 5, tags: Sequence[str] = TAGS):
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
         lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
-        return pe.SequenceTagger(pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon), tags)
+        return pe.SequenceTagger(
+            pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon), tags
+        )
 
     return build
 
@@ -70,7 +72,9 @@ class Unreadable(Sequence):
 
 CORPUS = toy_corpus(4)
 ES = Corpus("es", CORPUS, CORPUS[:3], CORPUS[:3])
-EN = Corpus("en", Unreadable(), Unreadable(), [TaggedSentence(("that", "new", "song"), ("B-EN", "O", "O"))])
+EN = Corpus(
+    "en", Unreadable(), Unreadable(), [TaggedSentence(("that", "new", "song"), ("B-EN", "O", "O"))]
+)
 OPTIONS = {"num_train_epochs": 2, "batch_size": 2}
 
 
@@ -89,7 +93,9 @@ class Recorder:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     recorder = Recorder()
-    monkeypatch.setattr(Training, "run", lambda self, run, **options: recorder(self, run, **options))
+    monkeypatch.setattr(
+        Training, "run", lambda self, run, **options: recorder(self, run, **options)
+    )
     return recorder
 
 
@@ -101,7 +107,11 @@ def count_of_o(gold: list, predicted: list) -> float:
     return float(sum(tags.count("O") for tags in predicted))
 
 
-METRICS = {"f1": lambda gold, found: entity_f1(gold, found).f1, "accuracy": accuracy, "count_of_o": count_of_o}
+METRICS = {
+    "f1": lambda gold, found: entity_f1(gold, found).f1,
+    "accuracy": accuracy,
+    "count_of_o": count_of_o,
+}
 
 
 def by_hand(dim: int, seed: int, metric: str) -> tuple[list, dict[str, float], dict[str, list]]:
@@ -110,7 +120,9 @@ def by_hand(dim: int, seed: int, metric: str) -> tuple[list, dict[str, float], d
     tagger = system(dim)(ES.train, seed)
     chosen = count_of_o if metric == "count_of_o" else metric
     result = fit(tagger, ES.train, ES.dev, metric=chosen, seed=seed, **OPTIONS)
-    predicted = {corpus.language: tagger.predict([s.words for s in corpus.test]) for corpus in (ES, EN)}
+    predicted = {
+        corpus.language: tagger.predict([s.words for s in corpus.test]) for corpus in (ES, EN)
+    }
     gold = {corpus.language: [list(s.tags) for s in corpus.test] for corpus in (ES, EN)}
     scores = {name: METRICS[metric](gold[name], predicted[name]) for name in gold}
     return [epoch[:3] for epoch in result.history], scores, predicted
@@ -118,9 +130,16 @@ def by_hand(dim: int, seed: int, metric: str) -> tuple[list, dict[str, float], d
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy", count_of_o])
 def test_zero_shot_is_what_one_would_do_by_hand(metric) -> None:
-    result = zero_shot({"five": system(5), "seven": system(7)}, ES, [EN], seeds=(3, 1), metric=metric, **OPTIONS)
+    result = zero_shot(
+        {"five": system(5), "seven": system(7)}, ES, [EN], seeds=(3, 1), metric=metric, **OPTIONS
+    )
     name = getattr(metric, "__name__", metric)
-    assert [(run.system, run.seed) for run in result.runs] == [("five", 3), ("seven", 3), ("five", 1), ("seven", 1)]
+    assert [(run.system, run.seed) for run in result.runs] == [
+        ("five", 3),
+        ("seven", 3),
+        ("five", 1),
+        ("seven", 1),
+    ]
     for run in result.runs:
         history, scores, predicted = by_hand(5 if run.system == "five" else 7, run.seed, name)
         assert [epoch[:3] for epoch in run.training.history] == history
@@ -129,7 +148,9 @@ def test_zero_shot_is_what_one_would_do_by_hand(metric) -> None:
     assert result.table.columns == ("system", "es", "en")
     for system_name, *cells in result.table.rows:
         for language, cell in zip(("es", "en"), cells, strict=True):
-            runs = {run.seed: run.scores[language] for run in result.runs if run.system == system_name}
+            runs = {
+                run.seed: run.scores[language] for run in result.runs if run.system == system_name
+            }
             assert cell == mean_and_deviation(list(runs.values()))
             assert result.scores(system_name, language) == runs
     assert result.gold == {"es": [list(s.tags) for s in ES.test], "en": [["B-EN", "O", "O"]]}
@@ -138,12 +159,29 @@ def test_zero_shot_is_what_one_would_do_by_hand(metric) -> None:
 
 @pytest.mark.parametrize("scenario", ["A", "B"])
 def test_joint_trains_on_a_fraction(scenario: str, recorder: Recorder) -> None:
-    es, nl, de, eu = numbered("es", 40, 8), numbered("nl", 23, 4), numbered("de", 7, 2), numbered("eu", 0)
-    result = joint({"a": system(2), "b": system(3)}, es, [nl, de], scenario=scenario, seeds=(0, 1), targets=[eu])
+    es, nl, de, eu = (
+        numbered("es", 40, 8),
+        numbered("nl", 23, 4),
+        numbered("de", 7, 2),
+        numbered("eu", 0),
+    )
+    result = joint(
+        {"a": system(2), "b": system(3)},
+        es,
+        [nl, de],
+        scenario=scenario,
+        seeds=(0, 1),
+        targets=[eu],
+    )
     assert result.table.columns == ("system", "es", "nl", "de", "eu")
-    assert {(run.trained_on, *run.scores) for run in result.runs} == {(("es", "nl", "de"), "es", "nl", "de", "eu")}
+    assert {(run.trained_on, *run.scores) for run in result.runs} == {
+        (("es", "nl", "de"), "es", "nl", "de", "eu")
+    }
     assert len(recorder.calls) == 4
-    for part, sizes in (("train", (40 if scenario == "B" else 10, 6, 2)), ("dev", (8 if scenario == "B" else 2, 1, 1))):
+    for part, sizes in (
+        ("train", (40 if scenario == "B" else 10, 6, 2)),
+        ("dev", (8 if scenario == "B" else 2, 1, 1)),
+    ):
         words = first_words(recorder.calls[0][part])
         for corpus, size in zip((es, nl, de), sizes, strict=True):
             chosen = [word for word in words if word.startswith(corpus.language)]
@@ -187,8 +225,22 @@ def test_training_options_reach_fit(recorder: Recorder) -> None:
     def sgd(tagger: pe.SequenceTagger) -> torch.optim.Optimizer:
         return torch.optim.SGD(tagger.parameters(), lr=0.3)
 
-    options = {"patience": 2, "max_grad_norm": None, "scheduler_interval": "step", "amp_dtype": torch.bfloat16}
-    zero_shot({"a": system()}, ES, [EN], seeds=(4,), optimizer=sgd, scheduler=LinearLR, metric="accuracy", **options)
+    options = {
+        "patience": 2,
+        "max_grad_norm": None,
+        "scheduler_interval": "step",
+        "amp_dtype": torch.bfloat16,
+    }
+    zero_shot(
+        {"a": system()},
+        ES,
+        [EN],
+        seeds=(4,),
+        optimizer=sgd,
+        scheduler=LinearLR,
+        metric="accuracy",
+        **options,
+    )
     (call,) = recorder.calls
     assert {key: getattr(call["options"], key) for key in options} == options
     assert (call["seed"], call["metric"], call["run"].folder) == (4, "accuracy", None)
@@ -202,14 +254,26 @@ SYSTEMS = {"a": system(2), "b/c: d": system(3)}
 def run_in(folder, **options) -> ProtocolResult:
     systems = options.pop("systems", SYSTEMS)
     source = options.pop("source", ES)
-    return zero_shot(systems, source, [EN], seeds=(0, 1), metric="accuracy", folder=folder, **{**OPTIONS, **options})
+    return zero_shot(
+        systems,
+        source,
+        [EN],
+        seeds=(0, 1),
+        metric="accuracy",
+        folder=folder,
+        **{**OPTIONS, **options},
+    )
 
 
 def without_seconds(result: ProtocolResult) -> list:
     def timeless(training: FitResult) -> list:
         return [training.best[:3], [epoch[:3] for epoch in training.history]]
 
-    return [result.table, result.gold, [(*run[:3], timeless(run.training), *run[4:]) for run in result.runs]]
+    return [
+        result.table,
+        result.gold,
+        [(*run[:3], timeless(run.training), *run[4:]) for run in result.runs],
+    ]
 
 
 def test_finished_runs_are_not_trained_again(tmp_path, monkeypatch) -> None:
@@ -231,14 +295,19 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_epoch(tmp_path, monkeypatc
 
     def stop(self, sentences):
         steps.append(len(sentences))
-        if len(steps) == 12 + 9:  # 6 steps an epoch, 2 epochs a run: in the second epoch of the second run
+        if (
+            len(steps) == 12 + 9
+        ):  # 6 steps an epoch, 2 epochs a run: in the second epoch of the second run
             raise KeyboardInterrupt
         return collate(self, sentences)
 
     monkeypatch.setattr(pe.SequenceTagger, "collate", stop)
     with pytest.raises(KeyboardInterrupt):
         run_in(tmp_path)
-    finished = {path.parent.name: read_checkpoint(path)["finished"] for path in tmp_path.rglob("checkpoint.pt")}
+    finished = {
+        path.parent.name: read_checkpoint(path)["finished"]
+        for path in tmp_path.rglob("checkpoint.pt")
+    }
     assert finished == {"a.0": True, "b%2Fc%3A d.0": False}
     again = run_in(tmp_path)
     assert len(steps) == 12 + 9 + 6 + 2 * 12
@@ -248,15 +317,30 @@ def test_a_run_that_was_cut_off_goes_on_from_its_last_epoch(tmp_path, monkeypatc
 def test_which_sentences_joint_takes(recorder: Recorder) -> None:
     """B keeps the others of A; a larger fraction holds a smaller one; another seed draws others."""
     corpora = numbered("es", 40, 8), [numbered("nl", 23, 4)]
-    choices = [{}, {"scenario": "B"}, {"sample_seed": 1}, {"fraction": 0.1}, {"fraction": 0.5}, {"fraction": 1.0}]
+    choices = [
+        {},
+        {"scenario": "B"},
+        {"sample_seed": 1},
+        {"fraction": 0.1},
+        {"fraction": 0.5},
+        {"fraction": 1.0},
+    ]
     for options in choices:
         joint({"a": system()}, *corpora, **{"scenario": "A", "seeds": (0,), **options})
     a, b, other, few, half, everything = ({*first_words(call["train"])} for call in recorder.calls)
-    assert {word for word in a if word.startswith("nl")} == {word for word in b if word.startswith("nl")}
+    assert {word for word in a if word.startswith("nl")} == {
+        word for word in b if word.startswith("nl")
+    }
     assert a < b
     assert a != other
     assert len(a) == len(other)
-    assert few < a < half < everything == {*first_words(corpora[0].train), *first_words(corpora[1][0].train)}
+    assert (
+        few
+        < a
+        < half
+        < everything
+        == {*first_words(corpora[0].train), *first_words(corpora[1][0].train)}
+    )
 
 
 def test_systems_are_built_of_the_training_sentences_and_the_seed(recorder: Recorder) -> None:
@@ -300,7 +384,11 @@ def falling(steps: int) -> dict:
         ({}, {"source": ES._replace(test=CORPUS[:2])}, "other tests"),
         ({}, {"num_train_epochs": 3}, "num_train_epochs 2 in place of 3"),
         ({}, {"patience": 3}, "patience None in place of 3"),
-        ({}, {"optimizer": lambda tagger: torch.optim.Adam(tagger.parameters(), lr=0.5)}, "other optimizer"),
+        (
+            {},
+            {"optimizer": lambda tagger: torch.optim.Adam(tagger.parameters(), lr=0.5)},
+            "other optimizer",
+        ),
         ({}, falling(4), "other optimizer, other scheduler"),
         (falling(4), falling(5), r"other scheduler \("),
         ({"systems": frozen(0.5)}, {"systems": frozen(0.25)}, r"other frozen tensors \("),
@@ -309,7 +397,10 @@ def falling(steps: int) -> dict:
 def test_records_of_other_runs_are_refused(first, changes, names, tmp_path, recorder) -> None:
     run_in(tmp_path, **first)
     run_in(tmp_path, **first)
-    with pytest.raises(ValueError, match=rf"a\.0/checkpoint\.pt must come from this run, got another one: .*{names}"):
+    with pytest.raises(
+        ValueError,
+        match=rf"a\.0/checkpoint\.pt must come from this run, got another one: .*{names}",
+    ):
         run_in(tmp_path, **changes)
     path = tmp_path / "zero_shot-es" / "a.0" / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:-1])
@@ -333,8 +424,14 @@ def test_merge() -> None:
     for results, message in (
         ([], "results must hold at least one result, got none"),
         ([one, one], r"results must hold each run once, got \('a', 'es', 0\) twice"),
-        ([one, one._replace(metric="accuracy")], r"results must have one metric, got \['accuracy', 'f1'\]"),
-        ([one, one._replace(gold={"en": [["O"]]})], "results must test each language on .*, got others of 'en'"),
+        (
+            [one, one._replace(metric="accuracy")],
+            r"results must have one metric, got \['accuracy', 'f1'\]",
+        ),
+        (
+            [one, one._replace(gold={"en": [["O"]]})],
+            "results must test each language on .*, got others of 'en'",
+        ),
     ):
         with pytest.raises(ValueError, match=f"^{message}$"):
             merge_results(*results)
@@ -357,10 +454,14 @@ def test_gain(recorder: Recorder) -> None:
     after = rescored(result, {("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.5, ("b", 1): 0.5})
     table = gain_table(before, after)
     assert table.columns == ("system", "es")
-    assert table.rows == [("a", mean_and_deviation([0.5, 0.25])), ("b", mean_and_deviation([-0.25, 0.0]))]
+    assert table.rows == [
+        ("a", mean_and_deviation([0.5, 0.25])),
+        ("b", mean_and_deviation([-0.25, 0.0])),
+    ]
     fewer = after._replace(runs=after.runs[:-1])
     with pytest.raises(
-        ValueError, match=r"^after must hold the systems, .* of before, got only one has \[\('b', 'es', 1\)\]$"
+        ValueError,
+        match=r"^after must hold the systems, .* of before, got only one has \[\('b', 'es', 1\)\]$",
     ):
         gain_table(before, fewer)
     with pytest.raises(ValueError, match=r"^after must have the metric 'f1', got 'accuracy'$"):
@@ -370,7 +471,8 @@ def test_gain(recorder: Recorder) -> None:
 def test_no_parameter_is_trained_twice(recorder: Recorder) -> None:
     tagger = system()(ES.train, 0)
     with pytest.raises(
-        ValueError, match=r"^systems\['a'\] must build new parameters at each call, got .* earlier call$"
+        ValueError,
+        match=r"^systems\['a'\] must build new parameters at each call, got .* earlier call$",
     ):
         zero_shot({"a": lambda train, seed: tagger}, ES, [EN], seeds=(0,))
     shared = toy_table(3)
@@ -389,7 +491,12 @@ class Loose:
 
 
 def zero(systems=None, source=ES, targets=(EN,), **options):
-    zero_shot({"a": system()} if systems is None else systems, source, targets, **{"seeds": (0,), **options})
+    zero_shot(
+        {"a": system()} if systems is None else systems,
+        source,
+        targets,
+        **{"seeds": (0,), **options},
+    )
 
 
 NL = numbered("nl", 4, 1)
@@ -445,9 +552,9 @@ def test_texts_and_pairs(build, items, tmp_path) -> None:
     for language in ("en", "de"):
         assert run.scores[language] == accuracy(result.gold[language], run.predictions[language])
     assert run.predictions["de"] == run.predictions["en"][::-1]
-    assert without_seconds(zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)) == (
-        without_seconds(result)
-    )
+    assert without_seconds(
+        zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)
+    ) == (without_seconds(result))
     for other in (
         joint({"a": build}, en, [de], scenario="A", seeds=(0,)),
         code_switched({"a": build}, [en], seeds=(0,)),
@@ -457,7 +564,10 @@ def test_texts_and_pairs(build, items, tmp_path) -> None:
 
 PAIR_CORPUS = Corpus("en", PAIRS, PAIRS, PAIRS)
 UNKNOWN = Corpus("es", *[[TaggedSentence(("me",), ("O",), label="perhaps")]] * 3)
-BOTH = {"systems": {"a": system(tags=["O"]), "b": text_system}, "source": Corpus("es", TEXTS, TEXTS, TEXTS)}
+BOTH = {
+    "systems": {"a": system(tags=["O"]), "b": text_system},
+    "source": Corpus("es", TEXTS, TEXTS, TEXTS),
+}
 
 
 @own_words
@@ -469,29 +579,61 @@ BOTH = {"systems": {"a": system(tags=["O"]), "b": text_system}, "source": Corpus
         (zero, {"seeds": ()}, "seeds must hold at least one seed, got none"),
         (zero, {"seeds": (1, 2, 1)}, r"seeds must be different, got \[1, 2, 1\]"),
         (zero, {"targets": [ES]}, "languages must be named once each, got 'es' twice"),
-        (zero, {"metric": "recall"}, "metric must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'"),
+        (
+            zero,
+            {"metric": "recall"},
+            "metric must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'",
+        ),
         (zero, {"source": ES._replace(train=[])}, f"train of 'es' {NO_WORD}"),
         (zero, {"source": ES._replace(dev=[TaggedSentence((), ())])}, f"dev of 'es' {NO_WORD}"),
         (zero, {"targets": [Corpus("en")]}, f"test of 'en' {NO_WORD}"),
-        (zero, {"systems": {"a": "MME"}}, r"systems\['a'\] must be a function of train and seed, got str"),
+        (
+            zero,
+            {"systems": {"a": "MME"}},
+            r"systems\['a'\] must be a function of train and seed, got str",
+        ),
         (
             zero,
             {"systems": {"a": lambda *_: nn.Linear(2, 3)}},
             r"systems\['a'\] must build a tagger or a classifier, got Linear",
         ),
         (zero, {"systems": [system()]}, "systems must be a mapping of names .*, got list"),
-        (zero, {"systems": {"b": system(tags=TAGS[:3])}}, r"systems\['b'\].tags must hold every tag .* 'B-EN' of .*"),
-        (zero, {"targets": [tagged("B-LOC")]}, r"systems\['a'\].* got none for 'B-LOC' of the 'en' test sentences"),
+        (
+            zero,
+            {"systems": {"b": system(tags=TAGS[:3])}},
+            r"systems\['b'\].tags must hold every tag .* 'B-EN' of .*",
+        ),
+        (
+            zero,
+            {"targets": [tagged("B-LOC")]},
+            r"systems\['a'\].* got none for 'B-LOC' of the 'en' test sentences",
+        ),
         (zero, NOUNS, "labels must be O, B-<type> or I-<type>, got 'NOUN'"),
-        (zero, {"targets": [Corpus("en", test=[Loose()])]}, "the 'en' test sentences must .*, got 1 tags for 2 words"),
+        (
+            zero,
+            {"targets": [Corpus("en", test=[Loose()])]},
+            "the 'en' test sentences must .*, got 1 tags for 2 words",
+        ),
         (
             zero,
             {"systems": {"a": table_system}, "source": PAIR_CORPUS._replace(language="es")},
             "a labelled text must .* tags for a SequenceTagger, .*",
         ),
-        (zero, {"targets": [PAIR_CORPUS]}, "a labelled text must have .*, got SentencePair without words and tags"),
-        (zero, {"systems": {"a": pair_system}}, "a labelled text must have first and second and label for a Pair.*"),
-        (zero, {**BOTH, "targets": [Corpus("en", test=TEXTS)]}, r"systems\['b'\] must read words and tags as 'a' .*"),
+        (
+            zero,
+            {"targets": [PAIR_CORPUS]},
+            "a labelled text must have .*, got SentencePair without words and tags",
+        ),
+        (
+            zero,
+            {"systems": {"a": pair_system}},
+            "a labelled text must have first and second and label for a Pair.*",
+        ),
+        (
+            zero,
+            {**BOTH, "targets": [Corpus("en", test=TEXTS)]},
+            r"systems\['b'\] must read words and tags as 'a' .*",
+        ),
         (
             zero,
             {"systems": {"a": text_system}, "source": UNKNOWN},
@@ -503,7 +645,11 @@ BOTH = {"systems": {"a": system(tags=["O"]), "b": text_system}, "source": Corpus
         (mixed, {"others": ES}, "others must be a sequence of corpora, got Corpus"),
         (mixed, {"others": ()}, "others must hold at least one language, got none"),
         (mixed, {"targets": EN}, "targets must be a sequence of corpora, got Corpus"),
-        (mixed, {"targets": [numbered("nl", 4)]}, "languages must be named once each, got 'nl' twice"),
+        (
+            mixed,
+            {"targets": [numbered("nl", 4)]},
+            "languages must be named once each, got 'nl' twice",
+        ),
         (mixed, {"others": [numbered("nl", 4)]}, f"dev of 'nl' {NO_WORD}"),
         (mixed, {"fraction": 0.0}, r"fraction must lie in \(0, 1\], got 0.0"),
         (mixed, {"fraction": math.nan}, r"fraction must lie in \(0, 1\], got nan"),
@@ -514,11 +660,21 @@ BOTH = {"systems": {"a": system(tags=["O"]), "b": text_system}, "source": Corpus
         (switched, {"seeds": "01"}, "seeds must be a sequence of integers, got '01'"),
         (switched, {"seeds": (0, 0.7)}, r"seeds\[1\] must be an integer, got 0.7"),
         (switched, {"seeds": (True,)}, r"seeds\[0\] must be an integer, got True"),
-        (switched, {"optimizer": MADE}, "optimizer must be a function of the model that returns one, got SGD"),
-        (switched, {"scheduler": LinearLR(MADE)}, "scheduler must be a function of .*, got LinearLR"),
+        (
+            switched,
+            {"optimizer": MADE},
+            "optimizer must be a function of the model that returns one, got SGD",
+        ),
+        (
+            switched,
+            {"scheduler": LinearLR(MADE)},
+            "scheduler must be a function of .*, got LinearLR",
+        ),
     ],
 )
-def test_wrong_arguments_are_named_before_anything_is_trained(protocol, changes, message, recorder: Recorder) -> None:
+def test_wrong_arguments_are_named_before_anything_is_trained(
+    protocol, changes, message, recorder: Recorder
+) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         protocol(**changes)
     with pytest.raises(TypeError, match=r"^options must be FitOptions, got dict$"):

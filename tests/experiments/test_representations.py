@@ -22,7 +22,12 @@ from polyembed.transfer import encoder_layer
 def bert() -> nn.Module:
     from transformers import BertConfig, BertForTokenClassification
 
-    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 17}
+    sizes = {
+        "hidden_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 17,
+    }
     return BertForTokenClassification(BertConfig(vocab_size=31, **sizes))
 
 
@@ -31,7 +36,10 @@ def make_batch(rows: int, length: int, seed: int, left: bool = False) -> dict[st
     lengths = torch.randint(2, length + 1, (rows,), generator=generator)
     mask = (torch.arange(length) < lengths[:, None]).long()
     mask = mask.flip(1) if left else mask
-    return {"input_ids": torch.randint(5, 31, (rows, length), generator=generator), "attention_mask": mask}
+    return {
+        "input_ids": torch.randint(5, 31, (rows, length), generator=generator),
+        "attention_mask": mask,
+    }
 
 
 @pytest.mark.parametrize(("layer", "left"), [(0, True), (1, False), (2, True)])
@@ -60,7 +68,11 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
 
 
 def test_with_the_transform() -> None:
-    model, batch, rtn = bert(), make_batch(3, 7, 1), RepresentationTransformationNetwork(12, bottleneck=5)
+    model, batch, rtn = (
+        bert(),
+        make_batch(3, 7, 1),
+        RepresentationTransformationNetwork(12, bottleneck=5),
+    )
     plain = representations(model, [batch], 1)
     with transformed_output(encoder_layer(model, 1), rtn):
         torch.testing.assert_close(representations(model, [batch], 1), rtn(plain).detach())
@@ -92,7 +104,9 @@ def test_reads_no_more_than_it_needs_and_no_empty_sentence() -> None:
 
     model = bert()
     found = representations(model, batches(), 1, "cls", max_points=2)
-    whole = representations(model, [{name: value[[0, 2]] for name, value in batch.items()}], 1, "cls")
+    whole = representations(
+        model, [{name: value[[0, 2]] for name, value in batch.items()}], 1, "cls"
+    )
     torch.testing.assert_close(found, whole)
 
 
@@ -112,22 +126,52 @@ CLOUD = torch.ones(4, 3)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: representations(bert(), [], 1, "word"), "level must be one of 'token', 'cls', got 'word'"),
+        (
+            lambda: representations(bert(), [], 1, "word"),
+            "level must be one of 'token', 'cls', got 'word'",
+        ),
         (lambda: representations(bert(), [], 1), "batches must hold at least one batch, got none"),
-        (lambda: representations(bert(), [], 1, max_points=0), "max_points must be a positive integer, got 0"),
-        (lambda: representations(bert(), batches()[0], 1), "each batch must be a mapping to the .* arguments, got str"),
+        (
+            lambda: representations(bert(), [], 1, max_points=0),
+            "max_points must be a positive integer, got 0",
+        ),
+        (
+            lambda: representations(bert(), batches()[0], 1),
+            "each batch must be a mapping to the .* arguments, got str",
+        ),
         (pooled, r"layer must give states of the axes \(batch, seq, hidden\), got shape .*"),
-        (lambda: cloud_distances(CLOUD[:0], CLOUD), r"source must hold points in rows, got shape \(0, 3\)"),
-        (lambda: cloud_distances(CLOUD, CLOUD[:, :2]), r"target must have a last axis of size 3, got shape \(4, 2\)"),
+        (
+            lambda: cloud_distances(CLOUD[:0], CLOUD),
+            r"source must hold points in rows, got shape \(0, 3\)",
+        ),
+        (
+            lambda: cloud_distances(CLOUD, CLOUD[:, :2]),
+            r"target must have a last axis of size 3, got shape \(4, 2\)",
+        ),
         (lambda: project([]), "clouds must hold at least one, got none"),
-        (lambda: project([CLOUD[:, :1]]), "clouds must hold points in rows, all of as many dimensions, two or more.*"),
-        (lambda: project([CLOUD, CLOUD[:, :2]]), "clouds must hold points in rows, all of as many dimensions.*"),
+        (
+            lambda: project([CLOUD[:, :1]]),
+            "clouds must hold points in rows, all of as many dimensions, two or more.*",
+        ),
+        (
+            lambda: project([CLOUD, CLOUD[:, :2]]),
+            "clouds must hold points in rows, all of as many dimensions.*",
+        ),
         (lambda: project([CLOUD / 0]), "clouds must be finite, got NaN or infinity"),
         (lambda: project([CLOUD], "tsne"), "method must be one of 'pca', 'umap', got 'tsne'"),
-        (lambda: gain_correlation([1.0, math.nan], [0.1, 0.2]), r"gains must be finite, got \[1.0, nan\]"),
-        (lambda: gain_correlation([1.0, 2.0], [1.0, 2.0, 3.0]), "drops must be one for each of 2 gains, got 3"),
+        (
+            lambda: gain_correlation([1.0, math.nan], [0.1, 0.2]),
+            r"gains must be finite, got \[1.0, nan\]",
+        ),
+        (
+            lambda: gain_correlation([1.0, 2.0], [1.0, 2.0, 3.0]),
+            "drops must be one for each of 2 gains, got 3",
+        ),
         (lambda: gain_correlation([1.0], [1.0]), "gains must be of two targets or more, got 1"),
-        (lambda: gain_correlation([1.0, 2.0], [1.0, 1.0]), "drops must differ between targets, got 1.0"),
+        (
+            lambda: gain_correlation([1.0, 2.0], [1.0, 1.0]),
+            "drops must differ between targets, got 1.0",
+        ),
     ],
 )
 def test_bad_input(call: Any, message: str) -> None:
@@ -136,7 +180,10 @@ def test_bad_input(call: Any, message: str) -> None:
 
 
 def test_distances() -> None:
-    source, target = torch.randn(7, 5, dtype=torch.float64), torch.randn(3, 5, dtype=torch.float64) + 0.5
+    source, target = (
+        torch.randn(7, 5, dtype=torch.float64),
+        torch.randn(3, 5, dtype=torch.float64) + 0.5,
+    )
     cosines = [[cosine(s, t) for t in target.tolist()] for s in source.tolist()]
     rows = [1 - max(row) for row in cosines]
     columns = [1 - max(column) for column in zip(*cosines, strict=True)]
@@ -162,7 +209,10 @@ def test_correlation() -> None:
 
 
 def test_principal_components() -> None:
-    one, other = torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]), torch.randn(7, 5) + 2.0
+    one, other = (
+        torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]),
+        torch.randn(7, 5) + 2.0,
+    )
     points = project([one, other])
     assert [cloud.shape for cloud in points] == [(11, 2), (7, 2)]
     whole = torch.cat([one, other]).double().numpy()
@@ -171,7 +221,9 @@ def test_principal_components() -> None:
     found = torch.cat(points).numpy()
     for column in range(2):
         expected = left[:, column] * sizes[column]
-        np.testing.assert_allclose(found[:, column], np.sign(expected @ found[:, column]) * expected, atol=1e-9)
+        np.testing.assert_allclose(
+            found[:, column], np.sign(expected @ found[:, column]) * expected, atol=1e-9
+        )
     for again, before in zip(project([-one, -other]), points, strict=True):
         torch.testing.assert_close(again, -before)  # axes do not turn with the points
     for _ in range(5):
@@ -201,5 +253,7 @@ def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert given == [{"n_components": 2, "n_neighbors": 4, "random_state": 7, "n_jobs": 1}]
     torch.testing.assert_close(found[1], other[:, :2])
     monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"):
+    with pytest.raises(
+        ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"
+    ):
         project([one], "umap")

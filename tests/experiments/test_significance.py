@@ -31,13 +31,17 @@ def corrupt(gold: Sequence[Sequence[str]], rate: float, seed: int) -> list[list[
     """Replace a share of the labels by others drawn at random."""
     generator = random.Random(seed)
     return [
-        [generator.choice(LABELS) if generator.random() < rate else label for label in sentence] for sentence in gold
+        [generator.choice(LABELS) if generator.random() < rate else label for label in sentence]
+        for sentence in gold
     ]
 
 
 def labels(sentences: int, words: int = 7, seed: int = 0) -> list[list[str]]:
     generator = random.Random(seed)
-    return [generator.choices(LABELS, [6, 1, 1, 1, 1], k=generator.randint(1, words)) for _ in range(sentences)]
+    return [
+        generator.choices(LABELS, [6, 1, 1, 1, 1], k=generator.randint(1, words))
+        for _ in range(sentences)
+    ]
 
 
 def score(metric: str, gold, predicted) -> float:
@@ -67,7 +71,9 @@ def binomial_loop(wins: int, losses: int) -> float:
 def test_sign_test_against_a_loop(wins: int, losses: int) -> None:
     gold = [["X", "Y"]] * (wins + losses + 5)
     first = [["X", "Y"]] * wins + [["Y", "Y"]] * losses + [["Y", "Y"]] * 5
-    second = [["X", "X"]] * wins + [["X", "Y"]] * losses + [["X", "X"]] * 5  # the last five are ties
+    second = (
+        [["X", "X"]] * wins + [["X", "Y"]] * losses + [["X", "X"]] * 5
+    )  # the last five are ties
     found = sign_test(gold, first, second)
     assert found.p_value == pytest.approx(binomial_loop(wins, losses), rel=1e-12)
     assert found.n == wins + losses
@@ -80,8 +86,12 @@ def test_sign_test_of_many_and_of_nearly_certain() -> None:
     first = [["X"] * 10_201 + ["Y"] * 9_800]
     second = [["Y"] * 10_201 + ["X"] * 9_800]
     z = (401 - 1) / math.sqrt(20_001)  # the normal approximation, with continuity
-    assert sign_test(gold, first, second, unit="token").p_value == pytest.approx(math.erfc(z / math.sqrt(2)), rel=1e-2)
-    assert sign_test(gold, gold, [["Y"] * 20_001], unit="token") == Significance(1.0, 0.0, 20_001)  # 2^-20000
+    assert sign_test(gold, first, second, unit="token").p_value == pytest.approx(
+        math.erfc(z / math.sqrt(2)), rel=1e-2
+    )
+    assert sign_test(gold, gold, [["Y"] * 20_001], unit="token") == Significance(
+        1.0, 0.0, 20_001
+    )  # 2^-20000
 
 
 def test_sign_test_units() -> None:
@@ -89,7 +99,9 @@ def test_sign_test_units() -> None:
     first, second = [["X", "X", "Y"], ["Y"]], [["Y", "Y", "X"], ["X"]]
     assert sign_test(gold, first, second) == Significance(0.0, 1.0, 2)  # 2:1 and 0:1
     assert sign_test(gold, first, second, unit="token") == Significance(0.0, 1.0, 4)
-    assert sign_test(gold, first, [["Y", "Y", "Y"], ["Y"]], unit="token") == Significance(1.0, 0.5, 2)
+    assert sign_test(gold, first, [["Y", "Y", "Y"], ["Y"]], unit="token") == Significance(
+        1.0, 0.5, 2
+    )
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
@@ -101,8 +113,12 @@ def test_randomization_against_all_swaps(metric: str) -> None:
     for swaps in itertools.product([False, True], repeat=8):
         one = [b if swap else a for a, b, swap in zip(first, second, swaps, strict=True)]
         two = [a if swap else b for a, b, swap in zip(first, second, swaps, strict=True)]
-        as_large += abs(score(metric, gold, one) - score(metric, gold, two)) >= abs(difference) - 1e-12
-    found = approximate_randomization(gold, first, second, metric=metric)  # 10,000 swaps are more than 2^8: all of them
+        as_large += (
+            abs(score(metric, gold, one) - score(metric, gold, two)) >= abs(difference) - 1e-12
+        )
+    found = approximate_randomization(
+        gold, first, second, metric=metric
+    )  # 10,000 swaps are more than 2^8: all of them
     assert found == Significance(pytest.approx(difference, abs=1e-15), exact := as_large / 2**8, 8)
     assert 0.01 < exact < 1
 
@@ -110,15 +126,23 @@ def test_randomization_against_all_swaps(metric: str) -> None:
 def test_drawn_swaps_approach_all_swaps(monkeypatch) -> None:
     gold = labels(16, seed=1)
     first, second = corrupt(gold, 0.6, 1), corrupt(gold, 0.8, 2)
-    assert 2**14 >= 2 ** (sentence_counts(gold, first) != sentence_counts(gold, second)).any(1).sum() > 4_000
+    assert (
+        2**14
+        >= 2 ** (sentence_counts(gold, first) != sentence_counts(gold, second)).any(1).sum()
+        > 4_000
+    )
     exact = approximate_randomization(gold, first, second, num_resamples=2**14).p_value
     drawn = approximate_randomization(gold, first, second, num_resamples=4_000)
     assert 0.01 < exact < 0.9
-    assert drawn.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000)
+    assert drawn.p_value == pytest.approx(
+        exact, abs=4 * math.sqrt(exact * (1 - exact) / 4_000) + 1 / 4_000
+    )
     observed = drawn.p_value * 4_001  # the observed labels count as one of the draws
     assert observed == pytest.approx(round(observed))
     monkeypatch.setattr(significance, "CHUNK", 100)
-    assert approximate_randomization(gold, first, second, num_resamples=4_000) == drawn, "chunks do not matter"
+    assert approximate_randomization(gold, first, second, num_resamples=4_000) == drawn, (
+        "chunks do not matter"
+    )
 
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
@@ -128,7 +152,9 @@ def test_bootstrap_against_a_loop_with_the_same_draws(metric: str, chunk: int, m
     gold = labels(13)
     first, second = corrupt(gold, 0.2, 1), corrupt(gold, 0.4, 2)
     difference = score(metric, gold, first) - score(metric, gold, second)
-    found = paired_bootstrap(gold, first, second, metric=metric, num_resamples=101, seed=7, confidence=0.9)
+    found = paired_bootstrap(
+        gold, first, second, metric=metric, num_resamples=101, seed=7, confidence=0.9
+    )
     generator = np.random.default_rng(7)
     differences = []
     for _ in range(101):
@@ -146,7 +172,13 @@ def test_bootstrap_against_a_loop_with_the_same_draws(metric: str, chunk: int, m
 def test_sentences_without_entities_have_no_say() -> None:
     found = approximate_randomization([["O"], ["O"]], [["O"], ["O"]], [["O"], ["O"]])
     assert found == Significance(0.0, 1.0, 2)
-    assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == (0.0, 1.0, 2, 0.0, 0.0)
+    assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == (
+        0.0,
+        1.0,
+        2,
+        0.0,
+        0.0,
+    )
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -167,7 +199,9 @@ def test_calibrated_where_there_is_no_difference(test) -> None:
     values = []
     for seed in range(100):
         gold = labels(60, words=5, seed=1000 + seed)
-        found = test(gold, corrupt(gold, 0.3, 2 * seed), corrupt(gold, 0.3, 2 * seed + 1), **options)
+        found = test(
+            gold, corrupt(gold, 0.3, 2 * seed), corrupt(gold, 0.3, 2 * seed + 1), **options
+        )
         values.append(found.p_value)
     for alpha in (0.05, 0.2, 0.5):
         spread = 4 * math.sqrt(alpha * (1 - alpha) / 100)
@@ -177,12 +211,19 @@ def test_calibrated_where_there_is_no_difference(test) -> None:
             assert below >= alpha - spread
 
 
-def protocol(gold: dict, systems: dict[str, dict[int, dict[str, list]]], metric: str) -> ProtocolResult:
+def protocol(
+    gold: dict, systems: dict[str, dict[int, dict[str, list]]], metric: str
+) -> ProtocolResult:
     """Make a result of predictions: system -> seed -> language."""
     training = FitResult(Epoch(1, 0.5, 0.5, 0.1), ())
     runs = [
         SystemRun(
-            name, seed, ("es",), training, {k: score(metric, gold[k], v) for k, v in predicted.items()}, predicted
+            name,
+            seed,
+            ("es",),
+            training,
+            {k: score(metric, gold[k], v) for k, v in predicted.items()},
+            predicted,
         )
         for name, seeds in systems.items()
         for seed, predicted in seeds.items()
@@ -210,36 +251,52 @@ def test_the_seed_decides_and_p_is_never_zero(test) -> None:
 @pytest.mark.parametrize("metric", ["f1", "accuracy"])
 def test_table_of_single_runs(metric: str, gold) -> None:
     predicted = {
-        name: {language: corrupt(right, rate, i) for i, (language, right) in enumerate(gold.items())}
+        name: {
+            language: corrupt(right, rate, i) for i, (language, right) in enumerate(gold.items())
+        }
         for name, rate in (("a", 0.1), ("b", 0.4), ("c", 0.2))
     }
     del predicted["c"]["nl"]
     result = protocol(gold, {name: {0: tags} for name, tags in predicted.items()}, metric)
     for test, function, options in (
         ("sign", sign_test, {}),
-        ("randomization", approximate_randomization, {"metric": metric, "num_resamples": 97, "seed": 2}),
+        (
+            "randomization",
+            approximate_randomization,
+            {"metric": metric, "num_resamples": 97, "seed": 2},
+        ),
         ("bootstrap", paired_bootstrap, {"metric": metric, "num_resamples": 97, "seed": 2}),
     ):
         table = significance_table(result, "b", test=test, num_resamples=97, seed=2)
         assert table.columns == ("system", "language", "difference to b", "p", "n")
         assert [row[:2] for row in table.rows] == [("a", "es"), ("a", "nl"), ("c", "es")]
         for name, language, *found in table.rows:
-            expected = function(gold[language], predicted[name][language], predicted["b"][language], **options)
+            expected = function(
+                gold[language], predicted[name][language], predicted["b"][language], **options
+            )
             assert tuple(found) == expected[:3]
 
 
 def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
     right = gold["es"]
-    a, b = ({seed: corrupt(right, rate, 10 * seed + 1) for seed in (0, 1, 2)} for rate in (0.2, 0.3))
-    systems = {name: {seed: {"es": tags} for seed, tags in runs.items()} for name, runs in (("a", a), ("b", b))}
+    a, b = (
+        {seed: corrupt(right, rate, 10 * seed + 1) for seed in (0, 1, 2)} for rate in (0.2, 0.3)
+    )
+    systems = {
+        name: {seed: {"es": tags} for seed, tags in runs.items()}
+        for name, runs in (("a", a), ("b", b))
+    }
     result = protocol({"es": right}, systems, "f1")
     ((_, _, difference, p_value, n),) = significance_table(result, "b", num_resamples=2_000).rows
     assert n == 19
     assert difference == pytest.approx(
-        score("f1", right * 3, [s for k in a for s in a[k]]) - score("f1", right * 3, [s for k in b for s in b[k]])
+        score("f1", right * 3, [s for k in a for s in a[k]])
+        - score("f1", right * 3, [s for k in b for s in b[k]])
     )
     scored = {  # each sentence by itself, in each run
-        name: [[entity_f1([g], [t]) for g, t in zip(right, runs[seed], strict=True)] for seed in runs]
+        name: [
+            [entity_f1([g], [t]) for g, t in zip(right, runs[seed], strict=True)] for seed in runs
+        ]
         for name, runs in (("a", a), ("b", b))
     }
 
@@ -261,7 +318,12 @@ def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
     [
         ({}, "a", {}, r"seeds of 'b' must be those of 'a', got \[1\]"),
         ({}, "c", {}, "against must be one of 'a', 'b', got 'c'"),
-        ({"metric": "recall"}, "a", {}, "metric of the result must be one of 'f1', 'accuracy', got 'recall'"),
+        (
+            {"metric": "recall"},
+            "a",
+            {},
+            "metric of the result must be one of 'f1', 'accuracy', got 'recall'",
+        ),
         ({}, "a", {"num_resamples": 0}, "num_resamples must be a positive integer, got 0"),
     ],
 )
@@ -279,18 +341,71 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
     [
         *((test, ([], [], []), {}, NO_LABEL) for test in TESTS),
         *((test, ([[]], [[]], [[]]), {}, NO_LABEL) for test in TESTS),
-        *((test, (ONE, ONE * 2, ONE), {}, "first must have as many sentences as gold, 1, got 2") for test in TESTS),
+        *(
+            (test, (ONE, ONE * 2, ONE), {}, "first must have as many sentences as gold, 1, got 2")
+            for test in TESTS
+        ),
         (sign_test, (ONE, ONE, []), {}, "second must have as many sentences as gold, 1, got 0"),
-        (sign_test, (ONE, ONE, [["O", "O"]]), {}, r"second\[0\] must have as many .* gold\[0\], 1, got 2"),
-        (sign_test, (ONE, ["O"], ONE), {}, r"first\[0\] must be the labels of a sentence, got the string 'O'"),
-        (sign_test, (ONE, ONE, ONE), {"unit": "word"}, "unit must be one of 'sentence', 'token', got 'word'"),
-        (sentence_counts, (ONE, ONE), {"metric": "recall"}, "metric must be one of 'f1', 'accuracy', got 'recall'"),
-        (paired_bootstrap, (ONE, ONE, ONE), {}, "gold must hold at least two sentences for a bootstrap, got 1"),
-        (paired_bootstrap, ([["X"]] * 2,) * 3, {}, "labels must be O, B-<type> or I-<type>, got 'X'"),
-        (paired_bootstrap, (ONE * 2,) * 3, {"metric": "x"}, "metric must be one of 'f1', 'accuracy', got 'x'"),
-        (paired_bootstrap, (ONE * 2,) * 3, {"num_resamples": 0}, "num_resamples must be a positive integer, got 0"),
-        (paired_bootstrap, (ONE * 2,) * 3, {"confidence": 1.0}, r"confidence must be in \(0, 1\), got 1.0"),
-        (paired_bootstrap, (ONE * 2,) * 3, {"confidence": math.nan}, r"confidence must be in \(0, 1\), got nan"),
+        (
+            sign_test,
+            (ONE, ONE, [["O", "O"]]),
+            {},
+            r"second\[0\] must have as many .* gold\[0\], 1, got 2",
+        ),
+        (
+            sign_test,
+            (ONE, ["O"], ONE),
+            {},
+            r"first\[0\] must be the labels of a sentence, got the string 'O'",
+        ),
+        (
+            sign_test,
+            (ONE, ONE, ONE),
+            {"unit": "word"},
+            "unit must be one of 'sentence', 'token', got 'word'",
+        ),
+        (
+            sentence_counts,
+            (ONE, ONE),
+            {"metric": "recall"},
+            "metric must be one of 'f1', 'accuracy', got 'recall'",
+        ),
+        (
+            paired_bootstrap,
+            (ONE, ONE, ONE),
+            {},
+            "gold must hold at least two sentences for a bootstrap, got 1",
+        ),
+        (
+            paired_bootstrap,
+            ([["X"]] * 2,) * 3,
+            {},
+            "labels must be O, B-<type> or I-<type>, got 'X'",
+        ),
+        (
+            paired_bootstrap,
+            (ONE * 2,) * 3,
+            {"metric": "x"},
+            "metric must be one of 'f1', 'accuracy', got 'x'",
+        ),
+        (
+            paired_bootstrap,
+            (ONE * 2,) * 3,
+            {"num_resamples": 0},
+            "num_resamples must be a positive integer, got 0",
+        ),
+        (
+            paired_bootstrap,
+            (ONE * 2,) * 3,
+            {"confidence": 1.0},
+            r"confidence must be in \(0, 1\), got 1.0",
+        ),
+        (
+            paired_bootstrap,
+            (ONE * 2,) * 3,
+            {"confidence": math.nan},
+            r"confidence must be in \(0, 1\), got nan",
+        ),
         (
             approximate_randomization,
             (ONE, ONE, ONE),

@@ -20,11 +20,16 @@ EN = Corpus("en", CORPUS, CORPUS[:3], CORPUS[3:])
 DE = Corpus("de", test=CORPUS[1:4])
 RU = Corpus("ru", test=[TaggedSentence(("gusta", "song"), ("B-ES", "O"))])
 BESIDE = {"average of all": pe.LayerAverage}
-OPTIONS = {"seeds": (0, 1), "options": FitOptions(metric="accuracy", num_train_epochs=2, batch_size=2)}
+OPTIONS = {
+    "seeds": (0, 1),
+    "options": FitOptions(metric="accuracy", num_train_epochs=2, batch_size=2),
+}
 
 
 def build(fusion, train, seed):
-    encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
+    encoder = pe.PretrainedWordEncoder(
+        tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion
+    )
     return pe.SequenceTagger(encoder, TAGS, decoder=pe.SoftmaxDecoder(8, len(TAGS)))
 
 
@@ -34,7 +39,14 @@ def fusion(layer):
 
 def test_each_system_is_what_zero_shot_trains() -> None:
     result = sweep_layers(
-        build, EN, [DE, RU], layers=[2, 3], fusion=fusion, beside=BESIDE, family=["en", "de"], **OPTIONS
+        build,
+        EN,
+        [DE, RU],
+        layers=[2, 3],
+        fusion=fusion,
+        beside=BESIDE,
+        family=["en", "de"],
+        **OPTIONS,
     )
     by_hand = zero_shot(
         {
@@ -49,8 +61,16 @@ def test_each_system_is_what_zero_shot_trains() -> None:
     )
     assert result.table.columns == ("system", "average", "family", "rest", "en", "de", "ru")
     assert [row[0] for row in result.table.rows] == ["last layer", "average of all", "D_2", "D_3"]
-    for layer, name in (("last layer", "last"), ("average of all", "mean"), (2, "two"), (3, "control")):
-        expected = {language: list(by_hand.scores(name, language).values()) for language in ("en", "de", "ru")}
+    for layer, name in (
+        ("last layer", "last"),
+        ("average of all", "mean"),
+        (2, "two"),
+        (3, "control"),
+    ):
+        expected = {
+            language: list(by_hand.scores(name, language).values())
+            for language in ("en", "de", "ru")
+        }
         assert {language: result.scores[language][layer] for language in expected} == expected
         for seed in range(2):
             en, de, ru = (expected[language][seed] for language in ("en", "de", "ru"))
@@ -59,7 +79,9 @@ def test_each_system_is_what_zero_shot_trains() -> None:
             assert result.scores["rest"][layer][seed] == ru
     row = result.table.rows[2]
     assert row[1].mean == pytest.approx(sum(result.scores["average"][2]) / 2)
-    assert row[1].deviation == pytest.approx(torch.tensor(result.scores["average"][2]).std().item(), abs=1e-6)
+    assert row[1].deviation == pytest.approx(
+        torch.tensor(result.scores["average"][2]).std().item(), abs=1e-6
+    )
     for column, part in result.scores.items():
         assert sum(part[result.best[column]]) == max(sum(part[2]), sum(part[3]))
     assert plot_layers({"average": result.scores["average"]}).get_xticks().tolist() == [2, 3]
@@ -87,7 +109,11 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
     first = sweep_layers(build, EN, [DE], layers=[1], fusion=fusion, **options)
     trained = []
     train = Training.run
-    monkeypatch.setattr(Training, "run", lambda self, run, **kw: trained.append(self.model) or train(self, run, **kw))
+    monkeypatch.setattr(
+        Training,
+        "run",
+        lambda self, run, **kw: trained.append(self.model) or train(self, run, **kw),
+    )
     again = sweep_layers(build, EN, [DE], layers=[1, 2], fusion=fusion, **options)
     assert [tagger.embedder.fusion.lower_layer for tagger in trained] == [2]
     assert again.table.rows[:2] == first.table.rows
@@ -100,16 +126,32 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
         ({"layers": [1, 1]}, ValueError, r"^layers must be different, got \[1, 1\]$"),
         ({"layers": [1.5]}, TypeError, r"^layers must hold whole numbers, got 1.5$"),
         ({"layers": [9]}, ValueError, "^lower_layer must be one of the 4 hidden states .*, got 9$"),
-        ({"fusion": lambda layer: nn.Linear(2, 2)}, TypeError, "^fusion must give a LayerFusion, got Lin"),
+        (
+            {"fusion": lambda layer: nn.Linear(2, 2)},
+            TypeError,
+            "^fusion must give a LayerFusion, got Lin",
+        ),
         ({"family": ["de"]}, ValueError, r"^family must hold the source 'en', got \['de'\]$"),
-        ({"family": ["en", "xx"]}, ValueError, r"^family must hold languages that are tested, en, de, got \['xx'\]$"),
-        ({"beside": {"D_1": pe.LayerAverage}}, ValueError, r"^beside must have other names .* sweep, got \['D_1'\]$"),
+        (
+            {"family": ["en", "xx"]},
+            ValueError,
+            r"^family must hold languages that are tested, en, de, got \['xx'\]$",
+        ),
+        (
+            {"beside": {"D_1": pe.LayerAverage}},
+            ValueError,
+            r"^beside must have other names .* sweep, got \['D_1'\]$",
+        ),
         (
             {"language": "average"},
             ValueError,
             r"^languages must have other names than .*, got \['average'\]$",
         ),
-        ({"family": ["en", "de"]}, ValueError, r"^family must leave out a language that is tested, got \['en', 'de'\]"),
+        (
+            {"family": ["en", "de"]},
+            ValueError,
+            r"^family must leave out a language that is tested, got \['en', 'de'\]",
+        ),
     ],
 )
 def test_bad_input(options, error, message) -> None:
@@ -131,10 +173,15 @@ def test_code_switched_text_is_trained_and_tested_on_by_itself() -> None:
 
 def test_pairs() -> None:
     """Half of the paper's tables: a pair is read in one row, and the fused layers of its first piece are classified."""
-    pairs = [SentencePair(("me", "gusta"), ("song",), "yes"), SentencePair(("song",), ("la", "cancion"), "no")] * 2
+    pairs = [
+        SentencePair(("me", "gusta"), ("song",), "yes"),
+        SentencePair(("song",), ("la", "cancion"), "no"),
+    ] * 2
 
     def pair_model(fusion, train, seed):
-        encoder = pe.PretrainedWordEncoder(tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion)
+        encoder = pe.PretrainedWordEncoder(
+            tiny_model("bert", seed=seed), word_piece_tokenizer(), fusion=fusion
+        )
         return pe.PairClassifier(encoder, ["no", "yes"])
 
     en, de = Corpus("en", pairs, pairs, pairs), Corpus("de", test=pairs[::-1])

@@ -28,10 +28,14 @@ CLOSE = {"atol": 1e-12, "rtol": 1e-12}
 
 
 def gaussian(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
-def spaces(n: int, m: int, dim: int = 5, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+def spaces(
+    n: int, m: int, dim: int = 5, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
     """Two spaces with lengths of every size and, where there is room, a hub."""
     x, y = gaussian(n, dim, seed=1), gaussian(m, dim, seed=2)
     x = x * torch.logspace(-3, 3, n, dtype=torch.float64)[:, None]
@@ -45,7 +49,9 @@ def rotation(dim: int, seed: int = 3) -> Tensor:
 
 
 def full_csls(x: Tensor, y: Tensor, k: int) -> Tensor:
-    return torch.tensor(oracles.csls(x.tolist(), y.tolist(), k), dtype=torch.float64).reshape(len(x), len(y))
+    return torch.tensor(oracles.csls(x.tolist(), y.tolist(), k), dtype=torch.float64).reshape(
+        len(x), len(y)
+    )
 
 
 def full_cosine(x: Tensor, y: Tensor) -> Tensor:
@@ -68,18 +74,24 @@ def check_nearest(found: Nearest, full: Tensor, k: int) -> None:
 
 def test_lengths_are_one_whatever_they_were() -> None:
     x = torch.tensor([[3e-30, 4e-30], [3e30, -4e30], [0.0, 0.0], [5e-45, 0.0]])
-    torch.testing.assert_close(length_normalize(x), torch.tensor([[0.6, 0.8], [0.6, -0.8], [0.0, 0.0], [1.0, 0.0]]))
+    torch.testing.assert_close(
+        length_normalize(x), torch.tensor([[0.6, 0.8], [0.6, -0.8], [0.0, 0.0], [1.0, 0.0]])
+    )
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         unit = length_normalize(gaussian(2, 3, 5, dtype=dtype))
         assert unit.dtype == dtype
-        torch.testing.assert_close(unit.double().norm(dim=-1), torch.ones(2, 3, dtype=torch.float64), atol=1e-2, rtol=0)
+        torch.testing.assert_close(
+            unit.double().norm(dim=-1), torch.ones(2, 3, dtype=torch.float64), atol=1e-2, rtol=0
+        )
     assert length_normalize(torch.zeros(3, 0)).shape == (3, 0)
 
 
 def test_the_mean_goes() -> None:
     x = gaussian(7, 3) + 5
     expected = [[value - sum(column) / 7 for value in column] for column in x.T.tolist()]
-    torch.testing.assert_close(mean_center(x).T, torch.tensor(expected, dtype=torch.float64), **CLOSE)
+    torch.testing.assert_close(
+        mean_center(x).T, torch.tensor(expected, dtype=torch.float64), **CLOSE
+    )
     narrow = torch.full((4001, 2), 1.0, dtype=torch.bfloat16)  # whose sum no bfloat16 counts up to
     assert mean_center(narrow).eq(0).all()
     assert mean_center(narrow).dtype == torch.bfloat16
@@ -154,7 +166,11 @@ def test_empty_spaces(n: int, m: int) -> None:
     x, y = gaussian(n, 5), gaussian(m, 5)
     assert csls(x, y).shape == (n, m)
     assert neighborhood_similarity(x, y).tolist() == [0.0] * n
-    for found in (nearest_cosine(x, y, 2), nearest_csls(x, y, 2), nearest_csls(x, y, 2, space=gaussian(0, 5))):
+    for found in (
+        nearest_cosine(x, y, 2),
+        nearest_csls(x, y, 2),
+        nearest_csls(x, y, 2, space=gaussian(0, 5)),
+    ):
         assert found.scores.shape == found.ids.shape == (n, min(2, m))
     assert mutual_csls(x, y).shape == (0, 2)
 
@@ -194,7 +210,8 @@ def test_narrow_numbers_stay_close_and_keep_their_dtype() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(csls(x.float(), y.float(), 3), exact.float(), atol=1e-5, rtol=0)
         torch.testing.assert_close(
-            nearest_csls(x.float(), y.float(), neighborhood=3).scores, exact.amax(1).float()[:, None]
+            nearest_csls(x.float(), y.float(), neighborhood=3).scores,
+            exact.amax(1).float()[:, None],
         )
 
 
@@ -222,7 +239,9 @@ def test_a_search_finds_what_all_pairs_hold(n: int, m: int, cut: tuple[int, int]
     for k in sorted({1, 7, m, m + 3}):
         check_nearest(nearest_cosine(x, y, k), cosines, k)
         check_nearest(nearest_csls(x, y, k, neighborhood=3), csls(x, y, 3).detach(), k)
-        expected = torch.tensor([oracles.neighbourhood(row, k) for row in cosines.tolist()], dtype=torch.float64)
+        expected = torch.tensor(
+            [oracles.neighbourhood(row, k) for row in cosines.tolist()], dtype=torch.float64
+        )
         torch.testing.assert_close(neighborhood_similarity(x, y, k), expected, **CLOSE)
 
 
@@ -246,7 +265,10 @@ def test_keys_have_their_neighbours_in_the_whole_space() -> None:
 
 def test_memory_holds_one_block_whatever_the_number_of_words() -> None:
     """All pairs would be 400 million numbers."""
-    x, y = gaussian(20_000, 5, seed=1, dtype=torch.float32), gaussian(20_000, 5, seed=2, dtype=torch.float32)
+    x, y = (
+        gaussian(20_000, 5, seed=1, dtype=torch.float32),
+        gaussian(20_000, 5, seed=2, dtype=torch.float32),
+    )
     with Largest() as largest:
         nearest_cosine(x[:1000], y)
         nearest_csls(x[:1000], y, 5)
@@ -282,22 +304,70 @@ SEARCHES = [
 def test_bad_spaces_are_refused(search: Callable) -> None:
     x = torch.ones(3, 5)
     first, second = ("queries", "keys") if search in (nearest_cosine, nearest_csls) else ("x", "y")
-    refused(ValueError, rf"^{first} must have the axes \(n, dim\), got shape \(5,\)$", search, x[0], x, 1)
-    refused(ValueError, rf"^{second} must have the axes \(m, dim\), got shape \(1, 3, 5\)$", search, x, x[None], 1)
-    refused(ValueError, rf"^{second} must have a last axis of size 5, got shape \(3, 4\)$", search, x, x[:, :4], 1)
+    refused(
+        ValueError,
+        rf"^{first} must have the axes \(n, dim\), got shape \(5,\)$",
+        search,
+        x[0],
+        x,
+        1,
+    )
+    refused(
+        ValueError,
+        rf"^{second} must have the axes \(m, dim\), got shape \(1, 3, 5\)$",
+        search,
+        x,
+        x[None],
+        1,
+    )
+    refused(
+        ValueError,
+        rf"^{second} must have a last axis of size 5, got shape \(3, 4\)$",
+        search,
+        x,
+        x[:, :4],
+        1,
+    )
     for k in (0, -1, 1.5, True):
-        refused(ValueError, rf"^(k|neighborhood) must be a positive integer, got {k}$", search, x, x, k)
-    refused(TypeError, rf"^{first} must be floating point, got torch.int64$", search, x.long(), x.long(), 1)
-    refused(TypeError, rf"^{second} must be torch.float32 as {first}, got torch.float64$", search, x, x.double(), 1)
+        refused(
+            ValueError, rf"^(k|neighborhood) must be a positive integer, got {k}$", search, x, x, k
+        )
+    refused(
+        TypeError,
+        rf"^{first} must be floating point, got torch.int64$",
+        search,
+        x.long(),
+        x.long(),
+        1,
+    )
+    refused(
+        TypeError,
+        rf"^{second} must be torch.float32 as {first}, got torch.float64$",
+        search,
+        x,
+        x.double(),
+        1,
+    )
 
 
 @own_words
 def test_other_bad_arguments_are_refused() -> None:
     x = torch.ones(3, 5)
-    refused(ValueError, r"^neighborhood must be a positive integer, got 0$", nearest_csls, x, x, neighborhood=0)
-    with pytest.raises(ValueError, match=r"^space must have a last axis of size 5, got shape \(3, 4\)$"):
+    refused(
+        ValueError,
+        r"^neighborhood must be a positive integer, got 0$",
+        nearest_csls,
+        x,
+        x,
+        neighborhood=0,
+    )
+    with pytest.raises(
+        ValueError, match=r"^space must have a last axis of size 5, got shape \(3, 4\)$"
+    ):
         nearest_csls(x, x, space=x[:, :4])
-    with pytest.raises(TypeError, match=r"^space must be torch.float32 as keys, got torch.float64$"):
+    with pytest.raises(
+        TypeError, match=r"^space must be torch.float32 as keys, got torch.float64$"
+    ):
         nearest_csls(x, x, space=x.double())
     for normalize in (length_normalize, mean_center):
         refused(TypeError, r"^x must be floating point, got torch.int64$", normalize, x.long())

@@ -30,11 +30,15 @@ FUNCTIONS = [(hausdorff_distance, False), (modified_hausdorff_distance, True)]
 
 
 @pytest.mark.parametrize(("function", "modified"), FUNCTIONS)
-@pytest.mark.parametrize(("chunk", "sizes"), [(1, (7, 5)), (3, (13, 7)), (1024, (13, 7)), (3, (1, 5))])
+@pytest.mark.parametrize(
+    ("chunk", "sizes"), [(1, (7, 5)), (3, (13, 7)), (1024, (13, 7)), (3, (1, 5))]
+)
 def test_equations(function, modified: bool, chunk: int, sizes: tuple[int, int]) -> None:
     source, target = (torch.randn(size, 5, dtype=torch.float64) for size in sizes)
     found = function(source, target, chunk=chunk)
-    assert found.item() == pytest.approx(oracle(source.tolist(), target.tolist(), modified=modified))
+    assert found.item() == pytest.approx(
+        oracle(source.tolist(), target.tolist(), modified=modified)
+    )
     assert function(target, source, chunk=chunk).item() == pytest.approx(found.item())
 
 
@@ -44,7 +48,9 @@ def test_masks_and_leading_axes(function, modified: bool) -> None:
     of_source, of_target = torch.rand(3, 5) < 0.5, torch.rand(2, 7) < 0.5
     spoilt = torch.where(of_source[..., None], source, float("nan"))
     expected = oracle(source[of_source].tolist(), target[of_target].tolist(), modified=modified)
-    assert function(spoilt, target, of_source, of_target, chunk=2).item() == pytest.approx(expected, rel=1e-5)
+    assert function(spoilt, target, of_source, of_target, chunk=2).item() == pytest.approx(
+        expected, rel=1e-5
+    )
     assert function(source, target, ~of_source & of_source).item() == 0.0
     assert function(source[:0], target).item() == 0.0
     assert function(source, target, None, of_target & ~of_target).item() == 0.0
@@ -73,7 +79,10 @@ def test_memory_does_not_grow_with_the_matrix() -> None:
 
 
 def test_mean_cosine() -> None:
-    source, target = torch.randn(3, 5, 4, dtype=torch.float64), torch.randn(3, 5, 4, dtype=torch.float64)
+    source, target = (
+        torch.randn(3, 5, 4, dtype=torch.float64),
+        torch.randn(3, 5, 4, dtype=torch.float64),
+    )
     mask = torch.rand(3, 5) < 0.6
     pairs = list(zip(source[mask].tolist(), target[mask].tolist(), strict=True))
     expected = sum(cosine(s, t) for s, t in pairs) / len(pairs)
@@ -87,17 +96,38 @@ def test_mean_cosine() -> None:
 @own_words
 def test_bad_input() -> None:
     points = torch.randn(3, 5)
-    with pytest.raises(ValueError, match=r"^target must have a last axis of size 5, got shape \(3, 4\)$"):
+    with pytest.raises(
+        ValueError, match=r"^target must have a last axis of size 5, got shape \(3, 4\)$"
+    ):
         hausdorff_distance(points, points[:, :4])
-    refused(ValueError, r"^source must have at least 2 axes, got shape \(5,\)$", hausdorff_distance, points[0], points)
-    with pytest.raises(TypeError, match=r"^source must be a floating point tensor, got torch.int64$"):
+    refused(
+        ValueError,
+        r"^source must have at least 2 axes, got shape \(5,\)$",
+        hausdorff_distance,
+        points[0],
+        points,
+    )
+    with pytest.raises(
+        TypeError, match=r"^source must be a floating point tensor, got torch.int64$"
+    ):
         modified_hausdorff_distance(points.long(), points)
-    with pytest.raises(TypeError, match=r"^target_mask must be bool \(True = valid\), got torch.float32$"):
+    with pytest.raises(
+        TypeError, match=r"^target_mask must be bool \(True = valid\), got torch.float32$"
+    ):
         hausdorff_distance(points, points, None, torch.ones(3))
     with pytest.raises(ValueError, match=r"^source_mask must have shape \(3,\), got \(2,\)$"):
         hausdorff_distance(points, points, torch.ones(2, dtype=torch.bool))
-    refused(ValueError, r"^chunk must be a positive integer, got 0$", hausdorff_distance, points, points, chunk=0)
-    with pytest.raises(ValueError, match=r"^target must have the shape \(3, 5\) of source, got \(2, 5\)$"):
+    refused(
+        ValueError,
+        r"^chunk must be a positive integer, got 0$",
+        hausdorff_distance,
+        points,
+        points,
+        chunk=0,
+    )
+    with pytest.raises(
+        ValueError, match=r"^target must have the shape \(3, 5\) of source, got \(2, 5\)$"
+    ):
         mean_cosine(points, points[:2])
     with pytest.raises(ValueError, match=r"^mask must have shape \(3,\), got \(3, 5\)$"):
         mean_cosine(points, points, torch.ones(3, 5, dtype=torch.bool))

@@ -17,7 +17,9 @@ REDUCTIONS = {"mean": (masked_mean, oracles.masked_mean), "max": (masked_max, or
 
 @pytest.fixture
 def x() -> torch.Tensor:
-    return torch.randn(16, 4, 3, dtype=torch.float64) - 3  # negative, so that a zero would win the maximum
+    return (
+        torch.randn(16, 4, 3, dtype=torch.float64) - 3
+    )  # negative, so that a zero would win the maximum
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -37,7 +39,11 @@ def test_padding_may_hold_anything(name: str, filler: float, x: torch.Tensor) ->
     value = reduce(spoilt, MASKS)
     assert torch.equal(value, expected)
     (gradient,) = torch.autograd.grad(value.sum(), spoilt)
-    assert torch.equal(gradient.ne(0).any(-1), MASKS) if name == "mean" else gradient[~MASKS].eq(0).all()
+    assert (
+        torch.equal(gradient.ne(0).any(-1), MASKS)
+        if name == "mean"
+        else gradient[~MASKS].eq(0).all()
+    )
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -69,7 +75,9 @@ def test_mean_accumulates_in_float32() -> None:
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_refuses_other_masks(name: str, x: torch.Tensor) -> None:
     reduce, _ = REDUCTIONS[name]
-    refused(TypeError, r"^mask must be bool \(True = valid\), got torch.int64$", reduce, x, MASKS.long())
+    refused(
+        TypeError, r"^mask must be bool \(True = valid\), got torch.int64$", reduce, x, MASKS.long()
+    )
     refused(ValueError, r"^mask must have shape \(16, 4\), got \(4, 16\)$", reduce, x, MASKS.T)
 
 

@@ -57,12 +57,20 @@ def test_majority_is_the_rule_at_each_position(num_voters: int, scored: bool) ->
 
 def test_batch_axes_of_any_number_and_size() -> None:
     labels, scores = ballots()
-    assert majority_vote(labels[:, 2, 3], scores=scores[:, 2, 3]) == majority_vote(labels, scores=scores)[2, 3]
+    assert (
+        majority_vote(labels[:, 2, 3], scores=scores[:, 2, 3])
+        == majority_vote(labels, scores=scores)[2, 3]
+    )
     for shape in ((5, 0), (5, 0, 3), (5, 3, 0)):
-        assert majority_vote(torch.zeros(shape, dtype=torch.int64), scores=torch.zeros(shape)).shape == shape[1:]
+        assert (
+            majority_vote(torch.zeros(shape, dtype=torch.int64), scores=torch.zeros(shape)).shape
+            == shape[1:]
+        )
     assert majority_vote(labels.int()).dtype == torch.int32
     other = torch.where(labels == NONE, 7, labels)
-    assert torch.equal(majority_vote(other, ignore_index=7), majority_vote(labels).where(labels.ne(NONE).any(0), 7))
+    assert torch.equal(
+        majority_vote(other, ignore_index=7), majority_vote(labels).where(labels.ne(NONE).any(0), 7)
+    )
 
 
 def test_a_score_that_is_no_number_loses() -> None:
@@ -77,7 +85,9 @@ def test_narrow_scores_are_added_in_wide_numbers() -> None:
     assert majority_vote(labels, scores=scores).item() == 1
 
 
-def sentences(num_voters: int, labels: list[str], lengths: tuple[int, ...] = (5, 0, 3, 1, 7)) -> list[list[list[str]]]:
+def sentences(
+    num_voters: int, labels: list[str], lengths: tuple[int, ...] = (5, 0, 3, 1, 7)
+) -> list[list[list[str]]]:
     return [
         [[labels[i] for i in torch.randint(len(labels), (length,)).tolist()] for length in lengths]
         for _ in range(num_voters)
@@ -87,12 +97,17 @@ def sentences(num_voters: int, labels: list[str], lengths: tuple[int, ...] = (5,
 @pytest.mark.parametrize("scored", [False, True])
 def test_lists_of_labels_follow_the_same_rule(scored: bool) -> None:
     predictions = sentences(4, ["X", "NOUN", "VERB"], (5, 0, 3, 1, 7) * 9)
-    scores = [[torch.randint(3, (len(words),)).div(4).tolist() for words in voter] for voter in predictions]
+    scores = [
+        [torch.randint(3, (len(words),)).div(4).tolist() for words in voter]
+        for voter in predictions
+    ]
     found = majority_vote(predictions, scores=scores if scored else None)
     for i, sentence in enumerate(found):
         columns = zip(*(voter[i] for voter in predictions), strict=True)
         weights = zip(*(voter[i] for voter in scores), strict=True)
-        expected = [elect([*c], [*w] if scored else None) for c, w in zip(columns, weights, strict=True)]
+        expected = [
+            elect([*c], [*w] if scored else None) for c, w in zip(columns, weights, strict=True)
+        ]
         assert sentence == expected
 
 
@@ -119,11 +134,17 @@ def test_entities_of_a_majority_win() -> None:
 
 def test_whole_entities_where_words_would_make_none() -> None:
     predictions = [[["B-PER", "I-PER", "O"]], [["O", "I-PER", "I-PER"]], [["B-PER", "O", "I-PER"]]]
-    assert majority_vote(predictions) == [["B-PER", "I-PER", "I-PER"]]  # an entity that nobody found
+    assert majority_vote(predictions) == [
+        ["B-PER", "I-PER", "I-PER"]
+    ]  # an entity that nobody found
     assert entity_vote(predictions) == [["O", "O", "O"]]
     assert entity_vote(predictions[:1] * 2 + predictions[1:2]) == [["B-PER", "I-PER", "O"]]
-    assert entity_vote([[["B", "I", "B"]], [["B", "I", "O"]]]) == [["B", "I", "O"]]  # without a type
-    assert entity_vote([[["B-LOC", "B-LOC", "I-LOC"]]]) == [["B-LOC", "B-LOC", "I-LOC"]]  # two that touch
+    assert entity_vote([[["B", "I", "B"]], [["B", "I", "O"]]]) == [
+        ["B", "I", "O"]
+    ]  # without a type
+    assert entity_vote([[["B-LOC", "B-LOC", "I-LOC"]]]) == [
+        ["B-LOC", "B-LOC", "I-LOC"]
+    ]  # two that touch
 
 
 def test_every_pair_of_short_sequences_gives_valid_labels() -> None:
@@ -160,10 +181,19 @@ def test_agreement_of_each_two() -> None:
 @own_words
 @pytest.mark.parametrize("function", [majority_vote, vote_entropy, agreement])
 def test_wrong_tensors(function) -> None:
-    refused(TypeError, r"^predictions must be int64 or int32, got torch.float32$", function, torch.zeros(3, 5))
-    with pytest.raises(ValueError, match=r"^predictions must hold at least one voter, got shape \(0, 5\)$"):
+    refused(
+        TypeError,
+        r"^predictions must be int64 or int32, got torch.float32$",
+        function,
+        torch.zeros(3, 5),
+    )
+    with pytest.raises(
+        ValueError, match=r"^predictions must hold at least one voter, got shape \(0, 5\)$"
+    ):
         function(torch.zeros(0, 5, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"^predictions must have the axes \(voter, \*batch\), got shape \(\)$"):
+    with pytest.raises(
+        ValueError, match=r"^predictions must have the axes \(voter, \*batch\), got shape \(\)$"
+    ):
         function(torch.zeros((), dtype=torch.int64))
 
 
@@ -172,14 +202,27 @@ def test_wrong_scores() -> None:
     labels = torch.zeros(3, 5, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"^scores must have shape \(3, 5\), got \(3, 4\)$"):
         majority_vote(labels, scores=torch.zeros(3, 4))
-    with pytest.raises(TypeError, match=r"^scores must be a floating point tensor, got torch.int64$"):
+    with pytest.raises(
+        TypeError, match=r"^scores must be a floating point tensor, got torch.int64$"
+    ):
         majority_vote(labels, scores=labels)
-    refused(TypeError, r"^scores must be a floating point tensor, got list$", majority_vote, labels, scores=[[[0.5]]])
-    with pytest.raises(TypeError, match=r"^scores must be nested lists like predictions, got a tensor$"):
+    refused(
+        TypeError,
+        r"^scores must be a floating point tensor, got list$",
+        majority_vote,
+        labels,
+        scores=[[[0.5]]],
+    )
+    with pytest.raises(
+        TypeError, match=r"^scores must be nested lists like predictions, got a tensor$"
+    ):
         majority_vote([[["A"]]], scores=torch.zeros(1, 1))
     with pytest.raises(ValueError, match=r"^scores must have the 2 voters of predictions, got 1$"):
         majority_vote([[["A"]], [["A"]]], scores=[[[0.5]]])
-    with pytest.raises(ValueError, match=r"^scores\[1\]\[0\] must have the 1 words of predictions\[0\]\[0\], got 2$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^scores\[1\]\[0\] must have the 1 words of predictions\[0\]\[0\], got 2$",
+    ):
         majority_vote([[["A"]], [["A"]]], scores=[[[0.5]], [[0.5, 0.5]]])
 
 
@@ -187,7 +230,9 @@ def test_wrong_scores() -> None:
 @pytest.mark.parametrize("function", [majority_vote, entity_vote])
 def test_wrong_lists(function) -> None:
     refused(ValueError, r"^predictions must hold at least one voter, got none$", function, [])
-    with pytest.raises(ValueError, match=r"^predictions\[1\] must have the 2 sentences of predictions\[0\], got 1$"):
+    with pytest.raises(
+        ValueError, match=r"^predictions\[1\] must have the 2 sentences of predictions\[0\], got 1$"
+    ):
         function([[["O"], ["O"]], [["O"]]])
     rule = r"^predictions\[2\]\[1\] must have the 1 words of predictions\[0\]\[1\], got 2$"
     refused(ValueError, rule, function, [[["O"], ["O"]], [["O"], ["O"]], [["O"], ["O", "O"]]])
@@ -197,5 +242,15 @@ def test_wrong_lists(function) -> None:
 
 @own_words
 def test_wrong_labels() -> None:
-    refused(TypeError, r"^predictions must hold labels \(str or int\), got a list \['O'\]$", majority_vote, [[[["O"]]]])
-    refused(ValueError, r"^labels must be O, B-<type> or I-<type>, got 'S-PER'$", entity_vote, [[["S-PER"]]])
+    refused(
+        TypeError,
+        r"^predictions must hold labels \(str or int\), got a list \['O'\]$",
+        majority_vote,
+        [[[["O"]]]],
+    )
+    refused(
+        ValueError,
+        r"^labels must be O, B-<type> or I-<type>, got 'S-PER'$",
+        entity_vote,
+        [[["S-PER"]]],
+    )

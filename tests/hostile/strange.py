@@ -30,7 +30,9 @@ def weights(name: str, edit: Callable[[dict[str, torch.Tensor]], object]) -> Non
     """Add a folder whose tensors are edited, with right checksums."""
 
     def act(folder: Path) -> None:
-        tensors = {key: tensor.clone() for key, tensor in load_file(folder / "model.safetensors").items()}
+        tensors = {
+            key: tensor.clone() for key, tensor in load_file(folder / "model.safetensors").items()
+        }
         edit(tensors)
         save_file(tensors, folder / "model.safetensors")
         reseal(folder)
@@ -81,7 +83,11 @@ def doubled(tree: dict[str, Any], levels: int) -> dict[str, Any]:
     inner = parts["embedders"][0]
     for level in reversed(range(levels)):
         sizes = {**combiner["config"], "in_dims": [dim * 2 ** (levels - level - 1)] * 2}
-        config = {**parts, "embedders": [inner, {"same_as": level + 1}], "combiner": {**combiner, "config": sizes}}
+        config = {
+            **parts,
+            "embedders": [inner, {"same_as": level + 1}],
+            "combiner": {**combiner, "config": sizes},
+        }
         inner = {**tree, "config": config}
     return inner
 
@@ -90,31 +96,56 @@ def sized(key: str, value: object) -> Callable[[dict[str, Any]], object]:
     return lambda config: config["config"]["encoder"]["config"].update({key: value})
 
 
-# --- the configuration as such -----------------------------------------------------------------------------------
+# --- the configuration as such
+# -----------------------------------------------------------------------------------
 
 for version in (True, -3, 0, 1, 3, 99, "2", 2.0, None, [2]):
-    configuration(f"format {version!r}", lambda config, version=version: config.update(format_version=version))
+    configuration(
+        f"format {version!r}", lambda config, version=version: config.update(format_version=version)
+    )
 configuration("no checksums", lambda config: config.pop("checksums"))
-configuration("checksums are a list", lambda config: config.update(checksums=list(config["checksums"])))
-configuration("no checksum of the weights", lambda config: config["checksums"].pop("model.safetensors"))
+configuration(
+    "checksums are a list", lambda config: config.update(checksums=list(config["checksums"]))
+)
+configuration(
+    "no checksum of the weights", lambda config: config["checksums"].pop("model.safetensors")
+)
 configuration("no checksum of the lexicon", lambda config: config["checksums"].pop("lexicon.json"))
-configuration("another checksum", lambda config: config["checksums"].update({"lexicon.json": "0" * 64}))
-configuration("a checksum that is a number", lambda config: config["checksums"].update({"lexicon.json": 7}))
-configuration("a checksum of no file", lambda config: config["checksums"].update({"more.json": "0" * 64}))
-configuration("a checksum outside", lambda config: config["checksums"].update({"../outside.json": "0" * 64}))
-configuration("a checksum of a long name", lambda config: config["checksums"].update({"x" * 5_000: "0" * 64}))
+configuration(
+    "another checksum", lambda config: config["checksums"].update({"lexicon.json": "0" * 64})
+)
+configuration(
+    "a checksum that is a number", lambda config: config["checksums"].update({"lexicon.json": 7})
+)
+configuration(
+    "a checksum of no file", lambda config: config["checksums"].update({"more.json": "0" * 64})
+)
+configuration(
+    "a checksum outside", lambda config: config["checksums"].update({"../outside.json": "0" * 64})
+)
+configuration(
+    "a checksum of a long name", lambda config: config["checksums"].update({"x" * 5_000: "0" * 64})
+)
 configuration("no class", lambda config: config.pop("class"))
 configuration("a class that is a list", lambda config: config.update({"class": ["SequenceTagger"]}))
-configuration("a class of another kind", lambda config: config.update({"class": "Lexicon", "config": {}}))
+configuration(
+    "a class of another kind", lambda config: config.update({"class": "Lexicon", "config": {}})
+)
 configuration("arguments are a list", lambda config: config.update(config=[1, 2]))
 configuration("arguments are text", lambda config: config.update(config="tags"))
 configuration("an unknown argument", lambda config: config["config"].update(more=1))
 configuration("a missing argument", lambda config: config["config"].pop("tags"))
 configuration("tags are a number", lambda config: config["config"].update(tags=5))
 configuration("files are a list", lambda config: lexicon_of(config).update(files=["lexicon.json"]))
-configuration("a file is a list", lambda config: lexicon_of(config)["files"].update(path=["lexicon.json"]))
-configuration("a file without a checksum", lambda config: lexicon_of(config)["files"].update(path="more.json"))
-configuration("a file with a zero byte", lambda config: lexicon_of(config)["files"].update(path="a\0b"))
+configuration(
+    "a file is a list", lambda config: lexicon_of(config)["files"].update(path=["lexicon.json"])
+)
+configuration(
+    "a file without a checksum", lambda config: lexicon_of(config)["files"].update(path="more.json")
+)
+configuration(
+    "a file with a zero byte", lambda config: lexicon_of(config)["files"].update(path="a\0b")
+)
 configuration("a file named ..", lambda config: lexicon_of(config)["files"].update(path=".."))
 contents("two files in one", "config.json", lambda data: data + data)
 contents("half a configuration", "config.json", lambda data: data[: len(data) // 2])
@@ -122,19 +153,30 @@ contents("an empty configuration", "config.json", lambda data: b"")
 contents("not UTF-8", "config.json", lambda data: b"\xff\xfe" + data)
 contents("deep brackets", "config.json", lambda data: b"[" * 100_000)
 for digits in (20, 5_000):
-    contents(f"{digits} digits", "config.json", lambda data, n=digits: data.replace(b'size": 6', b'size": ' + b"9" * n))
+    contents(
+        f"{digits} digits",
+        "config.json",
+        lambda data, n=digits: data.replace(b'size": 6', b'size": ' + b"9" * n),
+    )
 
-# --- objects and sizes -------------------------------------------------------------------------------------------
+# --- objects and sizes
+# -------------------------------------------------------------------------------------------
 
 for known in (99, -1, "0", 0, None, 1.5):
     configuration(
-        f"same_as {known!r}", lambda config, known=known: config["config"].update(embedder={"same_as": known})
+        f"same_as {known!r}",
+        lambda config, known=known: config["config"].update(embedder={"same_as": known}),
     )
 configuration("150 levels", lambda config: config["config"].update(tags=nested(150)))
-configuration("many objects", lambda config: config["config"].update(encoder=[{"class": "CharCNN"}] * 20_000))
+configuration(
+    "many objects", lambda config: config["config"].update(encoder=[{"class": "CharCNN"}] * 20_000)
+)
 configuration("an embedder that is a number", lambda config: config["config"].update(embedder=5))
 for rows in (-1, 10**9, 10**17, 0.5, "9", None):
-    configuration(f"{rows} characters", lambda config, rows=rows: characters_of(config).update(num_characters=rows))
+    configuration(
+        f"{rows} characters",
+        lambda config, rows=rows: characters_of(config).update(num_characters=rows),
+    )
 for key, value in (
     ("num_layers", 10**5), ("num_layers", 10**17), ("num_layers", -1), ("hidden_size", 10**17), ("hidden_size", 7),
     ("hidden_size", 0), ("hidden_size", float("nan")), ("hidden_size", 1e300), ("num_heads", 10**9),
@@ -142,10 +184,13 @@ for key, value in (
 ):  # fmt: skip
     configuration(f"{key} {value}", sized(key, value))
 
-# --- tensors -----------------------------------------------------------------------------------------------------
+# --- tensors
+# -----------------------------------------------------------------------------------------------------
 
 for left_out in (None, "embedder", [WEIGHT], [[WEIGHT]], {WEIGHT: 1}):
-    configuration(f"left out {left_out!r}", lambda config, left_out=left_out: config.update(left_out=left_out))
+    configuration(
+        f"left out {left_out!r}", lambda config, left_out=left_out: config.update(left_out=left_out)
+    )
 for tied in (
     None, [], {WEIGHT: "__class__"}, {"forward": WEIGHT}, {WEIGHT: [WEIGHT]}, {WEIGHT: WEIGHT},
     {WEIGHT: "decoder.linear.bias"}, {"a": "b"}, {WEIGHT: "decoder"}, {"decoder.linear.bias": "decoder.crf.start"},
@@ -155,19 +200,35 @@ weights("one more tensor", lambda tensors: tensors.update(more=torch.zeros(1)))
 weights("a tensor less", lambda tensors: tensors.pop(WEIGHT))
 weights("another shape", lambda tensors: tensors.update({WEIGHT: torch.zeros(3, 3)}))
 weights("no axes", lambda tensors: tensors.update({WEIGHT: torch.tensor(1.0)}))
-weights("integers", lambda tensors: tensors.update({WEIGHT: torch.zeros(tensors[WEIGHT].shape, dtype=torch.int64)}))
-weights("booleans", lambda tensors: tensors.update({WEIGHT: torch.zeros(tensors[WEIGHT].shape, dtype=torch.bool)}))
+weights(
+    "integers",
+    lambda tensors: tensors.update({WEIGHT: torch.zeros(tensors[WEIGHT].shape, dtype=torch.int64)}),
+)
+weights(
+    "booleans",
+    lambda tensors: tensors.update({WEIGHT: torch.zeros(tensors[WEIGHT].shape, dtype=torch.bool)}),
+)
 weights("complex", lambda tensors: tensors.update({WEIGHT: tensors[WEIGHT].to(torch.complex64)}))
 weights("float8", lambda tensors: tensors.update({WEIGHT: tensors[WEIGHT].to(torch.float8_e4m3fn)}))
-weights("a character outside the inventory", lambda tensors: tensors["embedder.table.weight"].fill_(10**6))
+weights(
+    "a character outside the inventory",
+    lambda tensors: tensors["embedder.table.weight"].fill_(10**6),
+)
 weights("a negative character", lambda tensors: tensors["embedder.table.weight"].fill_(-1))
 weights("no tensors", lambda tensors: tensors.clear())
 contents("half the weights", "model.safetensors", lambda data: data[: len(data) // 2])
 contents("empty weights", "model.safetensors", lambda data: b"")
 contents("a header longer than the file", "model.safetensors", lambda data: b"\xff" * 8 + data[8:])
 contents("a pickle as weights", "model.safetensors", lambda data: b"\x80\x04K\x01.")
-contents("weights of another model", "model.safetensors", lambda data: data[:-1] + b"\x01", sealed=False)
-contents("one flipped bit", "lexicon.json", lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:], sealed=False)
+contents(
+    "weights of another model", "model.safetensors", lambda data: data[:-1] + b"\x01", sealed=False
+)
+contents(
+    "one flipped bit",
+    "lexicon.json",
+    lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
+    sealed=False,
+)
 
 
 @damage
@@ -179,7 +240,8 @@ def a_table_without_columns(folder: Path) -> None:
     reseal(folder)
 
 
-# --- the lexicon -------------------------------------------------------------------------------------------------
+# --- the lexicon
+# -------------------------------------------------------------------------------------------------
 
 words("no words", lambda lexicon: lexicon.pop("words"))
 words("a word less", lambda lexicon: lexicon["words"].pop())
@@ -192,7 +254,8 @@ words("a newer lexicon", lambda lexicon: lexicon.update(format_version=99))
 contents("a lexicon that is a list", "lexicon.json", lambda data: b"[]")
 contents("no lexicon at all", "lexicon.json", lambda data: b"")
 
-# --- what is not a regular file of the folder --------------------------------------------------------------------
+# --- what is not a regular file of the folder
+# --------------------------------------------------------------------
 
 
 def replaced(name: str, make: Callable[[Path, Path], object]) -> None:

@@ -14,7 +14,9 @@ from polyembed.vectors import FastTextVectors
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="kills processes by fork"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),  # beside threads, from Python 3.12 on
+    pytest.mark.filterwarnings(
+        "ignore:.*fork:DeprecationWarning"
+    ),  # beside threads, from Python 3.12 on
 ]
 
 FILES = ("open", "os.", "shutil.", "tempfile.")
@@ -30,25 +32,35 @@ def saves(tmp_path_factory: pytest.TempPathFactory) -> dict[float, Save]:
     made: dict[float, Save] = {}
     for number, names in ((1.0, ["es"]), (2.0, ["hi", "en"])):
         sources = [
-            FastTextVectors.train([["me", "gusta"]] * 9, folder / f"{name}.bin", dim=3, min_count=1, bucket=10)
+            FastTextVectors.train(
+                [["me", "gusta"]] * 9, folder / f"{name}.bin", dim=3, min_count=1, bucket=10
+            )
             for name in names
         ]
-        embedder = pe.MetaEmbedding.concat([pe.SourceEmbedding(source, lexicon, freeze=False) for source in sources])
+        embedder = pe.MetaEmbedding.concat(
+            [pe.SourceEmbedding(source, lexicon, freeze=False) for source in sources]
+        )
         with torch.no_grad():
             for parameter in embedder.parameters():
                 parameter.fill_(number)
         card = "# One" if number == 1.0 else None
-        made[number] = lambda path, embedder=embedder, card=card: embedder.save_pretrained(path, card=card)  # type: ignore[misc]
+        made[number] = lambda path, embedder=embedder, card=card: embedder.save_pretrained(
+            path, card=card
+        )  # type: ignore[misc]
     return made
 
 
 def number_of(folder: Path) -> float:
     """Load a folder, and return the number that fills all of its weights; they must agree with its files."""
     embedder = pe.MetaEmbedding.from_pretrained(folder)
-    (number,) = {value for parameter in embedder.parameters() for value in parameter.unique().tolist()}
+    (number,) = {
+        value for parameter in embedder.parameters() for value in parameter.unique().tolist()
+    }
     assert len(embedder.embedders) == number
     names = {file.name for part in embedder.embedders for file in part.source.files().values()}
-    assert names == ({"vectors-0-es.bin"} if number == 1.0 else {"vectors-0-hi.bin", "vectors-1-en.bin"})
+    assert names == (
+        {"vectors-0-es.bin"} if number == 1.0 else {"vectors-0-hi.bin", "vectors-1-en.bin"}
+    )
     return float(number)
 
 
@@ -82,7 +94,9 @@ def leftovers(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("old", "new"), [(1.0, 2.0), (2.0, 1.0)])
-def test_killed_over_an_existing_folder(old: float, new: float, saves: dict[float, Save], tmp_path: Path) -> None:
+def test_killed_over_an_existing_folder(
+    old: float, new: float, saves: dict[float, Save], tmp_path: Path
+) -> None:
     found, operation, folder, whole = [], 0, tmp_path / "saved", tmp_path / "whole"
     saves[old](folder)
     shutil.copytree(folder, whole)
@@ -91,12 +105,16 @@ def test_killed_over_an_existing_folder(old: float, new: float, saves: dict[floa
         found.append(number_of(folder))
         saves[old](folder)  # finishes or removes what was left
         assert not leftovers(folder)
-        files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "notes.txt"}
+        files = {
+            path.name: path.read_bytes() for path in folder.iterdir() if path.name != "notes.txt"
+        }
         assert files == {path.name: path.read_bytes() for path in whole.iterdir()}
         operation += 1
     assert number_of(folder) == new
     assert set(found) == {old, new}, "killed before and after the exchange"
-    assert found == sorted(found, reverse=old > new), "there is one moment from which the new save counts"
+    assert found == sorted(found, reverse=old > new), (
+        "there is one moment from which the new save counts"
+    )
     assert (folder / "notes.txt").read_text() == "mine"
 
 
@@ -116,7 +134,10 @@ def test_killed_while_finishing_another_save(saves: dict[float, Save], tmp_path:
     """A second save finishes an interrupted exchange first; killed there, the folder still has the new save."""
     folder, operation = tmp_path / "saved", 0
     saves[1.0](folder)
-    while killed_at(operation, lambda: saves[2.0](folder)) and not (folder / ".polyembed-saved").is_dir():
+    while (
+        killed_at(operation, lambda: saves[2.0](folder))
+        and not (folder / ".polyembed-saved").is_dir()
+    ):
         operation += 1
     assert leftovers(folder) == {".polyembed-saved"}
     shutil.copytree(folder, tmp_path / "interrupted")
@@ -176,7 +197,9 @@ def test_a_failed_save_leaves_nothing(
     folder = tmp_path / "saved"
     with monkeypatch.context() as patch:
         patch.setattr("safetensors.torch.save_file", fail)
-        with pytest.raises(OSError, match=r"model.safetensors could not be written: No space left on device"):
+        with pytest.raises(
+            OSError, match=r"model.safetensors could not be written: No space left on device"
+        ):
             saves[1.0](folder)
     assert not folder.exists()
     saves[1.0](folder)

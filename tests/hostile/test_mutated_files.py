@@ -77,12 +77,18 @@ def stop(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def bounded() -> Iterator[None]:
     """Limit the memory of this process; an allocation beyond it is an error that no reader may raise."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else None
+    pages = (
+        int(Path("/proc/self/statm").read_text().split()[0])
+        if Path("/proc/self/statm").exists()
+        else None
+    )
     limits = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGALRM, stop)
     try:
         if pages is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1]))
+            resource.setrlimit(
+                resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, limits[1])
+            )
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
@@ -109,7 +115,11 @@ def read_all(path: Path, read: Read, count: int, *, name: str, seed: int = 0) ->
             assert time.process_time() - started < SECONDS, mutated
             if error is None:
                 opened += 1
-            elif not isinstance(error, DOCUMENTED) or isinstance(error, UnicodeError) or name not in str(error):
+            elif (
+                not isinstance(error, DOCUMENTED)
+                or isinstance(error, UnicodeError)
+                or name not in str(error)
+            ):
                 raise AssertionError(f"{type(error).__name__} ({error}) for {mutated!r}") from error
     path.write_bytes(good)
     return opened
@@ -127,7 +137,9 @@ def fasttext_ftz(folder: Path) -> tuple[Path, Read]:
     import fasttext
 
     words = [f"w{i}" for i in range(300)]  # a quantiser wants 256 rows
-    (folder / "labelled.txt").write_text("\n".join(f"__label__a {word}\n__label__b x{word}" for word in words))
+    (folder / "labelled.txt").write_text(
+        "\n".join(f"__label__a {word}\n__label__b x{word}" for word in words)
+    )
     options = {
         "dim": 4,
         "epoch": 1,
@@ -162,7 +174,9 @@ def text_vectors_without_header(folder: Path) -> tuple[Path, Read]:
 @kind
 def compressed_text_vectors(folder: Path) -> tuple[Path, Read]:
     path = folder / "words.vec.gz"
-    path.write_bytes(gzip.compress("3 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n".encode(), mtime=0))
+    path.write_bytes(
+        gzip.compress("3 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n".encode(), mtime=0)
+    )
     return path, read_text
 
 
@@ -178,7 +192,8 @@ def word2vec_binary(folder: Path) -> tuple[Path, Read]:
     path = folder / "words.bin"
     rows = {"me": (1.5, 2.0, -3e-2), "gusta": (4.0, 5.0, 6.0), "Ñu": (7.0, 8.0, 9.0)}
     path.write_bytes(
-        b"3 3\n" + b"".join(f"{w} ".encode() + struct.pack("<3f", *row) + b"\n" for w, row in rows.items())
+        b"3 3\n"
+        + b"".join(f"{w} ".encode() + struct.pack("<3f", *row) + b"\n" for w, row in rows.items())
     )
 
     def read(path: Path) -> object:
@@ -243,7 +258,9 @@ def laser_merges(folder: Path) -> tuple[Path, Read]:
 @kind
 def laser_pieces(folder: Path) -> tuple[Path, Read]:
     path = folder / "93langs.fvocab"
-    path.write_text("".join(f"{piece} 7\n" for piece in toy_bpe_tokenizer().dictionary.pieces()[4:]))
+    path.write_text(
+        "".join(f"{piece} 7\n" for piece in toy_bpe_tokenizer().dictionary.pieces()[4:])
+    )
     return path, read_pieces
 
 
@@ -291,20 +308,35 @@ def reader(name: str, content: str, read: Read) -> None:
 
 
 UD = "1-2\tdel\t_\t_\t_\t_\t_\t_\t_\t_\n" + "".join(
-    f"{i}\t{word}\t_\tX\t_\tCase=Nom\t0\troot\t_\tCSID=es\n" for i, word in enumerate(("de", "el", "niño"), 1)
+    f"{i}\t{word}\t_\tX\t_\tCase=Nom\t0\troot\t_\tCSID=es\n"
+    for i, word in enumerate(("de", "el", "niño"), 1)
 )
 reader(
-    "conll", "# id = 1\nSao B-LOC es\nPaulo I-LOC pt\n\n-DOCSTART- O x\n\n#a O es\n", partial(read_conll, comment="#")
+    "conll",
+    "# id = 1\nSao B-LOC es\nPaulo I-LOC pt\n\n-DOCSTART- O x\n\n#a O es\n",
+    partial(read_conll, comment="#"),
 )
-reader("conllu", f"# sent_id = a\n{UD}\n{UD}", partial(read_conllu, tag="feats:Case", language="misc:CSID"))
+reader(
+    "conllu",
+    f"# sent_id = a\n{UD}\n{UD}",
+    partial(read_conllu, tag="feats:Case", language="misc:CSID"),
+)
 reader("csv", 'Sent,Word,Tag\ns0,"tha,",Other\ns0,Irán,B-Loc\n""\ns1,"a""b",Other\n', read_csv)
 reader("inline", "Yo///lang2 know///lang1\n:)///other ñ///x\n", read_inline)
-reader("lince", "# sent_enum = 1\nLouis\tne\tB-ORG\n#ñ\tother\tO\n\n", partial(read_lince, task="ner_spaeng"))
+reader(
+    "lince",
+    "# sent_enum = 1\nLouis\tne\tB-ORG\n#ñ\tother\tO\n\n",
+    partial(read_lince, task="ner_spaeng"),
+)
 reader("wikiann", "en:to\tO\nen:India\tB-LOC\n\nen:é\tO\n", read_wikiann)
 reader("wikiann with indices", "0\tto\tO\n1\tIndia\tB-LOC\n\n0\té\tO\n", read_wikiann)
 reader("sentimix", "meta\t7\tpositive\nbadhai\tHin\nñ\tEng\n\n", read_sentimix)
 XNLI_HEAD = "language\tgold_label\tsentence1\tsentence2\tpairID\n"
-reader("xnli", XNLI_HEAD + "es\tneutral\tSí .\tNo .\t1\nde\tentailment\tJa\tÖl\t1\n", partial(read_xnli, language="es"))
+reader(
+    "xnli",
+    XNLI_HEAD + "es\tneutral\tSí .\tNo .\t1\nde\tentailment\tJa\tÖl\t1\n",
+    partial(read_xnli, language="es"),
+)
 reader("pawsx", 'id\tsentence1\tsentence2\tlabel\n1\tSí "a\tñ .\t1\n2\t\tNS\t0\n', read_pawsx)
 reader("dictionary", "perro dog\nniño\tsmall child\n", read_dictionary)
 
@@ -321,7 +353,9 @@ def tagger() -> pe.SequenceTagger:
     torch.manual_seed(0)
     lexicon = toy_lexicon()
     embedder = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
-    encoder = pe.TransformerSequenceEncoder(5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8)
+    encoder = pe.TransformerSequenceEncoder(
+        5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8
+    )
     return pe.SequenceTagger(embedder, TAGS, encoder=encoder)
 
 
@@ -332,7 +366,9 @@ def test_a_saved_tagger(file: str, tagger: pe.SequenceTagger, tmp_path: Path) ->
     assert read_all(tmp_path / file, read_folder, 200, name=str(tmp_path), seed=1) < 150
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer-0-tokenizer.json", "tokenizer-0-tokenizer_config.json"])
+@pytest.mark.parametrize(
+    "file", ["config.json", "tokenizer-0-tokenizer.json", "tokenizer-0-tokenizer_config.json"]
+)
 def test_a_saved_encoder(file: str, tmp_path: Path) -> None:
     pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(tmp_path)
     read_all(tmp_path / file, read_folder, 200, name=str(tmp_path))
@@ -342,7 +378,12 @@ def test_a_saved_encoder(file: str, tmp_path: Path) -> None:
 def test_a_feature_store(file: str, tmp_path: Path) -> None:
     encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
     cache_features(encoder, SENTENCES, tmp_path, layers=[0, 1])
-    read_all(tmp_path / file, lambda path: FeatureStore(path.parent).get(SENTENCES[0]), COUNT, name=str(tmp_path))
+    read_all(
+        tmp_path / file,
+        lambda path: FeatureStore(path.parent).get(SENTENCES[0]),
+        COUNT,
+        name=str(tmp_path),
+    )
 
 
 @pytest.mark.parametrize("file", ["tagger.json", "tagger.onnx", "tagger.onnx.data"])
@@ -356,7 +397,9 @@ def test_an_exported_tagger(file: str, tagger: pe.SequenceTagger, tmp_path: Path
     def read(path: Path) -> object:
         with suppress(ValueError, AttributeError, TypeError, KeyError):  # for the reader to refuse
             found = (
-                json.loads(path.read_bytes().decode("utf-8", "surrogatepass")) if path.name == "tagger.json" else saved
+                json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
+                if path.name == "tagger.json"
+                else saved
             )
             if found.keys() >= saved.keys():
                 seal_export(path.parent, found)

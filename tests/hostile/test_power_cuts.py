@@ -59,15 +59,25 @@ def test_a_save(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
     }
     assert calls[first - 1] == ("fsync folder", "saved/.polyembed-draft"), "names, after contents"
     assert calls[first + 1 : first + 3] == [("fsync folder", "saved"), ("fsync folder", ".")]
-    assert set(calls[first + 3 : -3]) == {("rename", f"saved/{name}") for name in files - {"config.json"}}
-    assert calls[-3:] == [("fsync folder", "saved"), ("rename", "saved/config.json"), ("fsync folder", "saved")]
+    assert set(calls[first + 3 : -3]) == {
+        ("rename", f"saved/{name}") for name in files - {"config.json"}
+    }
+    assert calls[-3:] == [
+        ("fsync folder", "saved"),
+        ("rename", "saved/config.json"),
+        ("fsync folder", "saved"),
+    ]
 
 
 def test_a_checkpoint(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
     with Run(tmp_path / "run", {"seed": 0}) as run:
         run.save({"weight": torch.ones(2)})
         run.finish({"weight": torch.zeros(2)})
-    one = [("fsync file", "run/checkpoint.draft"), ("rename", "run/checkpoint.pt"), ("fsync folder", "run")]
+    one = [
+        ("fsync file", "run/checkpoint.draft"),
+        ("rename", "run/checkpoint.pt"),
+        ("fsync folder", "run"),
+    ]
     assert calls == [*one, *one]
 
 

@@ -33,7 +33,9 @@ from polyembed.vectors import (
 @pytest.fixture
 def encoder_folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(tmp_path / "saved")
+    pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(
+        tmp_path / "saved"
+    )
     return tmp_path / "saved"
 
 
@@ -42,7 +44,9 @@ def good_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     lexicon = toy_lexicon()
     embedder = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
-    encoder = pe.TransformerSequenceEncoder(5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8)
+    encoder = pe.TransformerSequenceEncoder(
+        5, hidden_size=6, num_layers=1, num_heads=2, feed_forward_size=8
+    )
     folder = tmp_path_factory.mktemp("good") / "saved"
     pe.SequenceTagger(embedder, TAGS, encoder=encoder).save_pretrained(folder)
     return folder
@@ -84,7 +88,10 @@ def peak_of_opening(folder: Path) -> tuple[str | None, int]:
 
 
 def test_layers_without_weights_take_no_memory(tagger_folder: Path) -> None:
-    lstm = {"class": "LSTMSequenceEncoder", "config": {"input_size": 5, "hidden_size": 3, "num_layers": 10**7}}
+    lstm = {
+        "class": "LSTMSequenceEncoder",
+        "config": {"input_size": 5, "hidden_size": 3, "num_layers": 10**7},
+    }
     change(tagger_folder, lambda config: config["config"].update(encoder=lstm))
     message, peak = peak_of_opening(tagger_folder)
     assert "config must have parts that" in str(message)
@@ -117,8 +124,13 @@ def test_joined_vectors_in_more_and_more_places(tmp_path: Path) -> None:
 
     def nest(levels: int) -> str | None:
         inner = arguments["source"]["config"]["sources"][0]
-        for level in reversed(range(levels)):  # the embedder is number 0, its lexicon 1, the sources follow
-            inner = {"class": "JoinedVectors", "config": {"sources": [inner, {"same_as": level + 3}]}}
+        for level in reversed(
+            range(levels)
+        ):  # the embedder is number 0, its lexicon 1, the sources follow
+            inner = {
+                "class": "JoinedVectors",
+                "config": {"sources": [inner, {"same_as": level + 3}]},
+            }
         change(tmp_path / "saved", lambda config: config["config"].update(source=inner))
         return outcome(tmp_path / "saved")
 
@@ -149,7 +161,14 @@ def all_files(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "key", ["tokenizer-../../stolen.txt", "tokenizer-{root}/stolen.txt", "tokenizer-..", "tokenizer-sub/x.json", "path"]
+    "key",
+    [
+        "tokenizer-../../stolen.txt",
+        "tokenizer-{root}/stolen.txt",
+        "tokenizer-..",
+        "tokenizer-sub/x.json",
+        "path",
+    ],
 )
 def test_no_key_of_files_names_a_place(encoder_folder: Path, tmp_path: Path, key: str) -> None:
     key = key.format(root=tmp_path)
@@ -161,17 +180,26 @@ def test_no_key_of_files_names_a_place(encoder_folder: Path, tmp_path: Path, key
     assert all_files(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["../outside.json", "{root}/outside.json", "..", "", "sub/lexicon.json", 7, None])
+@pytest.mark.parametrize(
+    "name", ["../outside.json", "{root}/outside.json", "..", "", "sub/lexicon.json", 7, None]
+)
 def test_no_value_of_files_names_a_place(tagger_folder: Path, tmp_path: Path, name: Any) -> None:
     (tmp_path / "outside.json").write_bytes((tagger_folder / "lexicon.json").read_bytes())
     name = name.format(root=tmp_path) if isinstance(name, str) else name
     change(tagger_folder, lambda config: lexicon_of(config)["files"].update(path=name))
-    with pytest.raises((ValueError, FileNotFoundError), match=r"files.path must be a plain file name"):
+    with pytest.raises(
+        (ValueError, FileNotFoundError), match=r"files.path must be a plain file name"
+    ):
         pe.SequenceTagger.from_pretrained(tagger_folder)
 
 
-def test_links_inside_a_snapshot_of_the_hub_are_followed(tagger_folder: Path, tmp_path: Path) -> None:
-    snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "1234", tmp_path / "models--a--b" / "blobs"
+def test_links_inside_a_snapshot_of_the_hub_are_followed(
+    tagger_folder: Path, tmp_path: Path
+) -> None:
+    snapshot, blobs = (
+        tmp_path / "models--a--b" / "snapshots" / "1234",
+        tmp_path / "models--a--b" / "blobs",
+    )
     snapshot.parent.mkdir(parents=True)
     tagger_folder.rename(snapshot)
     blobs.mkdir()
@@ -201,7 +229,9 @@ def test_a_configuration_opens_no_file(tagger_folder: Path, tmp_path: Path, cls:
     secret.write_text("me 1.0 2.0\n")
     evil = {"class": cls.__name__, "config": dict.fromkeys(HOSTILE[cls], str(secret)), "files": {}}
     change(tagger_folder, lambda config: config["config"].update(decoder=evil))
-    with pytest.raises(ValueError, match=r"config must name no file: those are listed in files, got"):
+    with pytest.raises(
+        ValueError, match=r"config must name no file: those are listed in files, got"
+    ):
         pe.SequenceTagger.from_pretrained(tagger_folder)
 
 
@@ -233,7 +263,12 @@ def test_a_configuration_opens_no_connection(tagger_folder: Path, tmp_path: Path
         ({"model_type": "dpt", "backbone": "/some/folder"}, "DPTForDepthEstimation"),
     ],
 )
-def test_a_model_of_transformers_fetches_no_other(model: dict, architecture: str | None, encoder_folder: Path) -> None:
+def test_a_model_of_transformers_fetches_no_other(
+    model: dict, architecture: str | None, encoder_folder: Path
+) -> None:
     model = {"use_pretrained_backbone": True, "backbone_config": None, **model}
-    change(encoder_folder, lambda config: config["config"].update(model=model, architecture=architecture))
+    change(
+        encoder_folder,
+        lambda config: config["config"].update(model=model, architecture=architecture),
+    )
     assert "model must be described without a backbone" in str(outcome(encoder_folder))

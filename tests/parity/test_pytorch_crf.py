@@ -22,7 +22,11 @@ def batch(both) -> tuple[Tensor, Tensor, Tensor]:
     emissions = torch.randn(3, 5, 7, dtype=torch.float64)
     tags = torch.randint(7, (3, 5))
     mask = torch.arange(5) < LENGTHS[:, None]
-    return (emissions, tags, mask) if both[0].batch_first else tuple(x.transpose(0, 1) for x in (emissions, tags, mask))
+    return (
+        (emissions, tags, mask)
+        if both[0].batch_first
+        else tuple(x.transpose(0, 1) for x in (emissions, tags, mask))
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8])
@@ -52,7 +56,9 @@ def test_decode(both, batch, dtype: torch.dtype) -> None:
 def test_without_a_mask(both, batch) -> None:
     emissions, tags, mask = batch
     mine, theirs = both
-    torch.testing.assert_close(mine(emissions, tags), theirs(emissions, tags, torch.ones_like(mask)))
+    torch.testing.assert_close(
+        mine(emissions, tags), theirs(emissions, tags, torch.ones_like(mask))
+    )
     assert mine.decode(emissions) == theirs.decode(emissions, torch.ones_like(mask))
 
 

@@ -17,17 +17,23 @@ def random_labels(rng: random.Random, count: int) -> list[list[str]]:
 
 
 def corrupted(rng: random.Random, gold: list[list[str]]) -> list[list[str]]:
-    return [[label if rng.random() < 0.8 else rng.choice(LABELS) for label in labels] for labels in gold]
+    return [
+        [label if rng.random() < 0.8 else rng.choice(LABELS) for label in labels] for labels in gold
+    ]
 
 
 def test_entities_of_random_sequences() -> None:
     sequence_labeling = pytest.importorskip("seqeval.metrics.sequence_labeling")
     scheme = pytest.importorskip("seqeval.scheme")
     for labels in random_labels(random.Random(1), 2_000):
-        theirs = [(kind, start, last + 1) for kind, start, last in sequence_labeling.get_entities(labels)]
+        theirs = [
+            (kind, start, last + 1) for kind, start, last in sequence_labeling.get_entities(labels)
+        ]
         assert entities(labels) == theirs
         strict = scheme.Tokens(labels, scheme.IOB2).entities
-        assert entities(labels, mode="strict") == [(entity.tag, entity.start, entity.end) for entity in strict]
+        assert entities(labels, mode="strict") == [
+            (entity.tag, entity.start, entity.end) for entity in strict
+        ]
 
 
 @pytest.mark.parametrize("mode", ["conll", "strict"])

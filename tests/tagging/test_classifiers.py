@@ -77,7 +77,9 @@ def over_words(kind: type = pe.SequenceClassifier, **options: Any) -> Any:
 # One text
 
 
-@pytest.mark.parametrize(("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm", "max")])
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm", "max")]
+)
 def test_pools_the_pieces_of_the_fused_layer(name: str, pooling: str) -> None:
     ours = over_pieces(name, pooling=pooling, fusion=pe.ScalarMix(4))
     tokenizer, model = bert(), lively(tiny_model(name))
@@ -87,13 +89,17 @@ def test_pools_the_pieces_of_the_fused_layer(name: str, pooling: str) -> None:
     for row, words in enumerate(TEXTS):
         spelled = [tokenizer.encode(word, add_special_tokens=False) or [1] for word in words]
         ids = torch.tensor([[2, *(piece for pieces in spelled for piece in pieces), 3]])
-        states = model(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True).hidden_states
+        states = model(
+            input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True
+        ).hidden_states
         fused = torch.stack(states).mean(0)[0]
         pooled = {"cls": fused[0], "mean": fused.mean(0), "max": fused.amax(0)}[pooling]
         torch.testing.assert_close(found[row], ours.linear(pooled), atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("pooling", "encoder"), [("mean", None), ("max", pe.TransformerSequenceEncoder)])
+@pytest.mark.parametrize(
+    ("pooling", "encoder"), [("mean", None), ("max", pe.TransformerSequenceEncoder)]
+)
 def test_pools_words(pooling: str, encoder) -> None:
     ours = over_words(pooling=pooling, encoder=encoder and encoder(13, **SIZES), hidden_size=7)
     inputs, mask = ours.encode([*SENTENCES, []])
@@ -102,15 +108,23 @@ def test_pools_words(pooling: str, encoder) -> None:
         x = ours.embedder(ours.lexicon.encode([words])[0])
         if encoder:
             x = ours.encoder(x)
-        pooled = (x[0].mean(0) if pooling == "mean" else x[0].amax(0)) if words else torch.zeros(x.shape[-1])
-        torch.testing.assert_close(found[row], ours.linear(ours.hidden(pooled).tanh()), atol=1e-5, rtol=1e-4)
+        pooled = (
+            (x[0].mean(0) if pooling == "mean" else x[0].amax(0))
+            if words
+            else torch.zeros(x.shape[-1])
+        )
+        torch.testing.assert_close(
+            found[row], ours.linear(ours.hidden(pooled).tanh()), atol=1e-5, rtol=1e-4
+        )
 
 
 def test_pools_the_words_of_other_encoders() -> None:
     torch.manual_seed(0)
     ours = pe.SequenceClassifier(ToyWordEncoder(5), LABELS, pooling="mean").eval()
     inputs, mask = ours.encode(SENTENCES)
-    expected = torch.stack([x[: len(words)].mean(0) for x, words in zip(ours.embedder(inputs), SENTENCES, strict=True)])
+    expected = torch.stack(
+        [x[: len(words)].mean(0) for x, words in zip(ours.embedder(inputs), SENTENCES, strict=True)]
+    )
     torch.testing.assert_close(ours.logits(inputs, mask), ours.linear(expected))
     above = over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES), pooling="max")
     inputs, mask = above.encode(TEXTS)
@@ -120,7 +134,9 @@ def test_pools_the_words_of_other_encoders() -> None:
 
 def test_loss_decode_and_probabilities_follow_the_logits() -> None:
     ours = over_words(criterion=CrossEntropyLoss([1.0, 2.0, 3.0]))
-    batch = ours.collate([Text(tuple(words), label) for words, label in zip(KNOWN, LABELS, strict=True)])
+    batch = ours.collate(
+        [Text(tuple(words), label) for words, label in zip(KNOWN, LABELS, strict=True)]
+    )
     assert batch["labels"].tolist() == [0, 1, 2]
     logits = ours.logits(batch["inputs"], batch["mask"])
     expected = cross_entropy(logits, batch["labels"], weights=torch.tensor([1.0, 2.0, 3.0]))
@@ -136,7 +152,9 @@ def test_dropout_is_before_each_linear_map_in_training() -> None:
     inputs, mask = ours.encode(KNOWN)
     dropped = []
     for layer in (ours.hidden, ours.linear):
-        layer.register_forward_pre_hook(lambda _, x: dropped.append(x[0].eq(0).double().mean().item()))
+        layer.register_forward_pre_hook(
+            lambda _, x: dropped.append(x[0].eq(0).double().mean().item())
+        )
     ours.logits(inputs, mask)
     ours.train().logits(inputs, mask)
     assert dropped[:2] == [0.0, 0.0]
@@ -167,10 +185,18 @@ def test_long_texts_are_read_in_windows() -> None:
 
 # Two texts
 
-PAIRS = [(["me", "gusta", "la"], ["songs"]), ([], ["a"]), (["b"], ["c", "cancion", "me"]), (["me"], []), ([], [])]
+PAIRS = [
+    (["me", "gusta", "la"], ["songs"]),
+    ([], ["a"]),
+    (["b"], ["c", "cancion", "me"]),
+    (["me"], []),
+    ([], []),
+]
 
 
-@pytest.mark.parametrize(("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm-roberta", "mean")])
+@pytest.mark.parametrize(
+    ("name", "pooling"), [("bert", "cls"), ("distilbert", "mean"), ("xlm-roberta", "mean")]
+)
 def test_pairs_are_read_as_transformers_reads_them(name: str, pooling: str) -> None:
     ours, tokenizer = over_pieces(name, kind=pe.PairClassifier, pooling=pooling), bert()
     model = lively(tiny_model(name))
@@ -226,8 +252,12 @@ def test_pairs_over_another_word_encoder() -> None:
     inputs, mask = ours.encode(PAIRS[:1])
     assert inputs.piece_ids.shape[:2] == (1, 2)
     u, v = (ours.embedder(ours.embedder.encode([words])[0])[0].mean(0) for words in PAIRS[0])
-    torch.testing.assert_close(ours.logits(inputs, mask)[0], ours.linear(torch.cat([u, v, (u - v).abs(), u * v])))
-    above = over_pieces(kind=pe.PairClassifier, encoder=pe.TransformerSequenceEncoder(8, **SIZES), pooling="max")
+    torch.testing.assert_close(
+        ours.logits(inputs, mask)[0], ours.linear(torch.cat([u, v, (u - v).abs(), u * v]))
+    )
+    above = over_pieces(
+        kind=pe.PairClassifier, encoder=pe.TransformerSequenceEncoder(8, **SIZES), pooling="max"
+    )
     assert above.linear.in_features == 4 * 4
     assert len(above.predict(PAIRS)) == 5
 
@@ -248,7 +278,9 @@ def test_inputs_of_pairs_move() -> None:
         inputs, mask = build(kind=pe.PairClassifier).encode(PAIRS)
         moved = to_device(inputs, torch.device("meta"))
         assert type(moved) is type(inputs)
-        parts = [*moved.pieces[:3], moved.token_types] if isinstance(moved, PairedPieces) else [moved]
+        parts = (
+            [*moved.pieces[:3], moved.token_types] if isinstance(moved, PairedPieces) else [moved]
+        )
         assert all(part.is_meta for part in parts)
         assert to_device(mask, torch.device("meta")) is None or mask is not None
 
@@ -295,7 +327,9 @@ def test_metrics_by_name() -> None:
     found = {}
     for name, metric in (("accuracy", metrics.accuracy), ("macro_f1", metrics.macro_f1)):
         model = over_words()
-        found[name] = pe.fit(model, TRAIN, DEV, pe.FitOptions(num_train_epochs=1, metric=name)).best.score
+        found[name] = pe.fit(
+            model, TRAIN, DEV, pe.FitOptions(num_train_epochs=1, metric=name)
+        ).best.score
         predicted = [[label] for label in model.predict([text.words for text in DEV])]
         assert found[name] == metric([[text.label] for text in DEV], predicted)
     assert found["accuracy"] != found["macro_f1"]
@@ -310,7 +344,10 @@ def test_texts_without_words_are_left_out_of_training(monkeypatch) -> None:
 
 
 def test_tweets_with_a_sentiment_are_read_as_they_are() -> None:
-    tweets = [TaggedSentence(("me",), ("Hin",), label="bad"), TaggedSentence(("y",), ("Hin",), label="good")]
+    tweets = [
+        TaggedSentence(("me",), ("Hin",), label="bad"),
+        TaggedSentence(("y",), ("Hin",), label="good"),
+    ]
     assert pe.fit(over_words(), tweets, tweets, ONE_EPOCH).best.number == 1
     with pytest.raises(TypeError, match=r"^a label must be a string, got None$"):
         pe.fit(over_words(), tweets, [TaggedSentence(("me",), ("Hin",))])
@@ -356,26 +393,77 @@ IDS = torch.tensor([[2]])
     ("call", "text"),
     [
         (lambda: over_words(labels=[]), r"labels must be different names, at least one, got \[\]$"),
-        (lambda: over_words(labels=["a", "a"]), r"labels must be different names, at least one, got \['a', 'a'\]$"),
-        (lambda: over_words(pooling="cls"), r"pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$"),
-        (lambda: over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES)), r"pooling must be .*, got 'cls'$"),
-        (lambda: over_words(pooling="sum"), r"pooling must be one of 'cls', 'mean', 'max', got 'sum'$"),
+        (
+            lambda: over_words(labels=["a", "a"]),
+            r"labels must be different names, at least one, got \['a', 'a'\]$",
+        ),
+        (
+            lambda: over_words(pooling="cls"),
+            r"pooling must be 'mean' or 'max' over the vectors of words, got 'cls'$",
+        ),
+        (
+            lambda: over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES)),
+            r"pooling must be .*, got 'cls'$",
+        ),
+        (
+            lambda: over_words(pooling="sum"),
+            r"pooling must be one of 'cls', 'mean', 'max', got 'sum'$",
+        ),
         (lambda: over_words(hidden_size=0), r"hidden_size must be a positive integer, got 0$"),
         (lambda: over_words(dropout=1.5), r"dropout must lie in \[0, 1\), got 1.5$"),
-        (lambda: over_words(criterion=FocalLoss(weights=[1.0])), r"criterion must have weights for 3"),
-        (lambda: over_words(encoder=pe.LSTMSequenceEncoder(4, hidden_size=3)), r"encoder must have the"),
-        (lambda: over_words().encode_labels(["bad", "great"]), r"labels\[1\] must be one of .* 'great'"),
-        (lambda: over_words().encode_labels([["bad"]]), r"labels\[0\] must be one of .*, got \['bad'\]$"),
-        (lambda: over_words().predict([["me"]], batch_size=0), r"batch_size must be a positive integer"),
-        (lambda: pairs_over(over_words).encode([(["me"], ["a"], ["b"])]), r"texts\[0\] must be two .*, got 3 things$"),
-        (lambda: over_words()(IDS, labels=torch.tensor([3])), r"labels must lie in \[0, 3\) or be -100, got"),
+        (
+            lambda: over_words(criterion=FocalLoss(weights=[1.0])),
+            r"criterion must have weights for 3",
+        ),
+        (
+            lambda: over_words(encoder=pe.LSTMSequenceEncoder(4, hidden_size=3)),
+            r"encoder must have the",
+        ),
+        (
+            lambda: over_words().encode_labels(["bad", "great"]),
+            r"labels\[1\] must be one of .* 'great'",
+        ),
+        (
+            lambda: over_words().encode_labels([["bad"]]),
+            r"labels\[0\] must be one of .*, got \['bad'\]$",
+        ),
+        (
+            lambda: over_words().predict([["me"]], batch_size=0),
+            r"batch_size must be a positive integer",
+        ),
+        (
+            lambda: pairs_over(over_words).encode([(["me"], ["a"], ["b"])]),
+            r"texts\[0\] must be two .*, got 3 things$",
+        ),
+        (
+            lambda: over_words()(IDS, labels=torch.tensor([3])),
+            r"labels must lie in \[0, 3\) or be -100, got",
+        ),
         (lambda: over_words()(IDS, labels=IDS), r"labels must have shape \(1,\), got \(1, 1\)$"),
-        (lambda: pairs_over(over_words).logits(IDS), r"inputs must have the axes \(batch, 2, .*, got shape \(1, 1\)$"),
-        (lambda: pairs_over(over_words).logits(IDS.expand(2, 3, 1)), r"inputs must have .*, got shape \(2, 3, 1\)$"),
-        (lambda: fit([Text(("me",), "great")]), r"labels\[0\] must be one of 'bad', .*, got 'great'$"),
-        (lambda: fit([Text((), "bad")]), r"train must hold at least one sentence with a word, got none$"),
-        (lambda: fit([Pair((), (), "bad")]), r"train must hold at least one sentence with a word, got none$"),
-        (lambda: fit([Text(("me",), "bad")], []), r"dev must hold at least one sentence, got none$"),
+        (
+            lambda: pairs_over(over_words).logits(IDS),
+            r"inputs must have the axes \(batch, 2, .*, got shape \(1, 1\)$",
+        ),
+        (
+            lambda: pairs_over(over_words).logits(IDS.expand(2, 3, 1)),
+            r"inputs must have .*, got shape \(2, 3, 1\)$",
+        ),
+        (
+            lambda: fit([Text(("me",), "great")]),
+            r"labels\[0\] must be one of 'bad', .*, got 'great'$",
+        ),
+        (
+            lambda: fit([Text((), "bad")]),
+            r"train must hold at least one sentence with a word, got none$",
+        ),
+        (
+            lambda: fit([Pair((), (), "bad")]),
+            r"train must hold at least one sentence with a word, got none$",
+        ),
+        (
+            lambda: fit([Text(("me",), "bad")], []),
+            r"dev must hold at least one sentence, got none$",
+        ),
         (
             lambda: fit([Text(("me",), "bad")], metric="f1"),
             r"metric must be one for these labels, .* labels must be O, B-<type> or I",
@@ -394,27 +482,53 @@ def test_wrong_values(call, text) -> None:
         (lambda: over_words(labels="ab"), r"labels must be a sequence of label names, got the str"),
         (lambda: over_words(labels=[0, 1]), r"labels must be a sequence of label names, got list"),
         (lambda: over_words(criterion="focal"), r"criterion must be a module"),
-        (lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"), r"embedder must know its words"),
-        (lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS), r"embedder must be a word embedder "),
-        (lambda: over_words().encode_labels("bad"), r"labels must be a sequence of label names, got the str"),
-        (lambda: over_words().predict(["me gusta"]), r"texts\[0\] must be a list of words, got the string"),
-        (lambda: over_pieces().predict([["me"], ["la", 3]]), r"texts\[1\]\[1\] must be a string, got int$"),
+        (
+            lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"),
+            r"embedder must know its words",
+        ),
+        (
+            lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS),
+            r"embedder must be a word embedder ",
+        ),
+        (
+            lambda: over_words().encode_labels("bad"),
+            r"labels must be a sequence of label names, got the str",
+        ),
+        (
+            lambda: over_words().predict(["me gusta"]),
+            r"texts\[0\] must be a list of words, got the string",
+        ),
+        (
+            lambda: over_pieces().predict([["me"], ["la", 3]]),
+            r"texts\[1\]\[1\] must be a string, got int$",
+        ),
         (
             lambda: pairs_over(over_words).predict([PAIRS[0], ["me", "la"]]),
             r"texts\[1\]\[0\] must be a list of words, got the string 'me'$",
         ),
-        (lambda: pairs_over(over_pieces).predict([PAIRS[0], "me"]), r"texts\[1\] must be two lists .*, got str 'me'$"),
+        (
+            lambda: pairs_over(over_pieces).predict([PAIRS[0], "me"]),
+            r"texts\[1\] must be two lists .*, got str 'me'$",
+        ),
         (lambda: over_words()(IDS, labels=torch.tensor([0.0])), r"labels must be int64 or"),
-        (lambda: pairs_over(over_pieces).logits(over_pieces().encode(TEXTS)[0]), r"inputs must be .*, got Pieces$"),
+        (
+            lambda: pairs_over(over_pieces).logits(over_pieces().encode(TEXTS)[0]),
+            r"inputs must be .*, got Pieces$",
+        ),
         (
             lambda: pairs_over(over_words).logits(pairs_over(over_pieces).encode(PAIRS)[0]),
             r"inputs must be ids or Pieces of both texts, as encode makes them, got PairedPieces$",
         ),
         (
-            lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_model("bert")), LABELS).predict(PAIRS),
+            lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_model("bert")), LABELS).predict(
+                PAIRS
+            ),
             r"tokenizer must be given to cut words into pieces, got None$",
         ),
-        (lambda: fit([Text(("me",), "bad")], [Text(("me",), 1)]), r"a label must be a string, got 1$"),
+        (
+            lambda: fit([Text(("me",), "bad")], [Text(("me",), 1)]),
+            r"a label must be a string, got 1$",
+        ),
     ],
 )
 def test_wrong_kinds(call, text) -> None:

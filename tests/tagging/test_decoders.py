@@ -27,7 +27,9 @@ def emissions(decoder, features: Tensor) -> list:
 
 
 def gold() -> list[list[int]]:
-    return [oracles.valid(row, mask) for row, mask in zip(TAGS.tolist(), MASK.tolist(), strict=True)]
+    return [
+        oracles.valid(row, mask) for row, mask in zip(TAGS.tolist(), MASK.tolist(), strict=True)
+    ]
 
 
 def test_crf_loss_is_a_mean_over_sentences(features: Tensor) -> None:
@@ -35,7 +37,9 @@ def test_crf_loss_is_a_mean_over_sentences(features: Tensor) -> None:
     crf = decoder.crf
     scores = [x.tolist() for x in (crf.transitions, crf.start_transitions, crf.end_transitions)]
     losses = [
-        oracles.log_partition(chain, *scores) - oracles.path_score(chain, tuple(tags), *scores) if chain else 0.0
+        oracles.log_partition(chain, *scores) - oracles.path_score(chain, tuple(tags), *scores)
+        if chain
+        else 0.0
         for chain, tags in zip(emissions(decoder, features), gold(), strict=True)
     ]
     torch.testing.assert_close(decoder.loss(features, TAGS, MASK).item(), sum(losses) / 3)
@@ -79,7 +83,9 @@ def test_without_a_mask_all_words_count(kind, features: Tensor) -> None:
 def test_wrong_arguments(kind, features: Tensor) -> None:
     decoder = kind(5, 4).double()
     for tag in (4, -1):
-        with pytest.raises(ValueError, match=r"^tags must lie in \[0, 4\) where the mask is on, got"):
+        with pytest.raises(
+            ValueError, match=r"^tags must lie in \[0, 4\) where the mask is on, got"
+        ):
             decoder.loss(features, TAGS.where(~MASK, tag), MASK)
     with pytest.raises(ValueError, match=r"^num_tags must be a positive integer, got 0$"):
         kind(5, 0)

@@ -18,13 +18,17 @@ UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs", "canci
 EVERYTHING = [*SENTENCES, *UNSEEN]
 
 
-def member(seed: int, *, decoder: Callable[[int, int], Any] = pe.CRFDecoder, dropout: float = 0.0) -> pe.SequenceTagger:
+def member(
+    seed: int, *, decoder: Callable[[int, int], Any] = pe.CRFDecoder, dropout: float = 0.0
+) -> pe.SequenceTagger:
     """A tagger with a lexicon and tables of its own, and an opinion."""
     torch.manual_seed(seed)
     lexicon = toy_lexicon()
     embedder = hierarchical(lexicon)
     encoder = pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES, dropout=dropout)
-    tagger = pe.SequenceTagger(pe.UniqueWords(embedder), TAGS, encoder=encoder, decoder=decoder(4, len(TAGS)))
+    tagger = pe.SequenceTagger(
+        pe.UniqueWords(embedder), TAGS, encoder=encoder, decoder=decoder(4, len(TAGS))
+    )
     nn.init.normal_(tagger.decoder.linear.weight, std=2)
     return tagger.double().eval()
 
@@ -104,7 +108,9 @@ def test_a_member_of_nan_leaves_no_vote(vote, decoder, place: int) -> None:
     nn.init.constant_(members[place].decoder.linear.bias, torch.nan)
     ensemble = pe.VotingEnsemble(members, vote=vote)
     for call in (ensemble.predict, ensemble.predict_probabilities):
-        with pytest.raises(ValueError, match=r"^sentences\[\d\] must have a tag for each word \(scores of NaN"):
+        with pytest.raises(
+            ValueError, match=r"^sentences\[\d\] must have a tag for each word \(scores of NaN"
+        ):
             call([[], ["b", "a"], ["a"]], batch_size=1)
     inputs, mask = ensemble.encode([["a"], ["b", "a"]])
     assert ensemble.decode(inputs, mask).tolist() == [[-100, -100]] * 2
@@ -119,7 +125,9 @@ def test_the_loss_is_the_mean_and_each_member_learns_its_own() -> None:
     torch.testing.assert_close(loss, sum(losses) / 3)
     trained = [value for value in model.parameters() if value.requires_grad]
     for found, expected in zip(
-        torch.autograd.grad(loss, trained), torch.autograd.grad(sum(losses) / 3, trained), strict=True
+        torch.autograd.grad(loss, trained),
+        torch.autograd.grad(sum(losses) / 3, trained),
+        strict=True,
     ):
         torch.testing.assert_close(found, expected)
 
@@ -154,7 +162,11 @@ def over(words: list[str], dim: int, seed: int) -> pe.SequenceTagger:
 
 def test_members_of_several_lexicons() -> None:
     """Each reads its own ids; words that only one knows are learnt by the others for as long as they predict."""
-    members = [over(["me", "song"], 5, 0), over(["that", "me", "y"], 3, 1), over(["me", "song"], 2, 2)]
+    members = [
+        over(["me", "song"], 5, 0),
+        over(["that", "me", "y"], 3, 1),
+        over(["me", "song"], 2, 2),
+    ]
     alone = [tagger.predict(EVERYTHING) for tagger in members]
     model = pe.VotingEnsemble(members)
     assert members[0].lexicon is members[2].lexicon
@@ -178,18 +190,27 @@ def test_members_that_read_pieces() -> None:
         alone = [tagger.predict(EVERYTHING) for tagger in mixed.members]
         assert mixed.predict(EVERYTHING) == majority_vote(alone)
         inputs, _ = mixed.encode(SENTENCES)
-        assert [isinstance(part, pe.Pieces) for part in inputs] == [len(others) == 1, *[True] * len(others)]
+        assert [isinstance(part, pe.Pieces) for part in inputs] == [
+            len(others) == 1,
+            *[True] * len(others),
+        ]
         assert all(to_device(part, torch.device("meta"))[0].is_meta for part in inputs)
         assert all(part[0].is_meta for part in to_device(inputs, torch.device("meta")))
 
 
 def test_tag_names_are_checked_by_every_member() -> None:
-    constrained = member(1, decoder=lambda *sizes: pe.CRFDecoder(*sizes, constraints=pe.Constraints.bio(TAGS)))
+    constrained = member(
+        1, decoder=lambda *sizes: pe.CRFDecoder(*sizes, constraints=pe.Constraints.bio(TAGS))
+    )
     model = pe.VotingEnsemble([member(0), constrained])
     assert model.encode_tags([["O"], ["B-ES", "I-ES"]]).tolist() == [[0, -100], [1, 2]]
-    with pytest.raises(ValueError, match=r"^tags\[0\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'X'$"):
+    with pytest.raises(
+        ValueError, match=r"^tags\[0\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'X'$"
+    ):
         model.encode_tags([["X"]])
-    with pytest.raises(ValueError, match=r"^tags\[0\] must be a sequence that the decoder's constraints allow"):
+    with pytest.raises(
+        ValueError, match=r"^tags\[0\] must be a sequence that the decoder's constraints allow"
+    ):
         model.encode_tags([["O", "I-ES"]])
 
 
@@ -204,12 +225,37 @@ ONE = tagger_with(["O", "B-ES"])
     ("members", "vote", "error", "message"),
     [
         ([], "hard", ValueError, r"^members must hold at least one tagger, got none$"),
-        ([ONE, nn.Linear(3, 2)], "hard", TypeError, r"^members\[1\] must be a SequenceTagger, got Linear$"),
-        ([ONE, tagger_with(["B-ES", "O"])], "hard", ValueError, r"^members\[1\] must have .*, got \['B-ES', 'O'\]$"),
+        (
+            [ONE, nn.Linear(3, 2)],
+            "hard",
+            TypeError,
+            r"^members\[1\] must be a SequenceTagger, got Linear$",
+        ),
+        (
+            [ONE, tagger_with(["B-ES", "O"])],
+            "hard",
+            ValueError,
+            r"^members\[1\] must have .*, got \['B-ES', 'O'\]$",
+        ),
         ([ONE], "loud", ValueError, r"^vote must be one of 'hard', 'soft', 'entity', got 'loud'$"),
-        ([tagger_with(["VERB"])], "entity", ValueError, r"^tags must be BIO for an entity vote, got \['VERB'\]$"),
-        ([tagger_with(["O", "I-ES"])], "entity", ValueError, r"^tags must hold B-ES for an entity vote, got"),
-        ([tagger_with(["B-ES", "I-ES"])], "entity", ValueError, r"^tags must hold O for an entity vote, got"),
+        (
+            [tagger_with(["VERB"])],
+            "entity",
+            ValueError,
+            r"^tags must be BIO for an entity vote, got \['VERB'\]$",
+        ),
+        (
+            [tagger_with(["O", "I-ES"])],
+            "entity",
+            ValueError,
+            r"^tags must hold B-ES for an entity vote, got",
+        ),
+        (
+            [tagger_with(["B-ES", "I-ES"])],
+            "entity",
+            ValueError,
+            r"^tags must hold O for an entity vote, got",
+        ),
     ],
 )
 def test_wrong_members(members, vote, error, message) -> None:
@@ -227,10 +273,15 @@ def test_wrong_inputs() -> None:
     mixed = pe.VotingEnsemble([over(["me"], 5, 0), over(["that"], 5, 1)])
     with pytest.raises(ValueError, match=r"^inputs must be those of 2 members, got 3$"):
         mixed.decode([ids, ids, ids], mask)
-    with pytest.raises(TypeError, match=r"^inputs must be a tuple of each member's, as encode makes it, got Tensor$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^inputs must be a tuple of each member's, as encode makes it, got Tensor$",
+    ):
         mixed.decode(ids, mask)
     with pytest.raises(TypeError, match=r"^tags must be int64 or int32, got torch.float64$"):
         model(ids, tags=ids.double(), mask=mask)
-    with pytest.raises(TypeError, match=r"^sentences\[1\] must be a list of words, got the string 'abc'$"):
+    with pytest.raises(
+        TypeError, match=r"^sentences\[1\] must be a list of words, got the string 'abc'$"
+    ):
         model.predict([["songs"], "abc"])
     assert len(model.lexicon) == len(toy_lexicon())

@@ -32,7 +32,10 @@ def crf_tagger() -> pe.SequenceTagger:
     embedder = pe.bake(meta(lexicon))
     decoder = pe.CRFDecoder(12, len(TAGS), constraints=pe.Constraints.bio(TAGS))
     model = pe.SequenceTagger(
-        embedder, TAGS, encoder=pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES), decoder=decoder
+        embedder,
+        TAGS,
+        encoder=pe.TransformerSequenceEncoder(embedder.embedding_dim, **SIZES),
+        decoder=decoder,
     )
     with torch.no_grad():
         for parameter in decoder.parameters():
@@ -82,7 +85,9 @@ def known_only(model: pe.SequenceTagger, rows: list[list[str]]) -> list[list[str
     ids, mask = model.lexicon.encode(rows)
     with torch.no_grad():
         decoded = model.decode(ids, mask).tolist()
-    return [[TAGS[tag] for tag in tags[: len(words)]] for tags, words in zip(decoded, rows, strict=True)]
+    return [
+        [TAGS[tag] for tag in tags[: len(words)]] for tags, words in zip(decoded, rows, strict=True)
+    ]
 
 
 def test_gives_the_same_tags(model, folder) -> None:
@@ -91,7 +96,10 @@ def test_gives_the_same_tags(model, folder) -> None:
     found = fast.predict(RAGGED, batch_size=7)
     assert found == known_only(model, RAGGED)
     assert len({tag for tags in found for tag in tags}) == len(TAGS)
-    assert all(model.decoder.constraints.first_violation([TAGS.index(tag) for tag in tags]) is None for tags in found)
+    assert all(
+        model.decoder.constraints.first_violation([TAGS.index(tag) for tag in tags]) is None
+        for tags in found
+    )
     assert fast.predict([]) == []
     assert fast.predict([[], []]) == [[], []]
 
@@ -99,7 +107,9 @@ def test_gives_the_same_tags(model, folder) -> None:
 def test_reads_what_can_be_read_only_once(model, folder) -> None:
     fast, rows = open_tagger(folder), RAGGED[:5]
     assert fast.predict((iter(words) for words in rows), batch_size=2) == known_only(model, rows)
-    for found, expected in zip(fast.encode(iter(words) for words in rows), fast.encode(rows), strict=True):
+    for found, expected in zip(
+        fast.encode(iter(words) for words in rows), fast.encode(rows), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
 
 
@@ -126,14 +136,27 @@ def test_gives_the_same_emissions_and_tags_on_masks_with_holes(model, folder) ->
     mask = whole & (torch.rand(whole.shape) < 0.6)
     with torch.no_grad():
         emissions, tags = model.emissions(ids, mask), model.decode(ids, mask)
-    torch.testing.assert_close(torch.from_numpy(fast.emissions(ids.numpy(), mask.numpy())), emissions)
+    torch.testing.assert_close(
+        torch.from_numpy(fast.emissions(ids.numpy(), mask.numpy())), emissions
+    )
     np.testing.assert_array_equal(fast.decode(ids.numpy(), mask.numpy()), tags.numpy())
     for shape in ((0, 3), (2, 0), (0, 0)):
         assert fast.decode(np.zeros(shape, np.int64), np.ones(shape, bool)).shape == shape
 
 
 def test_reads_words_as_the_lexicon(model, folder) -> None:
-    odd = ["SONG", "cancio\u0301n", "CANCIO\u0301N", "naïve", "N\u0303u", "", "\ud800", "<pad>", "zzz", "Me"]
+    odd = [
+        "SONG",
+        "cancio\u0301n",
+        "CANCIO\u0301N",
+        "naïve",
+        "N\u0303u",
+        "",
+        "\ud800",
+        "<pad>",
+        "zzz",
+        "Me",
+    ]
     fast = open_tagger(folder)
     rows = [odd, [], odd[::-1], *([word] for word in odd)]
     ids, mask = fast.encode(rows)
@@ -145,7 +168,9 @@ def test_reads_words_as_the_lexicon(model, folder) -> None:
         fast.decode(np.array([[2, -1]]), np.ones((1, 2), bool))
     with pytest.raises(ValueError, match=r"^batch_size must be a positive integer, got 0$"):
         fast.predict(RAGGED, batch_size=0)
-    with pytest.raises(ValueError, match=r"^ids and mask must have the same axes \(batch, word\), got \(2, 3\), "):
+    with pytest.raises(
+        ValueError, match=r"^ids and mask must have the same axes \(batch, word\), got \(2, 3\), "
+    ):
         fast.emissions(np.zeros((2, 3), np.int64), np.ones((2, 4), bool))
 
 
@@ -160,7 +185,10 @@ def test_serves_without_torch_and_without_the_package(folder, model, tmp_path) -
     result = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if "polyembed" not in path)},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if "polyembed" not in path),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -181,7 +209,11 @@ def test_a_damaged_file(folder, tmp_path, name: str) -> None:
     path = tmp_path / "copy" / name
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    message = r"hold the settings" if name == "tagger.json" else r"have the SHA-256 [0-9a-f]{64} of tagger\.json, got "
+    message = (
+        r"hold the settings"
+        if name == "tagger.json"
+        else r"have the SHA-256 [0-9a-f]{64} of tagger\.json, got "
+    )
     with pytest.raises(ValueError, match=rf"{name} must {message}"):
         open_tagger(tmp_path / "copy")
     path.unlink()
@@ -209,7 +241,9 @@ def test_settings_that_were_edited(folder, tmp_path) -> None:
     shutil.copytree(folder, tmp_path / "copy")
     path = tmp_path / "copy" / "tagger.json"
     path.write_text(path.read_text("utf-8").replace('"O"', '"X"'), "utf-8")
-    with pytest.raises(ValueError, match=r"tagger\.json must have the SHA-256 [0-9a-f]{64} of tagger\.json, got "):
+    with pytest.raises(
+        ValueError, match=r"tagger\.json must have the SHA-256 [0-9a-f]{64} of tagger\.json, got "
+    ):
         open_tagger(tmp_path / "copy")
 
 
@@ -243,14 +277,24 @@ def rename_output(graph) -> None:
 @pytest.mark.parametrize(
     ("change", "edit", "message"),
     [
-        ({"tags": TAGS[:-1]}, None, r"score \d+ tags, as tagger\.json lists them, got outputs \{'emissions': "),
+        (
+            {"tags": TAGS[:-1]},
+            None,
+            r"score \d+ tags, as tagger\.json lists them, got outputs \{'emissions': ",
+        ),
         ({"tags": [*TAGS, "B-X"]}, None, r"got outputs \{'emissions': \(1, 1, "),
         ({"words": [*WORDS, "Ñu", "more"]}, None, r"got .*out of data bounds"),
-        ({}, lambda graph: drop_outputs(graph, 3), r"got outputs \{'emissions': .*'start': \(\d+,\)\}"),
+        (
+            {},
+            lambda graph: drop_outputs(graph, 3),
+            r"got outputs \{'emissions': .*'start': \(\d+,\)\}",
+        ),
         ({}, rename_output, r"got outputs \{'scores': "),
     ],
 )
-def test_a_model_that_does_not_fit_its_settings(folder, tmp_path, change, edit, message: str) -> None:
+def test_a_model_that_does_not_fit_its_settings(
+    folder, tmp_path, change, edit, message: str
+) -> None:
     """Sealed with the right checksums."""
     import onnx
 
@@ -295,7 +339,9 @@ def test_scores_of_nan_give_no_tags(decoder, tmp_path) -> None:
     with torch.no_grad():
         model.decoder.linear.bias[1] = torch.nan
     pe.tagging.export_onnx(model, tmp_path)
-    with pytest.raises(ValueError, match=r"^sentences\[1\] must have a tag for each word \(scores of NaN"):
+    with pytest.raises(
+        ValueError, match=r"^sentences\[1\] must have a tag for each word \(scores of NaN"
+    ):
         open_tagger(tmp_path).predict([[], ["me", "zzz"]])
 
 
@@ -303,7 +349,9 @@ def test_scores_of_nan_give_no_tags(decoder, tmp_path) -> None:
 def test_an_lstm(num_layers: int, tmp_path) -> None:
     """Padded batches of several lengths, rows without words and masks with holes, in both kinds of export."""
     pytest.importorskip("onnxscript", reason="no onnxscript: pip install polyembed[onnx]")
-    model = tagger(encoder=lambda: pe.LSTMSequenceEncoder(7, hidden_size=5, num_layers=num_layers))().eval()
+    model = tagger(
+        encoder=lambda: pe.LSTMSequenceEncoder(7, hidden_size=5, num_layers=num_layers)
+    )().eval()
     run = pe.tagging.export_program(model).module()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -319,7 +367,11 @@ def test_an_lstm(num_layers: int, tmp_path) -> None:
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     for rows in ([], [[], []]):
         ids, mask = model.lexicon.encode(rows)
-        assert run(ids, mask)[0].shape == fast.emissions(ids.numpy(), mask.numpy()).shape == (len(rows), 0, len(TAGS))
+        assert (
+            run(ids, mask)[0].shape
+            == fast.emissions(ids.numpy(), mask.numpy()).shape
+            == (len(rows), 0, len(TAGS))
+        )
     assert fast.predict(RAGGED) == known_only(model, RAGGED)
 
 
@@ -341,7 +393,9 @@ def test_a_saved_program_of_an_lstm_needs_one_import(tmp_path) -> None:
     )
     assert result.returncode == 0, result.stderr
     with torch.no_grad():
-        torch.testing.assert_close(torch.tensor(json.loads(result.stdout)), model.emissions(ids, mask))
+        torch.testing.assert_close(
+            torch.tensor(json.loads(result.stdout)), model.emissions(ids, mask)
+        )
 
 
 def test_torch_export_with_free_sizes(model) -> None:
@@ -401,7 +455,10 @@ class OwnEncoder(pe.LSTMSequenceEncoder.__base__):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: pe.VotingEnsemble([tagger()()] * 2), r"^tagger must be a SequenceTagger \(.*\), got VotingEnsemble$"),
+        (
+            lambda: pe.VotingEnsemble([tagger()()] * 2),
+            r"^tagger must be a SequenceTagger \(.*\), got VotingEnsemble$",
+        ),
         (
             lambda: pe.SequenceTagger(ToyWordEncoder(5), TAGS),
             r"^tagger\.embedder must be a type embedder, .*, got the contextual ToyWordEncoder$",
@@ -410,7 +467,10 @@ class OwnEncoder(pe.LSTMSequenceEncoder.__base__):
             tagger(encoder=lambda: OwnEncoder(7)),
             r"^tagger\.encoder must be None, an LSTMSequenceEncoder or without recurrence, .*, got OwnEncoder$",
         ),
-        (tagger(decoder=lambda: OwnDecoder(7, len(TAGS))), r"^tagger\.decoder must be a .*, got OwnDecoder$"),
+        (
+            tagger(decoder=lambda: OwnDecoder(7, len(TAGS))),
+            r"^tagger\.decoder must be a .*, got OwnDecoder$",
+        ),
     ],
 )
 def test_what_cannot_be_exported(build, message: str, tmp_path) -> None:
@@ -422,11 +482,15 @@ def test_what_cannot_be_exported(build, message: str, tmp_path) -> None:
 def test_bad_arguments(tmp_path, monkeypatch) -> None:
     model = tagger()()
     monkeypatch.setitem(sys.modules, "onnx", None)
-    message = r"^export_onnx must find the package 'onnx', got .* pip install \"polyembed\[onnx\]\"$"
+    message = (
+        r"^export_onnx must find the package 'onnx', got .* pip install \"polyembed\[onnx\]\"$"
+    )
     with pytest.raises(ImportError, match=message):
         pe.tagging.export_onnx(model, tmp_path)
     monkeypatch.setattr("polyembed.tagging.export.import_optional", lambda *_, **__: None)
-    with pytest.raises(TypeError, match=r"^words must be an iterable of words, got the string 'me'$"):
+    with pytest.raises(
+        TypeError, match=r"^words must be an iterable of words, got the string 'me'$"
+    ):
         pe.tagging.export_onnx(model, tmp_path, words="me")
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"^folder must not be a file, got .*file$"):

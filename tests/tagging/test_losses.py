@@ -40,7 +40,9 @@ every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
 def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing: float) -> None:
     found = CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS)
     rows = logits.flatten(0, 1).tolist()
-    expected = oracles.cross_entropy(rows, PLAIN, weights or [1.0] * 5, label_smoothing=label_smoothing)
+    expected = oracles.cross_entropy(
+        rows, PLAIN, weights or [1.0] * 5, label_smoothing=label_smoothing
+    )
     assert found.item() == pytest.approx(expected, rel=1e-12)
     theirs = F.cross_entropy(
         logits.flatten(0, 1),
@@ -49,14 +51,18 @@ def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing:
         label_smoothing=label_smoothing,
     )
     torch.testing.assert_close(found, theirs)
-    assert torch.equal(CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS.int()), found)
+    assert torch.equal(
+        CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS.int()), found
+    )
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("gamma", [0.0, 0.3, 2.0])
 def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> None:
     found = FocalLoss(gamma, weights=weights)(logits, LABELS)
-    expected = oracles.focal_loss(logits.flatten(0, 1).tolist(), PLAIN, weights or [1.0] * 5, gamma=gamma)
+    expected = oracles.focal_loss(
+        logits.flatten(0, 1).tolist(), PLAIN, weights or [1.0] * 5, gamma=gamma
+    )
     assert found.item() == pytest.approx(expected, rel=1e-12)
     if gamma == 0.0:
         torch.testing.assert_close(found, CrossEntropyLoss(weights)(logits, LABELS))
@@ -65,8 +71,8 @@ def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> No
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_focal_loss_of_labels_that_are_sure(gamma: float, dtype: torch.dtype) -> None:
-    """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is minus its slope
-    over gamma + 1; a naive (1 - p)^gamma has an infinite slope at p = 1."""
+    """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is
+    minus its slope over gamma + 1; a naive (1 - p)^gamma has an infinite slope at p = 1."""
     for u in (5.0, 30.0, 80.0, 1e4):
         logits = torch.tensor([[u, 0.0]], dtype=dtype, requires_grad=True)
         loss = functional.focal_loss(logits, torch.tensor([0]), gamma=gamma)
@@ -134,7 +140,9 @@ def test_a_single_label_is_certain(build, logits: Tensor) -> None:
 
 def test_class_weights() -> None:
     counts = [3, 0, 17, 80]
-    assert class_weights(counts) == pytest.approx([100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)])
+    assert class_weights(counts) == pytest.approx(
+        [100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)]
+    )
     assert class_weights(counts, beta=0.0) == pytest.approx([1.0, 0.0, 1.0, 1.0])
     for beta in (0.5, 0.9, 0.999):
         raw = [(1 - beta) / (1 - beta**n) if n else 0.0 for n in counts]
@@ -151,7 +159,9 @@ def test_label_counts() -> None:
     assert label_counts([], ["a"]) == [0]
     with pytest.raises(ValueError, match=r"^labels must be among a, b, got 'c'$"):
         label_counts(["a", "c"], ["a", "b"])
-    with pytest.raises(TypeError, match=r"^labels must be a sequence of label names, got the string 'abc'$"):
+    with pytest.raises(
+        TypeError, match=r"^labels must be a sequence of label names, got the string 'abc'$"
+    ):
         label_counts("abc", ["a", "b", "c"])
 
 
@@ -162,21 +172,45 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda x: CrossEntropyLoss([]), r"^weights must be finite numbers of 0 or more, at least one"),
-        (lambda x: CrossEntropyLoss([1.0, -1.0]), r"^weights must be finite .*, got \[1.0, -1.0\]$"),
-        (lambda x: FocalLoss(weights=[math.nan]), r"^weights must be finite numbers .*, got \[nan\]$"),
+        (
+            lambda x: CrossEntropyLoss([]),
+            r"^weights must be finite numbers of 0 or more, at least one",
+        ),
+        (
+            lambda x: CrossEntropyLoss([1.0, -1.0]),
+            r"^weights must be finite .*, got \[1.0, -1.0\]$",
+        ),
+        (
+            lambda x: FocalLoss(weights=[math.nan]),
+            r"^weights must be finite numbers .*, got \[nan\]$",
+        ),
         (lambda x: CrossEntropyLoss(label_smoothing=1.0), r"^label_smoothing must lie in \[0, 1\)"),
         (lambda x: FocalLoss(-0.5), r"^gamma must be a finite number of 0 or more, got -0.5$"),
-        (lambda x: functional.focal_loss(x, LABELS, gamma=math.nan), r"^gamma must be a finite number"),
-        (lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1), r"^label_smoothing must lie"),
-        (lambda x: CrossEntropyLoss([1.0])(x, LABELS), r"^weights must be one a label, 5, got shape"),
+        (
+            lambda x: functional.focal_loss(x, LABELS, gamma=math.nan),
+            r"^gamma must be a finite number",
+        ),
+        (
+            lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1),
+            r"^label_smoothing must lie",
+        ),
+        (
+            lambda x: CrossEntropyLoss([1.0])(x, LABELS),
+            r"^weights must be one a label, 5, got shape",
+        ),
         (lambda x: class_weights([]), COUNTS),
         (lambda x: class_weights([0, 0]), COUNTS),
         (lambda x: class_weights([1, -1]), COUNTS),
         (lambda x: class_weights([0.5]), COUNTS),
         (lambda x: class_weights([1], beta=1.5), r"^beta must lie in \[0, 1\], got 1.5$"),
-        (lambda x: pe.SoftmaxDecoder(5, 4, criterion=CrossEntropyLoss(WEIGHTS)), r"^criterion must have .*, got 5$"),
-        (lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0), r"^dropout must lie in \[0, 1\), got 1.0$"),
+        (
+            lambda x: pe.SoftmaxDecoder(5, 4, criterion=CrossEntropyLoss(WEIGHTS)),
+            r"^criterion must have .*, got 5$",
+        ),
+        (
+            lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0),
+            r"^dropout must lie in \[0, 1\), got 1.0$",
+        ),
     ],
 )
 def test_wrong_arguments(call, text, logits: Tensor) -> None:
@@ -193,7 +227,9 @@ def test_a_criterion_is_a_module() -> None:
 @pytest.mark.parametrize("criterion", [CrossEntropyLoss(), FocalLoss()])
 def test_wrong_labels(criterion: Criterion, logits: Tensor) -> None:
     for wrong in (5, -1, 99):
-        with pytest.raises(ValueError, match=r"^labels must lie in \[0, 5\) or be -100, got .*out of bounds"):
+        with pytest.raises(
+            ValueError, match=r"^labels must lie in \[0, 5\) or be -100, got .*out of bounds"
+        ):
             criterion(logits, torch.where(LABELS == 3, wrong, LABELS))
     with pytest.raises(TypeError, match=r"^labels must be int64 or int32, got torch.float64$"):
         criterion(logits, LABELS.double())
@@ -201,7 +237,9 @@ def test_wrong_labels(criterion: Criterion, logits: Tensor) -> None:
         criterion(logits, LABELS.mT)
     with pytest.raises(TypeError, match=r"^logits must be floating point, got torch.int64$"):
         criterion(logits.long(), LABELS)
-    with pytest.raises(ValueError, match=r"^logits must have a last axis of labels, got shape \(\)$"):
+    with pytest.raises(
+        ValueError, match=r"^logits must have a last axis of labels, got shape \(\)$"
+    ):
         criterion(logits[0, 0, 0], LABELS[0, 0])
 
 
@@ -256,14 +294,20 @@ def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
     lexicon = toy_lexicon()
     encoder = pe.TransformerSequenceEncoder(5, **SIZES)
     return pe.TokenClassifier(
-        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon), TAGS, encoder=encoder, **options
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon),
+        TAGS,
+        encoder=encoder,
+        **options,
     )
 
 
 def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
     model = token_classifier(criterion=FocalLoss(1.0), dropout=0.25).eval()
     tagger = pe.SequenceTagger(
-        model.embedder, TAGS, encoder=model.encoder, decoder=pe.SoftmaxDecoder(4, 5, criterion=FocalLoss(1.0))
+        model.embedder,
+        TAGS,
+        encoder=model.encoder,
+        decoder=pe.SoftmaxDecoder(4, 5, criterion=FocalLoss(1.0)),
     ).eval()
     tagger.decoder.linear = model.decoder.linear
     batch = model.collate(toy_corpus(1))

@@ -28,17 +28,25 @@ def write(folder: Path, settings: object, *, sealed: bool = False) -> None:
         empty = hashlib.sha256().hexdigest()
         sums = {"tagger.json": digest_of(settings), "tagger.onnx": empty, "tagger.onnx.data": empty}
         settings = {**settings, "checksums": sums}
-    (folder / "tagger.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
+    (folder / "tagger.json").write_text(
+        settings if isinstance(settings, str) else json.dumps(settings)
+    )
 
 
 def test_a_folder_that_lacks_a_file(tmp_path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"^folder must hold tagger.json, got nothing at .*tagger\.json$"):
+    with pytest.raises(
+        FileNotFoundError, match=r"^folder must hold tagger.json, got nothing at .*tagger\.json$"
+    ):
         OnnxTagger(tmp_path)
     (tmp_path / "tagger.json").write_text("{}")
-    with pytest.raises(FileNotFoundError, match=r"^folder must hold tagger.onnx, got nothing at .*tagger\.onnx$"):
+    with pytest.raises(
+        FileNotFoundError, match=r"^folder must hold tagger.onnx, got nothing at .*tagger\.onnx$"
+    ):
         OnnxTagger(tmp_path)
     (tmp_path / "tagger.onnx").touch()
-    with pytest.raises(FileNotFoundError, match=r"^folder must hold tagger.onnx.data, got nothing at "):
+    with pytest.raises(
+        FileNotFoundError, match=r"^folder must hold tagger.onnx.data, got nothing at "
+    ):
         OnnxTagger(tmp_path)
 
 
@@ -49,7 +57,10 @@ def test_a_folder_that_lacks_a_file(tmp_path) -> None:
         ("[]", r"hold the settings of an exported tagger, got TypeError: "),
         ("{}", r"hold the settings of an exported tagger, got KeyError: 'format_version'$"),
         ("[" * 100_000, r"hold the settings of an exported tagger, got RecursionError: "),
-        ('{"format_version": 2, "tags": []}', r"got no checksums, lowercase_fallback, normalization, words$"),
+        (
+            '{"format_version": 2, "tags": []}',
+            r"got no checksums, lowercase_fallback, normalization, words$",
+        ),
         ('{"format_version": 1}', r"have the format_version 2, got 1\. Export the tagger again"),
         ('{"format_version": 3}', r"have the format_version 2, got 3\. Export the tagger again"),
         ('{"format_version": "2"}', r"have the format_version 2, got '2'"),
@@ -63,7 +74,10 @@ def test_a_folder_that_lacks_a_file(tmp_path) -> None:
         ({**GOOD, "normalization": "NFX"}, r"got normalization NFX$"),
         ({**GOOD, "lowercase_fallback": "no"}, r"got lowercase_fallback no$"),
         ({**GOOD, "checksums": []}, r"got checksums \[\]$"),
-        (GOOD, r"have the SHA-256 None of tagger\.json, got [0-9a-f]{64}\. It is damaged or of another export"),
+        (
+            GOOD,
+            r"have the SHA-256 None of tagger\.json, got [0-9a-f]{64}\. It is damaged or of another export",
+        ),
     ],
 )
 def test_settings_that_cannot_be_read(tmp_path, content: object, rule: str) -> None:

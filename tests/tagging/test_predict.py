@@ -40,7 +40,9 @@ def mixed(lexicon: pe.Lexicon) -> pe.SequenceTagger:
 
 def fused(lexicon: pe.Lexicon) -> pe.SequenceTagger:
     """Transformers adds hooks at the first call that returns all layers: they must not reach the model."""
-    encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer(), fusion=pe.ScalarMix(4))
+    encoder = pe.PretrainedWordEncoder(
+        tiny_model("bert"), word_piece_tokenizer(), fusion=pe.ScalarMix(4)
+    )
     return pe.SequenceTagger(pe.MetaEmbedding.concat([hierarchical(lexicon), encoder]), TAGS)
 
 
@@ -60,14 +62,18 @@ MODELS = {
     "mixed": mixed,
     "fused": fused,
     "ensemble": ensemble,
-    "classifier": lambda lexicon: pe.SequenceClassifier(vector_source(lexicon), ["bad", "good"], pooling="mean"),
+    "classifier": lambda lexicon: pe.SequenceClassifier(
+        vector_source(lexicon), ["bad", "good"], pooling="mean"
+    ),
 }
 
 
 def everything(model: nn.Module) -> dict[str, object]:
     """Every attribute of every part, tensors by content."""
     return {
-        f"{name}.{key}": copy.deepcopy(value) if isinstance(value, torch.Tensor | dict | list) else value
+        f"{name}.{key}": copy.deepcopy(value)
+        if isinstance(value, torch.Tensor | dict | list)
+        else value
         for name, part in model.named_modules()
         for key, value in (*vars(part).items(), *part.state_dict().items())
         if key not in ("_modules", "_parameters", "_buffers")
@@ -88,7 +94,11 @@ def test_predicting_changes_nothing(name: str) -> None:
     after = everything(model)
     assert before.keys() == after.keys()
     for key, value in before.items():
-        same = torch.equal(value, after[key]) if isinstance(value, torch.Tensor) else value == after[key]
+        same = (
+            torch.equal(value, after[key])
+            if isinstance(value, torch.Tensor)
+            else value == after[key]
+        )
         assert same, key
     assert all(one is other for one, other in zip(parts, model.modules(), strict=True))
     assert all(parameter is parameters[key] for key, parameter in model.named_parameters())
@@ -123,7 +133,9 @@ def test_a_fallback_does_not_depend_on_other_members_or_words() -> None:
 
 def test_words_are_not_taken_apart() -> None:
     for model in (tagger(toy_lexicon()), mixed(toy_lexicon()), ensemble(toy_lexicon())):
-        with pytest.raises(TypeError, match=r"^a sentence must be a list of words, got the string 'zqx'$"):
+        with pytest.raises(
+            TypeError, match=r"^a sentence must be a list of words, got the string 'zqx'$"
+        ):
             model.covering("zqx")
 
 
@@ -141,7 +153,10 @@ def test_eight_threads_predict_as_one(name: str) -> None:
     expected = [[model.predict(part) for part in texts] for model in models]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(2):
-            jobs = [[pool.submit(model.predict, part, batch_size=4) for part in texts] for model in models]
+            jobs = [
+                [pool.submit(model.predict, part, batch_size=4) for part in texts]
+                for model in models
+            ]
             assert [[job.result() for job in row] for row in jobs] == expected
 
 
@@ -167,6 +182,11 @@ def test_a_batch_moves_to_a_device() -> None:
     ids, pieces = there["inputs"]
     assert type(pieces) is type(batch["inputs"][1])
     assert pieces.num_words == batch["inputs"][1].num_words
-    tensors = [ids, *(part for part in pieces if isinstance(part, torch.Tensor)), there["tags"], there["mask"]]
+    tensors = [
+        ids,
+        *(part for part in pieces if isinstance(part, torch.Tensor)),
+        there["tags"],
+        there["mask"],
+    ]
     assert all(tensor.is_meta for tensor in tensors)
     assert to_device(batch, "cpu")["tags"] is batch["tags"]

@@ -23,7 +23,9 @@ LOWER = pe.Normalizer(lowercase=True)
 
 def tagger(prepare: object = None) -> pe.SequenceTagger:
     torch.manual_seed(0)
-    made = pe.SequenceTagger(pe.SourceEmbedding(ToyVectors(8), toy_lexicon()), TAGS, prepare=prepare)
+    made = pe.SequenceTagger(
+        pe.SourceEmbedding(ToyVectors(8), toy_lexicon()), TAGS, prepare=prepare
+    )
     nn.init.normal_(made.decoder.linear.weight, std=9)  # so that tags depend on words
     return made.eval()
 
@@ -34,7 +36,9 @@ def lower(words: list[str]) -> list[str]:
 
 def spelling() -> CharacterTransliterator:
     torch.manual_seed(1)
-    return CharacterTransliterator("aegmostu", "कगमस", hidden_size=8, num_layers=1, num_heads=2, num_beams=2).eval()
+    return CharacterTransliterator(
+        "aegmostu", "कगमस", hidden_size=8, num_layers=1, num_heads=2, num_beams=2
+    ).eval()
 
 
 @pytest.mark.parametrize("prepare", [LOWER, LOWER.words, lower, [lower], [LOWER, LOWER]])
@@ -43,7 +47,9 @@ def test_every_way_in_prepares(prepare: object) -> None:
     assert plain.predict(UPPER) != plain.predict(SENTENCES)
     assert made.predict(UPPER) == plain.predict(SENTENCES)
     assert list(made.predict_stream(UPPER, batch_size=1, cache_size=1)) == plain.predict(SENTENCES)
-    found = zip(made.predict_probabilities(UPPER), plain.predict_probabilities(SENTENCES), strict=True)
+    found = zip(
+        made.predict_probabilities(UPPER), plain.predict_probabilities(SENTENCES), strict=True
+    )
     assert all(torch.equal(one, other) for one, other in found)
     assert made.predict_n_best(UPPER, 2) == plain.predict_n_best(SENTENCES, 2)
     assert torch.equal(made.encode(UPPER)[0], plain.encode(SENTENCES)[0])
@@ -73,7 +79,10 @@ def test_fit_prepares_training_and_development_sentences() -> None:
     corpus = [TaggedSentence(tuple(word.upper() for word in s.words), s.tags) for s in toy_corpus()]
     options = FitOptions(num_train_epochs=2, metric="accuracy")
     one, other = tagger(LOWER), tagger()
-    first, second = fit(one, corpus, corpus, options), fit(other, toy_corpus(), toy_corpus(), options)
+    first, second = (
+        fit(one, corpus, corpus, options),
+        fit(other, toy_corpus(), toy_corpus(), options),
+    )
     assert [epoch[:3] for epoch in first.history] == [epoch[:3] for epoch in second.history]
     assert all(torch.equal(x, y) for x, y in zip(one.parameters(), other.parameters(), strict=True))
 
@@ -82,13 +91,22 @@ def test_another_prepare_is_another_run(tmp_path: Path) -> None:
     options = FitOptions(num_train_epochs=1, metric="accuracy")
     fit(tagger(LOWER), toy_corpus(), toy_corpus(), options, checkpoint=tmp_path)
     refused(
-        ValueError, "modules", fit, tagger(pe.Normalizer()), toy_corpus(), toy_corpus(), options, checkpoint=tmp_path
+        ValueError,
+        "modules",
+        fit,
+        tagger(pe.Normalizer()),
+        toy_corpus(),
+        toy_corpus(),
+        options,
+        checkpoint=tmp_path,
     )
 
 
 @pytest.mark.parametrize("vote", ["hard", "soft", "entity"])
 def test_ensembles_vote_on_prepared_words(vote: str) -> None:
-    alike = pe.VotingEnsemble([tagger(LOWER), tagger(pe.Normalizer(lowercase=True))], vote=vote).eval()
+    alike = pe.VotingEnsemble(
+        [tagger(LOWER), tagger(pe.Normalizer(lowercase=True))], vote=vote
+    ).eval()
     assert isinstance(alike.encode(UPPER)[0], torch.Tensor)
     plain = pe.VotingEnsemble([tagger(), tagger()], vote=vote)
     assert alike.predict(UPPER) == plain.predict(SENTENCES) != plain.predict(UPPER)
@@ -97,7 +115,9 @@ def test_ensembles_vote_on_prepared_words(vote: str) -> None:
     assert torch.equal(inputs[0], tagger().encode(SENTENCES)[0])
     assert torch.equal(inputs[1], tagger().encode(UPPER)[0])
     assert mixed.words_of([["SONGS"]]) == {"SONGS", "songs"}
-    assert pe.VotingEnsemble([tagger(LOWER), tagger(lower), tagger()]).predict(UPPER) == tagger().predict(SENTENCES)
+    assert pe.VotingEnsemble([tagger(LOWER), tagger(lower), tagger()]).predict(
+        UPPER
+    ) == tagger().predict(SENTENCES)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +125,18 @@ def test_ensembles_vote_on_prepared_words(vote: str) -> None:
     [
         LOWER.words,
         spelling(),
-        [DictionaryTransliterator({"class": "क", "same": "स"}, fallback=spelling(), keep=["me"]), LOWER],
+        [
+            DictionaryTransliterator({"class": "क", "same": "स"}, fallback=spelling(), keep=["me"]),
+            LOWER,
+        ],
         [spelling(), LOWER],
     ],
 )
 def test_the_librarys_own_are_saved(prepare: object, tmp_path: Path) -> None:
     made = tagger(prepare)
-    assert not any(name.startswith("prepare") for name, value in made.named_parameters() if value.requires_grad)
+    assert not any(
+        name.startswith("prepare") for name, value in made.named_parameters() if value.requires_grad
+    )
     texts = [["ME"], ["class", "me"]]
     wanted, tags = made.prepared(texts), made.predict(texts)
     made.save_pretrained(tmp_path / "one")
@@ -143,7 +168,12 @@ def test_what_cannot_be_prepared_is_refused(tmp_path: Path) -> None:
         tagger(lower).save_pretrained,
         tmp_path,
     )
-    refused(TypeError, "prepare must be a Normalizer, .* got the class Normalizer", tagger, pe.Normalizer)
+    refused(
+        TypeError,
+        "prepare must be a Normalizer, .* got the class Normalizer",
+        tagger,
+        pe.Normalizer,
+    )
     refused(TypeError, r"prepare\[1\] must be a Normalizer, .* got int", tagger, [LOWER, 3])
     shorter = tagger(lambda words: words[1:] if words[0] == "naïve" else words)
     message = r"prepare must keep the 1 words of sentences\[2\], \['naïve'\], got 0: \[\]"
@@ -177,9 +207,15 @@ def test_fit_checks_before_it_trains() -> None:
 
 def test_exports(tmp_path: Path) -> None:
     refused(
-        TypeError, r"tagger\.prepare must be None: OnnxTagger .* got Normalizer", export_onnx, tagger(LOWER), tmp_path
+        TypeError,
+        r"tagger\.prepare must be None: OnnxTagger .* got Normalizer",
+        export_onnx,
+        tagger(LOWER),
+        tmp_path,
     )
     program = export_program(tagger(LOWER))  # its inputs are ids
     ids, mask = tagger(LOWER).encode(UPPER)
     scores = program.module()(ids, mask)[0]
-    assert torch.allclose(scores[mask], tagger().emissions(*tagger().encode(SENTENCES))[mask], atol=1e-5)
+    assert torch.allclose(
+        scores[mask], tagger().emissions(*tagger().encode(SENTENCES))[mask], atol=1e-5
+    )

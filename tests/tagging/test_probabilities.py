@@ -29,13 +29,18 @@ def test_an_ensemble_and_a_classifier_too() -> None:
     members = [tagger()(), tagger()()]
     ensemble = pe.VotingEnsemble(members, vote="soft")
     expected = [
-        torch.stack(rows).mean(0) for rows in zip(*(m.predict_probabilities(UNSEEN) for m in members), strict=True)
+        torch.stack(rows).mean(0)
+        for rows in zip(*(m.predict_probabilities(UNSEEN) for m in members), strict=True)
     ]
     for rows, right in zip(ensemble.predict_probabilities(UNSEEN), expected, strict=True):
         torch.testing.assert_close(rows, right)
-    classifier = pe.SequenceClassifier(vector_source(toy_lexicon()), ["bad", "good"], pooling="mean")
+    classifier = pe.SequenceClassifier(
+        vector_source(toy_lexicon()), ["bad", "good"], pooling="mean"
+    )
     found = classifier.predict_probabilities(UNSEEN)
-    assert all(rows.shape == (2,) and math.isclose(float(rows.sum()), 1.0, abs_tol=1e-6) for rows in found)
+    assert all(
+        rows.shape == (2,) and math.isclose(float(rows.sum()), 1.0, abs_tol=1e-6) for rows in found
+    )
     assert [("bad", "good")[int(rows.argmax())] for rows in found] == classifier.predict(UNSEEN)
 
 
@@ -47,7 +52,11 @@ def test_n_best_are_the_most_likely_of_all_sequences() -> None:
     for words, paths in zip(UNSEEN, found, strict=True):
         everything = {}
         for tags in itertools.product(TAGS, repeat=len(words)):
-            loss = known(*known.encode([words])[:1], tags=known.encode_tags([tags])) if words else torch.zeros(())
+            loss = (
+                known(*known.encode([words])[:1], tags=known.encode_tags([tags]))
+                if words
+                else torch.zeros(())
+            )
             everything[tags] = -float(loss.detach())
         best = sorted(everything.values(), reverse=True)[:20]
         assert [score for _, score in paths] == pytest.approx(best, abs=1e-4)
@@ -57,11 +66,17 @@ def test_n_best_are_the_most_likely_of_all_sequences() -> None:
 def test_n_best_of_short_sentences_takes_memory_for_the_sequences_that_exist(monkeypatch) -> None:
     model, asked = tagger()(), []
     search = pe.CRF.n_best
-    monkeypatch.setattr(pe.CRF, "n_best", lambda crf, x, k, mask: asked.append(k) or search(crf, x, k, mask))
+    monkeypatch.setattr(
+        pe.CRF, "n_best", lambda crf, x, k, mask: asked.append(k) or search(crf, x, k, mask)
+    )
     found = model.predict_n_best([["me", "y"], ["me"], []], 1_000_000, batch_size=1)
     assert [len(paths) for paths in found] == [len(TAGS) ** 2, len(TAGS), 1]
     assert asked == [1, len(TAGS), len(TAGS) ** 2]
-    for k, rule in ((10**30, "be at most 1000000"), (1.5, "be a positive integer"), ("3", "be a positive integer")):
+    for k, rule in (
+        (10**30, "be at most 1000000"),
+        (1.5, "be a positive integer"),
+        ("3", "be a positive integer"),
+    ):
         with pytest.raises(ValueError, match=rf"^k must {rule}, got {k!r}$"):
             model.predict_n_best([["me"]], k)
 
@@ -71,7 +86,9 @@ def test_scores_of_nan_give_no_answer(call: str) -> None:
     model = tagger()()
     torch.nn.init.constant_(model.decoder.linear.bias, torch.nan)
     arguments = (2,) if call == "predict_n_best" else ()
-    with pytest.raises(ValueError, match=r"^sentences\[1\] must have a tag for each word .*, got \['me'\]$"):
+    with pytest.raises(
+        ValueError, match=r"^sentences\[1\] must have a tag for each word .*, got \['me'\]$"
+    ):
         getattr(model, call)([[], ["me"]], *arguments)
 
 

@@ -26,7 +26,9 @@ def build(seed: int, source: Any = None, subwords: Any = None) -> pe.SequenceTag
     lexicon = toy_lexicon()
     words = pe.SourceEmbedding(source or ToyVectors(64), lexicon)
     hme = pe.HierarchicalMetaEmbedding(
-        words=pe.MetaEmbedding.self_attention([words, vector_source(lexicon, 128)], embedding_dim=3),
+        words=pe.MetaEmbedding.self_attention(
+            [words, vector_source(lexicon, 128)], embedding_dim=3
+        ),
         subwords=pe.SpelledEmbedding.from_pieces(subwords or ToyPieces(8, 401), lexicon),
         characters=characters(lexicon),
     )
@@ -34,7 +36,11 @@ def build(seed: int, source: Any = None, subwords: Any = None) -> pe.SequenceTag
 
 
 def storages(model: nn.Module, *, frozen: bool) -> set[int]:
-    return {part.untyped_storage().data_ptr() for part in model.parameters() if part.requires_grad != frozen}
+    return {
+        part.untyped_storage().data_ptr()
+        for part in model.parameters()
+        if part.requires_grad != frozen
+    }
 
 
 def parts(model: nn.Module, name: str) -> set[int]:
@@ -44,7 +50,9 @@ def parts(model: nn.Module, name: str) -> set[int]:
 def assert_shared(model: pe.VotingEnsemble) -> None:
     frozen = [storages(member, frozen=True) for member in model.members]
     assert all(found == frozen[0] for found in frozen)
-    assert len(frozen[0]) == 5  # two tables of words, one of pieces, spellings by pieces and by characters
+    assert (
+        len(frozen[0]) == 5
+    )  # two tables of words, one of pieces, spellings by pieces and by characters
     trained = [storages(member, frozen=False) for member in model.members]
     assert not set.intersection(*trained)
     assert len(parts(model, "_lexicon")) == 1
@@ -57,7 +65,8 @@ def model() -> pe.VotingEnsemble:
 
 
 @pytest.mark.parametrize(
-    "change", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), lambda model: model.double()]
+    "change",
+    [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), lambda model: model.double()],
 )
 def test_sharing_survives(model, change) -> None:
     assert_shared(model)
@@ -66,10 +75,16 @@ def test_sharing_survives(model, change) -> None:
 
 def test_a_folder_has_shared_parts_once(model, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "ensemble")
-    assert [name for name in os.listdir(tmp_path / "ensemble") if name.startswith("lexicon")] == ["lexicon.json"]
+    assert [name for name in os.listdir(tmp_path / "ensemble") if name.startswith("lexicon")] == [
+        "lexicon.json"
+    ]
     build(0).save_pretrained(tmp_path / "member")
-    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("ensemble", "member")]
-    trained = sum(part.numel() * part.element_size() for part in build(0).parameters() if part.requires_grad)
+    sizes = [
+        (tmp_path / name / "model.safetensors").stat().st_size for name in ("ensemble", "member")
+    ]
+    trained = sum(
+        part.numel() * part.element_size() for part in build(0).parameters() if part.requires_grad
+    )
     assert sizes[0] - sizes[1] < 2 * trained + 20_000
     again = pe.VotingEnsemble.from_pretrained(tmp_path / "ensemble")
     assert_shared(again)
@@ -86,7 +101,9 @@ def test_files_of_vectors_are_compared_by_content(tmp_path: Path) -> None:
 
     def pieces(i: int) -> BPEmbVectors:
         folder = tmp_path / f"pieces{i}"
-        return BPEmbVectors(model_file=folder / "pieces.model", vectors_file=folder / "pieces.vec", preprocess=i < 2)
+        return BPEmbVectors(
+            model_file=folder / "pieces.model", vectors_file=folder / "pieces.vec", preprocess=i < 2
+        )
 
     members = [build(i, FastTextVectors(tmp_path / f"{i}.bin"), pieces(i)) for i in range(3)]
     expected = [member.predict(UNSEEN) for member in members]
@@ -98,11 +115,18 @@ def test_files_of_vectors_are_compared_by_content(tmp_path: Path) -> None:
 
 def test_trained_and_different_parts_stay_apart() -> None:
     one, trained, other = (
-        pe.SequenceTagger(vector_source(toy_lexicon(), freeze=freeze), TAGS) for freeze in (True, False, True)
+        pe.SequenceTagger(vector_source(toy_lexicon(), freeze=freeze), TAGS)
+        for freeze in (True, False, True)
     )
     other.embedder.weight.data[3] += 1
     pe.VotingEnsemble([one, trained, other])
     assert len({member.embedder.weight.data_ptr() for member in (one, trained, other)}) == 3
-    lexicons = [pe.Lexicon(["me"]), pe.Lexicon(["me"], lowercase_fallback=True), pe.Lexicon(["me", "y"])]
-    model = pe.VotingEnsemble([pe.SequenceTagger(vector_source(lexicon), TAGS) for lexicon in lexicons])
+    lexicons = [
+        pe.Lexicon(["me"]),
+        pe.Lexicon(["me"], lowercase_fallback=True),
+        pe.Lexicon(["me", "y"]),
+    ]
+    model = pe.VotingEnsemble(
+        [pe.SequenceTagger(vector_source(lexicon), TAGS) for lexicon in lexicons]
+    )
     assert len(parts(model, "_lexicon")) == 3

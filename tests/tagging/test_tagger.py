@@ -21,9 +21,15 @@ def test_is_its_parts_in_a_row(model) -> None:
     model.eval()
     batch = model.collate(toy_corpus(1))
     features = model.encoder(model.embedder(batch["inputs"]), batch["mask"])
-    torch.testing.assert_close(model(**batch), model.decoder.loss(features, batch["tags"], batch["mask"]))
-    torch.testing.assert_close(model.emissions(batch["inputs"], batch["mask"]), model.decoder(features, batch["mask"]))
-    assert torch.equal(model.decode(batch["inputs"], batch["mask"]), model.decoder.decode(features, batch["mask"]))
+    torch.testing.assert_close(
+        model(**batch), model.decoder.loss(features, batch["tags"], batch["mask"])
+    )
+    torch.testing.assert_close(
+        model.emissions(batch["inputs"], batch["mask"]), model.decoder(features, batch["mask"])
+    )
+    assert torch.equal(
+        model.decode(batch["inputs"], batch["mask"]), model.decoder.decode(features, batch["mask"])
+    )
 
 
 def test_collate_pads_tags_with_minus_100(model) -> None:
@@ -54,7 +60,9 @@ def test_the_cache_is_bounded(cache_size: int, monkeypatch) -> None:
     sizes = []
     encode = pe.Lexicon.encode
     monkeypatch.setattr(
-        pe.Lexicon, "encode", lambda lexicon, words: (sizes.append(len(lexicon)), encode(lexicon, words))[1]
+        pe.Lexicon,
+        "encode",
+        lambda lexicon, words: (sizes.append(len(lexicon)), encode(lexicon, words))[1],
     )
     assert model.predict(sentences, batch_size=1, cache_size=cache_size) == expected
     bucket = 2 * text_model.BATCHES_TOGETHER
@@ -75,7 +83,9 @@ def test_a_word_is_tagged_alike_in_any_company() -> None:
 
 
 def test_tag_names(model) -> None:
-    with pytest.raises(ValueError, match=r"^tags\[1\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'B-XX'$"):
+    with pytest.raises(
+        ValueError, match=r"^tags\[1\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'B-XX'$"
+    ):
         model.encode_tags([["O"], ["B-XX"]])
     assert model.encode_tags([]).shape == (0, 0)
     assert model.encode_tags([[], ["O"]]).tolist() == [[-100], [0]]
@@ -85,23 +95,53 @@ def test_words_and_tags_are_as_many(model) -> None:
     class Sentence:
         words, tags = ("me", "gusta"), ("O",)
 
-    with pytest.raises(ValueError, match=r"^sentences\[0\].tags must be as many as the words, 2, got 1$"):
+    with pytest.raises(
+        ValueError, match=r"^sentences\[0\].tags must be as many as the words, 2, got 1$"
+    ):
         model.collate([Sentence(), *toy_corpus(1)])
 
 
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        ({"tags": "ABC"}, TypeError, r"tags must be a sequence of tag names, got the string 'ABC'$"),
+        (
+            {"tags": "ABC"},
+            TypeError,
+            r"tags must be a sequence of tag names, got the string 'ABC'$",
+        ),
         ({"tags": {"A"}}, TypeError, r"tags must be a sequence of tag names, got set"),
-        ({"tags": ["A", "A"]}, ValueError, r"tags must be different names, at least one, got \['A', 'A'\]$"),
+        (
+            {"tags": ["A", "A"]},
+            ValueError,
+            r"tags must be different names, at least one, got \['A', 'A'\]$",
+        ),
         ({"tags": []}, ValueError, r"tags must be different names, at least one, got \[\]$"),
-        ({"encoder": pe.LSTMSequenceEncoder(6)}, ValueError, r"encoder must have the embedder's 8 as its .*, got 6$"),
-        ({"encoder": nn.LSTM(8, 4)}, TypeError, r"encoder must be a sequence encoder or None .*, got LSTM$"),
-        ({"decoder": pe.SoftmaxDecoder(7, 5)}, ValueError, r"decoder must take features of size 8, got 7$"),
+        (
+            {"encoder": pe.LSTMSequenceEncoder(6)},
+            ValueError,
+            r"encoder must have the embedder's 8 as its .*, got 6$",
+        ),
+        (
+            {"encoder": nn.LSTM(8, 4)},
+            TypeError,
+            r"encoder must be a sequence encoder or None .*, got LSTM$",
+        ),
+        (
+            {"decoder": pe.SoftmaxDecoder(7, 5)},
+            ValueError,
+            r"decoder must take features of size 8, got 7$",
+        ),
         ({"decoder": pe.SoftmaxDecoder(8, 4)}, ValueError, r"decoder must score 5 tags, got 4$"),
-        ({"decoder": nn.Linear(8, 5)}, TypeError, r"decoder must be a decoder or None .*, got Linear$"),
-        ({"embedder": nn.Linear(8, 5)}, TypeError, r"embedder must be a word embedder .*, got Linear$"),
+        (
+            {"decoder": nn.Linear(8, 5)},
+            TypeError,
+            r"decoder must be a decoder or None .*, got Linear$",
+        ),
+        (
+            {"embedder": nn.Linear(8, 5)},
+            TypeError,
+            r"embedder must be a word embedder .*, got Linear$",
+        ),
         ({"embedder": nn.Embedding(3, 8)}, TypeError, r"embedder must know its words"),
     ],
 )

@@ -29,11 +29,21 @@ def test_learns_what_it_has_not_seen(back: bool) -> None:
     words, expected = [source for source, _ in test], [[word] for _, word in test]
     untrained = small(pairs, hidden_size=32)
     assert character_error_rate(untrained.transliterate(words), expected) > 0.5
-    model = train_transliterator(train, model=untrained, num_train_epochs=30, batch_size=16, learning_rate=1e-2)
+    model = train_transliterator(
+        train, model=untrained, num_train_epochs=30, batch_size=16, learning_rate=1e-2
+    )
     assert not model.training
     assert character_error_rate(model.transliterate(words), expected) < 0.05
-    words = ["कापो", "मी-लो!", "@कापो", "कापो1", "kapo"] if back else ["Kapo", "mi-lo!", "@kapo", "kapo1", "क"]
-    right = ["kapo", "mi-lo!", "@कापो", "कापो1", "kapo"] if back else ["कापो", "मी-लो!", "@kapo", "kapo1", "क"]
+    words = (
+        ["कापो", "मी-लो!", "@कापो", "कापो1", "kapo"]
+        if back
+        else ["Kapo", "mi-lo!", "@kapo", "kapo1", "क"]
+    )
+    right = (
+        ["kapo", "mi-lo!", "@कापो", "कापो1", "kapo"]
+        if back
+        else ["कापो", "मी-लो!", "@kapo", "kapo1", "क"]
+    )
     assert model.transliterate(words) == right
     if not back:
         assert model.transliterate(["kapoooo"]) == model.transliterate(["kapoo"])
@@ -50,7 +60,9 @@ def test_training_is_decided_by_the_seed() -> None:
         for model, seed in zip(untrained, (3, 3, 4), strict=True)
     ]
     assert torch.equal(torch.get_rng_state(), state)
-    first, again, other = (torch.cat([value.flatten() for value in m.state_dict().values()]) for m in models)
+    first, again, other = (
+        torch.cat([value.flatten() for value in m.state_dict().values()]) for m in models
+    )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
@@ -64,8 +76,12 @@ def test_encode() -> None:
         [3, 4, 1, 0, 0],
     ]
     assert model.encode_targets(["काम", "क"]).tolist() == [[5, 7, 6, 1], [5, 1, 0, 0]]
-    nukta = CharacterTransliterator("k", unicodedata.normalize("NFC", "\u0958"), hidden_size=4, num_heads=1)
-    assert nukta.encode_targets(["\u0958"]).tolist() == nukta.encode_targets(["\u0915\u093c"]).tolist()
+    nukta = CharacterTransliterator(
+        "k", unicodedata.normalize("NFC", "\u0958"), hidden_size=4, num_heads=1
+    )
+    assert (
+        nukta.encode_targets(["\u0958"]).tolist() == nukta.encode_targets(["\u0915\u093c"]).tolist()
+    )
 
 
 def test_log_probabilities_are_those_of_each_prefix() -> None:
@@ -79,7 +95,9 @@ def test_log_probabilities_are_those_of_each_prefix() -> None:
         letters = ids[row][ids[row].ne(0)][None].long()
         for place in range(width):
             before = torch.tensor([[1, *targets[row, :place].tolist()]])
-            scores = model.network(input_ids=letters, decoder_input_ids=before, use_cache=False).logits[0, -1]
+            scores = model.network(
+                input_ids=letters, decoder_input_ids=before, use_cache=False
+            ).logits[0, -1]
             expected = scores.log_softmax(-1)[targets[row, place]]
             torch.testing.assert_close(found[row, place], expected)
 
@@ -96,7 +114,9 @@ def test_candidates_are_ranked_by_their_probability() -> None:
         assert scores == sorted(scores, reverse=True)
         assert [c.word for c in model.candidates([word])[0]] == [c.word for c in candidates]
         assert [c.score for c in model.candidates([word])[0]] == pytest.approx(scores, abs=1e-4)
-        ended = [c for c in candidates if len(c.word) < 8]  # an untrained model may write until it must stop
+        ended = [
+            c for c in candidates if len(c.word) < 8
+        ]  # an untrained model may write until it must stop
         for candidate in ended:
             value = model(model.encode([word]), model.encode_targets([candidate.word])).sum().item()
             assert candidate.score == pytest.approx(value, rel=0.05)
@@ -115,7 +135,12 @@ def test_words_that_cannot_be_spelt_stay() -> None:
     ("pairs", "options", "error", "text"),
     [
         ([], {}, ValueError, r"^pairs must hold at least one pair, got none$"),
-        ([("ka", "का"), ("", "का")], {}, ValueError, r"^pairs\[1\] must have a word on each side, got \('', 'का'\)$"),
+        (
+            [("ka", "का"), ("", "का")],
+            {},
+            ValueError,
+            r"^pairs\[1\] must have a word on each side, got \('', 'का'\)$",
+        ),
         ([("ka", 3)], {}, TypeError, r"^pairs\[0\] must be two strings, got \('ka', 3\)$"),
         (["ka"], {}, TypeError, r"^pairs\[0\] must be two strings, got 'ka'$"),
         (
@@ -124,9 +149,24 @@ def test_words_that_cannot_be_spelt_stay() -> None:
             ValueError,
             r"^the target 'ख' must have the model's symbols only, got \['ख'\]$",
         ),
-        (PAIRS[:3], {"num_train_epochs": 0}, ValueError, r"^num_train_epochs must be a positive integer, got 0$"),
-        (PAIRS[:3], {"batch_size": 0}, ValueError, r"^batch_size must be a positive integer, got 0$"),
-        (PAIRS[:3], {"learning_rate": 0.0}, ValueError, r"^learning_rate must be positive, got 0.0$"),
+        (
+            PAIRS[:3],
+            {"num_train_epochs": 0},
+            ValueError,
+            r"^num_train_epochs must be a positive integer, got 0$",
+        ),
+        (
+            PAIRS[:3],
+            {"batch_size": 0},
+            ValueError,
+            r"^batch_size must be a positive integer, got 0$",
+        ),
+        (
+            PAIRS[:3],
+            {"learning_rate": 0.0},
+            ValueError,
+            r"^learning_rate must be positive, got 0.0$",
+        ),
     ],
 )
 def test_training_errors(pairs: list, options: dict, error: type[Exception], text: str) -> None:
@@ -147,14 +187,32 @@ def test_training_errors(pairs: list, options: dict, error: type[Exception], tex
     ],
 )
 def test_constructor_errors(options: dict, text: str) -> None:
-    refused(ValueError, text, CharacterTransliterator, **{"letters": "ab", "symbols": "क", **options})
+    refused(
+        ValueError, text, CharacterTransliterator, **{"letters": "ab", "symbols": "क", **options}
+    )
 
 
 def test_call_errors() -> None:
     model = small()
-    refused(ValueError, r"^batch_size must be a positive integer, got 0$", model.candidates, ["ka"], batch_size=0)
-    refused(TypeError, r"^words must be a sequence of words, got the string 'ka'$", model.transliterate, "ka")
-    refused(ValueError, r"^words must have fewer than 128 characters, got 128$", model.encode, ["ka" * 64])
+    refused(
+        ValueError,
+        r"^batch_size must be a positive integer, got 0$",
+        model.candidates,
+        ["ka"],
+        batch_size=0,
+    )
+    refused(
+        TypeError,
+        r"^words must be a sequence of words, got the string 'ka'$",
+        model.transliterate,
+        "ka",
+    )
+    refused(
+        ValueError,
+        r"^words must have fewer than 128 characters, got 128$",
+        model.encode,
+        ["ka" * 64],
+    )
 
 
 @pytest.mark.slow
@@ -163,7 +221,9 @@ def test_on_real_pairs(data_folder: Path) -> None:
     pairs = {}
     for split in ("train", "dev"):
         path = data_folder / "transliteration" / "dakshina_hi" / f"hi.translit.sampled.{split}.tsv"
-        pairs[split] = [tuple(line.split("\t")[:2]) for line in path.read_text("utf-8").splitlines()]
+        pairs[split] = [
+            tuple(line.split("\t")[:2]) for line in path.read_text("utf-8").splitlines()
+        ]
     model = train_transliterator(pairs["train"][::9], num_train_epochs=3)
     dev = pairs["dev"][::10]
     found = model.transliterate([roman for roman, _ in dev])

@@ -7,7 +7,10 @@ from checks import refused
 
 from polyembed.text import Candidate, draw_spellings
 
-SPELLINGS = {"नहीं": [Candidate("nahi", math.log(6)), Candidate("nhi", math.log(2))], "क": [Candidate("k", -900.0)]}
+SPELLINGS = {
+    "नहीं": [Candidate("nahi", math.log(6)), Candidate("nhi", math.log(2))],
+    "क": [Candidate("k", -900.0)],
+}
 
 
 def test_spellings_come_as_often_as_their_weights_say() -> None:
@@ -24,12 +27,25 @@ def test_spellings_come_as_often_as_their_weights_say() -> None:
 
 def test_a_word_without_a_spelling_is_refused() -> None:
     refused(
-        ValueError, r"spellings\['न'\] must hold at least one spelling, got none", list, draw_spellings([[]], {"न": []})
+        ValueError,
+        r"spellings\['न'\] must hold at least one spelling, got none",
+        list,
+        draw_spellings([[]], {"न": []}),
     )
     nan = {"न": [Candidate("n", math.nan)]}
-    refused(ValueError, r"spellings\['न'\] must have finite scores, got \[nan\]", list, draw_spellings([[]], nan))
+    refused(
+        ValueError,
+        r"spellings\['न'\] must have finite scores, got \[nan\]",
+        list,
+        draw_spellings([[]], nan),
+    )
     nan["न"].insert(0, Candidate("na", 0.0))  # the best is finite, another is not
-    refused(ValueError, r"spellings\['न'\] must have finite scores, got \[nan\]", list, draw_spellings([[]], nan))
+    refused(
+        ValueError,
+        r"spellings\['न'\] must have finite scores, got \[nan\]",
+        list,
+        draw_spellings([[]], nan),
+    )
 
 
 def test_what_is_no_sentence_and_no_candidate_is_refused() -> None:

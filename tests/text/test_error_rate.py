@@ -16,7 +16,11 @@ def distance(a: str, b: str) -> int:
     def between(i: int, j: int) -> int:
         if i == 0 or j == 0:
             return i + j
-        return min(between(i - 1, j) + 1, between(i, j - 1) + 1, between(i - 1, j - 1) + (a[i - 1] != b[j - 1]))
+        return min(
+            between(i - 1, j) + 1,
+            between(i, j - 1) + 1,
+            between(i - 1, j - 1) + (a[i - 1] != b[j - 1]),
+        )
 
     return between(len(a), len(b))
 
@@ -41,7 +45,22 @@ def test_the_nearest_answer_counts() -> None:
     assert character_error_rate(["ab"], [["", "b"]]) == 1
 
 
-ONE = ["ज़िंदगी", "जिंदगी", "फ़िल्म", "फिल्म", "ज़रा", "जरा", "हाँ", "हां", "हिन्दी", "हिंदी", "सम्भव", "संभव", "इलेक्शन्स", "इलेक्शंस"]
+ONE = [
+    "ज़िंदगी",
+    "जिंदगी",
+    "फ़िल्म",
+    "फिल्म",
+    "ज़रा",
+    "जरा",
+    "हाँ",
+    "हां",
+    "हिन्दी",
+    "हिंदी",
+    "सम्भव",
+    "संभव",
+    "इलेक्शन्स",
+    "इलेक्शंस",
+]
 
 
 @pytest.mark.parametrize(("word", "other"), list(zip(ONE[::2], ONE[1::2], strict=True)))
@@ -52,7 +71,15 @@ def test_spellings_that_are_one(word: str, other: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "other"),
-    [("लड़का", "लडका"), ("पढ़ना", "पढना"), ("तुम्हें", "तुंहें"), ("जन्म", "जंम"), ("अन्य", "अंय"), ("काम", "कम"), ("है", "हैं")],
+    [
+        ("लड़का", "लडका"),
+        ("पढ़ना", "पढना"),
+        ("तुम्हें", "तुंहें"),
+        ("जन्म", "जंम"),
+        ("अन्य", "अंय"),
+        ("काम", "कम"),
+        ("है", "हैं"),
+    ],
 )
 def test_spellings_that_are_two(word: str, other: str) -> None:
     assert fold_devanagari(word) != fold_devanagari(other)

@@ -17,7 +17,9 @@ DEVANAGARI = "[\u0900-\u0963\u0970-\u097f]+"
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("transliteration", ROOT / "benchmarks" / "transliteration.py")
+    spec = importlib.util.spec_from_file_location(
+        "transliteration", ROOT / "benchmarks" / "transliteration.py"
+    )
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -42,7 +44,9 @@ def test_dictionary_is_sound() -> None:
 
 def test_a_spelling_is_listed_once() -> None:
     text = (ROOT / "src" / "polyembed" / "text" / "data" / "hinglish.tsv").read_text("utf-8")
-    spellings = [spelling for line in text.splitlines() for spelling in line.split("\t")[1].split(" ")]
+    spellings = [
+        spelling for line in text.splitlines() for spelling in line.split("\t")[1].split(" ")
+    ]
     assert len(spellings) == len(set(spellings)) == len(hinglish_words())
 
 

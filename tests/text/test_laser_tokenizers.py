@@ -48,7 +48,9 @@ def outcomes(merges: list[tuple[str, str]]) -> list[str]:
 @settings(max_examples=100, deadline=None)
 @given(st.text("abcéz", min_size=1, max_size=12), st.integers(0, 3))
 def test_merges_are_fastbpes(word: str, dropped: int) -> None:
-    kept = [piece for i, piece in enumerate(outcomes(MERGES)) if not dropped or i % 3 != dropped - 1]
+    kept = [
+        piece for i, piece in enumerate(outcomes(MERGES)) if not dropped or i % 3 != dropped - 1
+    ]
     dictionary = PieceDictionary.from_pieces(kept)
     tokenizer = FastBPETokenizer(MERGES, dictionary)
     expected = oracles.fast_bpe(word, MERGES, set(kept))
@@ -56,17 +58,28 @@ def test_merges_are_fastbpes(word: str, dropped: int) -> None:
 
 
 def test_merges_and_vocabularies_that_disagree() -> None:
-    merges = [("a", "b"), ("b", "c</w>"), ("ab", "c</w>"), ("a", "bc</w>")]  # a piece of two origins
+    merges = [
+        ("a", "b"),
+        ("b", "c</w>"),
+        ("ab", "c</w>"),
+        ("a", "bc</w>"),
+    ]  # a piece of two origins
     dictionary = PieceDictionary.from_pieces(["a@@", "ab@@", "c", "bc"])
     assert FastBPETokenizer(merges, dictionary).cut_word("abc") == dictionary.ids(["a@@", "bc"])
     fewer = FastBPETokenizer(merges, dictionary, vocabulary=["a@@", "ab@@", "c"])
-    assert fewer.cut_word("abc") == dictionary.ids(oracles.fast_bpe("abc", merges, {"a@@", "ab@@", "c"}))
+    assert fewer.cut_word("abc") == dictionary.ids(
+        oracles.fast_bpe("abc", merges, {"a@@", "ab@@", "c"})
+    )
 
 
 def test_words_keep_their_numbers() -> None:
     pieces = TOKENIZER.pieces([["Me", "gusta", "THAT"], [], ["\u200b", "song"]])
     names = TOKENIZER.dictionary.ids(["me", "gust@@", "a", "that", "song"])
-    assert pieces.piece_ids.tolist() == [[*names[:4], END], [END, 1, 1, 1, 1], [UNKNOWN, names[4], END, 1, 1]]
+    assert pieces.piece_ids.tolist() == [
+        [*names[:4], END],
+        [END, 1, 1, 1, 1],
+        [UNKNOWN, names[4], END, 1, 1],
+    ]
     assert pieces.word_index.tolist() == [[0, 1, 1, 2, -1], [-1] * 5, [0, 1, -1, -1, -1]]
     assert pieces.piece_mask.sum(1).tolist() == [5, 1, 3]
     pieces.check()
@@ -75,7 +88,9 @@ def test_words_keep_their_numbers() -> None:
 def test_words_that_are_kept_are_the_same_and_not_without_end(monkeypatch) -> None:
     tokenizer = toy_bpe_tokenizer()
     cut = []
-    monkeypatch.setattr(tokenizer, "cut_word", lambda word: cut.append(word) or TOKENIZER.cut_word(word))
+    monkeypatch.setattr(
+        tokenizer, "cut_word", lambda word: cut.append(word) or TOKENIZER.cut_word(word)
+    )
     monkeypatch.setattr("polyembed.text.laser_tokenizers.MOST_KNOWN", 2)
     for words in (["me", "song", "me"], ["me", "that"], ["me", "song"]):
         assert torch.equal(tokenizer.pieces([words]).piece_ids, TOKENIZER.pieces([words]).piece_ids)
@@ -120,7 +135,9 @@ def test_the_rules_of_a_language() -> None:
     dictionary = PieceDictionary.from_pieces([",@@", '"', ",", '"@@'])
     text = 'x", x'
     english, spanish = (
-        FastBPETokenizer([("m", "e</w>")], dictionary, vocabulary=dictionary.pieces(), language=language).cut_text(text)
+        FastBPETokenizer(
+            [("m", "e</w>")], dictionary, vocabulary=dictionary.pieces(), language=language
+        ).cut_text(text)
         for language in ("en", "es")
     )
     assert english.ids != spanish.ids  # only English moves the quote behind the comma
@@ -128,10 +145,14 @@ def test_the_rules_of_a_language() -> None:
 
 def test_a_hook_before_lower_casing(tmp_path) -> None:
     dictionary = PieceDictionary.from_pieces(["a", "b@@", "b"])
-    tokenizer = FastBPETokenizer([("m", "e</w>")], dictionary, transform=lambda text: text.replace("Ω", "A b "))
+    tokenizer = FastBPETokenizer(
+        [("m", "e</w>")], dictionary, transform=lambda text: text.replace("Ω", "A b ")
+    )
     assert tokenizer.cut_word("Ω") == tokenizer.cut_text("Ω").ids == dictionary.ids(["a", "b"])
     assert tokenizer.pieces([["Ω", "a"]]).word_index.tolist() == [[0, 0, 1, -1]]
-    with pytest.raises(TypeError, match=r"transform must be something that can be rebuilt .*, got function$"):
+    with pytest.raises(
+        TypeError, match=r"transform must be something that can be rebuilt .*, got function$"
+    ):
         words_of(tokenizer).save_pretrained(tmp_path / "saved")
 
 
@@ -150,15 +171,22 @@ def test_a_hook_with_weights_is_not_saved(tmp_path) -> None:
 def test_bad_merges_are_refused() -> None:
     dictionary = PieceDictionary.from_pieces(["a@@", "b"])
     for pair in (("a", ""), ("a",), ("a</w>", "b"), ("a", "</w>")):
-        with pytest.raises(ValueError, match=r"^merges\[1\] must be two pieces, of which only the second may end in"):
+        with pytest.raises(
+            ValueError,
+            match=r"^merges\[1\] must be two pieces, of which only the second may end in",
+        ):
             FastBPETokenizer([("a", "b"), pair], dictionary)
-    with pytest.raises(ValueError, match=r"^merges\[2\] must be a pair that did not come before, got \('a', 'b'\)$"):
+    with pytest.raises(
+        ValueError, match=r"^merges\[2\] must be a pair that did not come before, got \('a', 'b'\)$"
+    ):
         FastBPETokenizer([("a", "b"), ("b", "a"), ("a", "b")], dictionary)
     for pair in ("ab", ("a", 1), (1, 2)):
         with pytest.raises(TypeError, match=r"^merges\[1\] must be a pair of strings, got"):
             FastBPETokenizer([("a", "b"), pair], dictionary)
     foreign = PieceDictionary.from_pieces(["some@@", "thing", "else"])
-    with pytest.raises(ValueError, match=r"^dictionary must hold the pieces that the merges make, got 0 of 3"):
+    with pytest.raises(
+        ValueError, match=r"^dictionary must hold the pieces that the merges make, got 0 of 3"
+    ):
         FastBPETokenizer([("a", "b")], foreign)
 
 
@@ -167,7 +195,9 @@ def test_what_can_be_read_only_once_is_read_once() -> None:
     sentences, texts = [["me", "song"], ["that"]], ["me song", "that"]
     found = TOKENIZER.pieces(iter(words) for words in sentences)
     assert torch.equal(found.piece_ids, TOKENIZER.pieces(sentences).piece_ids)
-    assert torch.equal(TOKENIZER.text_pieces(iter(texts)).piece_ids, TOKENIZER.text_pieces(texts).piece_ids)
+    assert torch.equal(
+        TOKENIZER.text_pieces(iter(texts)).piece_ids, TOKENIZER.text_pieces(texts).piece_ids
+    )
 
 
 @own_words
@@ -177,17 +207,36 @@ def test_other_bad_arguments_are_refused(data_folder) -> None:
         FastBPETokenizer([("a", "b")], ["a@@", "b"])
     with pytest.raises(TypeError, match=r"^dictionary must be a PieceDictionary, got dict$"):
         SentencePieceTokenizer(real(data_folder, "eswiki").model, {"a": 4})
-    with pytest.raises(TypeError, match=r"^vocabulary must be a sequence of pieces, got the string 'ab'$"):
+    with pytest.raises(
+        TypeError, match=r"^vocabulary must be a sequence of pieces, got the string 'ab'$"
+    ):
         FastBPETokenizer([("a", "b")], dictionary, vocabulary="ab")
-    with pytest.raises(TypeError, match=r"^transform must be a function from text to text, got str$"):
+    with pytest.raises(
+        TypeError, match=r"^transform must be a function from text to text, got str$"
+    ):
         FastBPETokenizer([("a", "b")], dictionary, transform="el")
 
 
 @own_words
 def test_bad_sentences_are_refused() -> None:
-    refused(TypeError, r"^sentences\[0\] must be a list of words, got the string 'me'$", TOKENIZER.pieces, ["me"])
-    refused(TypeError, r"^sentences\[0\]\[1\] must be a string, got NoneType$", TOKENIZER.pieces, [["me", None]])
-    refused(TypeError, r"^texts must be a sequence of sentences, got the string 'me'$", TOKENIZER.text_pieces, "me")
+    refused(
+        TypeError,
+        r"^sentences\[0\] must be a list of words, got the string 'me'$",
+        TOKENIZER.pieces,
+        ["me"],
+    )
+    refused(
+        TypeError,
+        r"^sentences\[0\]\[1\] must be a string, got NoneType$",
+        TOKENIZER.pieces,
+        [["me", None]],
+    )
+    refused(
+        TypeError,
+        r"^texts must be a sequence of sentences, got the string 'me'$",
+        TOKENIZER.text_pieces,
+        "me",
+    )
 
 
 SENTENCES = {
@@ -234,14 +283,32 @@ def test_words_are_cut_as_their_sentence_is(data_folder, name: str) -> None:
 
 def test_real_models_take_any_word(data_folder) -> None:
     tokenizer = real(data_folder, "eswiki")
-    words = ["a b", "", " ", "\u200b", "\ud800", "🙂", "STRASSE", "x" * 10_000, "漢字", "▁", "<unk>", "</s>"]
+    words = [
+        "a b",
+        "",
+        " ",
+        "\u200b",
+        "\ud800",
+        "🙂",
+        "STRASSE",
+        "x" * 10_000,
+        "漢字",
+        "▁",
+        "<unk>",
+        "</s>",
+    ]
     pieces = tokenizer.pieces([words])
     pieces.check()
     assert set(range(len(words))) == set(pieces.word_index[0].tolist()) - {-1}
     counts = torch.bincount(pieces.word_index[0] + 1)
     assert counts[8] > 1000, "a long word keeps all its pieces"
-    assert pieces.piece_ids[0, pieces.word_index[0] == 5].tolist()[-1] == tokenizer.dictionary.unknown_id
-    assert not (pieces.piece_ids[0, :-1] == tokenizer.dictionary.end_id).any(), "no text ends a sentence"
+    assert (
+        pieces.piece_ids[0, pieces.word_index[0] == 5].tolist()[-1]
+        == tokenizer.dictionary.unknown_id
+    )
+    assert not (pieces.piece_ids[0, :-1] == tokenizer.dictionary.end_id).any(), (
+        "no text ends a sentence"
+    )
     tokenizer.text_pieces(words)
 
 
@@ -263,18 +330,32 @@ def test_text_is_prepared_as_laser_encoders_does(data_folder, text: str) -> None
 
 def test_case_may_be_kept(data_folder) -> None:
     model = open_sentencepiece(data_folder / "subwords" / "bpemb_en" / "en.wiki.bpe.vs1000.model")
-    kept, lowered = (SentencePieceTokenizer(model, lowercase=lowercase) for lowercase in (False, True))
+    kept, lowered = (
+        SentencePieceTokenizer(model, lowercase=lowercase) for lowercase in (False, True)
+    )
     assert kept.cut_word("hello") == lowered.cut_word("hello") == lowered.cut_word("HELLO")
     assert kept.dictionary.unknown_id in kept.cut_word("HELLO"), "this model has no capitals"
 
 
 def test_a_dictionary_of_another_model_is_refused(data_folder) -> None:
     german, arabic = real(data_folder, "dewiki"), real(data_folder, "arwiki")
-    with pytest.raises(ValueError, match=r"^dictionary must hold the model's pieces, got \d+ of 7997$"):
+    with pytest.raises(
+        ValueError, match=r"^dictionary must hold the model's pieces, got \d+ of 7997$"
+    ):
         SentencePieceTokenizer(german.model, arabic.dictionary)
 
 
 def test_bad_models_are_refused(tmp_path) -> None:
-    refused(TypeError, r"^model must be a SentencePieceProcessor, got str$", SentencePieceTokenizer, "laser2.spm")
+    refused(
+        TypeError,
+        r"^model must be a SentencePieceProcessor, got str$",
+        SentencePieceTokenizer,
+        "laser2.spm",
+    )
     (tmp_path / "x.spm").write_bytes(b"no model")
-    refused(ValueError, r"x\.spm must be a SentencePiece model, got", open_sentencepiece, tmp_path / "x.spm")
+    refused(
+        ValueError,
+        r"x\.spm must be a SentencePiece model, got",
+        open_sentencepiece,
+        tmp_path / "x.spm",
+    )

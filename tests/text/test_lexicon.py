@@ -12,9 +12,23 @@ from toys import own_words
 
 import polyembed as pe
 
-WORDS = st.text(st.characters(), max_size=8)  # lone surrogates, combining marks and nothing at all included
+WORDS = st.text(
+    st.characters(), max_size=8
+)  # lone surrogates, combining marks and nothing at all included
 SENTENCES = st.lists(st.lists(WORDS, max_size=5), max_size=4)
-AWKWARD = ["<pad>", "<unk>", "\u200b", "e\u0301", "é", "👩‍👩‍👧", "\ud83d", "\ude00", "\n", " ", "नमस्ते"]
+AWKWARD = [
+    "<pad>",
+    "<unk>",
+    "\u200b",
+    "e\u0301",
+    "é",
+    "👩‍👩‍👧",
+    "\ud83d",
+    "\ude00",
+    "\n",
+    " ",
+    "नमस्ते",
+]
 AWKWARD += ["İ", "ß", '"', "\\ud83d"]
 
 
@@ -42,7 +56,9 @@ def test_ids_are_a_bijection(words: list[str]) -> None:
 
 @given(st.lists(WORDS), st.booleans(), st.sampled_from([None, "NFC", "NFD", "NFKC", "NFKD"]))
 @settings(max_examples=50)
-def test_round_trip_through_a_file(tmp_path_factory, words: list[str], fallback: bool, form: str | None) -> None:
+def test_round_trip_through_a_file(
+    tmp_path_factory, words: list[str], fallback: bool, form: str | None
+) -> None:
     lexicon = pe.Lexicon([*words, *AWKWARD], lowercase_fallback=fallback, normalization=form)
     path = tmp_path_factory.mktemp("lexicon") / "lexicon.json"
     lexicon.save(path)
@@ -71,9 +87,13 @@ def test_normal_forms() -> None:
         lexicon = pe.Lexicon([decomposed, composed], normalization=form)
         assert list(lexicon) == [kept]
         assert lexicon.encode([[decomposed, composed]])[0].tolist() == [[2, 2]]
-    lexicon = pe.Lexicon.from_sentences([[decomposed, composed], ["x"]], min_count=2, normalization="NFC")
+    lexicon = pe.Lexicon.from_sentences(
+        [[decomposed, composed], ["x"]], min_count=2, normalization="NFC"
+    )
     assert list(lexicon) == [composed]
-    with pytest.raises(ValueError, match=r"^normalization must be one of 'NFC', 'NFD', 'NFKC', 'NFKD', got 'nfc'$"):
+    with pytest.raises(
+        ValueError, match=r"^normalization must be one of 'NFC', 'NFD', 'NFKC', 'NFKD', got 'nfc'$"
+    ):
         pe.Lexicon([], normalization="nfc")
 
 
@@ -86,7 +106,9 @@ def test_lowercase_fallback() -> None:
     assert "SONG" not in strict
     assert lenient.extended(["SONG"]) is lenient
     more = lenient.extended(["word", "WORD"])
-    assert more.encode([["word", "WORD", "Word"]])[0].tolist() == [[4, 5, 1]]  # the first lexicon's words alone
+    assert more.encode([["word", "WORD", "Word"]])[0].tolist() == [
+        [4, 5, 1]
+    ]  # the first lexicon's words alone
 
 
 def test_from_sentences_counts() -> None:
@@ -96,7 +118,12 @@ def test_from_sentences_counts() -> None:
     assert list(pe.Lexicon.from_sentences(sentences, max_size=3)) == ["a", "b", "c"]
     assert list(pe.Lexicon.from_sentences(sentences, max_size=1, min_count=9)) == []
     for empty in ([], [[]], [[""]]):
-        refused(ValueError, r"^sentences must hold at least one word, got none$", pe.Lexicon.from_sentences, empty)
+        refused(
+            ValueError,
+            r"^sentences must hold at least one word, got none$",
+            pe.Lexicon.from_sentences,
+            empty,
+        )
     with pytest.raises(ValueError, match=r"^min_count must be a positive integer, got 0$"):
         pe.Lexicon.from_sentences(sentences, min_count=0)
     with pytest.raises(ValueError, match=r"^max_size must be a positive integer, got 0$"):
@@ -113,11 +140,23 @@ def test_what_is_no_sentence_and_no_word() -> None:
         refused(TypeError, text, call, ["abc"])
     refused(TypeError, r"^a word must be a string, got int 7$", pe.Lexicon, ["a", 7])
     for word in (None, 1, b"a"):
-        refused(TypeError, r"^a word must be a string, got (NoneType|int|bytes)", lexicon.encode, [[word]])
+        refused(
+            TypeError,
+            r"^a word must be a string, got (NoneType|int|bytes)",
+            lexicon.encode,
+            [[word]],
+        )
     refused(TypeError, r"^sentences must be lists of words, got NoneType$", lexicon.encode, None)
-    refused(ValueError, r"^start must be at least 2: special ids have no spelling, got 1$", lexicon.words, 1)
+    refused(
+        ValueError,
+        r"^start must be at least 2: special ids have no spelling, got 1$",
+        lexicon.words,
+        1,
+    )
     ids = torch.tensor([[2, 0, 3]])
-    refused(TypeError, r"^ids must be int64 or int32, got torch.float32$", lexicon.decode, ids.float())
+    refused(
+        TypeError, r"^ids must be int64 or int32, got torch.float32$", lexicon.decode, ids.float()
+    )
     refused(TypeError, r"^mask must be bool", lexicon.decode, ids, ids)
 
 
@@ -136,8 +175,14 @@ def test_equal_lexicons_and_extensions() -> None:
     assert more.extends(lexicon)
     assert more.extends(more)
     assert not lexicon.extends(more)
-    same, others = pe.Lexicon(["a", "b"]), [more, pe.Lexicon(["b", "a"]), pe.Lexicon(["a", "b"], characters="abc")]
-    others += [pe.Lexicon(["a", "b"], lowercase_fallback=True), pe.Lexicon(["a", "b"], normalization="NFC")]
+    same, others = (
+        pe.Lexicon(["a", "b"]),
+        [more, pe.Lexicon(["b", "a"]), pe.Lexicon(["a", "b"], characters="abc")],
+    )
+    others += [
+        pe.Lexicon(["a", "b"], lowercase_fallback=True),
+        pe.Lexicon(["a", "b"], normalization="NFC"),
+    ]
     assert lexicon == same
     assert hash(lexicon) == hash(same)
     assert lexicon.checksum == same.checksum
@@ -172,23 +217,41 @@ def test_damaged_files_are_refused(tmp_path) -> None:
 
     without_words = {key: value for key, value in whole.items() if key != "words"}
     damaged = ["", path.read_text("utf-8")[:-9], "[1]", "3", without_words]
-    damaged += [{**whole, "words": words} for words in ("ab", 3, ["a", "a"], ["a", ""], ["a", 7], {"a": 2})]
+    damaged += [
+        {**whole, "words": words} for words in ("ab", 3, ["a", "a"], ["a", ""], ["a", 7], {"a": 2})
+    ]
     for content in damaged:
         refused(ValueError, r"lexicon.json must hold a saved lexicon, got", load, content)
     for version in (2, "1", None):
-        with pytest.raises(ValueError, match=r"lexicon.json must have a format_version of at most 1, got"):
+        with pytest.raises(
+            ValueError, match=r"lexicon.json must have a format_version of at most 1, got"
+        ):
             load({**whole, "format_version": version})
-    with pytest.raises(ValueError, match=r"lexicon.json must have a format_version of at most 1, got 2$"):
+    with pytest.raises(
+        ValueError, match=r"lexicon.json must have a format_version of at most 1, got 2$"
+    ):
         load({"format_version": 2, "types": []})  # whatever a newer format looks like
     path.write_bytes(b"\xff\xfe\xff")
-    refused(ValueError, r"lexicon.json must hold a saved lexicon, got UnicodeDecodeError", pe.Lexicon.load, path)
-    refused(FileNotFoundError, r"^path must name a file, got nothing at", pe.Lexicon.load, tmp_path / "nowhere.json")
+    refused(
+        ValueError,
+        r"lexicon.json must hold a saved lexicon, got UnicodeDecodeError",
+        pe.Lexicon.load,
+        path,
+    )
+    refused(
+        FileNotFoundError,
+        r"^path must name a file, got nothing at",
+        pe.Lexicon.load,
+        tmp_path / "nowhere.json",
+    )
 
 
 def test_an_interrupted_save_leaves_the_old_file(tmp_path, monkeypatch) -> None:
     path = tmp_path / "lexicon.json"
     pe.Lexicon(["a"]).save(path)
-    monkeypatch.setattr(type(path), "replace", lambda self, target: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(
+        type(path), "replace", lambda self, target: (_ for _ in ()).throw(OSError("disk full"))
+    )
     refused(OSError, "disk full", pe.Lexicon(["b"]).save, path)
     monkeypatch.undo()
     assert list(pe.Lexicon.load(path)) == ["a"]

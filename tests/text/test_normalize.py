@@ -13,8 +13,12 @@ normalize = Normalizer()
 
 REPLACED = [
     (USER, "@mari @_easanti @Jangiz_ @99 @user's ＠mari @مصر #lunes #2016goals #tag! #मोदी"),
-    (URL, "https://t.co/HM6wcLnykD http://t… HTTPS://X.ORG ftp://a www.uh.edu t.co/x pic.twitter.com/x"),
-    # in a row, with skin tones, joined, flags (one by tags), keycaps, asked for by a variation selector
+    (
+        URL,
+        "https://t.co/HM6wcLnykD http://t… HTTPS://X.ORG ftp://a www.uh.edu t.co/x pic.twitter.com/x",
+    ),
+    # in a row, with skin tones, joined, flags (one by tags), keycaps, asked for by a variation
+    # selector
     (EMOJI, "😂 😂😂😂 ❤ ❤️ ♥ ☺ 👍🏽 👩‍👩‍👧‍👦 👩🏿‍🚀 🏳️‍🌈 🇲🇽 🇲🇽🇺🇸 5️⃣ #️⃣ ©️ ▶️ 🤷‍♂️ 🫠"),
     (EMOJI, "🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f"),
 ]
@@ -22,7 +26,9 @@ REPLACED = [
 
 @pytest.mark.parametrize(("token", "words"), REPLACED)
 def test_what_is_replaced(token: str, words: str) -> None:
-    off = Normalizer(mentions=token != USER, hashtags=token != USER, urls=token != URL, emoji=token != EMOJI)
+    off = Normalizer(
+        mentions=token != USER, hashtags=token != USER, urls=token != URL, emoji=token != EMOJI
+    )
     for word in words.split():
         assert (normalize(word), off(word)) == (token, word)
 
@@ -64,7 +70,11 @@ def test_punctuation() -> None:
     words = PUNCTUATION.split()
     assert Normalizer(punctuation=True).words(words[::2]) == words[1::2]
     assert normalize.words(words[::2]) == words[::2]
-    assert Normalizer(punctuation=True).words(["＠mari", "ｈttp://x", "＜USR＞"]) == [USER, URL, USER]
+    assert Normalizer(punctuation=True).words(["＠mari", "ｈttp://x", "＜USR＞"]) == [
+        USER,
+        URL,
+        USER,
+    ]
 
 
 @pytest.mark.parametrize("unit", ["🏽", "🇲", "👩‍🚀\u200d", "1️⃣", "@_", "'"])
@@ -75,10 +85,17 @@ def test_long_words_take_no_longer_than_they_should(unit: str) -> None:
 
 
 def test_lowercase() -> None:
-    assert Normalizer(lowercase=True).words(["Él", "ΑΣ", "@Mari", "HTTP://X"]) == ["él", "ας", USER, URL]
+    assert Normalizer(lowercase=True).words(["Él", "ΑΣ", "@Mari", "HTTP://X"]) == [
+        "él",
+        "ας",
+        USER,
+        URL,
+    ]
 
 
-pieces = st.sampled_from([*"@#＠＃_a1İſKé5*:/.'’“…", "http://", "ｗww.", "t.co/", "<USR>", "😂", "\ufe0f", "\u20e3"])
+pieces = st.sampled_from(
+    [*"@#＠＃_a1İſKé5*:/.'’“…", "http://", "ｗww.", "t.co/", "<USR>", "😂", "\ufe0f", "\u20e3"]
+)
 words = st.lists(st.one_of(st.text(max_size=5), st.lists(pieces, max_size=5).map("".join)))
 
 

@@ -54,8 +54,11 @@ def test_as_the_tokenizer_joins_them(tmp_path: Path, make, max_length: int | Non
         if not (tokenizer.is_fast or (first and second)):
             continue  # slow ones take no empty sentence
         if not tokenizer.is_fast and max_length is not None and max_length % 2 == 0:
-            continue  # of an odd room, they leave one piece more to the first sentence, not to the longer
-        limit = {} if max_length is None else {"truncation": "longest_first", "max_length": max_length}
+            # of an odd room, they leave one piece more to the first sentence, not to the longer
+            continue
+        limit = (
+            {} if max_length is None else {"truncation": "longest_first", "max_length": max_length}
+        )
         batch = tokenizer([first], [second], is_split_into_words=True, **limit)
         expected = {name: value[0] for name, value in batch.items()}
         valid = found.pieces.piece_mask[row]
@@ -78,12 +81,23 @@ def test_words_are_counted_on() -> None:
 
 def test_dropped_words_are_unknown() -> None:
     pieces, _ = align_pairs([(["\u200b", "me"], ["", "\ud800"])], bert())
-    assert [VOCABULARY[i] for i in pieces.piece_ids[0]] == ["[CLS]", "[UNK]", "me", "[SEP]", "[UNK]", "[UNK]", "[SEP]"]
+    assert [VOCABULARY[i] for i in pieces.piece_ids[0]] == [
+        "[CLS]",
+        "[UNK]",
+        "me",
+        "[SEP]",
+        "[UNK]",
+        "[UNK]",
+        "[SEP]",
+    ]
 
 
 def test_words_that_can_be_read_once_are_not_lost() -> None:
     found = align_pairs([(iter(["me"]), iter(["la", "gusta"]))], bert())
-    assert found.pieces.piece_ids.tolist() == align_pairs([(["me"], ["la", "gusta"])], bert()).pieces.piece_ids.tolist()
+    assert (
+        found.pieces.piece_ids.tolist()
+        == align_pairs([(["me"], ["la", "gusta"])], bert()).pieces.piece_ids.tolist()
+    )
 
 
 def test_no_pairs() -> None:
@@ -117,11 +131,29 @@ def test_bad_input() -> None:
         refused(TypeError, rf"^pairs\[0\] must be two lists of words, got {found}$", join, [pair])
     refused(ValueError, r"^pairs\[0\] must be two lists of words, got 1 things$", join, [(["me"],)])
     words = [(["a"], ["b"]), (["me"], "la")]
-    refused(TypeError, r"^pairs\[1\]\[1\] must be a list of words, got the string 'la'$", join, words)
-    refused(TypeError, r"^pairs\[0\]\[0\]\[1\] must be a string, got int$", join, [(["me", 3], ["la"])])
+    refused(
+        TypeError, r"^pairs\[1\]\[1\] must be a list of words, got the string 'la'$", join, words
+    )
+    refused(
+        TypeError, r"^pairs\[0\]\[0\]\[1\] must be a string, got int$", join, [(["me", 3], ["la"])]
+    )
     long = r"^pairs\[0\] must have at most 10 pieces \(overflow='truncate' takes longer ones\), got 12$"
     refused(ValueError, long, join, PAIRS, max_length=10)
-    refused(ValueError, r"^max_length must leave room beside the special pieces, got 3$", join, PAIRS, max_length=3)
+    refused(
+        ValueError,
+        r"^max_length must leave room beside the special pieces, got 3$",
+        join,
+        PAIRS,
+        max_length=3,
+    )
     refused(ValueError, r"^overflow must be one of 'error', 'trun", join, PAIRS, overflow="window")
-    refused(TypeError, r"^tokenizer must be of transformers and join pairs, got NoneType", align_pairs, PAIRS, None)
-    refused(TypeError, r"^tokenizer must be .* join pairs, got \[7\] twice to", join, PAIRS, OneOnly())
+    refused(
+        TypeError,
+        r"^tokenizer must be of transformers and join pairs, got NoneType",
+        align_pairs,
+        PAIRS,
+        None,
+    )
+    refused(
+        TypeError, r"^tokenizer must be .* join pairs, got \[7\] twice to", join, PAIRS, OneOnly()
+    )

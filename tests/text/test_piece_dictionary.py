@@ -31,22 +31,57 @@ def test_a_table_of_ids_in_any_order() -> None:
 
 
 def test_bad_tables_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^pieces must hold <s>, <pad>, </s>, <unk>, got none of <pad>, </s>, <unk>$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^pieces must hold <s>, <pad>, </s>, <unk>, got none of <pad>, </s>, <unk>$",
+    ):
         PieceDictionary(["<s>", "a"])
-    refused(ValueError, r"^pieces must occur once each, got 'a' twice$", PieceDictionary, [*SPECIAL, "a", "b", "a"])
-    refused(TypeError, r"^pieces must be a sequence of pieces, got the string 'ab'$", PieceDictionary, "ab")
-    refused(TypeError, r"^pieces must be a sequence of pieces, got the string 'ab'$", PieceDictionary.from_pieces, "ab")
+    refused(
+        ValueError,
+        r"^pieces must occur once each, got 'a' twice$",
+        PieceDictionary,
+        [*SPECIAL, "a", "b", "a"],
+    )
+    refused(
+        TypeError,
+        r"^pieces must be a sequence of pieces, got the string 'ab'$",
+        PieceDictionary,
+        "ab",
+    )
+    refused(
+        TypeError,
+        r"^pieces must be a sequence of pieces, got the string 'ab'$",
+        PieceDictionary.from_pieces,
+        "ab",
+    )
     refused(TypeError, r"^pieces\[4\] must be a string, got int$", PieceDictionary, [*SPECIAL, 4])
-    with pytest.raises(ValueError, match=r"^pieces must hold <s>, <pad>, </s>, <unk>, got none of <s>$"):
+    with pytest.raises(
+        ValueError, match=r"^pieces must hold <s>, <pad>, </s>, <unk>, got none of <s>$"
+    ):
         PieceDictionary.from_ids({"a": 0})  # which is where <s> belongs
-    with pytest.raises(ValueError, match=r"^dictionary must number its pieces 0, 1, 2, ..., each once, got 6 for 'a'"):
+    with pytest.raises(
+        ValueError,
+        match=r"^dictionary must number its pieces 0, 1, 2, ..., each once, got 6 for 'a'",
+    ):
         PieceDictionary.from_ids({"a": 6})
-    refused(TypeError, r"^dictionary must hold integer ids, got True$", PieceDictionary.from_ids, {"a": True})
+    refused(
+        TypeError,
+        r"^dictionary must hold integer ids, got True$",
+        PieceDictionary.from_ids,
+        {"a": True},
+    )
 
 
-@pytest.mark.parametrize("content", ["{}", "no json", '["a"]', '["<s>", "<pad>", "</s>", "<unk>", 4]'])
+@pytest.mark.parametrize(
+    "content", ["{}", "no json", '["a"]', '["<s>", "<pad>", "</s>", "<unk>", 4]']
+)
 def test_a_damaged_file_is_refused(tmp_path, content: str) -> None:
     names = PieceDictionary(SPECIAL).write_files(tmp_path)
     assert PieceDictionary.from_config({"pieces": tmp_path / names["pieces"]}).pieces() == SPECIAL
     (tmp_path / names["pieces"]).write_text(content)
-    refused((ValueError, TypeError), "must", PieceDictionary.from_config, {"pieces": tmp_path / names["pieces"]})
+    refused(
+        (ValueError, TypeError),
+        "must",
+        PieceDictionary.from_config,
+        {"pieces": tmp_path / names["pieces"]},
+    )

@@ -24,7 +24,8 @@ def surface(text: str, edge: bool) -> PieceSurface:
 def test_word_piece() -> None:
     pieces = ["[UNK]", "[unused7]", "gus", "##ta", "#", "##", "###"]
     tokenizer = wrap(
-        models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"), unk_token="[UNK]"
+        models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"),
+        unk_token="[UNK]",
     )
     expected = [
         surface("gus", True),
@@ -55,12 +56,18 @@ def test_byte_level() -> None:
     split = as_bytes("ñ")[:1]
     pieces = [*map(as_bytes, texts), split, "\u2581"]
     tokenizer = wrap(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
-    assert piece_surfaces(tokenizer) == [*(surface(t.removeprefix(" "), t[0] == " ") for t in texts), None, None]
+    assert piece_surfaces(tokenizer) == [
+        *(surface(t.removeprefix(" "), t[0] == " ") for t in texts),
+        None,
+        None,
+    ]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_bytes_are_those_of_the_tokenizers_package(text: str) -> None:
-    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(
+        text
+    )
     assert bytes(BYTES[letter] for piece, _ in pieces for letter in piece).decode() == text
 
 
@@ -97,7 +104,9 @@ def test_sentencepiece() -> None:
 def test_word_text() -> None:
     tokenizer = word_piece_tokenizer()
     assert word_text("Ñu", tokenizer) == "Ñu"
-    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase()])
+    tokenizer.backend_tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFD(), normalizers.Lowercase()]
+    )
     assert word_text("Ñu", tokenizer) == "n\u0303u"
     assert word_text("\ud800a", tokenizer) == "\ud800a"
     tokenizer.backend_tokenizer.normalizer = normalizers.Prepend("\u2581")
@@ -105,10 +114,14 @@ def test_word_text() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(TypeError, match=r"^tokenizer must be of transformers or a SentencePieceProcessor, got dict$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^tokenizer must be of transformers or a SentencePieceProcessor, got dict$",
+    ):
         piece_surfaces({"a": 1})
     words = wrap(models.WordLevel({"[UNK]": 0, "me": 1}, unk_token="[UNK]"), unk_token="[UNK]")
     with pytest.raises(
-        ValueError, match=r"^tokenizer must mark the edges of words by ##, \u2581, </w> or \u0120, got none"
+        ValueError,
+        match=r"^tokenizer must mark the edges of words by ##, \u2581, </w> or \u0120, got none",
     ):
         piece_surfaces(words)

@@ -17,14 +17,24 @@ from polyembed.text import Pieces, align_words
 from polyembed.text.pieces import special_pieces, word_opener
 
 TOKENIZER = word_piece_tokenizer()
-ANY_WORD = st.text(min_size=0, max_size=6) | st.sampled_from(["me", "gusta", "cancion", "\u200b", "", " ", "\ud800"])
+ANY_WORD = st.text(min_size=0, max_size=6) | st.sampled_from(
+    ["me", "gusta", "cancion", "\u200b", "", " ", "\ud800"]
+)
 
 
 def test_pieces_of_words() -> None:
     pieces = align_words([["me", "gusta"], [], ["canciones"]], TOKENIZER)
     assert pieces.piece_ids.tolist() == [[2, 5, 6, 7, 3], [2, 3, 0, 0, 0], [2, 1, 3, 0, 0]]
-    assert pieces.word_index.tolist() == [[-1, 0, 1, 1, -1], [-1, -1, -1, -1, -1], [-1, 0, -1, -1, -1]]
-    assert pieces.piece_mask.tolist() == [[True] * 5, [True, True, False, False, False], [True] * 3 + [False] * 2]
+    assert pieces.word_index.tolist() == [
+        [-1, 0, 1, 1, -1],
+        [-1, -1, -1, -1, -1],
+        [-1, 0, -1, -1, -1],
+    ]
+    assert pieces.piece_mask.tolist() == [
+        [True] * 5,
+        [True, True, False, False, False],
+        [True] * 3 + [False] * 2,
+    ]
     assert pieces.piece_mask.dtype == torch.bool
     pieces.check()
 
@@ -39,7 +49,9 @@ def test_a_word_without_pieces_gets_the_unknown_piece(word: str) -> None:
 def test_a_tokenizer_that_does_not_know_the_letter_a() -> None:
     """Special pieces were looked for around that letter."""
     rules = Tokenizer(models.BPE({"<s>": 0, "</s>": 1, "ሰ": 2, "ላ": 3, "ሰላ": 4}, [("ሰ", "ላ")]))
-    rules.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    rules.post_processor = processors.TemplateProcessing(
+        "<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
+    )
     amharic = PreTrainedTokenizerFast(tokenizer_object=rules, bos_token="<s>", eos_token="</s>")
     assert special_pieces(amharic) == ((0,), (1,))
     assert word_opener(amharic) == ""
@@ -56,7 +68,9 @@ def test_every_word_has_its_pieces_and_no_others(sentences: list[list[str]]) -> 
         assert sorted(set(index.tolist()) - {-1}) == list(range(len(words)))
         for number, word in enumerate(words):
             alone = align_words([[word]], TOKENIZER)
-            assert torch.equal(pieces.piece_ids[row][index == number], alone.piece_ids[0][alone.word_index[0] == 0])
+            assert torch.equal(
+                pieces.piece_ids[row][index == number], alone.piece_ids[0][alone.word_index[0] == 0]
+            )
         special = pieces.piece_ids[row][(index == -1) & pieces.piece_mask[row]]
         assert special.tolist() == [2, 3]
 
@@ -90,7 +104,9 @@ def test_sentence_piece_without_a_space_before_the_text() -> None:
         remove_extra_whitespaces=False, minloglevel=3,
     )  # fmt: skip
     model = sentencepiece.SentencePieceProcessor(model_proto=serialized.getvalue())
-    assert align_words([["a", "me"]], model).piece_ids.tolist() == [model.encode(" a") + model.encode(" me")]
+    assert align_words([["a", "me"]], model).piece_ids.tolist() == [
+        model.encode(" a") + model.encode(" me")
+    ]
     assert model.encode(" a") != model.encode("a")
 
 
@@ -124,13 +140,17 @@ LONG = [["me"], ["me", "gusta", "cancion", "a"]]  # 3 and 9 pieces with their sp
 @own_words
 def test_too_long_is_an_error_unless_said_otherwise() -> None:
     for tokenizer, limit in ((TOKENIZER, 8), (word_piece_tokenizer(8), None)):
-        with pytest.raises(ValueError, match=r"^sentences\[1\] must have at most 8 pieces .*, got 9$"):
+        with pytest.raises(
+            ValueError, match=r"^sentences\[1\] must have at most 8 pieces .*, got 9$"
+        ):
             align_words(LONG, tokenizer, max_length=limit)
     align_words(LONG, TOKENIZER, max_length=9)
 
 
 def test_truncated_words_have_no_pieces() -> None:
-    pieces = align_words(LONG, TOKENIZER, max_length=7, overflow="truncate")  # no room for all of "cancion"
+    pieces = align_words(
+        LONG, TOKENIZER, max_length=7, overflow="truncate"
+    )  # no room for all of "cancion"
     assert pieces.word_index[1].tolist() == [-1, 0, 1, 1, -1]
     pieces.check()
 
@@ -138,7 +158,10 @@ def test_truncated_words_have_no_pieces() -> None:
 def test_words_that_can_be_read_once_are_not_lost() -> None:
     """They were read by the checks, and nothing was left for the pieces."""
     expected = align_words([["me", "gusta"], ["la"]], TOKENIZER)
-    for sentences in ([iter(["me", "gusta"]), ("la",)], (iter(words) for words in (["me", "gusta"], ["la"]))):
+    for sentences in (
+        [iter(["me", "gusta"]), ("la",)],
+        (iter(words) for words in (["me", "gusta"], ["la"])),
+    ):
         found = align_words(sentences, TOKENIZER)
         assert [part.tolist() for part in found[:3]] == [part.tolist() for part in expected[:3]]
 
@@ -151,7 +174,9 @@ def test_windows_are_for_the_encoder() -> None:
 
 def test_the_number_of_words_comes_along() -> None:
     for overflow in ("window", "truncate"):
-        assert align_words(LONG, TOKENIZER, max_length=5, overflow=overflow).num_words == max(map(len, LONG))
+        assert align_words(LONG, TOKENIZER, max_length=5, overflow=overflow).num_words == max(
+            map(len, LONG)
+        )
     assert align_words([[], []], TOKENIZER).num_words == align_words([], TOKENIZER).num_words == 0
     assert align_words([["me"]], TOKENIZER)._replace(num_words=None).count_words() == 1
     moved = align_words(LONG, TOKENIZER).to("meta")
@@ -163,7 +188,10 @@ def test_the_number_of_words_comes_along() -> None:
 @pytest.mark.parametrize(
     ("index", "text"),
     [
-        ([[-1, 0, 2, -1]], r"^word_index\[0\] must count words 0, 1, 2, \.\.\. .*, got word 2 after word 0$"),
+        (
+            [[-1, 0, 2, -1]],
+            r"^word_index\[0\] must count words 0, 1, 2, \.\.\. .*, got word 2 after word 0$",
+        ),
         ([[-1, 1, 2, -1]], r"^word_index\[0\] must count words .*, got word 1 after word -1$"),
         ([[0, 1, 0, -1]], r"^word_index\[0\] must count words .*, got word 0 after word 1$"),
         ([[0, 1, 2, 3]], r"^word_index must be -1 where piece_mask is off, got a word$"),
@@ -172,23 +200,56 @@ def test_the_number_of_words_comes_along() -> None:
 )
 def test_numbers_of_words_are_checked(index: list[list[int]], text: str) -> None:
     mask = torch.tensor([[True, True, True, False]])
-    refused(ValueError, text, Pieces(torch.zeros(1, 4, dtype=torch.int64), mask, torch.tensor(index)).check)
+    refused(
+        ValueError,
+        text,
+        Pieces(torch.zeros(1, 4, dtype=torch.int64), mask, torch.tensor(index)).check,
+    )
     Pieces(torch.zeros(1, 4, dtype=torch.int64), mask, torch.tensor([[0, -1, 1, -1]])).check()
 
 
 @own_words
 def test_bad_input() -> None:
     first = r"^sentences\[0\]"
-    refused(TypeError, first + r" must be a list of words, got the string 'me'$", align_words, ["me"], TOKENIZER)
-    refused(TypeError, r"^sentences must be lists of words, got the string 'me'$", align_words, "me", TOKENIZER)
-    refused(TypeError, first + r" must be a list of words, got NoneType$", align_words, [None], TOKENIZER)
-    refused(TypeError, first + r"\[1\] must be a string, got int$", align_words, [["me", 3]], TOKENIZER)
+    refused(
+        TypeError,
+        first + r" must be a list of words, got the string 'me'$",
+        align_words,
+        ["me"],
+        TOKENIZER,
+    )
+    refused(
+        TypeError,
+        r"^sentences must be lists of words, got the string 'me'$",
+        align_words,
+        "me",
+        TOKENIZER,
+    )
+    refused(
+        TypeError,
+        first + r" must be a list of words, got NoneType$",
+        align_words,
+        [None],
+        TOKENIZER,
+    )
+    refused(
+        TypeError, first + r"\[1\] must be a string, got int$", align_words, [["me", 3]], TOKENIZER
+    )
     wrong = r"^tokenizer must be of transformers or a SentencePieceProcessor, got NoneType"
     refused(TypeError, wrong, align_words, [["me"]], None)
     wrong = r"^overflow must be one of 'error', 'truncate', 'win"
     refused(ValueError, wrong, align_words, [["me"]], TOKENIZER, overflow="wrap")
-    refused(ValueError, r"^max_length must leave room .*, got 2$", align_words, [["me"]], TOKENIZER, max_length=2)
+    refused(
+        ValueError,
+        r"^max_length must leave room .*, got 2$",
+        align_words,
+        [["me"]],
+        TOKENIZER,
+        max_length=2,
+    )
 
 
 def test_no_sentences_at_all() -> None:
-    refused(TypeError, "^sentences must be lists of words, got NoneType$", align_words, None, TOKENIZER)
+    refused(
+        TypeError, "^sentences must be lists of words, got NoneType$", align_words, None, TOKENIZER
+    )

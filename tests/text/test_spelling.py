@@ -48,4 +48,6 @@ def test_tables() -> None:
 
 def test_max_length_is_positive() -> None:
     for build in (CharacterSpelling, pe.text.PieceSpelling):
-        refused(ValueError, r"^max_length must be a positive integer, got 0$", build, "ab", max_length=0)
+        refused(
+            ValueError, r"^max_length must be a positive integer, got 0$", build, "ab", max_length=0
+        )

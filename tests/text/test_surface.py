@@ -31,11 +31,15 @@ def test_an_id_is_a_checksum_that_no_process_changes() -> None:
         "from polyembed.text import SurfaceSpelling as S; "
         "print(S(['lower', 'suffix2'], num_buckets=999).spell(['Gusta'])[0])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == str(ids)
 
 
-@pytest.mark.parametrize("word", ["", "a" * 10_000, "\ud800", "👩‍👩‍👧‍👦" * 500, "\u200b", "\x00", "ﷺ"])
+@pytest.mark.parametrize(
+    "word", ["", "a" * 10_000, "\ud800", "👩‍👩‍👧‍👦" * 500, "\u200b", "\x00", "ﷺ"]
+)
 def test_every_string_has_all_features(word: str) -> None:
     spelling = SurfaceSpelling(num_buckets=7)
     [ids] = spelling.spell([word])
@@ -48,11 +52,23 @@ def test_every_string_has_all_features(word: str) -> None:
     ("arguments", "error", "message"),
     [
         ({"features": "lower"}, TypeError, "features must be a sequence of names, got 'lower'"),
-        ({"features": ["stem"]}, ValueError, r"features\[0\] must be lower, shape, prefixN or suffixN, got stem"),
-        ({"features": ["prefix0"]}, ValueError, r"features\[0\] must be lower, shape, prefixN or suffixN, got prefix0"),
+        (
+            {"features": ["stem"]},
+            ValueError,
+            r"features\[0\] must be lower, shape, prefixN or suffixN, got stem",
+        ),
+        (
+            {"features": ["prefix0"]},
+            ValueError,
+            r"features\[0\] must be lower, shape, prefixN or suffixN, got prefix0",
+        ),
         ({"features": [3]}, TypeError, r"features\[0\] must be a name, got int"),
         ({"features": []}, ValueError, "features must be different names, at least one, got"),
-        ({"features": ["lower", "lower"]}, ValueError, "features must be different names, at least one, got"),
+        (
+            {"features": ["lower", "lower"]},
+            ValueError,
+            "features must be different names, at least one, got",
+        ),
         ({"num_buckets": 0}, ValueError, "num_buckets must be a positive integer, got 0"),
     ],
 )

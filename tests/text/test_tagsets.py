@@ -10,8 +10,8 @@ from polyembed.data import read_conll
 from polyembed.text import tags_of, to_universal
 from polyembed.text.tagsets import TAGSETS, UNIVERSAL_TAGS
 
-# The tags that occur in CoNLL-2002 (train, testa and testb), those of en-ptb.map and of CoNLL-2003, those of STTS and
-# de-tiger.map, and the 17 of universaldependencies.org/u/pos.
+# The tags that occur in CoNLL-2002 (train, testa and testb), those of en-ptb.map and of CoNLL-2003,
+# those of STTS and de-tiger.map, and the 17 of universaldependencies.org/u/pos.
 _TAGS = {
     "conll2002-es": "AO AQ CC CS DA DD DE DI DN DP DT Faa Fat Fc Fd Fe Fg Fh Fia Fit Fp Fpa Fpt Fs Ft Fx Fz I NC NP P0 "
     "PD PI PN PP PR PT PX RG RN SP VAI VAM VAN VAP VAS VMG VMI VMM VMN VMP VMS VSG VSI VSM VSN VSP VSS Y Z",
@@ -31,7 +31,9 @@ TAGS = {name: tags.split() for name, tags in _TAGS.items()}
 def test_every_tag_has_one(tagset: str) -> None:
     mapped = {tag: to_universal(tag, tagset=tagset) for tag in TAGS[tagset]}
     assert set(mapped.values()) <= set(UNIVERSAL_TAGS)
-    inverse = {tag: universal for universal in UNIVERSAL_TAGS for tag in tags_of(universal, tagset=tagset)}
+    inverse = {
+        tag: universal for universal in UNIVERSAL_TAGS for tag in tags_of(universal, tagset=tagset)
+    }
     assert inverse == mapped  # nothing more, nothing less
 
 
@@ -79,15 +81,27 @@ UNKNOWN = [
 @pytest.mark.parametrize(("tag", "tagset"), UNKNOWN)
 def test_unknown_tags_are_refused(tag: str, tagset: str) -> None:
     refused(
-        ValueError, rf"^tag must be one of {tagset}: \S.+, got '{re.escape(tag)}'$", to_universal, tag, tagset=tagset
+        ValueError,
+        rf"^tag must be one of {tagset}: \S.+, got '{re.escape(tag)}'$",
+        to_universal,
+        tag,
+        tagset=tagset,
     )
 
 
 def test_unknown_sets_are_refused() -> None:
-    rule = r"^tagset must be one of 'conll2002-es', 'conll2002-nl', 'ptb', 'stts', 'ud', got 'eagles'$"
+    rule = (
+        r"^tagset must be one of 'conll2002-es', 'conll2002-nl', 'ptb', 'stts', 'ud', got 'eagles'$"
+    )
     refused(ValueError, rule, to_universal, "NC", tagset="eagles")
     refused(ValueError, rule, tags_of, "NOUN", tagset="eagles")
-    refused(ValueError, r"^universal must be one of 'ADJ', .*, '.', got 'PROPN'$", tags_of, "PROPN", tagset="ud")
+    refused(
+        ValueError,
+        r"^universal must be one of 'ADJ', .*, '.', got 'PROPN'$",
+        tags_of,
+        "PROPN",
+        tagset="ud",
+    )
 
 
 @pytest.mark.parametrize(("tagset", "prefix"), [("conll2002-es", "esp"), ("conll2002-nl", "ned")])

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from polyembed._loading import ConfigReader
 from polyembed._saving import ConfigWriter
-from polyembed.text import DictionaryTransliterator, SchemeTransliterator, hinglish_words, transliterate_sentences
+from polyembed.text import (
+    DictionaryTransliterator,
+    SchemeTransliterator,
+    hinglish_words,
+    transliterate_sentences,
+)
 
 
 class Upper:
@@ -52,7 +57,13 @@ def test_a_word_as_it_is_comes_first() -> None:
 def test_fallback_is_asked_once_for_each_unknown_word() -> None:
     upper = Upper()
     words = DictionaryTransliterator({"hai": "है"}, fallback=upper)
-    assert words.transliterate(["good", "hai", "so-good", "good", "@so"]) == ["GOOD", "है", "SO-GOOD", "GOOD", "@so"]
+    assert words.transliterate(["good", "hai", "so-good", "good", "@so"]) == [
+        "GOOD",
+        "है",
+        "SO-GOOD",
+        "GOOD",
+        "@so",
+    ]
     assert upper.asked == [["good", "so"]]
 
 
@@ -66,12 +77,18 @@ def test_every_word_has_its_place(words: list[str]) -> None:
     for old, new in zip(words, found, strict=True):
         assert bool(new) == bool(old)
         assert new == old or any(letter.isalpha() for letter in old)
-        assert [c for c in new if not c.isalpha() and c != "ै"] == [c for c in old if not c.isalpha() and c != "ै"]
+        assert [c for c in new if not c.isalpha() and c != "ै"] == [
+            c for c in old if not c.isalpha() and c != "ै"
+        ]
 
 
 def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
-    nested = DictionaryTransliterator({"kya": "क्या"}, fallback=DictionaryTransliterator({"hai": "है"}))
-    again = ConfigReader(tmp_path).read(ConfigWriter(tmp_path, copy_vectors=False).encode(nested, "dictionary"))
+    nested = DictionaryTransliterator(
+        {"kya": "क्या"}, fallback=DictionaryTransliterator({"hai": "है"})
+    )
+    again = ConfigReader(tmp_path).read(
+        ConfigWriter(tmp_path, copy_vectors=False).encode(nested, "dictionary")
+    )
     assert again.transliterate(["kya", "hai", "ji"]) == ["क्या", "है", "ji"]
     assert (
         repr(again)
@@ -84,9 +101,24 @@ def test_dictionaries_are_rebuilt_from_their_configuration(tmp_path) -> None:
     ("words", "options", "error", "text"),
     [
         (["hai"], {}, TypeError, r"^words must be a mapping of spellings to words, got list$"),
-        ({}, {"fallback": str}, TypeError, r"^fallback must be a transliterator or None, got type$"),
-        ({"Hai": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got 'Hai'$"),
-        ({"": "है"}, {}, ValueError, r"^words must have Latin letters in lower case as keys, got ''$"),
+        (
+            {},
+            {"fallback": str},
+            TypeError,
+            r"^fallback must be a transliterator or None, got type$",
+        ),
+        (
+            {"Hai": "है"},
+            {},
+            ValueError,
+            r"^words must have Latin letters in lower case as keys, got 'Hai'$",
+        ),
+        (
+            {"": "है"},
+            {},
+            ValueError,
+            r"^words must have Latin letters in lower case as keys, got ''$",
+        ),
         ({"hai": ""}, {}, ValueError, r"^words\['hai'\] must be a word, got ''$"),
     ],
 )
@@ -95,25 +127,42 @@ def test_dictionary_errors(words: dict, options: dict, error: type[Exception], t
 
 
 def test_a_string_is_no_list_of_words() -> None:
-    refused(TypeError, r"^words must be a sequence of words, got the string 'hai'$", dictionary.transliterate, "hai")
+    refused(
+        TypeError,
+        r"^words must be a sequence of words, got the string 'hai'$",
+        dictionary.transliterate,
+        "hai",
+    )
 
 
 def test_only_words_of_the_language() -> None:
     upper = Upper()
     sentences = [["the", "party", "the"], [], ["the"]]
     languages = [["hi", "en", None], [], ["en"]]
-    assert transliterate_sentences(upper, sentences, languages, only={"hi"}) == [["THE", "party", "the"], [], ["the"]]
+    assert transliterate_sentences(upper, sentences, languages, only={"hi"}) == [
+        ["THE", "party", "the"],
+        [],
+        ["the"],
+    ]
     assert upper.asked == [["the"]]
-    assert transliterate_sentences(upper, sentences, languages, only=("hi", "en", None))[0] == ["THE", "PARTY", "THE"]
+    assert transliterate_sentences(upper, sentences, languages, only=("hi", "en", None))[0] == [
+        "THE",
+        "PARTY",
+        "THE",
+    ]
     assert sentences == [["the", "party", "the"], [], ["the"]]
 
 
 def test_sentence_errors() -> None:
-    with pytest.raises(TypeError, match=r"^only must be a collection of languages, got the string 'hi'$"):
+    with pytest.raises(
+        TypeError, match=r"^only must be a collection of languages, got the string 'hi'$"
+    ):
         transliterate_sentences(dictionary, [["hai"]], [["hi"]], only="hi")
     with pytest.raises(ValueError, match=r"^languages must have 1 sentences, got 2$"):
         transliterate_sentences(dictionary, [["hai"]], [["hi"], []], only={"hi"})
-    with pytest.raises(ValueError, match=r"^languages\[1\] must have 2 languages, one a word, got 1$"):
+    with pytest.raises(
+        ValueError, match=r"^languages\[1\] must have 2 languages, one a word, got 1$"
+    ):
         transliterate_sentences(dictionary, [[], ["hai", "na"]], [[], ["hi"]], only={"hi"})
 
 
@@ -123,7 +172,11 @@ class TestSchemes:
         pytest.importorskip("indic_transliteration")
 
     def test_schemes(self) -> None:
-        assert SchemeTransliterator("itrans").transliterate(["kyA", "R^iShi", "hai."]) == ["क्या", "ऋषि", "है."]
+        assert SchemeTransliterator("itrans").transliterate(["kyA", "R^iShi", "hai."]) == [
+            "क्या",
+            "ऋषि",
+            "है.",
+        ]
         assert SchemeTransliterator("iast").transliterate(["kyā", "ṛṣi"]) == ["क्या", "ऋषि"]
         assert SchemeTransliterator("hk", target="iast").transliterate(["kRSNa"]) == ["kṛṣṇa"]
         assert SchemeTransliterator().transliterate(UNCHANGED.split()) == UNCHANGED.split()
@@ -134,8 +187,15 @@ class TestSchemes:
         assert repr(scheme) == "SchemeTransliterator(scheme='hk', target='telugu')"
 
     def test_errors(self) -> None:
-        refused(ValueError, r"^scheme must be one of .*'itrans'.*, got 'hinglish'$", SchemeTransliterator, "hinglish")
-        with pytest.raises(ValueError, match=r"^target must be one of .*'devanagari'.*, got 'hindi'$"):
+        refused(
+            ValueError,
+            r"^scheme must be one of .*'itrans'.*, got 'hinglish'$",
+            SchemeTransliterator,
+            "hinglish",
+        )
+        with pytest.raises(
+            ValueError, match=r"^target must be one of .*'devanagari'.*, got 'hindi'$"
+        ):
             SchemeTransliterator(target="hindi")
 
 
@@ -147,9 +207,18 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
 
 def test_words_that_are_kept() -> None:
     dictionary = DictionaryTransliterator({"the": "थे", "class": "क"}, keep=["the", "song"])
-    assert dictionary.transliterate(["The", "class", "song!", "kya"]) == ["The", "क", "song!", "kya"]
+    assert dictionary.transliterate(["The", "class", "song!", "kya"]) == [
+        "The",
+        "क",
+        "song!",
+        "kya",
+    ]
     again = DictionaryTransliterator.from_config(json.loads(json.dumps(dictionary.get_config())))
     assert (again.words, again.keep) == (dictionary.words, dictionary.keep)
     refused(
-        TypeError, "keep must be a collection of words, got the string 'the'", DictionaryTransliterator, {}, keep="the"
+        TypeError,
+        "keep must be a collection of words, got the string 'the'",
+        DictionaryTransliterator,
+        {},
+        keep="the",
     )

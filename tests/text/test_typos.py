@@ -13,9 +13,13 @@ from polyembed.text import misspell
 def all_errors(word: str, letters: str) -> dict[str, set[str]]:
     places = range(1, len(word))
     return {
-        "swap": {word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in places if i + 1 < len(word)},
+        "swap": {
+            word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in places if i + 1 < len(word)
+        },
         "drop": {word[:i] + word[i + 1 :] for i in places},
-        "insert": {word[:i] + letter + word[i:] for i in range(1, len(word) + 1) for letter in letters},
+        "insert": {
+            word[:i] + letter + word[i:] for i in range(1, len(word) + 1) for letter in letters
+        },
         "replace": {word[:i] + letter + word[i + 1 :] for i in places for letter in letters},
     }
 

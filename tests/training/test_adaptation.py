@@ -15,7 +15,18 @@ import numpy as np
 import pytest
 import torch
 from killing import run_killed
-from tiny_masked_lm import NAMES, PIECES, SIZES, SPECIAL, TEXTS, TOKENIZER, Spy, build, build_texts, pieces_of
+from tiny_masked_lm import (
+    NAMES,
+    PIECES,
+    SIZES,
+    SPECIAL,
+    TEXTS,
+    TOKENIZER,
+    Spy,
+    build,
+    build_texts,
+    pieces_of,
+)
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, TrainingArguments
@@ -30,10 +41,16 @@ pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]
 OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
 
 
-def adapt_masked_lm(model: nn.Module, tokenizer: object, texts: object, **options: object) -> AdaptationResult:
+def adapt_masked_lm(
+    model: nn.Module, tokenizer: object, texts: object, **options: object
+) -> AdaptationResult:
     """Call `adapt_masked_lm` with training arguments by name."""
     options["per_device_train_batch_size"] = options.pop("batch_size", 8)
-    fields = {name: options.pop(name) for name in [*options] if name in TrainingArguments.__dataclass_fields__}
+    fields = {
+        name: options.pop(name)
+        for name in [*options]
+        if name in TrainingArguments.__dataclass_fields__
+    }
     fields = {"seed": 0, "use_cpu": True, "output_dir": None, "report_to": [], **fields}
     return adapt_with(model, tokenizer, texts, TrainingArguments(**fields), **options)
 
@@ -63,11 +80,19 @@ def test_is_the_plain_loop() -> None:
     """Step by step the weights of a loop by hand over the batches that the model was given."""
     model, twin = build(dropout=0.0), build(dropout=0.0)
     spy = Spy(model)
-    result = adapt_masked_lm(model, TOKENIZER, TEXTS, max_steps=7, max_grad_norm=0.5, weight_decay=0.1, **OPTIONS)
-    plain = [p for n, p in twin.named_parameters() if n.endswith("bias") or "LayerNorm" in n or "layer_norm" in n]
+    result = adapt_masked_lm(
+        model, TOKENIZER, TEXTS, max_steps=7, max_grad_norm=0.5, weight_decay=0.1, **OPTIONS
+    )
+    plain = [
+        p
+        for n, p in twin.named_parameters()
+        if n.endswith("bias") or "LayerNorm" in n or "layer_norm" in n
+    ]
     known = {id(p) for p in plain}
     decayed = [p for p in twin.parameters() if id(p) not in known]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}])
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+    )
     losses = []
     for step, batch in enumerate(spy.batches):
         for group in optimizer.param_groups:
@@ -90,7 +115,9 @@ def test_is_the_plain_loop() -> None:
 
 def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() -> None:
     spy = Spy(model := build())
-    adapt_masked_lm(model, TOKENIZER, [*TEXTS, " ", ""], num_train_epochs=2, mlm_probability=0.5, **OPTIONS)
+    adapt_masked_lm(
+        model, TOKENIZER, [*TEXTS, " ", ""], num_train_epochs=2, mlm_probability=0.5, **OPTIONS
+    )
     first, second = spy.originals(0, 8), spy.originals(8)
     expected = Counter(tuple(pieces_of(text)) for text in TEXTS)
     assert Counter(first) == Counter(second) == expected
@@ -123,13 +150,17 @@ def test_masking_shares() -> None:
     chosen = labels != -100
     assert chosen.sum() / sum(map(len, spy.originals())) == pytest.approx(0.3, abs=0.02)
     assert (ids[chosen] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.03)
-    assert (ids[chosen] == labels[chosen]).float().mean() == pytest.approx(0.1 + 0.1 / len(TOKENIZER), abs=0.02)
+    assert (ids[chosen] == labels[chosen]).float().mean() == pytest.approx(
+        0.1 + 0.1 / len(TOKENIZER), abs=0.02
+    )
     assert labels[chosen].min() > 2  # nothing special is predicted
 
 
 def test_whole_words() -> None:
     spy = Spy(model := build())
-    adapt_masked_lm(model, TOKENIZER, build_texts(90), num_train_epochs=2, whole_word_mask=True, **OPTIONS)
+    adapt_masked_lm(
+        model, TOKENIZER, build_texts(90), num_train_epochs=2, whole_word_mask=True, **OPTIONS
+    )
     starts = {i for i, piece in enumerate(SPECIAL + PIECES) if piece.startswith("▁")}
     words = masked = split = partly = 0
     for batch in spy.batches:
@@ -162,10 +193,18 @@ SWITCHED = [
 ]
 
 
-def masked_switches(sentences: list[TaggedSentence], probability: float, **options: object) -> tuple[Spy, float]:
+def masked_switches(
+    sentences: list[TaggedSentence], probability: float, **options: object
+) -> tuple[Spy, float]:
     """Adapt to sentences, many times each; give the batches and the share of pieces masked."""
     spy = Spy(model := build())
-    options = {"mlm_probability": probability, "mask_switches": True, **OPTIONS, "batch_size": 50, **options}
+    options = {
+        "mlm_probability": probability,
+        "mask_switches": True,
+        **OPTIONS,
+        "batch_size": 50,
+        **options,
+    }
     adapt_masked_lm(model, TOKENIZER, sentences * 100, num_train_epochs=2, **options)
     masked = sum(int((batch["labels"] != -100).sum()) for batch in spy.batches)
     return spy, masked / sum(map(len, spy.originals()))
@@ -181,8 +220,12 @@ def test_words_at_switches_are_masked_first(probability: float, first: float, re
     others = [1, 2, 3, 4, 7, 10]
     assert masked[others].mean() == pytest.approx(rest, abs=0.05)
     assert masked[[0, -1]].sum() == 0
-    ids, labels = (torch.cat([batch[name].flatten() for batch in spy.batches]) for name in NAMES[:2])
-    assert (ids[labels != -100] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(0.8, abs=0.05)
+    ids, labels = (
+        torch.cat([batch[name].flatten() for batch in spy.batches]) for name in NAMES[:2]
+    )
+    assert (ids[labels != -100] == TOKENIZER.mask_token_id).float().mean() == pytest.approx(
+        0.8, abs=0.05
+    )
 
 
 def test_sentences_without_a_switch_are_masked_as_ever() -> None:
@@ -196,7 +239,10 @@ def test_masked_switches_go_on_and_are_cut(tmp_path: Path) -> None:
     sentences = [SWITCHED[0]] * 3
     one, other = build(), build()
     options = {"mask_switches": True, "max_steps": 2, **OPTIONS}
-    results = [adapt_masked_lm(model, TOKENIZER, sentences, folder=tmp_path, **options) for model in (one, other)]
+    results = [
+        adapt_masked_lm(model, TOKENIZER, sentences, folder=tmp_path, **options)
+        for model in (one, other)
+    ]
     assert results[0] == results[1]
     assert_equal(state(one), state(other))
     rule = "must come from this run, got another one"
@@ -206,7 +252,9 @@ def test_masked_switches_go_on_and_are_cut(tmp_path: Path) -> None:
     for truncation, rows in ((False, {6, 4}), (True, {6})):
         spy, _ = masked_switches(SWITCHED[:1], 0.3, max_length=8, truncation=truncation)
         assert {len(row) for row in spy.originals()} == rows
-        masked = {label for batch in spy.batches for label in batch["labels"].flatten().tolist()} - {-100}
+        masked = {
+            label for batch in spy.batches for label in batch["labels"].flatten().tolist()
+        } - {-100}
         assert masked == {*pieces_of("casa"), *(() if truncation else pieces_of("runs"))}
 
 
@@ -225,22 +273,30 @@ def test_long_texts_are_cut_up_or_cut_off() -> None:
     for truncation in (False, True):
         model = build()
         spy = Spy(model)
-        result = adapt_masked_lm(model, TOKENIZER, [long], num_train_epochs=1, truncation=truncation, **OPTIONS)
+        result = adapt_masked_lm(
+            model, TOKENIZER, [long], num_train_epochs=1, truncation=truncation, **OPTIONS
+        )
         rows[truncation] = spy.originals()
         assert result.tokens == sum(map(len, rows[truncation]))
     ids = pieces_of(long)
-    assert sorted(rows[False], key=len) == sorted([tuple(ids[:15]), tuple(ids[15:30]), tuple(ids[30:])], key=len)
+    assert sorted(rows[False], key=len) == sorted(
+        [tuple(ids[:15]), tuple(ids[15:30]), tuple(ids[30:])], key=len
+    )
     assert rows[True] == [tuple(ids[:15])]
 
 
 def test_lengths_are_alike_in_a_batch() -> None:
     spy = Spy(model := build())
-    adapt_masked_lm(model, TOKENIZER, build_texts(200), num_train_epochs=2, **OPTIONS | {"batch_size": 7})
+    adapt_masked_lm(
+        model, TOKENIZER, build_texts(200), num_train_epochs=2, **OPTIONS | {"batch_size": 7}
+    )
     masks = [batch["attention_mask"] for batch in spy.batches]
     assert sum(float(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks) > 0.93
     lengths = [mask.shape[1] for mask in masks[:29]]
     assert lengths != sorted(lengths)
-    first, second = ({frozenset(spy.originals(i, i + 1)) for i in part} for part in (range(29), range(29, 58)))
+    first, second = (
+        {frozenset(spy.originals(i, i + 1)) for i in part} for part in (range(29), range(29, 58))
+    )
     assert len(first & second) < 15  # other texts together
 
 
@@ -260,7 +316,11 @@ def test_sources_of_texts(tmp_path: Path) -> None:
         adapt_masked_lm(model, TOKENIZER, texts, num_train_epochs=2, shuffle_buffer=4, **OPTIONS)
         rows = spy.originals()
         half = len(rows) // 2
-        assert Counter(rows[:half]) == Counter(rows[half:]) == Counter(tuple(pieces_of(text)) for text in TEXTS)
+        assert (
+            Counter(rows[:half])
+            == Counter(rows[half:])
+            == Counter(tuple(pieces_of(text)) for text in TEXTS)
+        )
         assert rows[:half] != rows[half:]
     for texts in (iter(TEXTS), dict.fromkeys(TEXTS).keys()):
         assert adapt_masked_lm(build(), TOKENIZER, texts, max_steps=7, **OPTIONS).steps == 7
@@ -283,9 +343,14 @@ def test_a_stream_is_not_held() -> None:
         assert count <= 3 * step + 50 + 256 + 32 * 3
 
 
-def run(model: nn.Module, folder: Path | None, texts: object = TEXTS, **options: object) -> AdaptationResult:
+def run(
+    model: nn.Module, folder: Path | None, texts: object = TEXTS, **options: object
+) -> AdaptationResult:
     return adapt_masked_lm(
-        model, TOKENIZER, texts, **OPTIONS | {"num_train_epochs": 2, "folder": folder, "save_steps": 4, **options}
+        model,
+        TOKENIZER,
+        texts,
+        **OPTIONS | {"num_train_epochs": 2, "folder": folder, "save_steps": 4, **options},
     )
 
 
@@ -318,7 +383,10 @@ def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
         assert run(done, tmp_path / str(stop), texts, **options) == result
         assert count.batches == []
         assert_equal(state(done), state(fresh))
-        assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == ["checkpoint.pt", "lock"]
+        assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == [
+            "checkpoint.pt",
+            "lock",
+        ]
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -330,7 +398,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"checkpoint-8 must be a whole checkpoint .*the one before\), got damaged"):
+    with pytest.raises(
+        ValueError, match=r"checkpoint-8 must be a whole checkpoint .*the one before\), got damaged"
+    ):
         run(build(), tmp_path)
 
 
@@ -347,7 +417,9 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_refuses_a_folder_of_another_run(changes: dict, differs: str, tmp_path: Path) -> None:
     run(build(), tmp_path, num_train_epochs=1)
     options = {"model": build(), "num_train_epochs": 1, **changes}
-    with pytest.raises(ValueError, match=rf"checkpoint\.pt must come from this run, got another one: {differs} \("):
+    with pytest.raises(
+        ValueError, match=rf"checkpoint\.pt must come from this run, got another one: {differs} \("
+    ):
         run(options.pop("model"), tmp_path, options.pop("texts", TEXTS), **options)
 
 
@@ -355,7 +427,9 @@ def numpy_state() -> list[int]:
     return np.random.get_state()[1].tolist()  # noqa: NPY002
 
 
-def test_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_leaves_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     from accelerate.state import AcceleratorState, PartialState
 
     monkeypatch.chdir(tmp_path)
@@ -375,7 +449,10 @@ def test_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd:
         name for name, module in model.named_modules() if name.startswith("lm_head")
     }
     assert not {"forward", "_original_forward", "_is_accelerate_prepared"} & set(vars(model))
-    assert all(parameter.grad is None and parameter.dtype == torch.float32 for parameter in model.parameters())
+    assert all(
+        parameter.grad is None and parameter.dtype == torch.float32
+        for parameter in model.parameters()
+    )
     assert model.config.use_cache is True
     assert verbosity.get_verbosity() == level
     assert verbosity.is_progress_bar_enabled()
@@ -417,7 +494,12 @@ def test_bf16_computes_otherwise_each_time() -> None:
 
 
 def test_bert_too() -> None:
-    words = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]", "ga", "##to", "runs"])}
+    words = {
+        word: i
+        for i, word in enumerate(
+            ["[PAD]", "[UNK]", "[MASK]", "[CLS]", "[SEP]", "ga", "##to", "runs"]
+        )
+    }
     core = Tokenizer(models.WordPiece(words, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.post_processor = processors.BertProcessing(("[SEP]", 4), ("[CLS]", 3))
@@ -440,20 +522,37 @@ def test_accelerate_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "message"),
     [
         ({"num_train_epochs": 0}, r"^num_train_epochs must be positive, got 0$"),
-        ({"gradient_accumulation_steps": 2}, r"^gradient_accumulation_steps must be 1 \(take a larger batch .* got 2$"),
+        (
+            {"gradient_accumulation_steps": 2},
+            r"^gradient_accumulation_steps must be 1 \(take a larger batch .* got 2$",
+        ),
         ({"mlm_probability": 0.0}, r"^mlm_probability must lie between 0 and 1, got 0\.0$"),
         ({"mlm_probability": 1.0}, r"^mlm_probability must lie between 0 and 1, got 1\.0$"),
         ({"max_length": 2}, r"^max_length must leave room beside 2 special pieces, got 2$"),
         ({"max_length": 30}, r"^max_length must be at most the model's 29 positions, got 30$"),
-        ({"folder": "x", "save_steps": 5}, r"^save_steps must be a multiple of logging_steps, 2, got 5$"),
+        (
+            {"folder": "x", "save_steps": 5},
+            r"^save_steps must be a multiple of logging_steps, 2, got 5$",
+        ),
         ({"texts": []}, r"^texts must hold at least one text with a piece, got none$"),
         ({"texts": ["", " "]}, r"^texts must hold at least one text with a piece, got none$"),
-        ({"texts": iter(TEXTS)}, r"^texts must be readable again and again .* once, without max_steps$"),
-        ({"texts": iter(TEXTS), "max_steps": 2, "folder": "x", "save_steps": 4}, r"read once, with folder$"),
-        ({"texts": iter(TEXTS), "max_steps": 9}, r"^texts must hold text for 9 steps, got an end after 8$"),
+        (
+            {"texts": iter(TEXTS)},
+            r"^texts must be readable again and again .* once, without max_steps$",
+        ),
+        (
+            {"texts": iter(TEXTS), "max_steps": 2, "folder": "x", "save_steps": 4},
+            r"read once, with folder$",
+        ),
+        (
+            {"texts": iter(TEXTS), "max_steps": 9},
+            r"^texts must hold text for 9 steps, got an end after 8$",
+        ),
     ],
 )
-def test_wrong_values(options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_values(
+    options: dict, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message):
         adapt_masked_lm(build(), TOKENIZER, **{"texts": TEXTS, **OPTIONS, **options})
@@ -466,35 +565,83 @@ SMALL = BertForMaskedLM(BertConfig(vocab_size=7, **SIZES))
 @pytest.mark.parametrize(
     ("model", "tokenizer", "texts", "error", "message"),
     [
-        (nn.Linear(2, 2), TOKENIZER, TEXTS, TypeError, r"model must be .* for masked .*, got Linear$"),
-        (build().roberta, TOKENIZER, TEXTS, TypeError, r"model must be .* for masked .*, got XLMRobertaModel$"),
-        (build(), "bert", TEXTS, TypeError, r"tokenizer must be a fast transformers tokenizer, got str$"),
-        (SMALL, TOKENIZER, TEXTS, ValueError, r"tokenizer must have at most the model's 7 pieces, got 18$"),
+        (
+            nn.Linear(2, 2),
+            TOKENIZER,
+            TEXTS,
+            TypeError,
+            r"model must be .* for masked .*, got Linear$",
+        ),
+        (
+            build().roberta,
+            TOKENIZER,
+            TEXTS,
+            TypeError,
+            r"model must be .* for masked .*, got XLMRobertaModel$",
+        ),
+        (
+            build(),
+            "bert",
+            TEXTS,
+            TypeError,
+            r"tokenizer must be a fast transformers tokenizer, got str$",
+        ),
+        (
+            SMALL,
+            TOKENIZER,
+            TEXTS,
+            ValueError,
+            r"tokenizer must have at most the model's 7 pieces, got 18$",
+        ),
         (build(), TOKENIZER, [1, 2], TypeError, r"texts must hold strings, got int$"),
-        (build(), TOKENIZER, 3, TypeError, r"texts must be strings, files or a function that gives .*, got int$"),
-        (build(), TOKENIZER, "absent.txt", FileNotFoundError, r"texts must name a file, got nothing at .*absent\.txt$"),
+        (
+            build(),
+            TOKENIZER,
+            3,
+            TypeError,
+            r"texts must be strings, files or a function that gives .*, got int$",
+        ),
+        (
+            build(),
+            TOKENIZER,
+            "absent.txt",
+            FileNotFoundError,
+            r"texts must name a file, got nothing at .*absent\.txt$",
+        ),
     ],
 )
-def test_wrong_kinds(model: nn.Module, tokenizer: object, texts: object, error: type, message: str) -> None:
+def test_wrong_kinds(
+    model: nn.Module, tokenizer: object, texts: object, error: type, message: str
+) -> None:
     with pytest.raises(error, match=f"^{message}"):
         adapt_masked_lm(model, tokenizer, texts, **OPTIONS)
 
 
 def test_wrong_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TypeError, match=r"^args must be TrainingArguments of transformers, got dict$"):
+    with pytest.raises(
+        TypeError, match=r"^args must be TrainingArguments of transformers, got dict$"
+    ):
         adapt_with(build(), TOKENIZER, TEXTS, {"max_steps": 2}, max_length=17)
     with monkeypatch.context() as patch:
-        patch.setattr(TOKENIZER, "_special_tokens_map", {**TOKENIZER._special_tokens_map, "mask_token": None})
+        patch.setattr(
+            TOKENIZER, "_special_tokens_map", {**TOKENIZER._special_tokens_map, "mask_token": None}
+        )
         with pytest.raises(ValueError, match=r"^tokenizer must have a mask piece, got none$"):
             adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
     rule = r"^texts(\.languages)? must (have words and languages, got str|be one language a word, got none)$"
     for texts in (TEXTS, [TaggedSentence(("gato",), ("X",))]):
         with pytest.raises((TypeError, ValueError), match=rule):
             adapt_masked_lm(build(), TOKENIZER, texts, mask_switches=True, **OPTIONS)
-    with pytest.raises(ValueError, match=r"^whole_word_mask must be False with mask_switches, got True$"):
-        adapt_masked_lm(build(), TOKENIZER, SWITCHED, mask_switches=True, whole_word_mask=True, **OPTIONS)
+    with pytest.raises(
+        ValueError, match=r"^whole_word_mask must be False with mask_switches, got True$"
+    ):
+        adapt_masked_lm(
+            build(), TOKENIZER, SWITCHED, mask_switches=True, whole_word_mask=True, **OPTIONS
+        )
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"):
+    with pytest.raises(
+        ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"
+    ):
         adapt_with(build(), TOKENIZER, TEXTS)
 
 
@@ -511,7 +658,9 @@ def test_lone_surrogates_are_left_out() -> None:
     model, texts = build(), TEXTS[:5]
     spoilt = ["\ud800" + text for text in texts] + ["\udc00"]
     options = {"max_length": 17}
-    assert perplexity(model, TOKENIZER, spoilt, **options) == perplexity(model, TOKENIZER, texts, **options)
+    assert perplexity(model, TOKENIZER, spoilt, **options) == perplexity(
+        model, TOKENIZER, texts, **options
+    )
     one, other = (
         adapt_masked_lm(build(), TOKENIZER, part, max_steps=2, **OPTIONS) for part in (spoilt[:-1], texts)
     )  # fmt: skip

@@ -38,7 +38,9 @@ def test_the_best_epochs_are_averaged(average: int, tmp_path) -> None:
     train(3, tmp_path)
     resumed, later, _ = train(5, tmp_path)
     assert len(later) == 2
-    torch.testing.assert_close(dict(resumed.named_parameters()), dict(model.named_parameters()), rtol=0, atol=0)
+    torch.testing.assert_close(
+        dict(resumed.named_parameters()), dict(model.named_parameters()), rtol=0, atol=0
+    )
 
 
 def test_a_number_that_is_none() -> None:

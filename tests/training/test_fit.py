@@ -30,7 +30,9 @@ def fit(tagger: pe.SequenceTagger, train: list, dev: list, **options) -> FitResu
     return fit_with(tagger, train, dev, FitOptions(**options), **arguments)
 
 
-def build(seed: int = 0, *, dropout: float = 0.1, source_seed: int = 0, tags: list[str] = TAGS) -> pe.SequenceTagger:
+def build(
+    seed: int = 0, *, dropout: float = 0.1, source_seed: int = 0, tags: list[str] = TAGS
+) -> pe.SequenceTagger:
     """A tagger that draws random numbers, with a frozen table, and to which the training word "song" is unknown."""
     torch.manual_seed(seed)
     lexicon = pe.Lexicon([word for word in toy_lexicon() if word != "song"])
@@ -62,7 +64,14 @@ def snapshot(tagger: pe.SequenceTagger) -> dict[str, torch.Tensor]:
 
 def test_learns_a_task() -> None:
     tagger = build(dropout=0.0)
-    result = fit(tagger, toy_corpus(8), toy_corpus(1), num_train_epochs=15, batch_size=8, optimizer=adam(0.01))
+    result = fit(
+        tagger,
+        toy_corpus(8),
+        toy_corpus(1),
+        num_train_epochs=15,
+        batch_size=8,
+        optimizer=adam(0.01),
+    )
     assert result.history[0].loss > 3 * result.history[-1].loss
     assert result.best.score == 1.0
     assert [epoch.number for epoch in result.history] == [*range(1, 16)]
@@ -81,7 +90,9 @@ def test_the_best_epoch_comes_back() -> None:
         return [0.1, 0.9, 0.9, 0.2][len(states) - 1]
 
     seen: list[Epoch] = []
-    result = fit(tagger, toy_corpus(2), DEV, num_train_epochs=4, metric=metric, on_epoch=seen.append)
+    result = fit(
+        tagger, toy_corpus(2), DEV, num_train_epochs=4, metric=metric, on_epoch=seen.append
+    )
     assert result.history == tuple(seen)
     assert result.best.number == 2  # the first of equals
     assert [epoch.score for epoch in result.history] == [0.1, 0.9, 0.9, 0.2]
@@ -102,13 +113,24 @@ def test_stops_after_decreases_in_a_row() -> None:
     assert (len(result.history), result.best.number) == (7, 1)
     once = fit(build(), CORPUS, DEV, max_decreases=1, metric=scores(*rising), num_train_epochs=8)
     assert len(once.history) == 2
-    either = fit(build(), CORPUS, DEV, patience=3, max_decreases=2, metric=scores(*rising), num_train_epochs=8)
+    either = fit(
+        build(),
+        CORPUS,
+        DEV,
+        patience=3,
+        max_decreases=2,
+        metric=scores(*rising),
+        num_train_epochs=8,
+    )
     assert len(either.history) == 4
 
 
 def test_metrics_by_name() -> None:
     found = {}
-    for name, metric in (("f1", lambda gold, said: entity_f1(gold, said).f1), ("accuracy", accuracy)):
+    for name, metric in (
+        ("f1", lambda gold, said: entity_f1(gold, said).f1),
+        ("accuracy", accuracy),
+    ):
         tagger = build()
         found[name] = fit(tagger, toy_corpus(), DEV, num_train_epochs=1, metric=name).best.score
         predicted = tagger.predict([sentence.words for sentence in DEV])
@@ -138,9 +160,13 @@ def test_schedulers() -> None:
         return ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=0)
 
     assert rates(plateau, metric=scores(0.5, 0.6, 0.6)) == 0.5
-    with pytest.raises(ValueError, match=r"^scheduler_interval must be 'epoch' for a ReduceLROnPlateau"):
+    with pytest.raises(
+        ValueError, match=r"^scheduler_interval must be 'epoch' for a ReduceLROnPlateau"
+    ):
         rates(plateau, "step")
-    with pytest.raises(ValueError, match=r"^scheduler_interval must be one of 'epoch', 'step', got 'batch'$"):
+    with pytest.raises(
+        ValueError, match=r"^scheduler_interval must be one of 'epoch', 'step', got 'batch'$"
+    ):
         rates(halve, "batch")
 
 
@@ -167,7 +193,8 @@ def run(
 
 KILLED = """
 import killing, test_fit
-kill, collate = killing.killer(16), test_fit.pe.SequenceTagger.collate  # six steps an epoch: in the third
+# six steps an epoch: in the third
+kill, collate = killing.killer(16), test_fit.pe.SequenceTagger.collate
 test_fit.pe.SequenceTagger.collate = lambda self, sentences: (kill(), collate(self, sentences))[1]
 test_fit.run(folder)
 """
@@ -190,7 +217,9 @@ def test_a_finished_run_is_not_run_again(tmp_path) -> None:
     assert again == history
     assert_equal_states(tagger, expected)
     assert len(run(tmp_path, epochs=3)[1]) == 3
-    with pytest.raises(ValueError, match=r"^num_train_epochs must be at least the 3 of .*checkpoint\.pt, got 2$"):
+    with pytest.raises(
+        ValueError, match=r"^num_train_epochs must be at least the 3 of .*checkpoint\.pt, got 2$"
+    ):
         run(tmp_path, epochs=2)
 
 
@@ -224,16 +253,27 @@ CHANGES = {
 def test_another_run_is_not_resumed(tmp_path: Path) -> None:
     """Whatever changes the numbers makes another run, and the error names it."""
 
-    def start(train: list | None = None, dev: list = DEV, model_seed: int = 0, **options) -> FitResult:
-        options = {"batch_size": 2, "num_train_epochs": 1, "metric": "accuracy", "checkpoint": tmp_path} | options
+    def start(
+        train: list | None = None, dev: list = DEV, model_seed: int = 0, **options
+    ) -> FitResult:
+        options = {
+            "batch_size": 2,
+            "num_train_epochs": 1,
+            "metric": "accuracy",
+            "checkpoint": tmp_path,
+        } | options
         return fit(build(model_seed), toy_corpus(2) if train is None else train, dev, **options)
 
     expected = start()[0][:3]
     assert start()[0][:3] == expected
     for name, changes in CHANGES.items():
-        with pytest.raises(ValueError, match=rf"must come from this run, got another one: .*{name}") as caught:
+        with pytest.raises(
+            ValueError, match=rf"must come from this run, got another one: .*{name}"
+        ) as caught:
             start(**changes)
-        assert str(caught.value).count(",") == 1 + (name == "scheduler")  # which writes to the optimiser
+        assert str(caught.value).count(",") == 1 + (
+            name == "scheduler"
+        )  # which writes to the optimiser
 
 
 def test_what_is_not_finite_stops() -> None:
@@ -273,7 +313,9 @@ def test_the_best_weights_outlive_an_epoch_that_fails(failing: str) -> None:
             num_train_epochs=3,
             batch_size=100,
             metric=scores(0.5, math.nan) if failing == "metric" else "accuracy",
-            optimizer=lambda model: Diverging([p for p in model.parameters() if p.requires_grad][::-1], lr=0.1),
+            optimizer=lambda model: Diverging(
+                [p for p in model.parameters() if p.requires_grad][::-1], lr=0.1
+            ),
             on_epoch=lambda _: kept.append(snapshot(tagger)),
         )
     assert len(kept) == 1
@@ -281,7 +323,9 @@ def test_the_best_weights_outlive_an_epoch_that_fails(failing: str) -> None:
 
 
 def test_an_error_of_predict_with_sound_weights_stays(monkeypatch) -> None:
-    monkeypatch.setattr(pe.SequenceTagger, "predict", lambda *_: (_ for _ in ()).throw(ValueError("of its own")))
+    monkeypatch.setattr(
+        pe.SequenceTagger, "predict", lambda *_: (_ for _ in ()).throw(ValueError("of its own"))
+    )
     with pytest.raises(ValueError, match=r"^of its own$"):
         fit(build(), CORPUS, DEV, num_train_epochs=1)
 
@@ -317,7 +361,9 @@ def test_autocast_trains() -> None:
 
 def test_gradients_are_clipped_only_if_asked(monkeypatch) -> None:
     norms = []
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda parameters, norm: norms.append(norm))
+    monkeypatch.setattr(
+        torch.nn.utils, "clip_grad_norm_", lambda parameters, norm: norms.append(norm)
+    )
     fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=None)
     assert norms == []
     fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=0.25)
@@ -352,22 +398,55 @@ UNEVEN_RULE = r"must be as many as the words, 2, got 1$"
     [
         (lambda one: fit(one, WRONG, DEV), r"^tags\[0\]\[0\] must be one of .*, got 'VERB'$"),
         (lambda one: fit(one, CORPUS, WRONG), r"got 'VERB'"),
-        (lambda one: fit(one, CORPUS, DEV, optimizer=lambda _: adam(0.1)(build())), r"^optimizer must hold parameters"),
-        (lambda one: fit(one, [TaggedSentence((), ())], DEV), r"^train must hold at least one sentence with a word"),
+        (
+            lambda one: fit(one, CORPUS, DEV, optimizer=lambda _: adam(0.1)(build())),
+            r"^optimizer must hold parameters",
+        ),
+        (
+            lambda one: fit(one, [TaggedSentence((), ())], DEV),
+            r"^train must hold at least one sentence with a word",
+        ),
         (lambda one: fit(one, CORPUS, []), r"^dev must hold at least one sentence, got none$"),
-        (lambda one: fit(one, [*CORPUS, EMPTY, UNEVEN], DEV), rf"^train\[{len(CORPUS) + 1}\]\.tags {UNEVEN_RULE}"),
-        (lambda one: fit(one, CORPUS, [*CORPUS, UNEVEN]), rf"^dev\[{len(CORPUS)}\]\.tags {UNEVEN_RULE}"),
+        (
+            lambda one: fit(one, [*CORPUS, EMPTY, UNEVEN], DEV),
+            rf"^train\[{len(CORPUS) + 1}\]\.tags {UNEVEN_RULE}",
+        ),
+        (
+            lambda one: fit(one, CORPUS, [*CORPUS, UNEVEN]),
+            rf"^dev\[{len(CORPUS)}\]\.tags {UNEVEN_RULE}",
+        ),
         (
             lambda one: fit(one, CORPUS, [Words(("me",), (None,))]),
             r"^dev must hold at least one known label, got none$",
         ),
-        (lambda one: fit(one, CORPUS, [EMPTY]), r"^dev must hold at least one known label, got none$"),
-        (lambda one: fit(one, [Words(("me",), ("_",))], DEV), r"^train must hold at least one known label, got none$"),
-        (lambda one: fit(one, CORPUS, DEV, metric="recall"), r"^metric must be one of 'f1', .*, got 'recall'$"),
-        (lambda one: fit(one, CORPUS, DEV, num_train_epochs=0), r"^num_train_epochs must be a positive .*, got 0$"),
-        (lambda one: fit(one, CORPUS, DEV, patience=0), r"^patience must be a positive integer, got 0$"),
-        (lambda one: fit(one, CORPUS, DEV, max_decreases=0), r"^max_decreases must be a positive integer, got 0$"),
-        (lambda one: fit(one.requires_grad_(False), CORPUS, DEV), r"^model must have a parameter that .*, got none$"),
+        (
+            lambda one: fit(one, CORPUS, [EMPTY]),
+            r"^dev must hold at least one known label, got none$",
+        ),
+        (
+            lambda one: fit(one, [Words(("me",), ("_",))], DEV),
+            r"^train must hold at least one known label, got none$",
+        ),
+        (
+            lambda one: fit(one, CORPUS, DEV, metric="recall"),
+            r"^metric must be one of 'f1', .*, got 'recall'$",
+        ),
+        (
+            lambda one: fit(one, CORPUS, DEV, num_train_epochs=0),
+            r"^num_train_epochs must be a positive .*, got 0$",
+        ),
+        (
+            lambda one: fit(one, CORPUS, DEV, patience=0),
+            r"^patience must be a positive integer, got 0$",
+        ),
+        (
+            lambda one: fit(one, CORPUS, DEV, max_decreases=0),
+            r"^max_decreases must be a positive integer, got 0$",
+        ),
+        (
+            lambda one: fit(one.requires_grad_(False), CORPUS, DEV),
+            r"^model must have a parameter that .*, got none$",
+        ),
     ],
 )
 def test_wrong_values_show_before_the_first_step(call, message: str) -> None:
@@ -379,7 +458,9 @@ def test_wrong_values_show_before_the_first_step(call, message: str) -> None:
 
 def test_wrong_kinds() -> None:
     tagger = build()
-    with pytest.raises(TypeError, match=r"^optimizer must be a function of the model that returns one, got Adam$"):
+    with pytest.raises(
+        TypeError, match=r"^optimizer must be a function of the model that returns one, got Adam$"
+    ):
         fit(tagger, CORPUS, DEV, optimizer=adam(0.1)(tagger))
     with pytest.raises(TypeError, match=r"^options must be FitOptions, got dict$"):
         fit_with(tagger, CORPUS, DEV, {"batch_size": 3})
@@ -395,4 +476,11 @@ def test_an_optimizers_groups_are_part_of_the_run(tmp_path: Path) -> None:
 
     fit(build(), toy_corpus(2), DEV, num_train_epochs=1, optimizer=groups(0.1), checkpoint=tmp_path)
     with pytest.raises(ValueError, match=r"got another one: other optimizer \("):
-        fit(build(), toy_corpus(2), DEV, num_train_epochs=1, optimizer=groups(0.2), checkpoint=tmp_path)
+        fit(
+            build(),
+            toy_corpus(2),
+            DEV,
+            num_train_epochs=1,
+            optimizer=groups(0.2),
+            checkpoint=tmp_path,
+        )

@@ -50,15 +50,24 @@ def cosine(optimizer: torch.optim.Optimizer, steps: int = 50) -> CosineAnnealing
 
 
 OPTIONS = FitOptions(
-    num_train_epochs=3, batch_size=4, optimizer=adam, scheduler=cosine, scheduler_interval="step", metric="accuracy"
+    num_train_epochs=3,
+    batch_size=4,
+    optimizer=adam,
+    scheduler=cosine,
+    scheduler_interval="step",
+    metric="accuracy",
 )
 
 
-def train(folder: Path, *, seeds=(3, 1), build=build, train=TRAIN, dev=DEV, **changes) -> EnsembleResult:
+def train(
+    folder: Path, *, seeds=(3, 1), build=build, train=TRAIN, dev=DEV, **changes
+) -> EnsembleResult:
     """One call with many kinds of state: Adam, a cosine schedule by steps, dropout, unknown words."""
     fields = {name: changes.pop(name) for name in [*changes] if hasattr(OPTIONS, name)}
     arguments = {"num_processes": 1, "num_threads": 1, "devices": ["cpu"], **changes}
-    return fit_ensemble(build, train, dev, replace(OPTIONS, **fields), folder=folder, seeds=seeds, **arguments)
+    return fit_ensemble(
+        build, train, dev, replace(OPTIONS, **fields), folder=folder, seeds=seeds, **arguments
+    )
 
 
 def numbers(result: EnsembleResult) -> list[list[tuple]]:
@@ -80,7 +89,11 @@ def assert_equal_states(found: nn.Module, expected: nn.Module) -> None:
 
 
 def written(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @contextmanager
@@ -102,7 +115,9 @@ def reference(tmp_path_factory) -> EnsembleResult:
 def test_members_are_what_fit_makes_of_them(reference) -> None:
     assert isinstance(reference.ensemble, pe.VotingEnsemble)
     assert not reference.ensemble.training
-    for seed, member, result in zip((3, 1), reference.ensemble.members, reference.results, strict=True):
+    for seed, member, result in zip(
+        (3, 1), reference.ensemble.members, reference.results, strict=True
+    ):
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             tagger = build(seed)
@@ -131,7 +146,8 @@ def test_the_callers_state_is_untouched(tmp_path, monkeypatch) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# --- processes ---------------------------------------------------------------------------------------------------
+# --- processes
+# ---------------------------------------------------------------------------------------------------
 
 
 def build_mortal(seed: int, *, marker: Path) -> pe.SequenceTagger:
@@ -163,10 +179,16 @@ def test_a_killed_process_costs_only_itself(tmp_path, reference, capfd) -> None:
     files = written(folder)
     assert set(files) == {f"member-{seed}/{name}" for seed in (1, 3) for name in FILES}
     kept = {seed: read_checkpoint(folder / f"member-{seed}" / "checkpoint.pt") for seed in (1, 3)}
-    assert (kept[1]["finished"], kept[3]["finished"], len(kept[1]["state"]["history"])) == (False, True, 1)
+    assert (kept[1]["finished"], kept[3]["finished"], len(kept[1]["state"]["history"])) == (
+        False,
+        True,
+        1,
+    )
 
     assert_equal_members(train(folder, **options), reference)
-    assert all(written(folder)[name] == at for name, at in files.items() if name.startswith("member-3"))
+    assert all(
+        written(folder)[name] == at for name, at in files.items() if name.startswith("member-3")
+    )
     epochs = [line.split() for line in marker.read_text().splitlines()]
     assert len(epochs) == 4  # one finished, one lost, then only what was left
     assert len({process for process, _ in epochs}) == 2
@@ -196,7 +218,9 @@ def is_running(process: int) -> bool:
 def test_ctrl_c_ends_the_processes(tmp_path, request) -> None:
     processes = tmp_path / "processes"
     processes.mkdir()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore Ctrl-C
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background jobs ignore Ctrl-C
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(KeyboardInterrupt):
         train(
@@ -283,20 +307,29 @@ LAMBDA = {
 
 
 def test_functions_without_a_name_need_this_process(tmp_path, monkeypatch) -> None:
-    rule = re.escape("must be a function of a module, or a partial of one, so that processes find it (not with")
+    rule = re.escape(
+        "must be a function of a module, or a partial of one, so that processes find it (not with"
+    )
     for name, function in LAMBDA.items():
-        with pytest.raises(TypeError, match=rf"^{name} {rule} num_processes=1\), got <function .*<lambda>.*> \(.+\)$"):
+        with pytest.raises(
+            TypeError,
+            match=rf"^{name} {rule} num_processes=1\), got <function .*<lambda>.*> \(.+\)$",
+        ):
             train(tmp_path, num_processes=2, **{name: function})
     console = ModuleType("__main__")
     console.build = FunctionType(build.__code__, build.__globals__, "build")
     console.build.__kwdefaults__, console.build.__module__ = build.__kwdefaults__, "__main__"
     monkeypatch.setitem(sys.modules, "__main__", console)
-    with pytest.raises(TypeError, match=r"^build must be .*, got functools.partial\(.*\) of an interactive session$"):
+    with pytest.raises(
+        TypeError,
+        match=r"^build must be .*, got functools.partial\(.*\) of an interactive session$",
+    ):
         train(tmp_path, num_processes=2, build=partial(console.build, dropout=0.2))
     assert not written(tmp_path)
 
 
-# --- what is lost, what is kept ----------------------------------------------------------------------------------
+# --- what is lost, what is kept
+# ----------------------------------------------------------------------------------
 
 
 def test_a_failed_member_costs_only_itself(tmp_path, reference) -> None:
@@ -312,7 +345,10 @@ def test_a_failed_member_costs_only_itself(tmp_path, reference) -> None:
         built.append(None)
         return accuracy(gold, predicted)
 
-    lost = r"got seeds \[3\] lost, the first: ValueError: loss must stay finite, got nan in epoch 1\n"  # then a note
+    # then a note
+    lost = (
+        r"got seeds \[3\] lost, the first: ValueError: loss must stay finite, got nan in epoch 1\n"
+    )
     with pytest.raises(RuntimeError, match=lost) as error:
         train(tmp_path, build=build_broken, metric=metric)
     assert "in _epoch" in error.value.__notes__[0]
@@ -344,28 +380,40 @@ def test_members_of_another_run_are_refused(tmp_path) -> None:
         "other frozen tensors": {"build": partial(build, source_seed=1)},
     }
     for differs, changes in others.items():
-        with pytest.raises(ValueError, match=rf"member-1/checkpoint\.pt must come from this run, .*{differs}"):
+        with pytest.raises(
+            ValueError, match=rf"member-1/checkpoint\.pt must come from this run, .*{differs}"
+        ):
             train(tmp_path, **{**base, **changes})
     assert written(tmp_path) == files
     train(tmp_path, **base)
 
 
-# --- wrong arguments ---------------------------------------------------------------------------------------------
+# --- wrong arguments
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"seeds": ()}, r"^seeds must be different integers, at least one, got \[\]$"),
-        ({"seeds": (1, 2, 1)}, r"^seeds must be different integers, at least one, got \[1, 2, 1\]$"),
+        (
+            {"seeds": (1, 2, 1)},
+            r"^seeds must be different integers, at least one, got \[1, 2, 1\]$",
+        ),
         ({"vote": "loud"}, r"^vote must be one of 'hard', 'soft', 'entity', got 'loud'$"),
-        ({"vote": "entity", "build": partial(build, tags=[*TAGS, "X"])}, r"^tags must be BIO for .*, got \[.*'X'\]$"),
+        (
+            {"vote": "entity", "build": partial(build, tags=[*TAGS, "X"])},
+            r"^tags must be BIO for .*, got \[.*'X'\]$",
+        ),
         ({"num_processes": 0}, r"^num_processes must be a positive integer, got 0$"),
         ({"num_threads": 0}, r"^num_threads must be a positive integer, got 0$"),
         ({"devices": []}, r"^devices must be a list, at least one, got \[\]$"),
         ({"devices": "cpu"}, r"^devices must be a list, at least one, got 'cpu'$"),
         ({"devices": ["abacus"]}, r"^devices\[0\] must name a device, got 'abacus'$"),
-        ({"scheduler": ReduceLROnPlateau}, r"^scheduler_interval must be 'epoch' for a ReduceLROnPlateau, got 'step'$"),
+        (
+            {"scheduler": ReduceLROnPlateau},
+            r"^scheduler_interval must be 'epoch' for a ReduceLROnPlateau, got 'step'$",
+        ),
         (
             {"build": lambda seed: build(seed, tags=TAGS if seed == 3 else [*TAGS, "B-X"])},
             r"^build\(1\).tags must be \('O', .*\), as build\(3\) has it, got \('O', .*, 'B-X'\)$",
@@ -383,9 +431,15 @@ def test_wrong_values(tmp_path, changes, message) -> None:
     ("changes", "message"),
     [
         ({"build": None}, r"^build must be a function that makes one, got NoneType$"),
-        ({"build": lambda seed: nn.Linear(2, 2)}, r"^build\(3\) must return a SequenceTagger, got Linear$"),
+        (
+            {"build": lambda seed: nn.Linear(2, 2)},
+            r"^build\(3\) must return a SequenceTagger, got Linear$",
+        ),
         ({"optimizer": lambda tagger: 0.01}, r"^optimizer must make an Optimizer, got float$"),
-        ({"scheduler": lambda optimizer: optimizer}, r"^scheduler must make an LRScheduler, got Adam$"),
+        (
+            {"scheduler": lambda optimizer: optimizer},
+            r"^scheduler must make an LRScheduler, got Adam$",
+        ),
     ],
 )
 def test_wrong_functions(tmp_path, changes, message) -> None:
@@ -414,7 +468,8 @@ def test_members_share_only_what_is_frozen(tmp_path) -> None:
     assert torch.equal(table, before)
 
 
-# --- several launched processes ----------------------------------------------------------------------------------
+# --- several launched processes
+# ----------------------------------------------------------------------------------
 
 RANK = """
 import json
@@ -458,7 +513,14 @@ tests.train(folder.parent / "shared", seeds=(5, 6, 7), num_train_epochs=1)
 
 def test_launched_processes_share_the_work(tmp_path, reference) -> None:
     program = write_program(tmp_path, RANK.format(folder=str(tmp_path)))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        program,
+    ]
     result = subprocess.run(launch, capture_output=True, text=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr
     vote = "ValueError: vote must be one of 'hard', 'soft', 'entity', got 'loud'"
@@ -474,16 +536,25 @@ def test_launched_processes_share_the_work(tmp_path, reference) -> None:
         said = json.loads((machine / "said.json").read_text())
         own = [{"mine": ["member-3"]}, {"mine": ["member-1"], "wrong": vote}]
         assert said == {**expected, **own[rank]}
-        assert json.loads((machine / "numbers.json").read_text()) == json.loads(json.dumps(numbers(reference)))
+        assert json.loads((machine / "numbers.json").read_text()) == json.loads(
+            json.dumps(numbers(reference))
+        )
         states = torch.load(machine / "states.pt", weights_only=True)
         for member, state in zip(reference.ensemble.members, states, strict=True):
             assert member.state_dict().keys() == state.keys()
-            assert all(torch.equal(value, state[name]) for name, value in member.state_dict().items())
-        assert {path.name for seed in (1, 3) for path in (machine / f"member-{seed}").iterdir()} == FILES
-    assert set(written(tmp_path / "shared")) == {f"member-{seed}/{name}" for seed in (5, 6, 7) for name in FILES}
+            assert all(
+                torch.equal(value, state[name]) for name, value in member.state_dict().items()
+            )
+        assert {
+            path.name for seed in (1, 3) for path in (machine / f"member-{seed}").iterdir()
+        } == FILES
+    assert set(written(tmp_path / "shared")) == {
+        f"member-{seed}/{name}" for seed in (5, 6, 7) for name in FILES
+    }
 
 
-# --- on a GPU ----------------------------------------------------------------------------------------------------
+# --- on a GPU
+# ----------------------------------------------------------------------------------------------------
 
 
 def tells(tagger: pe.SequenceTagger, *, folder: Path) -> torch.optim.Adam:
@@ -497,13 +568,21 @@ def tells(tagger: pe.SequenceTagger, *, folder: Path) -> torch.optim.Adam:
 def test_members_train_on_gpus_and_come_back(tmp_path, reference) -> None:
     for name, options, processes in (
         ("one", {"devices": None}, {"True cpu", "True cuda"}),
-        ("two", {"num_processes": 2, "devices": ["cuda", "cpu"]}, {"True cpu", "False cuda", "False cpu"}),
+        (
+            "two",
+            {"num_processes": 2, "devices": ["cuda", "cpu"]},
+            {"True cpu", "False cuda", "False cpu"},
+        ),
     ):
         told = tmp_path / name
         told.mkdir()
-        result = train(tmp_path / f"{name}-members", optimizer=partial(tells, folder=told), **options)
+        result = train(
+            tmp_path / f"{name}-members", optimizer=partial(tells, folder=told), **options
+        )
         assert {path.name for path in told.iterdir()} == processes
-        for member, expected in zip(result.ensemble.members, reference.ensemble.members, strict=True):
+        for member, expected in zip(
+            result.ensemble.members, reference.ensemble.members, strict=True
+        ):
             assert member.device.type == "cpu"
             for key, value in member.state_dict().items():
                 assert value.isfinite().all()
@@ -518,4 +597,7 @@ def test_a_member_with_two_equal_frozen_tables(tmp_path: Path) -> None:
         return pe.SequenceTagger(pe.MetaEmbedding.linear(words, embedding_dim=4), TAGS)
 
     for vote in ("hard", "entity"):
-        assert len(train(tmp_path / vote, build=build_twice, vote=vote, num_train_epochs=1).results) == 2
+        assert (
+            len(train(tmp_path / vote, build=build_twice, vote=vote, num_train_epochs=1).results)
+            == 2
+        )

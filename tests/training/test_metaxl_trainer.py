@@ -41,7 +41,9 @@ class Classifier(nn.Module):
         self.head = nn.Linear(HIDDEN, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(checkpoint(self.body, x, use_reentrant=False) if self.checkpointed else self.body(x))
+        return self.head(
+            checkpoint(self.body, x, use_reentrant=False) if self.checkpointed else self.body(x)
+        )
 
 
 def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -65,7 +67,13 @@ class Setting:
     """A trainer over toys; what it collated and what it said."""
 
     def __init__(
-        self, *, dropout: float = 0.0, checkpointed: bool = False, rtn: Any = networks, lr: float = 0.3, **options: Any
+        self,
+        *,
+        dropout: float = 0.0,
+        checkpointed: bool = False,
+        rtn: Any = networks,
+        lr: float = 0.3,
+        **options: Any,
     ) -> None:
         torch.manual_seed(5)
         self.model = Classifier(dropout, checkpointed=checkpointed).double()
@@ -77,7 +85,9 @@ class Setting:
             self.model,
             self.rtn,
             self.model.body[1],
-            options=MetaXLOptions(**{"num_train_epochs": 2, "batch_size": 4, "max_grad_norm": None, **options}),
+            options=MetaXLOptions(
+                **{"num_train_epochs": 2, "batch_size": 4, "max_grad_norm": None, **options}
+            ),
             optimizer=SGD(self.model.parameters(), lr),
             meta_optimizer=None if self.rtn is None else SGD(self.rtn.parameters(), 1.0),
             **{"loss": loss, **objects},
@@ -89,7 +99,12 @@ class Setting:
         return torch.utils.data.default_collate(rows)
 
     def train(self, source: Any = SOURCE, target: Any = TARGET, **options: Any) -> Any:
-        options = {"collate": self.collate, "on_step": self.steps.append, "progress": False, **options}
+        options = {
+            "collate": self.collate,
+            "on_step": self.steps.append,
+            "progress": False,
+            **options,
+        }
         return self.trainer.train(source, target, **options)
 
     def state(self) -> dict[str, Tensor]:
@@ -120,17 +135,30 @@ def test_steps_are_those_of_metaxl_step(options: dict[str, float]) -> None:
     splits = options.get("target_weight") != 0.0
     size = 3 if splits else 2
     parts = [setting.batches[i : i + size] for i in range(0, len(setting.batches), size)]
-    for (source, *inner, outer), whole, seen in zip(parts, joint.batches[1::2], setting.steps, strict=True):
+    for (source, *inner, outer), whole, seen in zip(
+        parts, joint.batches[1::2], setting.steps, strict=True
+    ):
         assert [*inner, outer] == ([whole[::2], whole[1::2]] if splits else [whole])
         step = metaxl_step(
             plain.model, plain.rtn, plain.model.body[1], [rows_named(source)], [rows_named(outer)],
             target_inner=[rows_named(names) for names in inner] or None,
             optimizer=optimizers[0], meta_optimizer=optimizers[1], loss=loss, **options,
         )  # fmt: skip
-        assert (seen.loss, seen.norm, seen.target_loss) == (step.source_loss, step.source_norm, step.target_loss)
+        assert (seen.loss, seen.norm, seen.target_loss) == (
+            step.source_loss,
+            step.source_norm,
+            step.target_loss,
+        )
         assert (seen.meta_norm, seen.cosine) == (step.meta_norm, step.cosine)
     assert_same(setting.state(), plain.state())
-    assert [(step.number, step.epoch) for step in setting.steps] == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
+    assert [(step.number, step.epoch) for step in setting.steps] == [
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 2),
+        (5, 2),
+        (6, 2),
+    ]
 
 
 def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
@@ -171,17 +199,24 @@ def test_joint_training_is_the_plain_loop(transformed: bool) -> None:
     setting.train(), metaxl.train()
     assert setting.batches == metaxl.batches
     modules = nn.ModuleList([plain.model, plain.rtn])
-    for source, target, step in zip(setting.batches[::2], setting.batches[1::2], setting.steps, strict=True):
+    for source, target, step in zip(
+        setting.batches[::2], setting.batches[1::2], setting.steps, strict=True
+    ):
         modules.zero_grad()
         with transformed_output(plain.model.body[1], plain.rtn if transformed else nn.Identity()):
             value = loss(plain.model, rows_named(source))
         value = value + loss(plain.model, rows_named(target))
         value.backward()
         norms = [
-            None if module is None else math.sqrt(sum(float(p.grad.square().sum()) for p in module.parameters()))
+            None
+            if module is None
+            else math.sqrt(sum(float(p.grad.square().sum()) for p in module.parameters()))
             for module in (plain.model, plain.rtn if transformed else None)
         ]
-        assert (step.loss, step.norm, step.meta_norm) == (pytest.approx(value.item()), *map(pytest.approx, norms))
+        assert (step.loss, step.norm, step.meta_norm) == (
+            pytest.approx(value.item()),
+            *map(pytest.approx, norms),
+        )
         plain.trainer.optimizer.step()
         plain.trainer.meta_optimizer.step()
     assert_same(setting.state(), plain.state(), rtol=1e-9, atol=1e-12)
@@ -194,19 +229,25 @@ def test_joint_training_is_the_plain_loop(transformed: bool) -> None:
 def test_accumulation_is_exact(objective: str) -> None:
     whole = Setting(objective=objective, batch_size=12, max_grad_norm=0.5, meta_max_grad_norm=1e-4)
     parts = Setting(
-        objective=objective, batch_size=4, gradient_accumulation_steps=3, max_grad_norm=0.5, meta_max_grad_norm=1e-4
+        objective=objective,
+        batch_size=4,
+        gradient_accumulation_steps=3,
+        max_grad_norm=0.5,
+        meta_max_grad_norm=1e-4,
     )
     whole.train(), parts.train()
     assert len(whole.steps) == len(parts.steps)
     assert_same(parts.state(), whole.state(), rtol=1e-9, atol=1e-12)
     assert max(step.norm for step in whole.steps) > 0.5
-    assert whole.state()["model.head.weight"].sub(whole.before["model.head.weight"]).norm() <= 0.3 * 0.5 * len(
-        whole.steps
-    )
+    assert whole.state()["model.head.weight"].sub(
+        whole.before["model.head.weight"]
+    ).norm() <= 0.3 * 0.5 * len(whole.steps)
 
 
 def test_gradient_checkpointing_changes_nothing() -> None:
-    plain, checkpointed = (Setting(objective="joint_rtn", dropout=0.5, checkpointed=flag) for flag in (False, True))
+    plain, checkpointed = (
+        Setting(objective="joint_rtn", dropout=0.5, checkpointed=flag) for flag in (False, True)
+    )
     plain.train(), checkpointed.train()
     assert_same(checkpointed.state(), plain.state(), rtol=1e-9, atol=1e-12)
 
@@ -218,7 +259,9 @@ def test_languages_have_networks_of_their_own() -> None:
     seen: dict[str, list[int]] = {"en": [], "es": []}
     setting = Setting(rtn=two, target_weight=0.0)
     for language, network in setting.rtn.items():
-        network.register_forward_hook(lambda *_, language=language: seen[language].append(setting.batches[-1][0]))
+        network.register_forward_hook(
+            lambda *_, language=language: seen[language].append(setting.batches[-1][0])
+        )
     more = make_rows(7, 3)
     setting.train({"en": SOURCE, "es": more})
     assert len(setting.steps) == 6  # the largest source set is one pass
@@ -289,7 +332,10 @@ def test_back_off_starts_from_the_best_epoch() -> None:
     assert [epoch.number for epoch in result.history] == [1, 2, 3, 4]
     assert [step.cosine is None for step in setting.steps] == [False] * 6 + [True] * 6
     assert_same(seen[18], states[0])  # the first joint batch, after six steps of three batches
-    again = [[*inner, *outer] for inner, outer in zip(setting.batches[1:18:3], setting.batches[2:18:3], strict=True)]
+    again = [
+        [*inner, *outer]
+        for inner, outer in zip(setting.batches[1:18:3], setting.batches[2:18:3], strict=True)
+    ]
     assert setting.batches[18::2] == setting.batches[:18:3]
     assert [sorted(batch) for batch in setting.batches[19::2]] == [sorted(batch) for batch in again]
     assert_same(only(states[3], "rtn"), only(states[0], "rtn"))
@@ -319,7 +365,10 @@ def test_autocast() -> None:
         return loss(model, {**batch, "x": batch["x"].to(next(model.parameters()).dtype)})
 
     for objective in ("metaxl", "joint_rtn"):
-        low, high = (Setting(objective=objective, amp_dtype=dtype, loss=watch) for dtype in (torch.bfloat16, None))
+        low, high = (
+            Setting(objective=objective, amp_dtype=dtype, loss=watch)
+            for dtype in (torch.bfloat16, None)
+        )
         for setting in (low, high):
             setting.model.float(), setting.rtn.float()
             setting.train()
@@ -349,7 +398,9 @@ def resumable(folder: Any, on_step: Any = None) -> Any:
     trainer.meta_optimizer = torch.optim.Adam(setting.rtn.parameters(), 0.01)
 
     def evaluate(model: nn.Module) -> float:
-        return float(torch.rand(())) - float(loss(model, rows_named([row["name"] for row in TARGET])))
+        return float(torch.rand(())) - float(
+            loss(model, rows_named([row["name"] for row in TARGET]))
+        )
 
     options = {"on_step": on_step} if on_step else {}
     return setting, setting.train(checkpoint=folder, evaluate=evaluate, **options)
@@ -389,16 +440,27 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
     Setting().train(checkpoint=tmp_path)
 
     def refused(setting: Setting, difference: str, source: Any = SOURCE) -> None:
-        with pytest.raises(ValueError, match=rf"must come from this run, got another one: .*{difference}"):
+        with pytest.raises(
+            ValueError, match=rf"must come from this run, got another one: .*{difference}"
+        ):
             setting.train(source, checkpoint=tmp_path)
 
     refused(Setting(seed=1), "seed 0 in place of 1")
-    for source in (SOURCE[:-1], SOURCE[::-1], make_rows(12, 3), [*SOURCE[:-1], {**SOURCE[-1], "label": 1}]):
+    for source in (
+        SOURCE[:-1],
+        SOURCE[::-1],
+        make_rows(12, 3),
+        [*SOURCE[:-1], {**SOURCE[-1], "label": 1}],
+    ):
         refused(Setting(), "other rows", source)
     refused(Setting(objective="joint_rtn"), "objective 'metaxl' in place of 'joint_rtn'")
     refused(Setting(method="finite_difference"), "method ")
     refused(Setting(target_weight=0.0), "target_weight 1.0 in place of 0.0")
-    other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=3, residual=False).double())
+    other = Setting(
+        rtn=lambda: RepresentationTransformationNetwork(
+            HIDDEN, bottleneck=3, residual=False
+        ).double()
+    )
     refused(other, "modules of model and rtn")
     elsewhere = Setting()
     elsewhere.trainer.layers = [elsewhere.model.body[2]]
@@ -430,7 +492,9 @@ def test_a_bad_loss_stops_and_changes_nothing(objective: str) -> None:
     assert all(p.grad is None for p in setting.model.parameters())
 
 
-def over_toys(model: nn.Module | None = None, rtn: nn.Module | None = None, **parts: Any) -> MetaXLTrainer:
+def over_toys(
+    model: nn.Module | None = None, rtn: nn.Module | None = None, **parts: Any
+) -> MetaXLTrainer:
     model = model or Classifier()
     return MetaXLTrainer(model, rtn or networks(), model.head, **parts)
 
@@ -442,25 +506,70 @@ OBJECTIVES = r"'metaxl', 'joint', 'joint_rtn', 'target_only'"
     ("call", "message"),
     [
         (lambda: Setting(objective="jt"), rf"objective must be one of {OBJECTIVES}, got 'jt'$"),
-        (lambda: Setting(method="magic"), r"method must be one of 'forward_over_reverse', .* got 'magic'$"),
+        (
+            lambda: Setting(method="magic"),
+            r"method must be one of 'forward_over_reverse', .* got 'magic'$",
+        ),
         (lambda: Setting(batch_size=0), r"batch_size must be a positive integer, got 0$"),
-        (lambda: Setting(backoff_epochs=-1), r"backoff_epochs must be an integer, 0 or more, got -1$"),
-        (lambda: Setting(backoff_epochs=1.5), r"backoff_epochs must be an integer, 0 or more, got 1.5$"),
-        (lambda: Setting(max_grad_norm=-1.0), r"max_grad_norm must be positive, or None, got -1.0$"),
+        (
+            lambda: Setting(backoff_epochs=-1),
+            r"backoff_epochs must be an integer, 0 or more, got -1$",
+        ),
+        (
+            lambda: Setting(backoff_epochs=1.5),
+            r"backoff_epochs must be an integer, 0 or more, got 1.5$",
+        ),
+        (
+            lambda: Setting(max_grad_norm=-1.0),
+            r"max_grad_norm must be positive, or None, got -1.0$",
+        ),
         (lambda: Setting(target_weight=-0.5), r"target_weight must be 0 or more, got -0.5$"),
-        (lambda: Setting(batch_size=3), r"batch_size must be even, because target .* target_weight of 1.0, got 3$"),
-        (lambda: Setting(amp_dtype=torch.float16), r"amp_dtype must be torch.bfloat16 \(.*\), got torch.float16$"),
-        (lambda: MetaXLTrainer(Classifier(), networks()), r"model must hold one transformers encoder"),
-        (lambda: over_toys(Classifier().requires_grad_(False)), r"model must have a parameter that .*, got none$"),
-        (lambda: over_toys(rtn=networks().requires_grad_(False)), r"rtn must have a parameter that .*, got none$"),
-        (lambda: over_toys(optimizer=SGD(networks().parameters())), r"optimizer must hold parameters of .*, got none$"),
-        (lambda: over_toys(meta_optimizer=SGD(Classifier().parameters())), r"meta_optimizer must hold .*, got none$"),
+        (
+            lambda: Setting(batch_size=3),
+            r"batch_size must be even, because target .* target_weight of 1.0, got 3$",
+        ),
+        (
+            lambda: Setting(amp_dtype=torch.float16),
+            r"amp_dtype must be torch.bfloat16 \(.*\), got torch.float16$",
+        ),
+        (
+            lambda: MetaXLTrainer(Classifier(), networks()),
+            r"model must hold one transformers encoder",
+        ),
+        (
+            lambda: over_toys(Classifier().requires_grad_(False)),
+            r"model must have a parameter that .*, got none$",
+        ),
+        (
+            lambda: over_toys(rtn=networks().requires_grad_(False)),
+            r"rtn must have a parameter that .*, got none$",
+        ),
+        (
+            lambda: over_toys(optimizer=SGD(networks().parameters())),
+            r"optimizer must hold parameters of .*, got none$",
+        ),
+        (
+            lambda: over_toys(meta_optimizer=SGD(Classifier().parameters())),
+            r"meta_optimizer must hold .*, got none$",
+        ),
         (lambda: Setting().train(target=[]), r"target must hold at least one row, got none$"),
         (lambda: Setting().train(source=[]), r"source must hold at least one row, got none$"),
-        (lambda: Setting().train(source={"es": []}), r"source\['es'\] must hold at least one row, got none$"),
-        (lambda: Setting().train(source={}), r"source must hold data of at least one language, got none$"),
-        (lambda: Setting(objective="joint").train(source=None), r"source must hold data of at least one .*, got none$"),
-        (lambda: Setting().train(evaluate=lambda model: math.nan), r"evaluate must give a .*, got nan in epoch 1$"),
+        (
+            lambda: Setting().train(source={"es": []}),
+            r"source\['es'\] must hold at least one row, got none$",
+        ),
+        (
+            lambda: Setting().train(source={}),
+            r"source must hold data of at least one language, got none$",
+        ),
+        (
+            lambda: Setting(objective="joint").train(source=None),
+            r"source must hold data of at least one .*, got none$",
+        ),
+        (
+            lambda: Setting().train(evaluate=lambda model: math.nan),
+            r"evaluate must give a .*, got nan in epoch 1$",
+        ),
     ],
 )
 def test_wrong_values(call: Any, message: str) -> None:
@@ -474,7 +583,9 @@ def test_wrong_kinds() -> None:
         Setting().train(torch.utils.data.DataLoader(SOURCE))
     with pytest.raises(TypeError, match=rf"^target {rule}dict$"):
         Setting().train(target={"am": TARGET})
-    with pytest.raises(TypeError, match=r"^rtn must be a module, or several, for objective 'metaxl', got None$"):
+    with pytest.raises(
+        TypeError, match=r"^rtn must be a module, or several, for objective 'metaxl', got None$"
+    ):
         Setting(rtn=lambda: None)
 
 
@@ -485,14 +596,31 @@ def labelled(*labels: Any, key: str = "labels") -> list[Row]:
 @pytest.mark.parametrize(
     ("source", "target", "extra", "missing"),
     [
-        (labelled(["B-PER", "O"], ["O"], key="tags"), labelled(["PER", "O"], key="tags"), "'PER'", "'B-PER'"),
+        (
+            labelled(["B-PER", "O"], ["O"], key="tags"),
+            labelled(["PER", "O"], key="tags"),
+            "'PER'",
+            "'B-PER'",
+        ),
         (labelled(torch.tensor([0, 1, -100])), labelled(torch.tensor([1, 2])), "2", "0"),
-        ([SimpleNamespace(tags=("NOUN", "VERB"))], [SimpleNamespace(tags=("X", "VERB"))], "'X'", "'NOUN'"),
-        (labelled(np.array([[0], [1]])), labelled([np.int64(1), np.int64(2)], key="label_ids"), "2", "0"),
+        (
+            [SimpleNamespace(tags=("NOUN", "VERB"))],
+            [SimpleNamespace(tags=("X", "VERB"))],
+            "'X'",
+            "'NOUN'",
+        ),
+        (
+            labelled(np.array([[0], [1]])),
+            labelled([np.int64(1), np.int64(2)], key="label_ids"),
+            "2",
+            "0",
+        ),
     ],
 )
 def test_labels_that_differ(source: list, target: list, extra: str, missing: str) -> None:
-    rule = "the labels of target must be the sources', or the other way round, got only the target has"
+    rule = (
+        "the labels of target must be the sources', or the other way round, got only the target has"
+    )
     with pytest.raises(ValueError, match=rf"^{rule} {extra}, not {missing}$"):
         Setting().train(source, target)
 
@@ -508,7 +636,10 @@ class Table(torch.utils.data.Dataset):
     def __init__(self, rows: list[Row], *names: str, sequence: bool = False) -> None:
         self.rows = rows
         labels = SimpleNamespace(names=list(names))
-        self.features = {"x": SimpleNamespace(), "label": SimpleNamespace(feature=labels) if sequence else labels}
+        self.features = {
+            "x": SimpleNamespace(),
+            "label": SimpleNamespace(feature=labels) if sequence else labels,
+        }
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -547,12 +678,19 @@ def test_layers_by_number() -> None:
     from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
 
     config = XLMRobertaConfig(
-        vocab_size=31, hidden_size=12, num_hidden_layers=2, num_attention_heads=2, intermediate_size=17, num_labels=3
+        vocab_size=31,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=17,
+        num_labels=3,
     )
     model = XLMRobertaForSequenceClassification(config)
     rtn = [RepresentationTransformationNetwork(12, bottleneck=5) for _ in range(2)]
     rows = [{"input_ids": torch.randint(5, 31, (6,)), "labels": i % 3} for i in range(8)]
-    trainer = MetaXLTrainer(model, rtn, [0, 2], options=MetaXLOptions(num_train_epochs=1, batch_size=4))
+    trainer = MetaXLTrainer(
+        model, rtn, [0, 2], options=MetaXLOptions(num_train_epochs=1, batch_size=4)
+    )
     assert trainer.layers == [model.roberta.embeddings, model.roberta.encoder.layer[1]]
     before = copy.deepcopy([p.detach() for network in rtn for p in network.parameters()])
     trainer.train(rows, rows[:3])
@@ -597,7 +735,12 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parent
     program = DISTRIBUTED.format(paths=[str(here), str(here.parent), str(here.parents[1] / "src")])
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path)], stdout=-1, stderr=-1, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(rank), str(tmp_path)],
+            stdout=-1,
+            stderr=-1,
+            text=True,
+        )
         for rank in range(2)
     ]
     try:
@@ -609,12 +752,16 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     with torch.serialization.safe_globals([TrainerStep]):
         for objective in ("metaxl", "joint", "joint_rtn"):
             scores = iter([0.1, 0.9, 0.3])
-            setting = Setting(objective=objective, batch_size=4, gradient_accumulation_steps=2, backoff_epochs=1)
+            setting = Setting(
+                objective=objective, batch_size=4, gradient_accumulation_steps=2, backoff_epochs=1
+            )
             setting.train(evaluate=lambda model, scores=scores: next(scores))
             for rank in range(2):
                 state, steps = torch.load(tmp_path / f"{objective}-{rank}.pt")
                 assert_same(state, setting.state(), rtol=1e-9, atol=1e-12)
-                assert [step[:4] for step in steps] == [pytest.approx(step[:4]) for step in setting.steps]
+                assert [step[:4] for step in steps] == [
+                    pytest.approx(step[:4]) for step in setting.steps
+                ]
     rule = "train must be called alike in every process, got seed "
     assert all(rule in out for out, _ in outputs)
     assert "ZeroDivisionError" in outputs[0][0]
@@ -624,7 +771,9 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
 def test_a_tagger_of_this_library() -> None:
     """Its own collate, its own loss with a CRF, the network after its encoder."""
     lexicon = toy_lexicon()
-    encoder = TransformerSequenceEncoder(8, hidden_size=8, num_layers=1, num_heads=2, feed_forward_size=8)
+    encoder = TransformerSequenceEncoder(
+        8, hidden_size=8, num_layers=1, num_heads=2, feed_forward_size=8
+    )
     words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
     tagger = SequenceTagger(words, TAGS, encoder=encoder)
     rtn = RepresentationTransformationNetwork(8, bottleneck=3)
@@ -635,7 +784,10 @@ def test_a_tagger_of_this_library() -> None:
     corpus = toy_corpus()
     words, gold = [one.words for one in corpus[:3]], [list(one.tags) for one in corpus[:3]]
     result = trainer.train(
-        corpus, corpus[:4], collate=tagger.collate, evaluate=lambda tagger: accuracy(gold, tagger.predict(words))
+        corpus,
+        corpus[:4],
+        collate=tagger.collate,
+        evaluate=lambda tagger: accuracy(gold, tagger.predict(words)),
     )
     assert result.history[-1].loss < result.history[0].loss
     assert result.best.score > 0.5

@@ -40,24 +40,34 @@ def test_a_crf_sums_over_the_tags_that_are_not_known() -> None:
 def test_constraints_hold_beside_them() -> None:
     """The known tags must be part of some allowed sequence, else the loss would be infinite."""
     tags = ["O", "B-X", "I-X"]
-    decoder = pe.CRFDecoder(vector_source(toy_lexicon()).embedding_dim, 3, constraints=Constraints.bio(tags))
+    decoder = pe.CRFDecoder(
+        vector_source(toy_lexicon()).embedding_dim, 3, constraints=Constraints.bio(tags)
+    )
     model = pe.SequenceTagger(vector_source(toy_lexicon()), tags, decoder=decoder)
     names = [*tags, None]
     for sentence in itertools.product(names, repeat=3):
         full = itertools.product(*(tags if name is None else [name] for name in sentence))
-        allowed = any(decoder.constraints.first_violation([tags.index(tag) for tag in row]) is None for row in full)
+        allowed = any(
+            decoder.constraints.first_violation([tags.index(tag) for tag in row]) is None
+            for row in full
+        )
         if allowed:
             batch = model.collate([Sentence(["me", "gusta", "that"], list(sentence))])
             assert model(**batch).isfinite()
         else:
-            with pytest.raises(ValueError, match=r"^tags\[0\] must be a sequence that the decoder's constraints allow"):
+            with pytest.raises(
+                ValueError,
+                match=r"^tags\[0\] must be a sequence that the decoder's constraints allow",
+            ):
                 model.encode_tags([sentence])
 
 
 def test_a_softmax_leaves_them_out() -> None:
     model = pe.TokenClassifier(vector_source(toy_lexicon()), TAGS, dropout=0.0)
     known = model(**model.collate([Sentence(["me"], [TAGS[1]])]))
-    torch.testing.assert_close(model(**model.collate([Sentence(["me", "gusta"], [TAGS[1], None])])), known)
+    torch.testing.assert_close(
+        model(**model.collate([Sentence(["me", "gusta"], [TAGS[1], None])])), known
+    )
 
 
 def test_metrics_leave_them_out() -> None:
@@ -71,11 +81,18 @@ def test_fit_learns_from_and_scores_the_known_ones() -> None:
     model = tagger()()
     data = [Sentence(list(s.words), [None, *s.tags[1:]]) for s in toy_corpus(2)]
     options = FitOptions(
-        num_train_epochs=12, metric="accuracy", optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=0.05)
+        num_train_epochs=12,
+        metric="accuracy",
+        optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=0.05),
     )
     result = fit(model, data, data, options)
     right = model.predict([s.words for s in data])
-    pairs = [(g, p) for s, row in zip(data, right, strict=True) for g, p in zip(s.tags, row, strict=True) if g]
+    pairs = [
+        (g, p)
+        for s, row in zip(data, right, strict=True)
+        for g, p in zip(s.tags, row, strict=True)
+        if g
+    ]
     assert result.best.score == pytest.approx(sum(g == p for g, p in pairs) / len(pairs))
     assert len(pairs) < sum(len(s.tags) for s in data)
 
@@ -94,14 +111,21 @@ class Pair(NamedTuple):
 
 def test_a_classifier_takes_texts_with_a_label() -> None:
     model = pe.SequenceClassifier(vector_source(toy_lexicon()), ["X"], pooling="mean")
-    with pytest.raises(TypeError, match=r"words and label for a SequenceClassifier, got Sentence without label"):
+    with pytest.raises(
+        TypeError, match=r"words and label for a SequenceClassifier, got Sentence without label"
+    ):
         fit(model, [Sentence(["me"], ["X"])], toy_corpus(1))
 
 
 @pytest.mark.parametrize(
     ("train", "dev", "error", "message"),
     [
-        ([{"words": ["me"], "tags": ["X"]}], None, TypeError, "a labelled text must have words and tags"),
+        (
+            [{"words": ["me"], "tags": ["X"]}],
+            None,
+            TypeError,
+            "a labelled text must have words and tags",
+        ),
         (None, [(["me"], ["X"])], TypeError, "a labelled text must have words and tags"),
         (
             [Pair(["me"], ["you"], "X")],
@@ -109,8 +133,18 @@ def test_a_classifier_takes_texts_with_a_label() -> None:
             TypeError,
             "words and tags for a SequenceTagger, got Pair without words and",
         ),
-        (None, [Sentence(["me"], ["Y"])], ValueError, r"dev\[0\] must have labels among .*, got 'Y'"),
-        (None, [Sentence(["me"], "X")], TypeError, r"^tags must be a list of tag names, got the string 'X'"),
+        (
+            None,
+            [Sentence(["me"], ["Y"])],
+            ValueError,
+            r"dev\[0\] must have labels among .*, got 'Y'",
+        ),
+        (
+            None,
+            [Sentence(["me"], "X")],
+            TypeError,
+            r"^tags must be a list of tag names, got the string 'X'",
+        ),
     ],
 )
 def test_what_is_no_tagged_sentence(train, dev, error, message) -> None:
@@ -120,6 +154,12 @@ def test_what_is_no_tagged_sentence(train, dev, error, message) -> None:
 
 
 def test_the_metric_for_entities_asks_for_another_one() -> None:
-    model, data = pe.SequenceTagger(vector_source(toy_lexicon()), ["NOUN", "VERB"]), [Sentence(["me"], ["NOUN"])]
-    with pytest.raises(ValueError, match=r"^metric must be one for these labels, as FitOptions\(metric='accuracy'\)"):
+    model, data = (
+        pe.SequenceTagger(vector_source(toy_lexicon()), ["NOUN", "VERB"]),
+        [Sentence(["me"], ["NOUN"])],
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"^metric must be one for these labels, as FitOptions\(metric='accuracy'\)",
+    ):
         fit(model, data, data)

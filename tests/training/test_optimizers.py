@@ -45,15 +45,25 @@ def test_one_group_for_a_plain_model() -> None:
 
 def test_wrong_calls() -> None:
     refused(ValueError, "lr must be positive", adam_for, torch.nn.Linear(2, 3), 0.0)
-    refused(ValueError, "parameter that requires a gradient", adam_for, torch.nn.Linear(2, 3).requires_grad_(False))
+    refused(
+        ValueError,
+        "parameter that requires a gradient",
+        adam_for,
+        torch.nn.Linear(2, 3).requires_grad_(False),
+    )
     adam = torch.optim.Adam(torch.nn.Linear(2, 3).parameters())
     refused(ValueError, "hidden_size must be a positive integer, got 0", noam, adam, 0)
-    refused(ValueError, "warmup_steps must be a positive integer, got 0", noam, adam, 2, warmup_steps=0)
+    refused(
+        ValueError, "warmup_steps must be a positive integer, got 0", noam, adam, 2, warmup_steps=0
+    )
 
 
 def test_noam_follows_the_equation() -> None:
     """Step ``s = t + 1`` of Vaswani et al. 2017, equation 3, times each group's rate."""
-    groups = [{"params": torch.nn.Linear(2, 3).parameters()}, {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 7}]
+    groups = [
+        {"params": torch.nn.Linear(2, 3).parameters()},
+        {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 7},
+    ]
     optimizer = torch.optim.SGD(groups, lr=2.0)
     schedule = noam(optimizer, 13, warmup_steps=5)
     rates = []
@@ -70,12 +80,18 @@ def test_fit_steps_noam_after_each_batch() -> None:
     rates = []
 
     def watched(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
-        optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
+        optimizer.register_step_pre_hook(
+            lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
+        )
         return noam(optimizer, 4, warmup_steps=2)
 
     sentences = [TaggedSentence(("me", "gusta"), ("X", "VERB"))] * 3
     options = FitOptions(
-        num_train_epochs=2, batch_size=2, metric="accuracy", scheduler=watched, scheduler_interval="step"
+        num_train_epochs=2,
+        batch_size=2,
+        metric="accuracy",
+        scheduler=watched,
+        scheduler_interval="step",
     )
     fit(wide_and_deep(), sentences, sentences, options, progress=False)
     assert rates == pytest.approx([1e-3 * 4**-0.5 * min(s**-0.5, s * 2**-1.5) for s in range(1, 5)])

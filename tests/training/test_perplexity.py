@@ -36,7 +36,9 @@ def plain_perplexity(
 def test_perplexity_is_the_plain_loop() -> None:
     texts = [*TEXTS, " ".join(["gato runs"] * 9)]
     for options in ({}, {"share": 0.4}, {"seed": 3}):
-        named = {"mlm_probability" if name == "share" else name: value for name, value in options.items()}
+        named = {
+            "mlm_probability" if name == "share" else name: value for name, value in options.items()
+        }
         found = perplexity(build(), TOKENIZER, texts, max_length=17, **named)
         assert found == pytest.approx(plain_perplexity(build(), texts, **options), rel=1e-5)
     assert perplexity(build(), TOKENIZER, texts, max_length=17, truncation=True) != found
@@ -47,7 +49,9 @@ def test_perplexity_depends_neither_on_batches_nor_on_order() -> None:
     expected = perplexity(model, TOKENIZER, TEXTS, max_length=17)
     found = perplexity(model, TOKENIZER, TEXTS[::-1], max_length=17, batch_size=3)
     assert found == pytest.approx(expected, rel=1e-6)
-    assert perplexity(model, TOKENIZER, TEXTS, max_length=17, seed=1) != pytest.approx(expected, rel=1e-3)
+    assert perplexity(model, TOKENIZER, TEXTS, max_length=17, seed=1) != pytest.approx(
+        expected, rel=1e-3
+    )
 
 
 def test_perplexity_by_language_leaves_modes_and_random_state() -> None:
@@ -62,7 +66,9 @@ def test_perplexity_by_language_leaves_modes_and_random_state() -> None:
     assert not model.lm_head.training
     assert list(found) == ["es", "en"]
     assert found["en"] == perplexity(model, TOKENIZER, TEXTS[9:], max_length=17)
-    with pytest.raises(ValueError, match=r"^texts\['yo'\] must hold at least one text with a piece, got none$"):
+    with pytest.raises(
+        ValueError, match=r"^texts\['yo'\] must hold at least one text with a piece, got none$"
+    ):
         perplexity(model, TOKENIZER, {"es": TEXTS, "yo": [" "]}, max_length=17)
     with pytest.raises(ValueError, match=r"^mlm_probability must lie between 0 and 1, got 2$"):
         perplexity(model, TOKENIZER, TEXTS, mlm_probability=2)
@@ -99,12 +105,16 @@ def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[t
         step = len(spans) if folds is None else folds
         for fold in range(step):
             words = range(fold, len(spans), step)
-            masked = [TOKENIZER.mask_token_id if any(i in spans[w] for w in words) else x for i, x in enumerate(row)]
+            masked = [
+                TOKENIZER.mask_token_id if any(i in spans[w] for w in words) else x
+                for i, x in enumerate(row)
+            ]
             with torch.no_grad():
                 scores = model(input_ids=torch.tensor([masked])).logits[0].log_softmax(-1)
             for word in words:
                 found[kinds[word]] += [
-                    (-float(scores[i, row[i]]), int(scores[i].argmax()) == row[i]) for i in spans[word]
+                    (-float(scores[i, row[i]]), int(scores[i].argmax()) == row[i])
+                    for i in spans[word]
                 ]
     return found
 
@@ -113,7 +123,9 @@ def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[t
 def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
     pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
     model = build()
-    args = TrainingArguments(num_train_epochs=4, per_device_train_batch_size=3, learning_rate=0.01, use_cpu=True)
+    args = TrainingArguments(
+        num_train_epochs=4, per_device_train_batch_size=3, learning_rate=0.01, use_cpu=True
+    )
     adapt_masked_lm(model, TOKENIZER, TEXTS, args, max_length=17)  # some guesses are right
     result = switch_points(model, TOKENIZER, SENTENCES, folds=folds, max_length=17, batch_size=3)
     assert model.training
@@ -128,7 +140,9 @@ def test_switch_points_are_the_plain_loop(folds: int | None) -> None:
 
 
 def test_switch_points_of_other_tags() -> None:
-    counts = switch_points(build(), TOKENIZER, SENTENCES, max_length=17, no_language={"OTHER", "MIXED"})
+    counts = switch_points(
+        build(), TOKENIZER, SENTENCES, max_length=17, no_language={"OTHER", "MIXED"}
+    )
     assert (counts.switch.words, counts.rest.words, counts.no_language.words) == (4, 7, 4)
     alone = switch_points(build(), TOKENIZER, SENTENCES[2:3], max_length=17)
     assert alone.rest.words == 1
@@ -145,7 +159,10 @@ def test_long_sentences_lose_no_word() -> None:
     model = build()
     spy = Spy(model)
     switch_points(model, TOKENIZER, [sentence], max_length=17, batch_size=1)
-    assert {batch["input_ids"].shape[1] for batch in spy.batches} == {16, 10}  # 7, 7 and 4 words of two pieces
+    assert {batch["input_ids"].shape[1] for batch in spy.batches} == {
+        16,
+        10,
+    }  # 7, 7 and 4 words of two pieces
 
 
 def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
@@ -157,7 +174,9 @@ def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
         show_progress=False,
     )  # fmt: skip
     core.train_from_iterator(["gato runs the casa"] * 5, trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="<pad>", mask_token="<mask>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", mask_token="<mask>"
+    )
     model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES))
     spy = Spy(model)
     switch_points(model, tokenizer, [spoken("gato/es runs/en the/en")])
@@ -170,7 +189,12 @@ def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
 @pytest.mark.parametrize(
     ("sentences", "options", "error", "message"),
     [
-        ([TaggedSentence(("gato",), ("X",))], {}, ValueError, r"sentences\[0\]\.languages must be one .*, got none$"),
+        (
+            [TaggedSentence(("gato",), ("X",))],
+            {},
+            ValueError,
+            r"sentences\[0\]\.languages must be one .*, got none$",
+        ),
         ([], {}, ValueError, r"sentences must hold at least one word with a piece, got none$"),
         (
             [spoken("gato/es runs./en")],
@@ -179,7 +203,12 @@ def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
             r"sentences\[0\]\.words\[1\] must have at most 2 pieces .*, got 3$",
         ),
         (["me gusta"], {}, TypeError, r"sentences\[0\] must have words and languages, got str$"),
-        (SENTENCES, {"no_language": "OTHER"}, TypeError, r"no_language must be a .*, got the string 'OTHER'$"),
+        (
+            SENTENCES,
+            {"no_language": "OTHER"},
+            TypeError,
+            r"no_language must be a .*, got the string 'OTHER'$",
+        ),
         (SENTENCES, {"folds": 0}, ValueError, r"folds must be a positive integer, got 0$"),
     ],
 )

@@ -87,7 +87,8 @@ with torch.no_grad():
 accelerator.load_state(folder + "/state")
 torch.save(tagger.state_dict(), f"{{folder}}/accelerate-{{rank}}.pt")
 
-setting = Setting(batch_size=2)  # a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
+# a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
+setting = Setting(batch_size=2)
 setting.train()
 torch.save(setting.state(), f"{{folder}}/metaxl-{{rank}}.pt")
 
@@ -118,8 +119,18 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("processes")
     path = folder / "program.py"
     path.write_text(PROGRAM.format(paths=FOLDERS))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", path, folder]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=240)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        path,
+        folder,
+    ]
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     return folder, done.stdout
 
@@ -138,10 +149,15 @@ def test_two_processes_are_one(loop: str, launched: tuple[Path, str]) -> None:
 
 
 def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]) -> None:
-    assert launched[1].count("model must be a tagger or a classifier of this library, not wrapped") == 2
+    assert (
+        launched[1].count("model must be a tagger or a classifier of this library, not wrapped")
+        == 2
+    )
 
 
-def test_the_trainer_of_two_processes_evaluates_each_sentence_once(launched: tuple[Path, str]) -> None:
+def test_the_trainer_of_two_processes_evaluates_each_sentence_once(
+    launched: tuple[Path, str],
+) -> None:
     """Its predictions are padded alike in both; its checkpoint is the first one's and opens alone."""
     folder = launched[0]
     tagger = pe.SequenceTagger.from_pretrained(folder / "out" / f"checkpoint-{STEPS}")

@@ -46,7 +46,9 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
             damaged = bytearray(whole)
             damaged[place] ^= 1 << place % 8
             (tmp_path / CHECKPOINT_NAME).write_bytes(damaged)
-            with pytest.raises(ValueError, match=r"checkpoint\.pt must be a whole checkpoint.*remove the file"):
+            with pytest.raises(
+                ValueError, match=r"checkpoint\.pt must be a whole checkpoint.*remove the file"
+            ):
                 run.load()
         for size in (0, 7, len(whole) - 1):
             (tmp_path / CHECKPOINT_NAME).write_bytes(whole[:size])
@@ -58,21 +60,28 @@ def test_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
     with Run(tmp_path, {"seed": 0, "data": ["me"], "rate": 0.1}) as run:
         run.save({})
     other = Run(tmp_path, {"seed": 1, "data": ["te"], "rate": 0.1})
-    with pytest.raises(ValueError, match=r"from this run, got another one: seed 0 in place of 1, other data \("):
+    with pytest.raises(
+        ValueError, match=r"from this run, got another one: seed 0 in place of 1, other data \("
+    ):
         other.load()
 
 
 def test_a_state_that_could_not_be_read_back_is_refused_when_it_is_saved(tmp_path: Path) -> None:
     with Run(tmp_path, {}) as run:
         run.save({"epoch": 1})
-        with pytest.raises(TypeError, match=r"must hold tensors and plain values, got objects of .*TaggedSentence"):
+        with pytest.raises(
+            TypeError, match=r"must hold tensors and plain values, got objects of .*TaggedSentence"
+        ):
             run.save({"epoch": TaggedSentence(("a",), ("X",))})
         assert run.load() == {"epoch": 1}
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     with Run(tmp_path, {}):
-        with pytest.raises(RuntimeError, match="must be used by one process at a time"), Run(tmp_path, {}):
+        with (
+            pytest.raises(RuntimeError, match="must be used by one process at a time"),
+            Run(tmp_path, {}),
+        ):
             raise AssertionError("entered")
         with Run(tmp_path, {}, writes=False) as reader:
             assert reader.load() is None
@@ -82,13 +91,20 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="must be a folder that can be written to"), Run(tmp_path / "file" / "run", {}):
+    with (
+        pytest.raises(OSError, match="must be a folder that can be written to"),
+        Run(tmp_path / "file" / "run", {}),
+    ):
         raise AssertionError("entered")
 
 
-def test_a_failed_write_leaves_the_last_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_last_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*args: Any) -> None:
-        raise RuntimeError("[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file")
+        raise RuntimeError(
+            "[enforce fail at inline_container.cc:858] . PytorchStreamWriter failed writing file"
+        )
 
     with Run(tmp_path, {}) as run:
         run.save({"epoch": 1})
@@ -107,9 +123,15 @@ def _network(*, seed: int = 0, dropout: float = 0.1, frozen: float = 1.0) -> nn.
 
 @pytest.mark.parametrize(
     ("options", "differs"),
-    [({"seed": 1}, "initial weights"), ({"dropout": 0.2}, "modules"), ({"frozen": 2.0}, "frozen tensors")],
+    [
+        ({"seed": 1}, "initial weights"),
+        ({"dropout": 0.2}, "modules"),
+        ({"frozen": 2.0}, "frozen tensors"),
+    ],
 )
-def test_a_model_is_told_by_weights_settings_and_frozen_tensors(options: dict[str, Any], differs: str) -> None:
+def test_a_model_is_told_by_weights_settings_and_frozen_tensors(
+    options: dict[str, Any], differs: str
+) -> None:
     one, other = describe_model(_network()), describe_model(_network(**options))
     assert one == describe_model(_network())
     assert [name for name in one if one[name] != other[name]] == [differs]
@@ -117,7 +139,12 @@ def test_a_model_is_told_by_weights_settings_and_frozen_tensors(options: dict[st
 
 
 def _optimizer(kind: Callable[..., Any] = Adam, **options: Any) -> Any:
-    return kind([{"params": [nn.Parameter(torch.ones(3))]}, {"params": [nn.Parameter(torch.ones(2))], **options}])
+    return kind(
+        [
+            {"params": [nn.Parameter(torch.ones(3))]},
+            {"params": [nn.Parameter(torch.ones(2))], **options},
+        ]
+    )
 
 
 def _warmup(step: int, *, steps: int) -> float:

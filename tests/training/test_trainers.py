@@ -12,7 +12,16 @@ import torch
 from tiny_models import tiny_model, word_piece_tokenizer
 from tokenizers import processors
 from torch import nn
-from toys import SENTENCES, TAGS, WORDS, ToyVectors, ToyWordEncoder, toy_corpus, toy_lexicon, toy_table
+from toys import (
+    SENTENCES,
+    TAGS,
+    WORDS,
+    ToyVectors,
+    ToyWordEncoder,
+    toy_corpus,
+    toy_lexicon,
+    toy_table,
+)
 
 import polyembed as pe
 from polyembed.data import load_sample
@@ -25,14 +34,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = toy_corpus(4)
-LABELLED = [SimpleNamespace(words=one.words, label="+" if len(one.words) > 2 else "-") for one in CORPUS]
+LABELLED = [
+    SimpleNamespace(words=one.words, label="+" if len(one.words) > 2 else "-") for one in CORPUS
+]
 PAIRS = [SimpleNamespace(first=one.words, second=CORPUS[0].words, label="+") for one in CORPUS]
 
 
 def shared_and_frozen() -> nn.Module:
     """A table that stands in two places, and one that never trains."""
     lexicon, shared = toy_lexicon(), toy_table(5)
-    return pe.MetaEmbedding.concat([shared, pe.SourceEmbedding(ToyVectors(3), lexicon), pe.UniqueWords(shared)])
+    return pe.MetaEmbedding.concat(
+        [shared, pe.SourceEmbedding(ToyVectors(3), lexicon), pe.UniqueWords(shared)]
+    )
 
 
 def tagger_of_words() -> pe.SequenceTagger:
@@ -44,7 +57,9 @@ def encoder_of_pieces() -> pe.PretrainedWordEncoder:
     """BERT's kind: a pair's texts have types of their own."""
     tokenizer = word_piece_tokenizer()
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     model = tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -108,7 +123,14 @@ def test_wrapped_is_the_model_itself(kind: str) -> None:
     spread = pe.wrap_for_trainer(model, predictions="probabilities").eval()(**batch).logits
     torch.testing.assert_close(spread, model.probabilities(**arguments))
     unlabelled = DataCollatorForWords(model)(
-        [{name: getattr(row, name) for name in ("words", "first", "second") if hasattr(row, name)} for row in rows]
+        [
+            {
+                name: getattr(row, name)
+                for name in ("words", "first", "second")
+                if hasattr(row, name)
+            }
+            for row in rows
+        ]
     )
     assert "labels" not in unlabelled
     assert torch.equal(wrapped(**unlabelled).logits, found.logits)
@@ -118,8 +140,13 @@ def test_wrapped_is_the_model_itself(kind: str) -> None:
 def test_rows_may_be_mappings() -> None:
     tagger = tagger_of_words()
     collate = DataCollatorForWords(tagger)
-    rows = [{"words": list(one.words), "tags": list(one.tags), "id": i} for i, one in enumerate(CORPUS[:3])]
-    assert all(torch.equal(value, collate(CORPUS[:3])[name]) for name, value in collate(rows).items())
+    rows = [
+        {"words": list(one.words), "tags": list(one.tags), "id": i}
+        for i, one in enumerate(CORPUS[:3])
+    ]
+    assert all(
+        torch.equal(value, collate(CORPUS[:3])[name]) for name, value in collate(rows).items()
+    )
 
 
 def test_wrong_rows_and_models() -> None:
@@ -135,11 +162,17 @@ def test_wrong_rows_and_models() -> None:
     with pytest.raises(ValueError, match=r"^tags\[0\]\[0\] must be one of"):
         collate([{"words": ["me"], "tags": ["B-XX"]}])
     for take in (pe.wrap_for_trainer, DataCollatorForWords, trainer_metrics):
-        with pytest.raises(TypeError, match=r"^model must be a tagger or a classifier of this library, got Linear$"):
+        with pytest.raises(
+            TypeError, match=r"^model must be a tagger or a classifier of this library, got Linear$"
+        ):
             take(nn.Linear(3, 2))
-    with pytest.raises(ValueError, match=r"^predictions must be one of 'decoded', 'probabilities', got 'logits'$"):
+    with pytest.raises(
+        ValueError, match=r"^predictions must be one of 'decoded', 'probabilities', got 'logits'$"
+    ):
         pe.wrap_for_trainer(tagger, predictions="logits")
-    with pytest.raises(TypeError, match=r"^model must be a tagger or a classifier of this library, not wrapped"):
+    with pytest.raises(
+        TypeError, match=r"^model must be a tagger or a classifier of this library, not wrapped"
+    ):
         pe.fit(pe.wrap_for_trainer(tagger), CORPUS, CORPUS)
 
 
@@ -153,17 +186,24 @@ def test_metrics_count_words_alone() -> None:
     assert found["accuracy"] == accuracy(*names) == 0.75
     spread = np.eye(5)[np.maximum(said, 0)]
     assert score(SimpleNamespace(predictions=spread, label_ids=gold)) == found
-    with pytest.raises(ValueError, match=r"^predictions must have the labels' shape \(2, 4\), got \(2, 3\)$"):
+    with pytest.raises(
+        ValueError, match=r"^predictions must have the labels' shape \(2, 4\), got \(2, 3\)$"
+    ):
         score(SimpleNamespace(predictions=said[:, :3], label_ids=gold))
     with pytest.raises(ValueError, match=r"^predictions must be a tag for each word .*, got -100$"):
         score(SimpleNamespace(predictions=np.full_like(gold, -100), label_ids=gold))
-    with pytest.raises(ValueError, match=r"^metrics must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'$"):
+    with pytest.raises(
+        ValueError, match=r"^metrics must be one of 'f1', 'accuracy', 'macro_f1', got 'recall'$"
+    ):
         trainer_metrics(tagger_of_words(), ["recall"])
     texts = trainer_metrics(KINDS["texts"][0]())
-    assert texts(SimpleNamespace(predictions=np.array([1, 0]), label_ids=np.array([1, 1]))) == {"accuracy": 0.5}
+    assert texts(SimpleNamespace(predictions=np.array([1, 0]), label_ids=np.array([1, 1]))) == {
+        "accuracy": 0.5
+    }
 
 
-# --- the state ---------------------------------------------------------------------------------------------------
+# --- the state
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_the_state_has_each_tensor_once(tmp_path: Path) -> None:
@@ -179,7 +219,9 @@ def test_the_state_has_each_tensor_once(tmp_path: Path) -> None:
     save_file(state, tmp_path / "once.safetensors")
     other = pe.wrap_for_trainer(tagger_of_words())
     assert not torch.equal(other.model.decoder.linear.weight, tagger.decoder.linear.weight)
-    assert not other.load_state_dict(load_file(tmp_path / "once.safetensors"), strict=True).unexpected_keys
+    assert not other.load_state_dict(
+        load_file(tmp_path / "once.safetensors"), strict=True
+    ).unexpected_keys
     for name, value in tagger.state_dict().items():
         assert torch.equal(value, other.model.state_dict()[name]), name
     shared = other.model.embedder.embedders
@@ -192,12 +234,15 @@ def test_the_state_has_each_tensor_once(tmp_path: Path) -> None:
     outer.load_state_dict(outer.state_dict(), strict=True)
     assert {name.partition(".")[2] for name in outer.state_dict()} == set(state)
     with pytest.raises(RuntimeError, match="Missing key"):
-        wrapped.load_state_dict({name: value for name, value in state.items() if "decoder" not in name})
+        wrapped.load_state_dict(
+            {name: value for name, value in state.items() if "decoder" not in name}
+        )
     with pytest.raises(RuntimeError, match="Unexpected key"):
         wrapped.load_state_dict({**state, "more": torch.zeros(1)})
 
 
-# --- Trainer -----------------------------------------------------------------------------------------------------
+# --- Trainer
+# -----------------------------------------------------------------------------------------------------
 
 
 def make_trainer(model: object, folder: Path, rows: list, **options: object):
@@ -230,7 +275,11 @@ def test_texts_of_like_length_share_a_batch(tmp_path: Path) -> None:
         sizes.append({len(item["words"]) for item in items})
         return collate(items)
 
-    options = {"train_sampling_strategy": "group_by_length", "num_train_epochs": 1, "eval_strategy": "no"}
+    options = {
+        "train_sampling_strategy": "group_by_length",
+        "num_train_epochs": 1,
+        "eval_strategy": "no",
+    }
     trainer = make_trainer(model, tmp_path, rows, save_strategy="no", **options)
     trainer.data_collator = follow
     trainer.train()
@@ -249,7 +298,10 @@ def test_trainer_learns_evaluates_and_saves(kind: str, tmp_path: Path) -> None:
     assert len(losses) == 4
     assert losses[-1] < losses[0]
     assert all(torch.equal(model.get_parameter(name), value) for name, value in frozen.items())
-    texts, gold = [model.text_of(row) for row in rows[:5]], [model.labels_of(row) for row in rows[:5]]
+    texts, gold = (
+        [model.text_of(row) for row in rows[:5]],
+        [model.labels_of(row) for row in rows[:5]],
+    )
     predicted = model.predict(texts)
     wrapped = [[label] if isinstance(label, str) else label for label in predicted]
     right = entity_f1(gold, wrapped).f1 if model.default_metric == "f1" else accuracy(gold, wrapped)
@@ -269,13 +321,21 @@ def test_trainer_predicts_crf_paths_of_all_lengths(tmp_path: Path) -> None:
         tagger.decoder.crf.transitions.normal_(std=3)
     rows = [CORPUS[i] for i in (2, 2, 0, 1, 2, 2, 1)]
     found = make_trainer(tagger, tmp_path, rows).predict(rows)
-    gold, said = tagger.encode_tags([row.tags for row in rows]), tagger.predict([row.words for row in rows])
+    gold, said = (
+        tagger.encode_tags([row.tags for row in rows]),
+        tagger.predict([row.words for row in rows]),
+    )
     assert np.array_equal(found.label_ids, gold.numpy())
     assert [[TAGS[i] for i in row if i != -100] for row in found.predictions] == said
     assert found.metrics["test_f1"] == entity_f1([row.tags for row in rows], said).f1
     apart = tagger.emissions(*tagger.encode(SENTENCES)).argmax(-1)
-    assert any(TAGS[i] != tag for i, tag in zip(apart[0].tolist(), tagger.predict(SENTENCES)[0], strict=False))
-    unlabelled = make_trainer(tagger, tmp_path, rows).predict([{"words": row.words} for row in rows])
+    assert any(
+        TAGS[i] != tag
+        for i, tag in zip(apart[0].tolist(), tagger.predict(SENTENCES)[0], strict=False)
+    )
+    unlabelled = make_trainer(tagger, tmp_path, rows).predict(
+        [{"words": row.words} for row in rows]
+    )
     assert np.array_equal(unlabelled.predictions, found.predictions)
     assert unlabelled.label_ids is None
 
@@ -291,7 +351,9 @@ def test_trainer_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "whole" / "checkpoint-6", tmp_path / "cut" / "checkpoint-6")
     config = json.loads((tmp_path / "cut" / "checkpoint-6" / "config.json").read_text())
     assert config["class"] == "SequenceTagger"
-    sources = [one["config"].get("source") for one in config["config"]["embedder"]["config"]["embedders"]]
+    sources = [
+        one["config"].get("source") for one in config["config"]["embedder"]["config"]["embedders"]
+    ]
     assert sources == [None] * 3, "no copies of vectors in a checkpoint"
     resumed = train(tmp_path / "cut", 1)
     assert all(torch.equal(value, resumed[name]) for name, value in whole.items())
@@ -300,14 +362,21 @@ def test_trainer_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
 def test_trainer_takes_the_best_epoch_back(tmp_path: Path) -> None:
     tagger = tagger_of_words()
     trainer = make_trainer(
-        tagger, tmp_path, CORPUS, load_best_model_at_end=True, metric_for_best_model="f1", learning_rate=0.1
+        tagger,
+        tmp_path,
+        CORPUS,
+        load_best_model_at_end=True,
+        metric_for_best_model="f1",
+        learning_rate=0.1,
     )
     scores = iter([0.2, 0.9, 0.1, 0.3])
     trainer.compute_metrics = lambda found: {"f1": next(scores)}
     trainer.train()
     assert trainer.state.best_model_checkpoint.endswith("checkpoint-6")
     best = pe.SequenceTagger.from_pretrained(tmp_path / "checkpoint-6")
-    assert all(torch.equal(value, best.state_dict()[name]) for name, value in tagger.state_dict().items())
+    assert all(
+        torch.equal(value, best.state_dict()[name]) for name, value in tagger.state_dict().items()
+    )
     last = pe.SequenceTagger.from_pretrained(tmp_path / "checkpoint-12")
     assert not torch.equal(last.decoder.linear.weight, best.decoder.linear.weight)
 
@@ -318,7 +387,9 @@ class Own(ToyWordEncoder):
 
 
 def test_files_of_vectors_are_not_in_checkpoints(tmp_path: Path) -> None:
-    source = FastTextVectors.train([["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10)
+    source = FastTextVectors.train(
+        [["me", "gusta"]] * 9, tmp_path / "es.bin", dim=3, min_count=1, bucket=10
+    )
     lexicon = pe.Lexicon(["me", "gusta"])
     tagger = pe.SequenceTagger(pe.SourceEmbedding(source, lexicon), ["O", "B-X"])
     DataCollatorForWords(tagger).tokenizer.save_pretrained(tmp_path / "checkpoint")
@@ -350,7 +421,8 @@ def test_unseen_words_need_the_lexicon_first() -> None:
     assert [TAGS[i] for i in found] == tagger.predict([rows[0]["words"]])[0]
 
 
-# --- loops of others ---------------------------------------------------------------------------------------------
+# --- loops of others
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loop", ["torch", "accelerate", "fabric", "trainer"])
@@ -365,4 +437,6 @@ def test_own_trainer(loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert losses[1] < 0.95 * losses[0]
     tagger.save_pretrained(tmp_path / "tagger")
     words = [sentence.words for sentence in dev]
-    assert pe.SequenceTagger.from_pretrained(tmp_path / "tagger").predict(words) == tagger.predict(words)
+    assert pe.SequenceTagger.from_pretrained(tmp_path / "tagger").predict(words) == tagger.predict(
+        words
+    )

@@ -21,10 +21,14 @@ class Source:
         self.rows, self.words, self.dim = rows, list(rows), len(next(iter(rows.values())))
 
     def vectors(self, words: list[str]) -> np.ndarray:
-        return np.array([self.rows.get(word, [0.0] * self.dim) for word in words], np.float32).reshape(-1, self.dim)
+        return np.array(
+            [self.rows.get(word, [0.0] * self.dim) for word in words], np.float32
+        ).reshape(-1, self.dim)
 
 
-def toy(seed: int = 0, n: int = 53, m: int = 41, dim: int = 5) -> tuple[Source, Source, list[tuple[str, str]]]:
+def toy(
+    seed: int = 0, n: int = 53, m: int = 41, dim: int = 5
+) -> tuple[Source, Source, list[tuple[str, str]]]:
     """Two noisy copies of a space, with some words of several translations and some of none."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, dim))
@@ -32,7 +36,10 @@ def toy(seed: int = 0, n: int = 53, m: int = 41, dim: int = 5) -> tuple[Source, 
     source = Source({f"s{i}": x[i].tolist() for i in range(n)})
     target = Source({f"t{i}": y[i].tolist() for i in range(m)})
     pairs = [(f"s{i}", f"t{i}") for i in range(0, 60, 2)]
-    pairs += [(f"s{i}", f"t{(7 * i) % m}") for i in range(0, 40, 5)] + [("s1", "nothing"), ("nothing", "t1")]
+    pairs += [(f"s{i}", f"t{(7 * i) % m}") for i in range(0, 40, 5)] + [
+        ("s1", "nothing"),
+        ("nothing", "t1"),
+    ]
     random.Random(seed).shuffle(pairs)
     return source, target, [*pairs, pairs[0]]
 
@@ -40,7 +47,10 @@ def toy(seed: int = 0, n: int = 53, m: int = 41, dim: int = 5) -> tuple[Source, 
 def scores_of(source: Source, target: Source, csls: bool) -> dict[str, dict[str, float]]:
     xs, ys = list(source.rows.values()), list(target.rows.values())
     matrix = oracles.csls(xs, ys, 10) if csls else [[oracles.cosine(x, y) for y in ys] for x in xs]
-    return {word: dict(zip(target.words, row, strict=True)) for word, row in zip(source.words, matrix, strict=True)}
+    return {
+        word: dict(zip(target.words, row, strict=True))
+        for word, row in zip(source.words, matrix, strict=True)
+    }
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -63,12 +73,16 @@ def test_precision_is_that_of_plain_loops(seed: int) -> None:
 
 def test_any_translation_is_right_and_zero_vectors_are_out_of_the_vocabulary() -> None:
     source = Source({"sol": [1.0, 0.0], "mar": [0.0, 0.0]})
-    target = Source({"moon": [0.9, 0.1], "sun": [0.0, 1.0], "sunlight": [0.8, 0.6], "sea": [0.0, 0.0]})
+    target = Source(
+        {"moon": [0.9, 0.1], "sun": [0.0, 1.0], "sunlight": [0.8, 0.6], "sea": [0.0, 0.0]}
+    )
     pairs = [("sol", "sun"), ("mar", "sun"), ("sol", "sea")]
     result = pe.translation_accuracy(source, target, pairs, ks=(1, 2, 3))
     assert result.cosine == {1: 0, 2: 0, 3: 1}
     assert result[2:] == (1, 2, 2)
-    assert pe.translation_accuracy(source, target, [*pairs, ("sol", "sunlight")], ks=(1, 2)).cosine == {1: 0, 2: 1}
+    assert pe.translation_accuracy(
+        source, target, [*pairs, ("sol", "sunlight")], ks=(1, 2)
+    ).cosine == {1: 0, 2: 1}
 
 
 def test_the_vocabulary_is_what_is_asked_for() -> None:
@@ -83,9 +97,13 @@ def test_alike_words_come_first_where_spelling_counts() -> None:
     source = Source({"canción": [1.0, 0.0], "sol": [0.0, 1.0]})
     target = Source({"song": [0.95, 0.05], "cancion": [0.9, 0.3], "sun": [0.1, 0.9]})
     for weight, expected in ((0.0, 0), (1e-3, 0), (0.5, 1)):
-        result = pe.translation_accuracy(source, target, [("canción", "cancion")], ks=(1, 2), spelling=weight)
+        result = pe.translation_accuracy(
+            source, target, [("canción", "cancion")], ks=(1, 2), spelling=weight
+        )
         assert result.cosine == result.csls == {1: expected, 2: 1}
-        one = pe.translation_accuracy(source, target, [("canción", "cancion")], ks=(1,), spelling=weight)
+        one = pe.translation_accuracy(
+            source, target, [("canción", "cancion")], ks=(1,), spelling=weight
+        )
         assert one.cosine == {1: expected}, "the second nearest is looked at too"
 
 
@@ -139,7 +157,9 @@ def test_real_vectors_with_a_dictionary(
     assert result.csls[1] >= 0.783
     assert result.csls[10] >= 0.92
     assert pe.translation_accuracy(mapping(es), en, test, spelling=0.3).csls[1] >= 0.80
-    back = pe.translation_accuracy(mapping.inverse()(en), es, [(english, spanish) for spanish, english in test])
+    back = pe.translation_accuracy(
+        mapping.inverse()(en), es, [(english, spanish) for spanish, english in test]
+    )
     assert back.csls[1] >= 0.6
 
 
@@ -175,13 +195,41 @@ def test_real_vectors_without_a_dictionary_at_full_size(
         ({"spelling": float("nan")}, ValueError, "spelling must be 0 or more, got nan"),
         ({"source_words": "sol"}, TypeError, "source_words must be words, got the string 'sol'"),
         ({"dictionary": "s1"}, TypeError, "dictionary must be pairs of words, got the string 's1'"),
-        ({"dictionary": ["s1"]}, TypeError, r"dictionary\[0\] must be a source word and a target word, got 's1'"),
-        ({"dictionary": [("s1", 2)]}, TypeError, r"dictionary\[0\] must be a source word .*, got \('s1', 2\)"),
-        ({"dictionary": [3]}, TypeError, r"dictionary\[0\] must be a source word and a target word, got 3"),
-        ({"dictionary": [("a", "b", "c")]}, TypeError, r"dictionary\[0\] must be a source word .*, got \('a', .*"),
-        ({"dictionary": [("x", "t1"), ("s1", "x")]}, ValueError, "dictionary must .*, got 2 pairs, all with an unkn.*"),
-        ({"dictionary": []}, ValueError, "dictionary must hold a pair of words that both .* have, got no pair"),
-        ({"target": toy(dim=3)[1]}, ValueError, "source and target must have vectors of one length, got 5 and 3"),
+        (
+            {"dictionary": ["s1"]},
+            TypeError,
+            r"dictionary\[0\] must be a source word and a target word, got 's1'",
+        ),
+        (
+            {"dictionary": [("s1", 2)]},
+            TypeError,
+            r"dictionary\[0\] must be a source word .*, got \('s1', 2\)",
+        ),
+        (
+            {"dictionary": [3]},
+            TypeError,
+            r"dictionary\[0\] must be a source word and a target word, got 3",
+        ),
+        (
+            {"dictionary": [("a", "b", "c")]},
+            TypeError,
+            r"dictionary\[0\] must be a source word .*, got \('a', .*",
+        ),
+        (
+            {"dictionary": [("x", "t1"), ("s1", "x")]},
+            ValueError,
+            "dictionary must .*, got 2 pairs, all with an unkn.*",
+        ),
+        (
+            {"dictionary": []},
+            ValueError,
+            "dictionary must hold a pair of words that both .* have, got no pair",
+        ),
+        (
+            {"target": toy(dim=3)[1]},
+            ValueError,
+            "source and target must have vectors of one length, got 5 and 3",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(options: dict, error: type[Exception], message: str) -> None:

@@ -11,7 +11,13 @@ from polyembed.functional import nearest_cosine
 from polyembed.transfer import adversarial, adversarial_mapping, mapping_criterion
 from polyembed.transfer.adversarial import AdversarialOptions
 
-QUICK = {"num_epochs": 4, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32, "beta": 0.01}
+QUICK = {
+    "num_epochs": 4,
+    "epoch_size": 8000,
+    "discriminator_steps": 3,
+    "hidden_size": 32,
+    "beta": 0.01,
+}
 TINY = {"num_epochs": 2, "epoch_size": 64, "hidden_size": 7}
 
 
@@ -30,7 +36,9 @@ def learn(x: torch.Tensor, y: torch.Tensor, **options: float) -> adversarial.Adv
 
 
 def options(**changed: float) -> AdversarialOptions:
-    return AdversarialOptions(**{"hidden_size": 3, "batch_size": 1, "learning_rate": 0.5, "beta": 0.01, **changed})
+    return AdversarialOptions(
+        **{"hidden_size": 3, "batch_size": 1, "learning_rate": 0.5, "beta": 0.01, **changed}
+    )
 
 
 def found(x: torch.Tensor, y: torch.Tensor) -> float:
@@ -45,7 +53,9 @@ def test_a_planted_rotation_is_found_from_nothing() -> None:
     assert [len(run) for run in mapping.criteria] == [4]
     assert max(mapping.criteria[0]) > 0.998 > mapping_criterion(x, y)
     weight = mapping.weight.double()
-    torch.testing.assert_close(weight.mT @ weight, torch.eye(5, dtype=torch.float64), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        weight.mT @ weight, torch.eye(5, dtype=torch.float64), atol=1e-6, rtol=0
+    )
 
 
 def test_a_seed_settles_everything_and_restarts_are_its_successors() -> None:
@@ -94,24 +104,40 @@ def rates_of(
     monkeypatch.setattr(adversarial, "_Game", Recorded)
     monkeypatch.setattr(adversarial, "mapping_criterion", lambda *_: next(left))
     x, y = planted(0, n=7)
-    found = learn(x, y, num_epochs=5, epoch_size=1, hidden_size=3, discriminator_steps=1, **{"decay": 0.5, **options})
+    found = learn(
+        x,
+        y,
+        num_epochs=5,
+        epoch_size=1,
+        hidden_size=3,
+        discriminator_steps=1,
+        **{"decay": 0.5, **options},
+    )
     return *rates, found.criteria
 
 
-def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_of_the_mapping_falls_and_halves_where_the_criterion_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The first drop below the best only counts; each later one halves, a new best between them or not."""
     mapping, discriminator, _ = rates_of(monkeypatch, [0.5, 0.4, 0.3, 0.6, 0.2], learning_rate=1.0)
     assert mapping == [1, 0.5, 0.25, 0.0625, 0.03125]
     assert discriminator == [1.0] * 5
     mapping, _, _ = rates_of(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.6], learning_rate=1.0)
     assert mapping == [1, 0.5, 0.25, 0.125, 0.03125]
-    mapping, _, _ = rates_of(monkeypatch, [0.5, 0.4, 0.3, 0.2, 0.1] * 2, learning_rate=1.0, restarts=2)
+    mapping, _, _ = rates_of(
+        monkeypatch, [0.5, 0.4, 0.3, 0.2, 0.1] * 2, learning_rate=1.0, restarts=2
+    )
     assert mapping == [1, 0.5, 0.25, 0.0625, 0.015625] * 2, "each run begins anew"
 
 
 def test_a_run_ends_where_the_rate_falls_below_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    mapping, _, criteria = rates_of(monkeypatch, [0.5, 0.4, 0.3, 0.6, 0.2] * 2, learning_rate=4e-6, restarts=2)
-    assert mapping == [4e-6, 2e-6, 1e-6, 4e-6, 2e-6, 1e-6], "decay alone goes no lower; then a halving"
+    mapping, _, criteria = rates_of(
+        monkeypatch, [0.5, 0.4, 0.3, 0.6, 0.2] * 2, learning_rate=4e-6, restarts=2
+    )
+    assert mapping == [4e-6, 2e-6, 1e-6, 4e-6, 2e-6, 1e-6], (
+        "decay alone goes no lower; then a halving"
+    )
     assert criteria == [[0.5, 0.4, 0.3], [0.6, 0.2, 0.5]]
     mapping, _, criteria = rates_of(monkeypatch, [0.1, 0.2, 0.3, 0.4, 0.5], learning_rate=4e-6)
     assert mapping == [4e-6, 2e-6, 1e-6, 1e-6, 1e-6]
@@ -121,7 +147,9 @@ def test_a_run_ends_where_the_rate_falls_below_the_least(monkeypatch: pytest.Mon
 def test_only_the_most_frequent_words_are_drawn() -> None:
     x, y = planted(0, n=31)
     few = learn(x, y, **TINY, most_frequent=7).weight
-    assert torch.equal(learn(x, y[:7], **TINY, most_frequent=7).weight, few), "spaces of different sizes"
+    assert torch.equal(learn(x, y[:7], **TINY, most_frequent=7).weight, few), (
+        "spaces of different sizes"
+    )
     whole = learn(x, y, **TINY, most_frequent=31).weight
     assert not torch.equal(few, whole)
     assert torch.equal(learn(x, y, **TINY).weight, whole)
@@ -133,7 +161,9 @@ def test_a_step_is_that_of_the_paper() -> None:
     x, y = planted(0, n=1, dim=2)
     game = adversarial._Game(x, y, options(dropout=0.0, smoothing=0.2), 0)
 
-    def loss(layers: list[torch.Tensor], weight: torch.Tensor, labels: tuple[float, float]) -> torch.Tensor:
+    def loss(
+        layers: list[torch.Tensor], weight: torch.Tensor, labels: tuple[float, float]
+    ) -> torch.Tensor:
         total = torch.zeros(())
         for vector, label in ((x[0] @ weight, labels[0]), (y[0], labels[1])):
             hidden = vector
@@ -164,7 +194,9 @@ def test_dropout_is_of_the_input_and_keeps_its_mean() -> None:
     seen: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:
         plain = torch.nn.functional.linear
-        patch.setattr(adversarial.F, "linear", lambda *args: (seen.append(args[0].detach()), plain(*args))[1])
+        patch.setattr(
+            adversarial.F, "linear", lambda *args: (seen.append(args[0].detach()), plain(*args))[1]
+        )
         for _ in range(200):
             game._loss(torch.ones(2, 5), fooled=False)
     inputs = torch.cat(seen[::3])
@@ -242,7 +274,9 @@ X, Y = planted(0, n=7)
         (X, Y.long(), TypeError, "y must be floating point, got torch.int64"),
     ],
 )
-def test_bad_vectors_are_refused(x: torch.Tensor, y: torch.Tensor, error: type[Exception], message: str) -> None:
+def test_bad_vectors_are_refused(
+    x: torch.Tensor, y: torch.Tensor, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=f"^{message}$"):
         adversarial_mapping(x, y)
 
@@ -262,7 +296,9 @@ def test_the_criterion_is_the_mean_cosine_of_mutual_neighbours() -> None:
     pairs = oracles.mutual_pairs(oracles.csls(x.tolist(), y.tolist(), 3))
     expected = [oracles.cosine(x[i].tolist(), y[j].tolist()) for i, j in pairs]
     assert 1 < len(pairs) < 23
-    assert mapping_criterion(x, y, neighborhood=3) == pytest.approx(sum(expected) / len(expected), abs=1e-12)
+    assert mapping_criterion(x, y, neighborhood=3) == pytest.approx(
+        sum(expected) / len(expected), abs=1e-12
+    )
 
 
 def test_only_the_most_frequent_words_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:

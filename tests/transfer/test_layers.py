@@ -10,7 +10,13 @@ from torch import Tensor, nn
 from polyembed import transformed_output
 from polyembed.transfer import encoder_layer
 
-SIZES = {"vocab_size": 31, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 17}
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 17,
+}
 
 
 HEAD_SIZES = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -22,8 +28,18 @@ MODELS = {
     "DistilBertForTokenClassification": SMALL,
     "ModernBertForTokenClassification": {**SIZES, **HEAD_SIZES},
     "ElectraModel": {**SIZES, "embedding_size": 7},
-    "DebertaV2ForTokenClassification": {**SIZES, "relative_attention": True, "norm_rel_ebd": "layer_norm"},
-    "GPT2ForTokenClassification": {"vocab_size": 31, "n_embd": 12, "n_layer": 3, "n_head": 2, **HEAD_SIZES},
+    "DebertaV2ForTokenClassification": {
+        **SIZES,
+        "relative_attention": True,
+        "norm_rel_ebd": "layer_norm",
+    },
+    "GPT2ForTokenClassification": {
+        "vocab_size": 31,
+        "n_embd": 12,
+        "n_layer": 3,
+        "n_head": 2,
+        **HEAD_SIZES,
+    },
     "LlamaForTokenClassification": {**SIZES, **HEAD_SIZES},
     "Gemma3TextModel": {**SIZES, **HEAD_SIZES, "num_key_value_heads": 1, "head_dim": 6},
 }
@@ -55,7 +71,9 @@ def test_the_number_is_that_of_hidden_states(name: str) -> None:
     ids = torch.randint(5, 31, (2, 7))
     with torch.no_grad():
         plain = model(input_ids=ids, output_hidden_states=True)
-        own_hooks = [len(module._forward_hooks) for module in model.modules()]  # transformers has some for itself
+        own_hooks = [
+            len(module._forward_hooks) for module in model.modules()
+        ]  # transformers has some for itself
         assert len(plain.hidden_states) == 4
         for number, expected in enumerate(plain.hidden_states):
             seen: list[Tensor] = []
@@ -63,7 +81,11 @@ def test_the_number_is_that_of_hidden_states(name: str) -> None:
             with transformed_output(encoder_layer(model, number), watch):
                 changed = model(input_ids=ids)
             assert torch.equal(seen[0], expected), number
-            assert not any(torch.equal(seen[0], state) for i, state in enumerate(plain.hidden_states) if i != number)
+            assert not any(
+                torch.equal(seen[0], state)
+                for i, state in enumerate(plain.hidden_states)
+                if i != number
+            )
             assert (changed[0] - plain[0]).abs().max() > 1e-4
     assert [len(module._forward_hooks) for module in model.modules()] == own_hooks
 
@@ -71,10 +93,30 @@ def test_the_number_is_that_of_hidden_states(name: str) -> None:
 @pytest.mark.parametrize(
     ("build", "layer", "error", "message"),
     [
-        (lambda: make("ElectraModel"), 4, ValueError, r"layer must be between 0 \(embeddings\) and 3, got 4"),
-        (lambda: make("ElectraModel"), -1, ValueError, r"layer must be between 0 \(embeddings\) and 3, got -1"),
-        (lambda: make("ElectraModel"), "embeddings", TypeError, "layer must be an int or a module, got str"),
-        (lambda: nn.Linear(2, 2), 0, ValueError, "model must hold one transformers encoder .*, got 0 in Linear"),
+        (
+            lambda: make("ElectraModel"),
+            4,
+            ValueError,
+            r"layer must be between 0 \(embeddings\) and 3, got 4",
+        ),
+        (
+            lambda: make("ElectraModel"),
+            -1,
+            ValueError,
+            r"layer must be between 0 \(embeddings\) and 3, got -1",
+        ),
+        (
+            lambda: make("ElectraModel"),
+            "embeddings",
+            TypeError,
+            "layer must be an int or a module, got str",
+        ),
+        (
+            lambda: nn.Linear(2, 2),
+            0,
+            ValueError,
+            "model must hold one transformers encoder .*, got 0 in Linear",
+        ),
         (
             lambda: nn.ModuleList([make("ElectraModel"), make("ElectraModel")]),
             0,
@@ -89,6 +131,8 @@ def test_the_number_is_that_of_hidden_states(name: str) -> None:
         ),
     ],
 )
-def test_bad_input(build: Callable[[], nn.Module], layer: Any, error: type[Exception], message: str) -> None:
+def test_bad_input(
+    build: Callable[[], nn.Module], layer: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=f"^{message}$"):
         encoder_layer(build(), layer)

@@ -73,11 +73,18 @@ class Setting:
     """A model, a transform or several, their optimisers."""
 
     def __init__(
-        self, dtype: torch.dtype = torch.float64, transform: Any = None, *, model: Any = Classifier, lr: float = 0.5
+        self,
+        dtype: torch.dtype = torch.float64,
+        transform: Any = None,
+        *,
+        model: Any = Classifier,
+        lr: float = 0.5,
     ) -> None:
         torch.manual_seed(5)
         self.model = model().to(dtype)
-        made = transform() if transform else RepresentationTransformationNetwork(HIDDEN, bottleneck=5)
+        made = (
+            transform() if transform else RepresentationTransformationNetwork(HIDDEN, bottleneck=5)
+        )
         self.networks = nn.ModuleList(made if isinstance(made, list) else [made]).to(dtype)
         self.transform = made
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr)
@@ -89,12 +96,20 @@ class Setting:
         return state | {f"t{name}": p.detach() for name, p in self.networks.named_parameters()}
 
     def step(
-        self, place: Any = 2, source: Any = None, target: Any = None, *, target_weight: float = 1.0, **options: Any
+        self,
+        place: Any = 2,
+        source: Any = None,
+        target: Any = None,
+        *,
+        target_weight: float = 1.0,
+        **options: Any,
     ) -> Any:
         torch.manual_seed(9)
         if target_weight:
             options = {"target_inner": [make_batch(7, 4)], **options}
-        layer = [self.model.place(number) for number in place] if isinstance(place, tuple) else place
+        layer = (
+            [self.model.place(number) for number in place] if isinstance(place, tuple) else place
+        )
         return metaxl_step(
             self.model,
             self.transform,
@@ -120,33 +135,54 @@ def assert_moves_alike(one: Setting, other: Setting, tolerance: float) -> None:
         size = float(move.norm())
         assert float((mine[name] - move).norm()) <= tolerance * max(size, 1e-9), name
     assert any(float(move.norm()) > 1e-6 for name, move in theirs.items() if name.startswith("t0"))
-    assert any(float(move.norm()) > 1e-3 for name, move in theirs.items() if name.startswith("model"))
+    assert any(
+        float(move.norm()) > 1e-3 for name, move in theirs.items() if name.startswith("model")
+    )
 
 
-def oracle(setting: Setting, place: int, target_weight: float) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def oracle(
+    setting: Setting, place: int, target_weight: float
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """Equations 3 and 4 with the target in the inner loss, the model's maths written out as functions; no dropout."""
     setting.model.eval()
-    state = {name: p.detach().clone().requires_grad_() for name, p in setting.model.named_parameters()}
-    meta = {name: p.detach().clone().requires_grad_() for name, p in setting.transform.named_parameters()}
+    state = {
+        name: p.detach().clone().requires_grad_() for name, p in setting.model.named_parameters()
+    }
+    meta = {
+        name: p.detach().clone().requires_grad_()
+        for name, p in setting.transform.named_parameters()
+    }
 
     def forward(p: dict[str, Tensor], ids: Tensor, q: dict[str, Tensor] | None) -> Tensor:
         def g(h: Tensor) -> Tensor:
             if q is None:
                 return h
-            return h + (h @ q["down.weight"].T + q["down.bias"]).relu() @ q["up.weight"].T + q["up.bias"]
+            return (
+                h
+                + (h @ q["down.weight"].T + q["down.bias"]).relu() @ q["up.weight"].T
+                + q["up.bias"]
+            )
 
         h = p["embedding.weight"][ids]
         h = g(h) if place == 0 else h
         for n in range(LAYERS):
             at = f"blocks.{n}."
             qkv = h @ p[at + "query_key_value.weight"].T + p[at + "query_key_value.bias"]
-            query, key, value = (x.reshape(*x.shape[:2], 2, HIDDEN // 2).transpose(1, 2) for x in qkv.chunk(3, dim=-1))
+            query, key, value = (
+                x.reshape(*x.shape[:2], 2, HIDDEN // 2).transpose(1, 2)
+                for x in qkv.chunk(3, dim=-1)
+            )
             weights = (query @ key.mT / math.sqrt(HIDDEN // 2)).exp()
-            mixed = (weights / weights.sum(-1, keepdim=True) @ value).transpose(1, 2).reshape(h.shape)
+            mixed = (
+                (weights / weights.sum(-1, keepdim=True) @ value).transpose(1, 2).reshape(h.shape)
+            )
             mixed = 0.5 * mixed * (1 + torch.erf(mixed / math.sqrt(2)))
             h = h + mixed @ p[at + "out.weight"].T + p[at + "out.bias"]
             h = h - h.mean(-1, keepdim=True)
-            h = h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt() * p[at + "norm.weight"] + p[at + "norm.bias"]
+            h = (
+                h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt() * p[at + "norm.weight"]
+                + p[at + "norm.bias"]
+            )
             h = g(h) if place == n + 1 else h
         return h.mean(1) @ p["head.weight"].T + p["head.bias"]
 
@@ -168,7 +204,9 @@ def oracle(setting: Setting, place: int, target_weight: float) -> tuple[dict[str
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(("place", "target_weight"), [(0, 1.0), (2, 1.0), (3, 1.0), (2, 0.3), (2, 0.0)])
+@pytest.mark.parametrize(
+    ("place", "target_weight"), [(0, 1.0), (2, 1.0), (3, 1.0), (2, 0.3), (2, 0.0)]
+)
 def test_the_oracle(method: str, place: int, target_weight: float) -> None:
     """With the target's loss, the default; without it, algorithm 1 as printed."""
     setting = Setting()
@@ -179,16 +217,24 @@ def test_the_oracle(method: str, place: int, target_weight: float) -> None:
         assert close < (1e-9 if method != "finite_difference" else 1e-6), name
     assert found.source_loss == pytest.approx(float(inner))
     assert found.target_loss == pytest.approx(float(outer))
-    model = torch.stack([move.norm() for name, move in expected.items() if name.startswith("model")]).norm()
+    model = torch.stack(
+        [move.norm() for name, move in expected.items() if name.startswith("model")]
+    ).norm()
     assert found.source_norm == pytest.approx(float(model) / 0.5, rel=1e-5)
     assert 0 < abs(found.cosine) < 1
-    assert all(p.grad is None for p in [*setting.model.parameters(), *setting.transform.parameters()])
+    assert all(
+        p.grad is None for p in [*setting.model.parameters(), *setting.transform.parameters()]
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("place", [0, 3])
 def test_checkpointing_and_dropout_change_nothing(method: str, place: int) -> None:
-    plain, checkpointed, still = Setting(), Setting(model=lambda: Classifier(checkpointed=True)), Setting()
+    plain, checkpointed, still = (
+        Setting(),
+        Setting(model=lambda: Classifier(checkpointed=True)),
+        Setting(),
+    )
     plain.step(place, method="reverse_over_reverse")
     checkpointed.step(place, method=method)
     assert_moves_alike(checkpointed, plain, 1e-9 if method != "finite_difference" else 1e-6)
@@ -208,7 +254,10 @@ def test_accumulation_is_exact() -> None:
 
     one = whole.step(source=[source], target=[target], target_inner=[source], target_weight=0.7)
     other = parts.step(
-        source=split(source, 3), target=split(target, 2), target_inner=split(source, 2), target_weight=0.7
+        source=split(source, 3),
+        target=split(target, 2),
+        target_inner=split(source, 2),
+        target_weight=0.7,
     )
     assert_moves_alike(parts, whole, 1e-9)
     assert other == pytest.approx(one)
@@ -223,26 +272,36 @@ def test_target_batches_in_the_inner_loss(method: str) -> None:
     setting.step(method=method)
     printed.step(method=method, target_weight=0.0)
     other.step(method=method, target=[make_batch(3, 6)])
-    gradients = torch.autograd.grad(loss(plain.model, make_batch(7, 4)), list(plain.model.parameters()))
+    gradients = torch.autograd.grad(
+        loss(plain.model, make_batch(7, 4)), list(plain.model.parameters())
+    )
     for (name, _), gradient in zip(plain.model.named_parameters(), gradients, strict=True):
         moves = [one.moved()[f"model.{name}"] for one in (setting, printed, other)]
         torch.testing.assert_close(moves[0] - moves[1], -0.5 * gradient, rtol=1e-7, atol=1e-12)
         assert torch.equal(moves[0], moves[2])
     for one in (printed, other):
-        assert not torch.allclose(setting.moved()["t0.up.weight"], one.moved()["t0.up.weight"], rtol=1e-3)
+        assert not torch.allclose(
+            setting.moved()["t0.up.weight"], one.moved()["t0.up.weight"], rtol=1e-3
+        )
 
 
 def languages() -> nn.ModuleDict:
-    return nn.ModuleDict({name: RepresentationTransformationNetwork(HIDDEN, 5) for name in ("en", "es")})
+    return nn.ModuleDict(
+        {name: RepresentationTransformationNetwork(HIDDEN, 5) for name in ("en", "es")}
+    )
 
 
 def test_one_network_for_each_language() -> None:
     setting, both = Setting(transform=languages), Setting(transform=languages)
     setting.step(languages="es")
-    moved = {name: float(move.norm()) for name, move in setting.moved().items() if name.startswith("t0")}
+    moved = {
+        name: float(move.norm()) for name, move in setting.moved().items() if name.startswith("t0")
+    }
     assert all((size > 0) == ("es" in name) for name, size in moved.items())
     both.step(source=[make_batch(5, 1), make_batch(5, 3)], languages=["es", "en"])
-    assert all(float(move.norm()) > 0 for name, move in both.moved().items() if name.startswith("t0"))
+    assert all(
+        float(move.norm()) > 0 for name, move in both.moved().items() if name.startswith("t0")
+    )
 
 
 def test_several_layers() -> None:
@@ -262,16 +321,23 @@ def test_clipping() -> None:
     again = setting.step(max_grad_norm=seen.source_norm / 4, meta_max_grad_norm=seen.meta_norm / 8)
     assert again == seen
     for name, move in plain.moved().items():
-        torch.testing.assert_close(setting.moved()[name], move / (8 if name.startswith("t0") else 4))
+        torch.testing.assert_close(
+            setting.moved()[name], move / (8 if name.startswith("t0") else 4)
+        )
 
 
 def test_rates() -> None:
     """By default each parameter's own rate in the optimiser; what it does not hold is a constant."""
     one, other = Setting(lr=0.5), Setting(lr=0.5)
-    groups = [{"params": one.model.head.parameters(), "lr": 0.1}, {"params": one.model.blocks.parameters()}]
+    groups = [
+        {"params": one.model.head.parameters(), "lr": 0.1},
+        {"params": one.model.blocks.parameters()},
+    ]
     one.optimizer = torch.optim.SGD(groups, 0.5)
     other.model.embedding.weight.requires_grad_(False)
-    rates = {name: 0.1 if name.startswith("head") else 0.5 for name, _ in other.model.named_parameters()}
+    rates = {
+        name: 0.1 if name.startswith("head") else 0.5 for name, _ in other.model.named_parameters()
+    }
     one.step()
     other.step(inner_lr=rates, method="reverse_over_reverse")
     assert float(one.moved()["model.embedding.weight"].norm()) == 0.0
@@ -298,7 +364,11 @@ class Counted(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding, self.low, self.high = nn.Embedding(11, HIDDEN), nn.BatchNorm1d(7), nn.BatchNorm1d(HIDDEN)
+        self.embedding, self.low, self.high = (
+            nn.Embedding(11, HIDDEN),
+            nn.BatchNorm1d(7),
+            nn.BatchNorm1d(HIDDEN),
+        )
         self.block, self.head = Block(), nn.Linear(HIDDEN, CLASSES)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -355,7 +425,9 @@ def test_what_the_optimiser_of_the_transform_does_not_hold_is_a_constant() -> No
     setting.step(), whole.step()
     assert all(p.grad is None for p in setting.transform.parameters())
     moved = setting.moved()
-    assert [name for name, move in moved.items() if name.startswith("t0") and move.any()] == ["t0.up.weight"]
+    assert [name for name, move in moved.items() if name.startswith("t0") and move.any()] == [
+        "t0.up.weight"
+    ]
     torch.testing.assert_close(moved["t0.up.weight"], whole.moved()["t0.up.weight"])
 
 
@@ -381,7 +453,9 @@ def test_networks_that_share_a_parameter(method: str) -> None:
     both = [two.moved()[f"t0.{name}.up.weight"] for name in ("en", "es")]
     torch.testing.assert_close(one.moved()["t0.en.up.weight"], sum(both), rtol=1e-6, atol=1e-9)
     moves = [move for name, move in one.moved().items() if name.startswith("t0")]
-    assert found.meta_norm == pytest.approx(float(torch.stack([move.norm() for move in moves]).norm()))
+    assert found.meta_norm == pytest.approx(
+        float(torch.stack([move.norm() for move in moves]).norm())
+    )
     Setting(transform=tied).step(languages="es", method=method)
 
 
@@ -499,7 +573,12 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     paths = [str(here), str(here.parent), str(here.parents[1] / "src")]
     program = PROGRAM.format(paths=paths)
     processes = [
-        subprocess.Popen([sys.executable, "-c", program, str(rank), str(tmp_path)], stdout=-1, stderr=-1, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(rank), str(tmp_path)],
+            stdout=-1,
+            stderr=-1,
+            text=True,
+        )
         for rank in range(2)
     ]
     outputs = [process.communicate(timeout=120) for process in processes]
@@ -507,7 +586,11 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     for method in METHODS:
         setting = Setting()
         setting.model.eval()
-        batches = {"source": [make_batch(6, 1)], "target": [make_batch(4, 2)], "target_inner": [make_batch(4, 5)]}
+        batches = {
+            "source": [make_batch(6, 1)],
+            "target": [make_batch(4, 2)],
+            "target_inner": [make_batch(4, 5)],
+        }
         step = setting.step(**batches, target_weight=0.3)
         for rank in range(2):
             state, numbers = torch.load(tmp_path / f"{method}-{rank}.pt")
@@ -529,7 +612,9 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         assert "model must not be wrapped for several processes" in out
 
 
-def gradients(model: nn.Module, layer: Any, source: Any, target: Any, method: str, **options: Any) -> dict[str, Tensor]:
+def gradients(
+    model: nn.Module, layer: Any, source: Any, target: Any, method: str, **options: Any
+) -> dict[str, Tensor]:
     """All gradients that `metaxl_gradients` adds to ``.grad``, and nothing else."""
     torch.manual_seed(3)
     network = RepresentationTransformationNetwork(HIDDEN, bottleneck=5).double()
@@ -542,10 +627,15 @@ def gradients(model: nn.Module, layer: Any, source: Any, target: Any, method: st
     return {name: p.grad for name, p in parts.named_parameters() if p.grad is not None}
 
 
-def assert_gradients(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+def assert_gradients(
+    found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float
+) -> None:
     assert found.keys() == expected.keys()
     for part in ("model", "rtn"):  # the parameters' sizes differ widely
-        one, other = (torch.cat([g.flatten() for n, g in x.items() if n.startswith(part)]) for x in (found, expected))
+        one, other = (
+            torch.cat([g.flatten() for n, g in x.items() if n.startswith(part)])
+            for x in (found, expected)
+        )
         assert other.norm() > 1e-7
         assert (one - other).norm() <= tolerance * other.norm(), part
 
@@ -554,10 +644,18 @@ def test_gradients_accumulate_like_backward() -> None:
     """Twice the call is twice the gradient; hooks of parameters run; a step is the gradient and both optimisers'."""
     setting = Setting()
     setting.model.eval()
-    arguments = setting.model, setting.transform, setting.model.place(2), [make_batch(5, 1)], [make_batch(3, 2)]
+    arguments = (
+        setting.model,
+        setting.transform,
+        setting.model.place(2),
+        [make_batch(5, 1)],
+        [make_batch(3, 2)],
+    )
     options = {"inner_lr": 0.5, "target_inner": [make_batch(7, 4)], "loss": loss}
     seen: list[Tensor] = []
-    setting.model.head.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    setting.model.head.weight.register_post_accumulate_grad_hook(
+        lambda p: seen.append(p.grad.clone())
+    )
     metaxl_gradients(*arguments, **options)
     first = {name: p.grad.clone() for name, p in setting.model.named_parameters()}
     metas = {name: p.grad.clone() for name, p in setting.transform.named_parameters()}
@@ -605,7 +703,11 @@ class Kinds(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.table, self.kind = nn.Embedding(11, HIDDEN, sparse=kind == "sparse"), kind
-        self.below, self.layer, self.head = nn.Linear(HIDDEN, HIDDEN), nn.Identity(), nn.Linear(HIDDEN, CLASSES)
+        self.below, self.layer, self.head = (
+            nn.Linear(HIDDEN, HIDDEN),
+            nn.Identity(),
+            nn.Linear(HIDDEN, CLASSES),
+        )
 
     def scale(self, h: Tensor) -> Any:
         if self.kind == "no_grad":
@@ -622,7 +724,9 @@ class Kinds(nn.Module):
         low = self.table(ids)
         h = self.below(low).tanh()
         if self.kind == "grad mode":
-            h = h + (low.max(1, keepdim=True).values if low.requires_grad else low.amax(1, keepdim=True))
+            h = h + (
+                low.max(1, keepdim=True).values if low.requires_grad else low.amax(1, keepdim=True)
+            )
         h = self.layer(h / self.scale(h))
         if self.kind == "skip":
             h = h.tanh() + self.below(low.sin())
@@ -656,7 +760,10 @@ def test_functions_without_the_derivatives() -> None:
         with pytest.raises(ValueError, match=rule):
             gradients(Kinds("once").double(), *arguments[1:], method, loss=loss)
     setting = Setting(torch.bfloat16)
-    with pytest.raises(ValueError, match=r"^params must hold float32 or float64 for finite differences, got torch.bf"):
+    with pytest.raises(
+        ValueError,
+        match=r"^params must hold float32 or float64 for finite differences, got torch.bf",
+    ):
         setting.step(method="finite_difference")
 
 
@@ -687,29 +794,47 @@ def test_no_graph_is_kept_below() -> None:
         setting.model.eval()
         layer = setting.model.place(3)
         arguments = setting.model, setting.transform, layer, [source], [make_batch(3, 2)]
-        metaxl_gradients(*arguments, inner_lr=0.5, target_inner=[make_batch(7, 4)], loss=watched, method=method)
+        metaxl_gradients(
+            *arguments, inner_lr=0.5, target_inner=[make_batch(7, 4)], loss=watched, method=method
+        )
         counts[method] = alive.pop()
-    assert counts["forward_over_reverse"] == counts["finite_difference"] < counts["reverse_over_reverse"] / 3
+    assert (
+        counts["forward_over_reverse"]
+        == counts["finite_difference"]
+        < counts["reverse_over_reverse"] / 3
+    )
 
 
 def test_a_tagger_with_characters() -> None:
     """Its CNN takes another path without gradients than with them."""
     torch.manual_seed(0)
     lexicon = toy_lexicon()
-    words = SpelledEmbedding.from_characters(lexicon, CharCNN(lexicon.num_characters, embedding_dim=7))
-    encoder = TransformerSequenceEncoder(7, hidden_size=HIDDEN, num_layers=1, num_heads=2, feed_forward_size=8)
+    words = SpelledEmbedding.from_characters(
+        lexicon, CharCNN(lexicon.num_characters, embedding_dim=7)
+    )
+    encoder = TransformerSequenceEncoder(
+        7, hidden_size=HIDDEN, num_layers=1, num_heads=2, feed_forward_size=8
+    )
     tagger = SequenceTagger(words, TAGS, encoder=encoder).double()
     inputs, mask = tagger.encode(SENTENCES)
     tags = torch.randint(len(TAGS), mask.shape)
     batch = {"inputs": inputs, "tags": tags, "mask": mask}
     arguments = tagger, "encoder", batch, {**batch, "tags": tags.flip(0)}
-    found = [gradients(*arguments, method, loss=lambda tagger, batch: tagger(**batch)) for method in METHODS]
+    found = [
+        gradients(*arguments, method, loss=lambda tagger, batch: tagger(**batch))
+        for method in METHODS
+    ]
     assert_gradients(found[0], found[1], 1e-9)
     assert_gradients(found[2], found[1], 1e-6)
 
 
 SIZES = {"vocab_size": 31, "num_labels": 3}
-SMALL = {"hidden_size": HIDDEN, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 17}
+SMALL = {
+    "hidden_size": HIDDEN,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 17,
+}
 MODELS = {
     "XLMRoberta": SMALL,
     "DebertaV2": SMALL,
@@ -743,13 +868,20 @@ def test_models_of_transformers(name: str, place: int, training: bool, checkpoin
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = getattr(transformers, f"{name}Config")(**SIZES, **MODELS[name])
-        model = getattr(transformers, f"{name}ForTokenClassification")(config).double().train(training)
-    batches = [{"input_ids": torch.randint(5, 31, (4, 7)), "labels": torch.randint(3, (4, 7))} for _ in range(2)]
+        model = (
+            getattr(transformers, f"{name}ForTokenClassification")(config).double().train(training)
+        )
+    batches = [
+        {"input_ids": torch.randint(5, 31, (4, 7)), "labels": torch.randint(3, (4, 7))}
+        for _ in range(2)
+    ]
     expected = gradients(model, place, *batches, "reverse_over_reverse")
     if checkpointed:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # another name from transformers 6 on
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.gradient_checkpointing_enable(
+                gradient_checkpointing_kwargs={"use_reentrant": False}
+            )
     tolerance = 1e-6 if name == "Llama" else 1e-9  # its norms compute in float32 whatever they get
     assert_gradients(gradients(model, place, *batches, "forward_over_reverse"), expected, tolerance)
 

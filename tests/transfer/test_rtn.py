@@ -46,7 +46,10 @@ def dot(one: list[float], other: list[float]) -> float:
 def two_layers(row: list[float], down: nn.Linear, up: nn.Linear) -> list[float]:
     """Equation 1 in loops."""
     first, second = (
-        [(*weights, bias) for weights, bias in zip(part.weight.tolist(), part.bias.tolist(), strict=True)]
+        [
+            (*weights, bias)
+            for weights, bias in zip(part.weight.tolist(), part.bias.tolist(), strict=True)
+        ]
         for part in (down, up)
     )
     inner = [max(0.0, dot(weights, [*row, 1.0])) for weights in first]
@@ -66,8 +69,12 @@ def test_equation(gate: str, residual: bool) -> None:
         elif gate == "separate":
             [score] = two_layers(row, network.gate_network[0], network.gate_network[2])
         share = 1.0 / (1.0 + math.exp(-score))
-        assert found == pytest.approx([share * y + residual * x for x, y in zip(row, new, strict=True)])
-    with pytest.raises(ValueError, match=r"^gate must be one of 'none', 'tied', 'separate', got 'open'$"):
+        assert found == pytest.approx(
+            [share * y + residual * x for x, y in zip(row, new, strict=True)]
+        )
+    with pytest.raises(
+        ValueError, match=r"^gate must be one of 'none', 'tied', 'separate', got 'open'$"
+    ):
         rtn(gate="open")
 
 
@@ -89,7 +96,9 @@ def test_where_the_gradient_goes() -> None:
         return torch.autograd.grad(network(h).sum(), h, allow_unused=True)[0]
 
     for gate in ("none", "tied", "separate"):
-        torch.testing.assert_close(gradient(rtn(detach_input=True, gate=gate)), torch.ones(3, HIDDEN))
+        torch.testing.assert_close(
+            gradient(rtn(detach_input=True, gate=gate)), torch.ones(3, HIDDEN)
+        )
     assert gradient(rtn(detach_input=True, residual=False)) is None
     assert gradient(rtn()).sub(1).abs().max() > 1e-3
 
@@ -146,8 +155,16 @@ def test_several_layers_weights_and_languages() -> None:
     for arguments, options, message in (
         ((layers, networks), {"language": "fr"}, "language must be one of 'en', 'es', got 'fr'"),
         ((layers, networks), {}, "language must be one of 'en', 'es', got None"),
-        ((layers, [of(1)] * 3), {}, "transform must be one for all or one for each of 2 layers, got 3"),
-        ((layers, of(1)), {"weight": [1.0] * 3}, "weight must be one for all or one for each of 2 layers, got 3"),
+        (
+            (layers, [of(1)] * 3),
+            {},
+            "transform must be one for all or one for each of 2 layers, got 3",
+        ),
+        (
+            (layers, of(1)),
+            {"weight": [1.0] * 3},
+            "weight must be one for all or one for each of 2 layers, got 3",
+        ),
         (([], of(1)), {}, "layer must name at least one layer, got none"),
     ):
         with pytest.raises(ValueError, match=f"^{message}$"):
@@ -191,7 +208,10 @@ def test_leaves_nothing_behind() -> None:
 def test_raises_if_the_layer_did_not_run() -> None:
     stack = Stack()
     rule = r"must run inside transformed_output \(a model that is compiled already skips its hook\), got no call$"
-    with pytest.raises(RuntimeError, match=rf"^layer {rule}"), transformed_output(stack.first, rtn()):
+    with (
+        pytest.raises(RuntimeError, match=rf"^layer {rule}"),
+        transformed_output(stack.first, rtn()),
+    ):
         pass
     with (
         pytest.raises(RuntimeError, match=rf"^layer 1 {rule}"),
@@ -218,17 +238,37 @@ def test_raises_for_a_compiled_model() -> None:
     ("layer", "transform", "options", "message"),
     [
         ("x", rtn(), {}, "layer must be a module, or several, got str"),
-        (nn.Identity(), 1.0, {}, "transform must be callable, an nn.ModuleDict, or a list of such, got float"),
-        (nn.Identity(), rtn(), {"weight": "x"}, "weight must be a number, or one for each layer, got str"),
-        (Wrap(lambda items: {}), rtn(), {}, "layer must return a tensor, or a tuple whose first item is one, got dict"),
+        (
+            nn.Identity(),
+            1.0,
+            {},
+            "transform must be callable, an nn.ModuleDict, or a list of such, got float",
+        ),
+        (
+            nn.Identity(),
+            rtn(),
+            {"weight": "x"},
+            "weight must be a number, or one for each layer, got str",
+        ),
+        (
+            Wrap(lambda items: {}),
+            rtn(),
+            {},
+            "layer must return a tensor, or a tuple whose first item is one, got dict",
+        ),
     ],
 )
 def test_wrong_types(layer: Any, transform: Any, options: dict, message: str) -> None:
-    with pytest.raises(TypeError, match=f"^{message}$"), transformed_output(layer, transform, **options):
+    with (
+        pytest.raises(TypeError, match=f"^{message}$"),
+        transformed_output(layer, transform, **options),
+    ):
         layer(torch.zeros(1, HIDDEN))
     with pytest.raises(ValueError, match=r"^bottleneck must be a positive integer, got 0$"):
         RepresentationTransformationNetwork(12, 0)
-    with pytest.raises(ValueError, match=r"^h must have a last axis of size 12, got shape \(2, 11\)$"):
+    with pytest.raises(
+        ValueError, match=r"^h must have a last axis of size 12, got shape \(2, 11\)$"
+    ):
         rtn()(torch.zeros(2, 11))
 
 

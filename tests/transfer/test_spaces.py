@@ -12,7 +12,13 @@ from toys import own_words
 
 import polyembed as pe
 from polyembed.functional import csls, length_normalize, mean_center, procrustes
-from polyembed.transfer import AdversarialOptions, adversarial_mapping, mapping_criterion, similarity_pairs, spaces
+from polyembed.transfer import (
+    AdversarialOptions,
+    adversarial_mapping,
+    mapping_criterion,
+    similarity_pairs,
+    spaces,
+)
 from polyembed.vectors import OrthogonalMapping
 
 N, DIM = 211, 7
@@ -60,7 +66,9 @@ def error_of(mapping: OrthogonalMapping) -> float:
 
 
 def found(mapping: OrthogonalMapping, source: Source, target: Source) -> float:
-    return pe.translation_accuracy(mapping(source), target, pairs_of(*range(len(source.words))), ks=(1,)).cosine[1]
+    return pe.translation_accuracy(
+        mapping(source), target, pairs_of(*range(len(source.words))), ks=(1,)
+    ).cosine[1]
 
 
 IDENTITY = OrthogonalMapping(torch.eye(DIM))
@@ -74,7 +82,9 @@ def test_a_planted_rotation_is_found_from_pairs(normalize: tuple[str, ...]) -> N
     source, target = planted()
     given = pairs_of(*range(0, 60, 3))
     for refine in (0, 5):
-        mapping = pe.align_spaces(source, target, dictionary=given, refine=refine, normalize=normalize)
+        mapping = pe.align_spaces(
+            source, target, dictionary=given, refine=refine, normalize=normalize
+        )
         assert error_of(mapping) < 1e-5
         assert found(mapping, source, target) == 1
         assert (mapping.report["dictionary"], mapping.report["num_pairs"]) == ("pairs", 20)
@@ -91,7 +101,9 @@ def test_pairs_alone_are_procrustes_of_the_normalised_vectors() -> None:
         (("length",), length_normalize),
         (("center", "length"), lambda x: length_normalize(mean_center(x))),
     ):
-        mapping = pe.align_spaces(source, target, dictionary=pairs_of(*rows.tolist()), refine=0, normalize=normalize)
+        mapping = pe.align_spaces(
+            source, target, dictionary=pairs_of(*rows.tolist()), refine=0, normalize=normalize
+        )
         torch.testing.assert_close(mapping.weight, procrustes(steps(x)[rows], steps(y)[rows]))
 
 
@@ -123,7 +135,9 @@ def test_nothing_at_all() -> None:
     source = Source({f"s{i}": row for i, row in enumerate(x)})
     target = Source({f"t{i}": x[i] @ turn for i in np.random.default_rng(3).permutation(N)})
     sizes = {"num_epochs": 2, "epoch_size": 8000, "discriminator_steps": 3, "hidden_size": 32}
-    mapping = pe.align_spaces(source, target, adversarial=AdversarialOptions(**sizes, beta=0.01, seed=5))
+    mapping = pe.align_spaces(
+        source, target, adversarial=AdversarialOptions(**sizes, beta=0.01, seed=5)
+    )
     assert found(IDENTITY, source, target) < 0.2
     assert found(mapping, source, target) == 1
     np.testing.assert_allclose(mapping.weight.numpy(), turn, atol=1e-4)
@@ -139,8 +153,12 @@ def test_the_adversarial_stage_takes_the_vectors_as_they_are() -> None:
     mapping = pe.align_spaces(source, target, refine=0, adversarial=quick(seed=3))
     x, y = (torch.tensor(vectors.vectors(vectors.words)) for vectors in (source, target))
     assert torch.equal(mapping.weight, adversarial_mapping(x, y, quick(seed=3)).weight)
-    assert torch.equal(pe.align_spaces(source, target, refine=0, adversarial=quick(seed=3)).weight, mapping.weight)
-    assert not torch.equal(pe.align_spaces(source, target, refine=0, adversarial=quick(seed=4)).weight, mapping.weight)
+    assert torch.equal(
+        pe.align_spaces(source, target, refine=0, adversarial=quick(seed=3)).weight, mapping.weight
+    )
+    assert not torch.equal(
+        pe.align_spaces(source, target, refine=0, adversarial=quick(seed=4)).weight, mapping.weight
+    )
 
 
 # Refinement.
@@ -154,7 +172,11 @@ def test_refinement_mends_a_noisy_dictionary() -> None:
     refined = pe.align_spaces(source, target, dictionary=given)
     assert error_of(refined) < 0.3 * error_of(rough)
     assert found(refined, source, target) > found(rough, source, target)
-    assert refined.report["criteria"][0] == rough.report["criteria"][0] < max(refined.report["criteria"])
+    assert (
+        refined.report["criteria"][0]
+        == rough.report["criteria"][0]
+        < max(refined.report["criteria"])
+    )
     x, y = (length_normalize(torch.tensor(v.vectors(v.words))) for v in (source, target))
     score = mapping_criterion(refined.transform(x), y)
     assert score == pytest.approx(max(refined.report["criteria"]), abs=1e-6), "the best is returned"
@@ -173,13 +195,17 @@ def test_a_refinement_is_procrustes_of_mutual_neighbours(monkeypatch: pytest.Mon
     torch.testing.assert_close(mapping.weight.double(), expected, atol=1e-5, rtol=0)
 
 
-def test_the_best_by_the_criterion_is_returned_be_it_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_by_the_criterion_is_returned_be_it_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source, target = planted(noise=0.3)
     given = pairs_of(*range(0, 20, 2))
     by_count = [pe.align_spaces(source, target, dictionary=given, refine=i) for i in range(4)]
     for best in range(4):
         scores = iter([0.9 if i == best else 0.1 for i in range(4)])
-        monkeypatch.setattr(spaces, "mapping_criterion", lambda *_, scores=scores, **__: next(scores))
+        monkeypatch.setattr(
+            spaces, "mapping_criterion", lambda *_, scores=scores, **__: next(scores)
+        )
         mapping = pe.align_spaces(source, target, dictionary=given, refine=3)
         monkeypatch.undo()
         assert mapping.report["criteria"] == [0.9 if i == best else 0.1 for i in range(4)]
@@ -199,7 +225,9 @@ def test_refinements_look_at_the_most_frequent_words(monkeypatch: pytest.MonkeyP
     few = pe.align_spaces(source, target, dictionary=given, refine=1)
     assert not torch.equal(every.weight, few.weight)
     source.rows |= {f"s{i}": -source.rows[f"s{i}"] for i in range(50, N)}
-    assert torch.equal(pe.align_spaces(source, target, dictionary=given, refine=1).weight, few.weight)
+    assert torch.equal(
+        pe.align_spaces(source, target, dictionary=given, refine=1).weight, few.weight
+    )
 
 
 # What is reported.
@@ -207,7 +235,16 @@ def test_refinements_look_at_the_most_frequent_words(monkeypatch: pytest.MonkeyP
 
 def test_pairs_left_out_are_counted_once() -> None:
     source, target = planted()
-    given = [("s1", "t1"), ("s1", "x"), ("x", "t1"), ("x", "y"), ("s1", "t1"), ("x", "y"), ("s2", "t2"), ("s2", "t1")]
+    given = [
+        ("s1", "t1"),
+        ("s1", "x"),
+        ("x", "t1"),
+        ("x", "y"),
+        ("s1", "t1"),
+        ("x", "y"),
+        ("s2", "t2"),
+        ("s2", "t1"),
+    ]
     report = pe.align_spaces(source, target, dictionary=given, refine=0).report
     assert (report["num_pairs"], report["num_dropped"]) == (3, 3)
 
@@ -220,25 +257,44 @@ def test_words_are_the_sources_or_those_given() -> None:
     del source.words, target.words
     twice, once = iter([f"s{i // 2}" for i in range(100)]), np.array([f"t{i}" for i in range(50)])
     words = {"source_words": twice, "target_words": once}
-    assert torch.equal(pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight)
-    with pytest.raises(ValueError, match=r"^source_words must be given where source lists no words, got Source$"):
+    assert torch.equal(
+        pe.align_spaces(source, target, dictionary=given, **words).weight, expected.weight
+    )
+    with pytest.raises(
+        ValueError, match=r"^source_words must be given where source lists no words, got Source$"
+    ):
         pe.align_spaces(source, target, dictionary=given)
 
 
 def test_pairs_left_out_and_zero_rows_are_counted_once() -> None:
     source, target = planted()
-    given = [("s1", "t1"), ("s1", "x"), ("x", "t1"), ("x", "y"), ("s1", "t1"), ("x", "y"), ("s2", "t2"), ("s2", "t1")]
+    given = [
+        ("s1", "t1"),
+        ("s1", "x"),
+        ("x", "t1"),
+        ("x", "y"),
+        ("s1", "t1"),
+        ("x", "y"),
+        ("s2", "t2"),
+        ("s2", "t1"),
+    ]
     report = pe.align_spaces(source, target, dictionary=given, refine=0).report
     assert (report["num_pairs"], report["num_dropped"]) == (3, 3)
     source.rows |= {"s3": np.zeros(DIM), "s4": np.zeros(DIM)}
     target.rows |= {"t5": np.zeros(DIM)}
     mapping = pe.align_spaces(source, target, dictionary=pairs_of(*range(20)), refine=0)
-    assert [mapping.report[name] for name in ("num_empty", "num_pairs", "num_dropped")] == [3, 17, 3]
+    assert [mapping.report[name] for name in ("num_empty", "num_pairs", "num_dropped")] == [
+        3,
+        17,
+        3,
+    ]
     assert error_of(mapping) < 1e-5
 
 
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("options", [{"dictionary": pairs_of(0)}, {"dictionary": "similarity"}, QUICK])
+@pytest.mark.parametrize(
+    "options", [{"dictionary": pairs_of(0)}, {"dictionary": "similarity"}, QUICK]
+)
 def test_a_vocabulary_smaller_than_every_cut(n: int, options: dict) -> None:
     """The most frequent 75,000 of the adversarial stage, the neighbourhood of 10, one word alone."""
     mapping = pe.align_spaces(*planted(n=n), **options)
@@ -249,8 +305,12 @@ def test_a_vocabulary_smaller_than_every_cut(n: int, options: dict) -> None:
 # Kindness to the caller.
 
 
-@pytest.mark.parametrize("options", [{"dictionary": pairs_of(*range(20))}, {"dictionary": "similarity"}, QUICK])
-def test_modes_random_state_and_log_do_not_matter_and_stay(options: dict, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "options", [{"dictionary": pairs_of(*range(20))}, {"dictionary": "similarity"}, QUICK]
+)
+def test_modes_random_state_and_log_do_not_matter_and_stay(
+    options: dict, caplog: pytest.LogCaptureFixture
+) -> None:
     source, target = planted(noise=0.1)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     with caplog.at_level(logging.DEBUG):
@@ -271,7 +331,9 @@ def test_dictionaries_of_every_kind() -> None:
     given = pairs_of(*range(20))
     expected = pe.align_spaces(source, target, dictionary=given, refine=1)
     for same in (iter(given), np.array(given), [list(pair) for pair in given], dict(given).items()):
-        mapping = pe.align_spaces(source, target, dictionary=same, refine=np.int64(1), normalize=iter(["length"]))
+        mapping = pe.align_spaces(
+            source, target, dictionary=same, refine=np.int64(1), normalize=iter(["length"])
+        )
         assert torch.equal(mapping.weight, expected.weight)
 
 
@@ -282,11 +344,23 @@ def test_dictionaries_of_every_kind() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"dictionary": "equal"}, ValueError, "dictionary must be one of 'identical', 'similarity', got 'equal'"),
+        (
+            {"dictionary": "equal"},
+            ValueError,
+            "dictionary must be one of 'identical', 'similarity', got 'equal'",
+        ),
         ({"dictionary": {"s1": "t1"}}, TypeError, "dictionary must be pairs of words, got dict"),
         ({"dictionary": 5}, TypeError, "dictionary must be pairs of words, got int"),
-        ({"dictionary": "identical"}, ValueError, "dictionary must hold a pair of words .*, got no pair"),
-        ({"normalize": ("length", "unit")}, ValueError, "normalize must be one of 'length', 'center', got 'unit'"),
+        (
+            {"dictionary": "identical"},
+            ValueError,
+            "dictionary must hold a pair of words .*, got no pair",
+        ),
+        (
+            {"normalize": ("length", "unit")},
+            ValueError,
+            "normalize must be one of 'length', 'center', got 'unit'",
+        ),
         ({"normalize": "length"}, TypeError, "normalize must be a sequence of steps, got 'length'"),
         ({"normalize": None}, TypeError, "normalize must be a sequence of steps, got None"),
         ({"refine": -1}, ValueError, "refine must be a number of refinements, got -1"),
@@ -294,7 +368,11 @@ def test_dictionaries_of_every_kind() -> None:
         ({"refine": True}, ValueError, "refine must be a number of refinements, got True"),
         ({"neighborhood": 0}, ValueError, "neighborhood must be a positive integer, got 0"),
         ({"max_words": 0}, ValueError, "max_words must be a positive integer, got 0"),
-        ({"adversarial": quick()}, TypeError, r"adversarial options must come without a dictionary, got .*"),
+        (
+            {"adversarial": quick()},
+            TypeError,
+            r"adversarial options must come without a dictionary, got .*",
+        ),
         ({"source_words": 5}, TypeError, "source_words must be words, got int"),
         ({"source_words": "sol"}, TypeError, "source_words must be words, got the string 'sol'"),
         ({"target_words": ["t1", 3]}, TypeError, "target_words must be strings, got 3"),
@@ -318,20 +396,62 @@ def test_bad_vectors_are_refused() -> None:
     bad, empty, x = planted()[1], Source({"a": np.zeros(7), "b": np.zeros(7)}), torch.ones(3, 5)
     bad.rows["t7"] = np.array([*[1.0] * 6, np.inf])
     for call, error, message in (
-        (lambda: pe.align_spaces(source, bad, **given), ValueError, "the vector of 't7' in target must be finite, .*"),
-        (lambda: pe.align_spaces(source, Source({"t0": np.ones(3)})), ValueError, ".* of one length, got 7 and 3"),
-        (lambda: pe.align_spaces(empty, target), ValueError, "source must hold .*, got 2 words, none with a vector"),
-        (lambda: pe.align_spaces(source, {}, **given), TypeError, r"target must have dim and vectors\(.*, got dict"),
-        (lambda: pe.align_spaces(Transposed(source.rows), target, **given), ValueError, r".* one row a word, got .*"),
-        (lambda: similarity_pairs(x[0], x), ValueError, r"x must have the axes \(n, dim\), got shape \(5,\)"),
-        (lambda: similarity_pairs(x, x / 0), ValueError, "y must be finite, got NaN or an infinity"),
-        (lambda: similarity_pairs(x, x.long()), TypeError, "y must be floating point, got torch.int64"),
-        (lambda: similarity_pairs(x, x, num_words=0), ValueError, "num_words must be a positive integer, got 0"),
-        (lambda: similarity_pairs(x, x, neighborhood=0), ValueError, "neighborhood must be a positive integer, got 0"),
+        (
+            lambda: pe.align_spaces(source, bad, **given),
+            ValueError,
+            "the vector of 't7' in target must be finite, .*",
+        ),
+        (
+            lambda: pe.align_spaces(source, Source({"t0": np.ones(3)})),
+            ValueError,
+            ".* of one length, got 7 and 3",
+        ),
+        (
+            lambda: pe.align_spaces(empty, target),
+            ValueError,
+            "source must hold .*, got 2 words, none with a vector",
+        ),
+        (
+            lambda: pe.align_spaces(source, {}, **given),
+            TypeError,
+            r"target must have dim and vectors\(.*, got dict",
+        ),
+        (
+            lambda: pe.align_spaces(Transposed(source.rows), target, **given),
+            ValueError,
+            r".* one row a word, got .*",
+        ),
+        (
+            lambda: similarity_pairs(x[0], x),
+            ValueError,
+            r"x must have the axes \(n, dim\), got shape \(5,\)",
+        ),
+        (
+            lambda: similarity_pairs(x, x / 0),
+            ValueError,
+            "y must be finite, got NaN or an infinity",
+        ),
+        (
+            lambda: similarity_pairs(x, x.long()),
+            TypeError,
+            "y must be floating point, got torch.int64",
+        ),
+        (
+            lambda: similarity_pairs(x, x, num_words=0),
+            ValueError,
+            "num_words must be a positive integer, got 0",
+        ),
+        (
+            lambda: similarity_pairs(x, x, neighborhood=0),
+            ValueError,
+            "neighborhood must be a positive integer, got 0",
+        ),
     ):
         with pytest.raises(error, match=f"^{message}$"):
             call()
-    assert error_of(pe.align_spaces(source, bad, **{**given, "max_words": 7})) > 0, "a word that is not asked for"
+    assert error_of(pe.align_spaces(source, bad, **{**given, "max_words": 7})) > 0, (
+        "a word that is not asked for"
+    )
 
 
 # Pairs by similarity.
@@ -341,7 +461,9 @@ def test_pairs_by_similarity_are_the_right_ones_of_a_turned_space() -> None:
     x = torch.tensor(skewed())
     pairs = similarity_pairs(x, (x @ torch.tensor(rotation())).flip(0))
     assert pairs.tolist() == [[i, N - 1 - i] for i in range(N)]
-    assert torch.equal(similarity_pairs(x, torch.cat([x, torch.zeros(N, 3)], 1)), similarity_pairs(x, x))
+    assert torch.equal(
+        similarity_pairs(x, torch.cat([x, torch.zeros(N, 3)], 1)), similarity_pairs(x, x)
+    )
     assert similarity_pairs(x[:0], x).shape == (0, 2)
 
 

@@ -21,7 +21,9 @@ def test_models_of_texts_return_it_and_those_of_transformers_name_it() -> None:
     assert torch.equal(model_loss(tagger, batch), tagger(**batch))
     theirs = BertForTokenClassification(BertConfig(**SIZES)).eval()
     ids = torch.tensor([[5, 6]])
-    assert torch.equal(model_loss(theirs, {"input_ids": ids, "labels": ids % 2}), theirs(ids, labels=ids % 2).loss)
+    assert torch.equal(
+        model_loss(theirs, {"input_ids": ids, "labels": ids % 2}), theirs(ids, labels=ids % 2).loss
+    )
     message = r"^model must return a loss, got none from BertForTokenClassification \(give loss=, or labels"
     refused(TypeError, message, model_loss, theirs, {"input_ids": ids})
 
@@ -30,9 +32,13 @@ def test_models_of_texts_return_it_and_those_of_transformers_name_it() -> None:
 @pytest.mark.parametrize("objective", ["joint", "metaxl"])
 def test_a_tagger_needs_no_loss_of_its_own(objective: str) -> None:
     rows = [pe.data.TaggedSentence(("me", "gusta"), ("A", "B"))] * 4
-    tagger = pe.SequenceTagger(pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()), ["A", "B"])
+    tagger = pe.SequenceTagger(
+        pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()), ["A", "B"]
+    )
     rtn = pe.RepresentationTransformationNetwork(8, 3) if objective == "metaxl" else None
     options = MetaXLOptions(objective=objective, num_train_epochs=1, batch_size=2)
     trainer = MetaXLTrainer(tagger, rtn, 1, options=options)
-    result = trainer.train(rows, rows, evaluate=lambda model: 0.5, collate=tagger.collate, progress=False)
+    result = trainer.train(
+        rows, rows, evaluate=lambda model: 0.5, collate=tagger.collate, progress=False
+    )
     assert len(result.history) == 1

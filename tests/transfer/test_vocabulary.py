@@ -13,7 +13,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from torch import nn
 from toys import own_words
 from transformers import (
@@ -63,11 +72,15 @@ SPECIAL = list(NAMES.values())
 def wrap(core: Tokenizer) -> PreTrainedTokenizerFast:
     """Add a mask piece that the model itself does not hold, behind all others."""
     core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
     mask = AddedToken("[MASK]", lstrip=True, special=True)
     return PreTrainedTokenizerFast(
-        tokenizer_object=core, **{f"{name}_token": piece for name, piece in NAMES.items()}, mask_token=mask
+        tokenizer_object=core,
+        **{f"{name}_token": piece for name, piece in NAMES.items()},
+        mask_token=mask,
     )
 
 
@@ -87,7 +100,9 @@ def unigram(*, byte_fallback: bool = True, scale: float = 1.0) -> PreTrainedToke
     words = sorted({word for line in OLD for word in line.split()})
     vocabulary = [(piece, 0.0) for piece in SPECIAL] + [("\u2581", -4.0)]
     vocabulary += [(letter, -6.0 - i / 100) for i, letter in enumerate(letters)]
-    vocabulary += [(f"\u2581{word[:4]}", -5.0 - i / 100) for i, word in enumerate(words) if len(word) > 3]
+    vocabulary += [
+        (f"\u2581{word[:4]}", -5.0 - i / 100) for i, word in enumerate(words) if len(word) > 3
+    ]
     vocabulary = list({piece: (piece, score) for piece, score in vocabulary}.values())
     vocabulary += [(f"<0x{byte:02X}>", -9.0) for byte in range(256)] if byte_fallback else []
     vocabulary = [(piece, scale * score) for piece, score in vocabulary]
@@ -115,7 +130,9 @@ def byte_level() -> PreTrainedTokenizerFast:
 def word_ends() -> PreTrainedTokenizerFast:
     core = Tokenizer(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=SPECIAL, end_of_word_suffix="</w>", show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=90, special_tokens=SPECIAL, end_of_word_suffix="</w>", show_progress=False
+    )
     core.train_from_iterator(OLD, trainer)
     return wrap(core)
 
@@ -125,14 +142,18 @@ def byte_fallback_pairs() -> PreTrainedTokenizerFast:
     """As Llama's: spaces become marks, no pre-tokenizer, bytes for what is unknown."""
     core = Tokenizer(models.BPE(unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
-    core.train_from_iterator(OLD, trainers.BpeTrainer(vocab_size=90, special_tokens=SPECIAL, show_progress=False))
+    core.train_from_iterator(
+        OLD, trainers.BpeTrainer(vocab_size=90, special_tokens=SPECIAL, show_progress=False)
+    )
     plan = json.loads(core.to_str())
     vocabulary = plan["model"]["vocab"]
     vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + byte for byte in range(256)}
     plan["model"] |= {"byte_fallback": True, "fuse_unk": True}
     core = Tokenizer.from_str(json.dumps(plan))
     core.pre_tokenizer = None
-    core.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    core.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
     return wrap(core)
 
 
@@ -144,17 +165,32 @@ TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "word ends": word_ends,
     "byte fallback": byte_fallback_pairs,
 }
-SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 11}
+SIZES = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 11,
+}
 HEADS = {
     "bert": lambda n: BertForMaskedLM(BertConfig(vocab_size=n, **SIZES)),
-    "xlm-roberta": lambda n: XLMRobertaForMaskedLM(XLMRobertaConfig(vocab_size=n, pad_token_id=0, **SIZES)),
-    "untied": lambda n: BertForMaskedLM(BertConfig(vocab_size=n, tie_word_embeddings=False, **SIZES)),
+    "xlm-roberta": lambda n: XLMRobertaForMaskedLM(
+        XLMRobertaConfig(vocab_size=n, pad_token_id=0, **SIZES)
+    ),
+    "untied": lambda n: BertForMaskedLM(
+        BertConfig(vocab_size=n, tie_word_embeddings=False, **SIZES)
+    ),
     "distilbert": lambda n: DistilBertForMaskedLM(
         DistilBertConfig(vocab_size=n, dim=8, n_layers=1, n_heads=2, hidden_dim=11)
     ),
     "modernbert": lambda n: ModernBertForMaskedLM(
         ModernBertConfig(
-            vocab_size=n, **SIZES, pad_token_id=0, cls_token_id=2, sep_token_id=3, bos_token_id=2, eos_token_id=3
+            vocab_size=n,
+            **SIZES,
+            pad_token_id=0,
+            cls_token_id=2,
+            sep_token_id=3,
+            bos_token_id=2,
+            eos_token_id=3,
         )
     ),
 }
@@ -190,10 +226,16 @@ def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str) -> None:
         model.get_output_embeddings().weight,
         model.get_output_embeddings().bias,
     )
-    names = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"
+    names = (
+        "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.weight",
+        "cls.predictions.decoder.bias",
+    )
     special = {*old.all_special_ids}
     ordinary = [i for i in range(len(old)) if i not in special]
-    assert {*map(bool, found.origins)} == ({True, False} if old.unk_token_id in cut(old, SCRIPT[0]) else {True})
+    assert {*map(bool, found.origins)} == (
+        {True, False} if old.unk_token_id in cut(old, SCRIPT[0]) else {True}
+    )
     for table, name in zip(tables, names, strict=True):
         assert torch.equal(table[: len(old)], before[name])
         assert len(table) == len(found.tokenizer)
@@ -206,10 +248,17 @@ def test_origins_are_what_the_old_tokenizer_makes_of_the_piece() -> None:
     for kind in ("unigram", "byte-level"):
         old, _, found = extended(kind)
         mark = "\u2581" if kind == "unigram" else "\u0120"
-        starts = [(piece, ids) for piece, ids in zip(found.pieces, found.origins, strict=True) if piece[0] == mark]
+        starts = [
+            (piece, ids)
+            for piece, ids in zip(found.pieces, found.origins, strict=True)
+            if piece[0] == mark
+        ]
         assert len(starts) > 5
         for piece, origin in starts:
-            assert list(origin) == old(piece[1:], add_special_tokens=False)["input_ids"] or piece == mark
+            assert (
+                list(origin) == old(piece[1:], add_special_tokens=False)["input_ids"]
+                or piece == mark
+            )
     old, _, found = extended("word-piece")
     for piece, origin in zip(found.pieces, found.origins, strict=True):
         if not piece.startswith("##"):
@@ -244,9 +293,13 @@ def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str) -> None:
     before, after = (sum(len(cut(tokenizer, text)) for text in NEW) for tokenizer in (old, new))
     assert after < 0.7 * before
     assert sum(cut(new, text) == cut(old, text) for text in OLD) >= 3
-    assert 0 < len({*found.pieces} - {*known}) == len(found.pieces) <= 60 + 30 * (kind == "word-piece")
+    assert (
+        0 < len({*found.pieces} - {*known}) == len(found.pieces) <= 60 + 30 * (kind == "word-piece")
+    )
     assert {piece: new.get_vocab()[piece] for piece in known} == known
-    assert [new.convert_ids_to_tokens(len(known) + i) for i in range(len(found.pieces))] == list(found.pieces)
+    assert [new.convert_ids_to_tokens(len(known) + i) for i in range(len(found.pieces))] == list(
+        found.pieces
+    )
     assert len(new) == len(known) + len(found.pieces)
     assert new.added_tokens_decoder == old.added_tokens_decoder, "new pieces are the model's own"
     assert (cut(new, "[MASK] la"), cut(new, "")) == (cut(old, "[MASK] la"), cut(old, ""))
@@ -261,7 +314,8 @@ LETTERS = "".join(sorted({letter for text in [*OLD, *NEW] for letter in text}))
 
 @given(
     kind=st.sampled_from(list(TOKENIZERS)),
-    text=st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.text(LETTERS, max_size=9),
+    text=st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+    | st.text(LETTERS, max_size=9),
 )
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> None:
@@ -269,7 +323,9 @@ def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> N
     ids = cut(new, text)
     if max(ids) < len(old):
         assert ids == cut(old, text)
-    assert new.unk_token_id not in ids or new.unk_token_id in cut(old, text), "what was known stays known"
+    assert new.unk_token_id not in ids or new.unk_token_id in cut(old, text), (
+        "what was known stays known"
+    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -280,7 +336,9 @@ def test_models_without_a_head(name: str) -> None:
     rows = model.get_input_embeddings().num_embeddings
     assert rows % 16 == 0
     assert rows >= len(old) + len(found.pieces)
-    assert found.tokenizer.get_vocab()[found.pieces[0]] == len(old), "rows beyond the pieces are used first"
+    assert found.tokenizer.get_vocab()[found.pieces[0]] == len(old), (
+        "rows beyond the pieces are used first"
+    )
     assert model.config.vocab_size == rows
 
 
@@ -289,7 +347,10 @@ def test_saved_and_opened(tmp_path, kind: str) -> None:
     _, model, found = extended(kind)
     found.tokenizer.save_pretrained(tmp_path)
     model.save_pretrained(tmp_path)
-    opened, again = AutoTokenizer.from_pretrained(tmp_path), BertForMaskedLM.from_pretrained(tmp_path).eval()
+    opened, again = (
+        AutoTokenizer.from_pretrained(tmp_path),
+        BertForMaskedLM.from_pretrained(tmp_path).eval(),
+    )
     for text in [*OLD, *NEW, *SCRIPT, "me [MASK] la"]:
         assert cut(opened, text) == cut(found.tokenizer, text)
     ids = torch.tensor([cut(opened, NEW[0])])
@@ -298,7 +359,9 @@ def test_saved_and_opened(tmp_path, kind: str) -> None:
 
 def test_berts_own_class(tmp_path) -> None:
     vocabulary = word_piece().get_vocab()
-    old = BertTokenizer(vocab={piece: i for i, piece in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))})
+    old = BertTokenizer(
+        vocab={piece: i for i, piece in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))}
+    )
     model = masked_lm("bert", len(old))
     found = extend_vocabulary(old, model, NEW, 60)
     assert type(found.tokenizer) is BertTokenizer
@@ -339,7 +402,8 @@ def test_unigram_scores(scale: float) -> None:
     old = unigram(scale=scale)
     found = extend_vocabulary(old, masked_lm("bert", len(old)), NEW, 60)
     before, after = (
-        json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"] for tokenizer in (old, found.tokenizer)
+        json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"]
+        for tokenizer in (old, found.tokenizer)
     )
     assert after[: len(before)] == before
     assert after[len(before)][0] == "[MASK]"
@@ -352,7 +416,9 @@ def test_no_merge_leads_to_an_old_piece() -> None:
     """Of "abc" the old merges make "a bc", though there is a piece "abc": it stays so."""
     pieces = ["[PAD]", "[UNK]", "a", "b", "c", "d", "bc", "ab", "abc"]
     merges = [("b", "c"), ("a", "b"), ("ab", "c")]
-    core = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="[UNK]"))
+    core = Tokenizer(
+        models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="[UNK]")
+    )
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     old = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
     found = extend_vocabulary(old, tiny_model("bert"), ["abc abc abc abd abd"], 5)
@@ -395,11 +461,18 @@ def test_the_same_each_time_and_the_tokenizer_that_is_given_stays(kind: str) -> 
 @pytest.mark.parametrize("seed", range(7))
 def test_merges_against_counting(seed: int) -> None:
     draw = random.Random(seed)
-    words = [("".join(draw.choices("abc", k=draw.randrange(1, 9))), draw.randrange(1, 4)) for _ in range(13)]
+    words = [
+        ("".join(draw.choices("abc", k=draw.randrange(1, 9))), draw.randrange(1, 4))
+        for _ in range(13)
+    ]
     start = [(list(word), count) for word, count in words]
-    found = [(left, right) for left, right, _ in learn_merges(start, lambda left, right: left + right)]
+    found = [
+        (left, right) for left, right, _ in learn_merges(start, lambda left, right: left + right)
+    ]
     assert found == list(merges_by_counting(start))
-    assert [word for word, _ in start] == [list(word) for word, _ in words], "an input was written to"
+    assert [word for word, _ in start] == [list(word) for word, _ in words], (
+        "an input was written to"
+    )
 
 
 def test_a_tokenizer_of_special_pieces_alone() -> None:
@@ -412,16 +485,22 @@ def test_a_tokenizer_of_special_pieces_alone() -> None:
     found = extend_vocabulary(old, model, NEW, 60)
     assert found.tokenizer.tokenize("abana") == ["abana"]
     assert not any(found.origins)
-    torch.testing.assert_close(model.get_input_embeddings().weight[2:], rows.mean(0).expand(len(found.pieces), -1))
+    torch.testing.assert_close(
+        model.get_input_embeddings().weight[2:], rows.mean(0).expand(len(found.pieces), -1)
+    )
 
 
 def test_a_word_that_was_known_stays_known() -> None:
     """Greedy cutting would take "ab" and be left with "c", which no piece of its own continues."""
     names = {"pad": "[PAD]", "unk": "[UNK]"}
     vocabulary = ["[PAD]", "[UNK]", "a", "b", "##b", "##bc"]
-    core = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]"))
+    core = Tokenizer(
+        models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]")
+    )
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    old = PreTrainedTokenizerFast(tokenizer_object=core, **{f"{name}_token": piece for name, piece in names.items()})
+    old = PreTrainedTokenizerFast(
+        tokenizer_object=core, **{f"{name}_token": piece for name, piece in names.items()}
+    )
     found = extend_vocabulary(old, tiny_model("bert"), ["ab ab ab"], 3)
     assert found.tokenizer.tokenize("abc") == ["ab", "##c"]
 
@@ -431,14 +510,30 @@ def test_a_word_that_was_known_stays_known() -> None:
     ("change", "error", "text"),
     [
         ({"size": 2.5}, ValueError, r"^size must be a positive integer, got 2.5$"),
-        ({"size": 5}, ValueError, r"^size must leave room for the \d+ characters of the texts, got 5$"),
+        (
+            {"size": 5},
+            ValueError,
+            r"^size must leave room for the \d+ characters of the texts, got 5$",
+        ),
         ({"texts": ["", " ", "\ud800"]}, ValueError, r"^texts must hold a word, got none$"),
         ({"texts": "abana"}, TypeError, r"^texts must be several strings, got the string 'abana'$"),
         ({"texts": ["a", 3]}, TypeError, r"^texts\[1\] must be a string, got int$"),
         ({"model": nn.Linear(2, 2)}, TypeError, r"^model must be of transformers, got Linear$"),
-        ({"model": masked_lm("bert", 11)}, ValueError, r"^model must have a row for each .* \d+ pieces, got 11$"),
-        ({"tokenizer": None}, TypeError, r"^tokenizer must be a fast one of transformers, got NoneType$"),
-        ({"pad_to_multiple_of": 0}, ValueError, r"^pad_to_multiple_of must be a positive integer, got 0$"),
+        (
+            {"model": masked_lm("bert", 11)},
+            ValueError,
+            r"^model must have a row for each .* \d+ pieces, got 11$",
+        ),
+        (
+            {"tokenizer": None},
+            TypeError,
+            r"^tokenizer must be a fast one of transformers, got NoneType$",
+        ),
+        (
+            {"pad_to_multiple_of": 0},
+            ValueError,
+            r"^pad_to_multiple_of must be a positive integer, got 0$",
+        ),
     ],
 )
 @pytest.mark.parametrize("kind", ["word-piece", "unigram"])
@@ -451,11 +546,14 @@ def test_bad_input(kind: str, change: dict, error: type[Exception], text: str) -
 
 
 def test_other_tokenizers_are_refused(tmp_path) -> None:
-    with pytest.raises(TypeError, match=r"^tokenizer must be a fast one of transformers, got XLMTokenizer$"):
+    with pytest.raises(
+        TypeError, match=r"^tokenizer must be a fast one of transformers, got XLMTokenizer$"
+    ):
         extend_vocabulary(slow_tokenizer(tmp_path), tiny_model("bert", vocab_size=60), NEW, 60)
     core = Tokenizer(models.WordLevel({"[UNK]": 0, "me": 1}, unk_token="[UNK]"))
     words = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
     with pytest.raises(
-        ValueError, match=r"^tokenizer must have a model of the kinds WordPiece, Unigram, BPE, got WordLevel$"
+        ValueError,
+        match=r"^tokenizer must have a model of the kinds WordPiece, Unigram, BPE, got WordLevel$",
     ):
         extend_vocabulary(words, tiny_model("bert"), NEW, 60)

@@ -52,6 +52,7 @@ def test_what_is_no_source() -> None:
     assert as_source(toy) is toy
     for value in ({"me": [1.0]}, np.zeros((2, 3)), "cc.es.300.bin", None):
         with pytest.raises(
-            TypeError, match=rf"^target must have dim and vectors\(words\), got {type(value).__name__}$"
+            TypeError,
+            match=rf"^target must have dim and vectors\(words\), got {type(value).__name__}$",
         ):
             as_source(value, name="target")

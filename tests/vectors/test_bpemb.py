@@ -11,7 +11,22 @@ from network import Server
 
 from polyembed.vectors import BPEmbVectors, WordVectors
 
-WORDS = ["Hello", "World", "Don't", "ñandú", "कविता", "2021", "٣", "a b", "", " ", "\u200b", "🙂", "x" * 200, "STRASSE"]
+WORDS = [
+    "Hello",
+    "World",
+    "Don't",
+    "ñandú",
+    "कविता",
+    "2021",
+    "٣",
+    "a b",
+    "",
+    " ",
+    "\u200b",
+    "🙂",
+    "x" * 200,
+    "STRASSE",
+]
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +53,32 @@ def test_real_models_give_what_the_package_gives(folder):
     assert vectors.piece_ids(WORDS) == peer.encode_ids(WORDS)
     assert [vectors.pieces(word) for word in WORDS] == peer.encode(WORDS)
     assert vectors.unknown_id == peer.spm.unk_id()
-    expected = [peer.vectors[ids].mean(0) if (ids := peer.encode_ids(word)) else np.zeros(25) for word in WORDS]
+    expected = [
+        peer.vectors[ids].mean(0) if (ids := peer.encode_ids(word)) else np.zeros(25)
+        for word in WORDS
+    ]
     np.testing.assert_allclose(vectors.vectors(WORDS), expected, rtol=0, atol=1e-6)
     assert isinstance(vectors, WordVectors)
 
 
 def test_an_object_of_the_package_is_accepted(dutch):
     files = {"model_file": dutch["model_file"], "emb_file": dutch["vectors_file"]}
-    vectors = BPEmbVectors.from_bpemb(bpemb.BPEmb(**files, dim=25, preprocess=False, add_pad_emb=True))
+    vectors = BPEmbVectors.from_bpemb(
+        bpemb.BPEmb(**files, dim=25, preprocess=False, add_pad_emb=True)
+    )
     np.testing.assert_array_equal(vectors.table, BPEmbVectors(**dutch).table)
     assert (vectors.files(), vectors.get_config()) == (dutch, {"preprocess": False})
     for value in (bpemb.BPEmb(**files, segmentation_only=True), "nl"):
-        with pytest.raises(TypeError, match=r"bpemb must be a bpemb.BPEmb with vectors, got (BPEmb|str)"):
+        with pytest.raises(
+            TypeError, match=r"bpemb must be a bpemb.BPEmb with vectors, got (BPEmb|str)"
+        ):
             BPEmbVectors.from_bpemb(value)
 
 
 def write_table(path, names, table):
     rows = b"".join(
-        name.encode() + b" " + row.astype("<f4").tobytes() + b"\n" for name, row in zip(names, table, strict=True)
+        name.encode() + b" " + row.astype("<f4").tobytes() + b"\n"
+        for name, row in zip(names, table, strict=True)
     )
     path.write_bytes(f"{len(names)} {table.shape[1]}\n".encode() + rows)
     return path
@@ -64,21 +87,31 @@ def write_table(path, names, table):
 def test_rows_follow_the_names_of_the_pieces(dutch, tmp_path):
     """As text or not; a few names may be damaged, in which case the order tells."""
     right = BPEmbVectors(**dutch)
-    text = BPEmbVectors(model_file=dutch["model_file"], vectors_file=dutch["vectors_file"].with_suffix(".txt"))
+    text = BPEmbVectors(
+        model_file=dutch["model_file"], vectors_file=dutch["vectors_file"].with_suffix(".txt")
+    )
     np.testing.assert_allclose(text.table, right.table, rtol=0, atol=1e-6)
     names = [right._bpemb.spm.id_to_piece(i) for i in range(1000)]
     order = np.random.default_rng(0).permutation(1000)
     path = write_table(tmp_path / "shuffled.bin", [names[i] for i in order], right.table[order])
-    np.testing.assert_array_equal(BPEmbVectors(model_file=dutch["model_file"], vectors_file=path).table, right.table)
+    np.testing.assert_array_equal(
+        BPEmbVectors(model_file=dutch["model_file"], vectors_file=path).table, right.table
+    )
     names[7] = "damaged"
     path = write_table(tmp_path / "damaged.bin", names, right.table)
-    np.testing.assert_array_equal(BPEmbVectors(model_file=dutch["model_file"], vectors_file=path).table, right.table)
+    np.testing.assert_array_equal(
+        BPEmbVectors(model_file=dutch["model_file"], vectors_file=path).table, right.table
+    )
     path = write_table(tmp_path / "nan.bin", names, np.full_like(right.table, np.nan))
-    with pytest.raises(ValueError, match=r"vectors_file must hold finite numbers, got NaN or an infinity in .*nan"):
+    with pytest.raises(
+        ValueError, match=r"vectors_file must hold finite numbers, got NaN or an infinity in .*nan"
+    ):
         BPEmbVectors(model_file=dutch["model_file"], vectors_file=path)
 
 
-@pytest.mark.parametrize("header", [b"999999999999 300", b"1 999999999999", b"9" * 5000 + b" 3", b"0 25", b"-1 25"])
+@pytest.mark.parametrize(
+    "header", [b"999999999999 300", b"1 999999999999", b"9" * 5000 + b" 3", b"0 25", b"-1 25"]
+)
 @pytest.mark.parametrize("name", ["absurd.bin", "absurd.txt"])
 def test_absurd_vectors_are_a_clear_error(dutch, tmp_path, header, name):
     (tmp_path / name).write_bytes(header + b"\n" + b"x" * 1000)
@@ -97,9 +130,16 @@ def test_truncated_vectors_are_a_clear_error(dutch, tmp_path, size):
 
 def test_truncated_and_damaged_models_never_crash(dutch, tmp_path):
     whole, path, rng = dutch["model_file"].read_bytes(), tmp_path / "broken.model", random.Random(0)
-    for content in (b"", b"hello world", b"\0" * 1000, *(whole[: rng.randrange(len(whole))] for _ in range(20))):
+    for content in (
+        b"",
+        b"hello world",
+        b"\0" * 1000,
+        *(whole[: rng.randrange(len(whole))] for _ in range(20)),
+    ):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"model_file must name a SentencePiece model, got .*broken"):
+        with pytest.raises(
+            ValueError, match=r"model_file must name a SentencePiece model, got .*broken"
+        ):
             BPEmbVectors(model_file=path, vectors_file=dutch["vectors_file"])
     for _ in range(20):
         damaged = bytearray(whole)
@@ -120,14 +160,26 @@ def test_truncated_and_damaged_models_never_crash(dutch, tmp_path):
         ({"vectors_file": "a"}, ValueError, "lang must be given, or else both"),
         ({"lang": "../es"}, ValueError, r"lang must be a Wikipedia code or 'multi', got '\.\./es'"),
         ({"lang": "es", "dim": 0}, ValueError, "dim must be a positive integer"),
-        ({"model_file": "no", "vectors_file": "{nl}"}, FileNotFoundError, "model_file must name a file"),
-        ({"model_file": "{model}", "vectors_file": "no"}, FileNotFoundError, "vectors_file must name a file"),
+        (
+            {"model_file": "no", "vectors_file": "{nl}"},
+            FileNotFoundError,
+            "model_file must name a file",
+        ),
+        (
+            {"model_file": "{model}", "vectors_file": "no"},
+            FileNotFoundError,
+            "vectors_file must name a file",
+        ),
         (
             {"model_file": "{model}", "vectors_file": "{en}"},
             ValueError,
             r"the pieces of .*, got \d+ of 1000",
         ),
-        ({"model_file": "{large}", "vectors_file": "{nl}"}, ValueError, "got 1000 rows for 8000 pieces in .*nl"),
+        (
+            {"model_file": "{large}", "vectors_file": "{nl}"},
+            ValueError,
+            "got 1000 rows for 8000 pieces in .*nl",
+        ),
     ],
 )
 def test_bad_arguments_are_clear_errors(folder, dutch, arguments, error, message):
@@ -137,10 +189,15 @@ def test_bad_arguments_are_clear_errors(folder, dutch, arguments, error, message
         "en": folder / "bpemb_en" / "en.wiki.bpe.vs1000.d25.w2v.bin",
         "large": folder / "sentencepiece_wiki8k" / "nlwiki.8k.2023-11-17.model",
     }
-    arguments = {name: value.format(**files) if isinstance(value, str) else value for name, value in arguments.items()}
+    arguments = {
+        name: value.format(**files) if isinstance(value, str) else value
+        for name, value in arguments.items()
+    }
     with pytest.raises(error, match=message):
         BPEmbVectors(**arguments)
-    with pytest.raises(TypeError, match="words must be a sequence of words, got the string 'hallo'"):
+    with pytest.raises(
+        TypeError, match="words must be a sequence of words, got the string 'hallo'"
+    ):
         BPEmbVectors(**dutch).vectors("hallo")
 
 
@@ -171,7 +228,10 @@ def files_in(folder):
 
 
 def test_a_language_is_fetched_once(dutch, tmp_path, monkeypatch):
-    answers = {MODEL_URL: dutch["model_file"].read_bytes(), VECTORS_URL: archive(dutch["vectors_file"].read_bytes())}
+    answers = {
+        MODEL_URL: dutch["model_file"].read_bytes(),
+        VECTORS_URL: archive(dutch["vectors_file"].read_bytes()),
+    }
     server = Server(monkeypatch, answers)
     monkeypatch.setenv("HOME", str(tmp_path))  # where the package keeps its cache
     vectors = BPEmbVectors("nl", vocab_size=1000, dim=25)
@@ -219,7 +279,9 @@ def test_a_broken_download_leaves_nothing(dutch, tmp_path, monkeypatch, fault):
     rule = rf"ended after 1000 of {len(model)} bytes" if cut else "within reach"
     with pytest.raises(FileNotFoundError, match=rule):
         BPEmbVectors("nl", vocab_size=1000, dim=25, cache_dir=tmp_path)
-    assert [path.name for path in (tmp_path / "nl").iterdir()] == ["nl.wiki.bpe.vs1000.model"] * (not cut)
+    assert [path.name for path in (tmp_path / "nl").iterdir()] == ["nl.wiki.bpe.vs1000.model"] * (
+        not cut
+    )
 
 
 def test_no_words_what_is_not_text_and_cased_words(dutch):

@@ -16,7 +16,10 @@ BITS = {"gusta": "0010", "encanta": "0011", "song": "11", "ÑU": "1010"}
 
 def write(path, form: str):
     if form == "paths":
-        path.write_text("".join(f"{bits}\t{word}\t{i}\n" for i, (word, bits) in enumerate(BITS.items())), "utf-8")
+        path.write_text(
+            "".join(f"{bits}\t{word}\t{i}\n" for i, (word, bits) in enumerate(BITS.items())),
+            "utf-8",
+        )
     else:  # as spaCy makes it
         text = json.dumps({word: int(bits[::-1], 2) for word, bits in BITS.items()})
         path.write_bytes(gzip.compress(text.encode()))
@@ -39,7 +42,9 @@ def test_words_with_equal_prefixes_share_ids(tmp_path, form: str) -> None:
 def test_beside_other_embedders_saved_and_extended(tmp_path) -> None:
     clusters = ClusterFeatures(write(tmp_path / "file", "paths"), prefixes=(2, 4))
     lexicon = pe.Lexicon(["gusta", "nada"])
-    words = pe.SpelledEmbedding(PieceSpelling(clusters), FeatureEncoder(clusters.num_pieces + 1, 2, 5), lexicon)
+    words = pe.SpelledEmbedding(
+        PieceSpelling(clusters), FeatureEncoder(clusters.num_pieces + 1, 2, 5), lexicon
+    )
     words.save_pretrained(tmp_path / "saved")
     (tmp_path / "file").unlink()
     opened = pe.SpelledEmbedding.from_pretrained(tmp_path / "saved").covering(["encanta"])
@@ -55,7 +60,10 @@ def test_beside_other_embedders_saved_and_extended(tmp_path) -> None:
         (b"0010\t\xff\t7\n", r"file, line 1, must hold bits, a word and a count"),
         (b"", r"^path must name a file with at least one word"),
         (b"{}", r"^path must name a file with at least one word"),
-        (b'{"gusta": -1}', r"^path must name a whole table of clusters, got .*file \(-1 is the cluster of 'gusta'\)"),
+        (
+            b'{"gusta": -1}',
+            r"^path must name a whole table of clusters, got .*file \(-1 is the cluster of 'gusta'\)",
+        ),
         (b'{"gusta": [1]}', r"^path must name a whole table of clusters"),
         (b'{"gusta": 1', r"^path must name a whole table of clusters, got .*no JSON"),
         (
@@ -71,7 +79,9 @@ def test_broken_files(tmp_path, data: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["paths", "spacy"])
-def test_a_table_is_small_uncompressed(tmp_path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_small_uncompressed(
+    tmp_path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "file", form)
     text = gzip.decompress(path.read_bytes()) if form == "spacy" else path.read_bytes()
     path.write_bytes(gzip.compress(text))
@@ -109,7 +119,11 @@ def test_bad_prefixes(tmp_path) -> None:
         ClusterFeatures(path, prefixes=5)
     with pytest.raises(ValueError, match=r"^prefixes\[1\] must be a positive integer, got 0$"):
         ClusterFeatures(path, prefixes=(4, 0))
-    with pytest.raises(ValueError, match=r"^prefixes must have at most 64 bits, got \[4, 1000000000000\]$"):
+    with pytest.raises(
+        ValueError, match=r"^prefixes must have at most 64 bits, got \[4, 1000000000000\]$"
+    ):
         ClusterFeatures(path, prefixes=[4, 10**12])
-    with pytest.raises(ValueError, match=r"^prefixes must be different lengths, at least one, got \[4, 4\]$"):
+    with pytest.raises(
+        ValueError, match=r"^prefixes must be different lengths, at least one, got \[4, 4\]$"
+    ):
         ClusterFeatures(path, prefixes=[4, 4])

@@ -15,11 +15,17 @@ def test_by_language_against_a_loop(tmp_path) -> None:
     words = [sentence.words for sentence in sample]
     tags = [sentence.languages for sentence in sample]
     path = tmp_path / "some.vec"
-    path.write_text("".join(f"{word} 1.0 2.0\n" for word in sorted({word for row in words[::3] for word in row})))
+    path.write_text(
+        "".join(
+            f"{word} 1.0 2.0\n" for word in sorted({word for row in words[::3] for word in row})
+        )
+    )
     source = TextVectors(path)
     table = coverage(source, words, tags)
     pairs = Counter(
-        (tag, word) for row, names in zip(words, tags, strict=True) for word, tag in zip(row, names, strict=True)
+        (tag, word)
+        for row, names in zip(words, tags, strict=True)
+        for word, tag in zip(row, names, strict=True)
     )
     for name, types, known, share, tokens, known_tokens, token_share in table.rows:
         mine = {pair: count for pair, count in pairs.items() if name in ("all", pair[0])}
@@ -44,16 +50,58 @@ def test_a_lexicon_and_a_tag_called_all() -> None:
 @pytest.mark.parametrize(
     ("source", "sentences", "languages", "error", "message"),
     [
-        (ToyVectors(3), [["me"]], None, TypeError, r"^source must have words \(word in source\), got ToyVectors$"),
+        (
+            ToyVectors(3),
+            [["me"]],
+            None,
+            TypeError,
+            r"^source must have words \(word in source\), got ToyVectors$",
+        ),
         ({"me"}, ["me"], None, TypeError, r"^sentences\[0\] must be a list of strings, got 'me'$"),
-        ({"me"}, [["me"]], ["es"], TypeError, r"^languages\[0\] must be a list of strings, got 'es'$"),
-        ({"me"}, [["me"]], [None], TypeError, r"^languages\[0\] must be a list of strings, got None$"),
-        ({"me"}, [["me"]], [[None]], TypeError, r"^languages\[0\]\[0\] must be a string, got None$"),
+        (
+            {"me"},
+            [["me"]],
+            ["es"],
+            TypeError,
+            r"^languages\[0\] must be a list of strings, got 'es'$",
+        ),
+        (
+            {"me"},
+            [["me"]],
+            [None],
+            TypeError,
+            r"^languages\[0\] must be a list of strings, got None$",
+        ),
+        (
+            {"me"},
+            [["me"]],
+            [[None]],
+            TypeError,
+            r"^languages\[0\]\[0\] must be a string, got None$",
+        ),
         ({"me"}, [None], None, TypeError, r"^sentences\[0\] must be a list of strings, got None$"),
-        ({"me"}, [["me"]], [], ValueError, r"^languages must have a list .*, got one of the two ends at 0$"),
+        (
+            {"me"},
+            [["me"]],
+            [],
+            ValueError,
+            r"^languages must have a list .*, got one of the two ends at 0$",
+        ),
         ({"me"}, [[]], None, ValueError, r"^sentences must hold at least one word, got none$"),
-        ({"me"}, [["me"], ["y"]], [["es"]], ValueError, r"^languages must have a list of tags for each sentence, got "),
-        ({"me"}, [["me"]], [["es", "en"]], ValueError, r"^languages\[0\] must be as many as the words, 1, got 2$"),
+        (
+            {"me"},
+            [["me"], ["y"]],
+            [["es"]],
+            ValueError,
+            r"^languages must have a list of tags for each sentence, got ",
+        ),
+        (
+            {"me"},
+            [["me"]],
+            [["es", "en"]],
+            ValueError,
+            r"^languages\[0\] must be as many as the words, 1, got 2$",
+        ),
     ],
 )
 def test_what_cannot_be_counted(source, sentences, languages, error, message: str) -> None:

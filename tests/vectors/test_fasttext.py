@@ -26,27 +26,53 @@ MAGIC = struct.pack("<2i", 793712314, 12)
 def unseen_words(count=250):
     rng = random.Random(0)
     ranges = [(32, 127), (0xA0, 0x600), (0x900, 0x980), (0x4E00, 0x9FFF), (0x1F300, 0x1F600)]
-    made = ["".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(rng.randrange(1, 12))) for _ in range(count)]
-    return ["", "a", "ä", "中", "<", ">", "<>", "a b", "a\0b", "\u200b", "🙂", "👨‍👩‍👧", "x" * 700, "é" * 300, *made]
+    made = [
+        "".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(rng.randrange(1, 12)))
+        for _ in range(count)
+    ]
+    return [
+        "",
+        "a",
+        "ä",
+        "中",
+        "<",
+        ">",
+        "<>",
+        "a b",
+        "a\0b",
+        "\u200b",
+        "🙂",
+        "👨‍👩‍👧",
+        "x" * 700,
+        "é" * 300,
+        *made,
+    ]
 
 
 def is_text(word):
     return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
-def write_model(path, words, rows, *, version=12, bucket, min_n, max_n, pruned=None, model=2, labels=()):
+def write_model(
+    path, words, rows, *, version=12, bucket, min_n, max_n, pruned=None, model=2, labels=()
+):
     """Write a model by hand, from the description of the format."""
     dim = rows.shape[1]
     entries = [*((word, 0) for word in words), *((label, 1) for label in labels)]
     parts = [struct.pack("<2i", 793712314, version)] if version else []
-    parts.append(struct.pack("<12id", dim, 5, 5, 1, 5, 1, 1, model, bucket, min_n, max_n, 100, 1e-4))
+    parts.append(
+        struct.pack("<12id", dim, 5, 5, 1, 5, 1, 1, model, bucket, min_n, max_n, 100, 1e-4)
+    )
     parts.append(struct.pack("<3iq", len(entries), len(words), len(labels), 99))
     if version:
         parts.append(struct.pack("<q", -1 if pruned is None else len(pruned)))
     parts += [word.encode() + b"\0" + struct.pack("<qb", 7, kind) for word, kind in entries]
     parts += [struct.pack("<2i", *pair) for pair in (pruned or {}).items()]
     for matrix in (rows, np.zeros((len(words), dim))):
-        parts += [b"\0"] * bool(version) + [struct.pack("<2q", *matrix.shape), matrix.astype("<f4").tobytes()]
+        parts += [b"\0"] * bool(version) + [
+            struct.pack("<2q", *matrix.shape),
+            matrix.astype("<f4").tobytes(),
+        ]
     path.write_bytes(b"".join(parts))
     return path
 
@@ -90,7 +116,9 @@ def test_real_models_give_what_the_package_gives(folder, name):
     peer = fasttext.load_model(str(folder / f"{name}.bin"))
     vectors = FastTextVectors(folder / f"{name}.bin")
     words = [word for word in vectors.words if is_text(word)]
-    assert words == [word for word in peer.get_words(on_unicode_error="replace") if "\ufffd" not in word]
+    assert words == [
+        word for word in peer.get_words(on_unicode_error="replace") if "\ufffd" not in word
+    ]
     words += [*unseen_words(), "</s>"]
     expected = np.stack([peer.get_word_vector(word) for word in words])
     assert expected[: len(vectors) // 2].any(1).all()
@@ -110,7 +138,14 @@ def test_real_models_give_the_vectors_published_with_them(folder, name):
 
 @pytest.mark.parametrize(
     ("min_n", "max_n", "pruned"),
-    [(1, 3, None), (0, 1, None), (3, 6, None), (4, 2, None), (1, 3, {}), (1, 3, {7: 1, 2: 0, 10: 2})],
+    [
+        (1, 3, None),
+        (0, 1, None),
+        (3, 6, None),
+        (4, 2, None),
+        (1, 3, {}),
+        (1, 3, {7: 1, 2: 0, 10: 2}),
+    ],
 )
 def test_vectors_follow_the_definition(tmp_path, min_n, max_n, pruned):
     """A pruned model knows the n-grams that it kept."""
@@ -151,14 +186,24 @@ def test_quantised_models_give_what_the_package_gives(tmp_path, qnorm, cutoff):
     words = ["".join(rng.choices("abcdefgé", k=5)) for _ in range(400)]
     corpus = "".join(f"__label__{i % 3} {' '.join(rng.choices(words, k=10))}\n" for i in range(300))
     (tmp_path / "corpus.txt").write_text(corpus, "utf-8")
-    options = {"dim": 10, "minn": 2, "maxn": 4, "bucket": 3000, "thread": 10, "verbose": 0, "epoch": 2}
+    options = {
+        "dim": 10,
+        "minn": 2,
+        "maxn": 4,
+        "bucket": 3000,
+        "thread": 10,
+        "verbose": 0,
+        "epoch": 2,
+    }
     peer = fasttext.train_supervised(str(tmp_path / "corpus.txt"), **options)
     peer.quantize(qnorm=qnorm, cutoff=cutoff, dsub=3)
     peer.save_model(str(tmp_path / "model.ftz"))
     asked = [*words, *unseen_words(50)]
     expected = np.stack([peer.get_word_vector(word) for word in asked])
     assert expected.any(1).sum() > 300
-    np.testing.assert_allclose(FastTextVectors(tmp_path / "model.ftz").vectors(asked), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(
+        FastTextVectors(tmp_path / "model.ftz").vectors(asked), expected, rtol=0, atol=1e-6
+    )
 
 
 def test_no_words_repeated_words_and_what_is_not_text(handmade):
@@ -228,7 +273,9 @@ def test_words_that_are_not_utf8_go_round(handmade):
 def test_worker_processes_open_the_file_themselves(handmade, recwarn):
     vectors = FastTextVectors(handmade[0])
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        np.testing.assert_array_equal(pool.apply(vectors.vectors, (["sol", "x"],)), vectors.vectors(["sol", "x"]))
+        np.testing.assert_array_equal(
+            pool.apply(vectors.vectors, (["sol", "x"],)), vectors.vectors(["sol", "x"])
+        )
 
 
 def test_copies_are_rebuilt_from_the_file(handmade, monkeypatch):
@@ -238,7 +285,9 @@ def test_copies_are_rebuilt_from_the_file(handmade, monkeypatch):
     assert len(stored) < 500
     monkeypatch.chdir("/")
     for twin in (pickle.loads(stored), copy.deepcopy(vectors)):
-        np.testing.assert_array_equal(twin.vectors(["sol", "luna"]), vectors.vectors(["sol", "luna"]))
+        np.testing.assert_array_equal(
+            twin.vectors(["sol", "luna"]), vectors.vectors(["sol", "luna"])
+        )
     assert (vectors.files(), vectors.get_config()) == ({"path": handmade[0]}, {})
     assert repr(vectors) == f"FastTextVectors(path={str(handmade[0])!r})"
 
@@ -250,13 +299,19 @@ def test_every_truncation_is_a_clear_error(tmp_path, handmade, version):
     path = tmp_path / "cut.bin"
     for size in range(0, len(whole), 3):
         path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match=r"path must name a whole fastText .bin or .ftz file, got .*cut\.bin"):
+        with pytest.raises(
+            ValueError, match=r"path must name a whole fastText .bin or .ftz file, got .*cut\.bin"
+        ):
             FastTextVectors(path)
 
 
 @pytest.mark.parametrize("name", ["lee_fasttext_new", "non_ascii_fasttext"])
 def test_truncated_and_damaged_real_models_never_crash(folder, tmp_path, name):
-    whole, path, rng = (folder / f"{name}.bin").read_bytes(), tmp_path / "broken.bin", random.Random(0)
+    whole, path, rng = (
+        (folder / f"{name}.bin").read_bytes(),
+        tmp_path / "broken.bin",
+        random.Random(0),
+    )
     for _ in range(30):
         path.write_bytes(whole[: rng.randrange(len(whole))])
         with pytest.raises(ValueError, match=r"broken\.bin"):
@@ -311,7 +366,9 @@ def test_a_small_file_does_not_allocate_much(tmp_path, matrix):
     path.write_bytes(MAGIC + arguments + struct.pack("<3iqq", 0, 0, 0, 0, -1) + matrix)
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=r"path must name a whole fastText .bin or .ftz file, got .*small\.ftz"):
+        with pytest.raises(
+            ValueError, match=r"path must name a whole fastText .bin or .ftz file, got .*small\.ftz"
+        ):
             FastTextVectors(path).vectors(["sol"])
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
@@ -322,7 +379,9 @@ def test_a_small_file_does_not_allocate_much(tmp_path, matrix):
 def test_training_is_silent_and_whole(tmp_path, capfd, dim):
     sentences = [["me", "gusta", "that", "canción"], ["that", "song"]] * 20
     settings = {"dim": dim, "model": "cbow", "min_count": 20, "bucket": 50, "epochs": 3, "seed": 1}
-    vectors = FastTextVectors.train(iter([*sentences, ["rare"]]), tmp_path / "new" / "a.bin", **settings)
+    vectors = FastTextVectors.train(
+        iter([*sentences, ["rare"]]), tmp_path / "new" / "a.bin", **settings
+    )
     assert set(vectors.words) == {"me", "gusta", "that", "canción", "song", "</s>"}
     words = [*vectors.words, "canciones"]
     peer = fasttext.load_model(str(tmp_path / "new" / "a.bin"))
@@ -336,7 +395,9 @@ def test_training_is_silent_and_whole(tmp_path, capfd, dim):
 
 def test_a_training_that_dies_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("polyembed.vectors.training.TRAINING", "raise SystemExit('out of luck')")
-    with pytest.raises(RuntimeError, match=r"the fasttext package must finish its work, got 1 \(out of luck\)"):
+    with pytest.raises(
+        RuntimeError, match=r"the fasttext package must finish its work, got 1 \(out of luck\)"
+    ):
         FastTextVectors.train([["a"] * 9], tmp_path / "a.bin")
     assert not list(tmp_path.iterdir())
 
@@ -350,7 +411,9 @@ def test_a_published_model_comes_through_the_hub(handmade, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
     vectors = FastTextVectors.from_pretrained("es", revision="abc", cache_dir="there")
-    assert asked == [("facebook/fasttext-es-vectors", "model.bin", {"revision": "abc", "cache_dir": "there"})]
+    assert asked == [
+        ("facebook/fasttext-es-vectors", "model.bin", {"revision": "abc", "cache_dir": "there"})
+    ]
     assert "sol" in vectors
 
 
@@ -372,7 +435,10 @@ def test_other_errors(handmade, tmp_path):
     path, words, rows, sizes = handmade
     with pytest.raises(TypeError, match="words must be a sequence of words, got the string 'sol'"):
         FastTextVectors(path).vectors("sol")
-    with pytest.raises(FileNotFoundError, match=r"path must name a file, got nothing at .*from_pretrained fetches one"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"path must name a file, got nothing at .*from_pretrained fetches one",
+    ):
         FastTextVectors(tmp_path / "cc.es.300.bin")
     write_model(path, words, rows, pruned={1: 5}, **sizes)
     with pytest.raises(ValueError, match="an n-gram without a row"):
@@ -382,19 +448,46 @@ def test_other_errors(handmade, tmp_path):
 @pytest.mark.parametrize(
     ("sentences", "options", "error", "message"),
     [
-        ([], {}, ValueError, "sentences must hold a word that occurs at least 5 times, got 0 words"),
-        ([[], [""]], {}, ValueError, "sentences must hold a word that occurs at least 5 times, got 0 words"),
-        ([["a", "b"]], {}, ValueError, "sentences must hold a word that occurs at least 5 times, got 2 words"),
+        (
+            [],
+            {},
+            ValueError,
+            "sentences must hold a word that occurs at least 5 times, got 0 words",
+        ),
+        (
+            [[], [""]],
+            {},
+            ValueError,
+            "sentences must hold a word that occurs at least 5 times, got 0 words",
+        ),
+        (
+            [["a", "b"]],
+            {},
+            ValueError,
+            "sentences must hold a word that occurs at least 5 times, got 2 words",
+        ),
         ([["a b"]], {}, ValueError, "sentences must hold words without white space, got 'a b'"),
-        ([["\ud800"]], {}, ValueError, r"sentences must hold words that UTF-8 can write, got '\\ud800'"),
+        (
+            [["\ud800"]],
+            {},
+            ValueError,
+            r"sentences must hold words that UTF-8 can write, got '\\ud800'",
+        ),
         (["abc"], {}, TypeError, "sentences must be lists of words, got the string 'abc'"),
-        ([["a"]], {"model": "sup"}, ValueError, "model must be one of 'skipgram', 'cbow', got 'sup'"),
+        (
+            [["a"]],
+            {"model": "sup"},
+            ValueError,
+            "model must be one of 'skipgram', 'cbow', got 'sup'",
+        ),
         ([["a"]], {"dim": 0}, ValueError, "dim must be a positive integer, got 0"),
         ([["a"]], {"threads": 10}, ValueError, r"threads must be at least 11, or .*, got 10"),
         ([["a"]], {"min_n": -1}, ValueError, "min_n and max_n must not be negative"),
     ],
 )
-def test_a_training_that_cannot_be_leaves_what_was_there(tmp_path, sentences, options, error, message):
+def test_a_training_that_cannot_be_leaves_what_was_there(
+    tmp_path, sentences, options, error, message
+):
     path = tmp_path / "a.bin"
     path.write_bytes(b"before")
     with pytest.raises(error, match=message):
@@ -423,5 +516,7 @@ def test_labels_are_those_of_the_package(tmp_path: Path) -> None:
 
 
 def test_labels_of_a_model_without_any(tmp_path: Path) -> None:
-    vectors = FastTextVectors.train([["me", "gusta"]] * 5, tmp_path / "model.bin", dim=2, min_count=1, bucket=5)
+    vectors = FastTextVectors.train(
+        [["me", "gusta"]] * 5, tmp_path / "model.bin", dim=2, min_count=1, bucket=5
+    )
     refused(RuntimeError, "supervised", vectors.labels, ["me"])

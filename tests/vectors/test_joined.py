@@ -12,7 +12,13 @@ import torch
 from toys import TAGS, ToyVectors, own_words
 
 import polyembed as pe
-from polyembed.vectors import FastTextVectors, JoinedVectors, OrthogonalMapping, TextVectors, WordVectors
+from polyembed.vectors import (
+    FastTextVectors,
+    JoinedVectors,
+    OrthogonalMapping,
+    TextVectors,
+    WordVectors,
+)
 
 CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
 UNSEEN = [["songs", "que", "me", "gustaron"], ["cuando"]]
@@ -29,7 +35,9 @@ class Known:
 
     def vectors(self, words: list[str]) -> np.ndarray:
         self.asked.append(list(words))
-        return np.float32([[self.number, len(word)] if word in self.known else [0, 0] for word in words])
+        return np.float32(
+            [[self.number, len(word)] if word in self.known else [0, 0] for word in words]
+        )
 
 
 class Speller(Known):
@@ -53,11 +61,15 @@ def joined(tmp_path: Path) -> JoinedVectors:
     es = FastTextVectors.train(CORPUS[:20], tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
     (tmp_path / "en.vec").write_text("that 1 2 3 4 5\nonly 5 4 3 2 1\n")
     turn = torch.linalg.qr(torch.randn(5, 5).double()).Q
-    return JoinedVectors([OrthogonalMapping(turn, report={"num_pairs": 3})(es), TextVectors(tmp_path / "en.vec")])
+    return JoinedVectors(
+        [OrthogonalMapping(turn, report={"num_pairs": 3})(es), TextVectors(tmp_path / "en.vec")]
+    )
 
 
 def test_the_first_that_knows_a_word_answers() -> None:
-    joined = JoinedVectors(iter([Known(1, "a", "both"), Known(2, "both", "b"), Known(3, "b", "c", "a")]))
+    joined = JoinedVectors(
+        iter([Known(1, "a", "both"), Known(2, "both", "b"), Known(3, "b", "c", "a")])
+    )
     words = ["c", "a", "both", "b", "a", "nobody"]
     assert joined.vectors(words).tolist() == [[3, 1], [1, 1], [1, 4], [2, 1], [1, 1], [0, 0]]
     assert joined.vectors(words).dtype == np.float32
@@ -71,13 +83,20 @@ def test_a_vocabulary_goes_before_spelling() -> None:
     """A source that could spell the word leaves it to one that knows it; what none knows the first speller spells."""
     sources = [Speller(1, "a"), Speller(2, "b"), Known(3, "c")]
     assert JoinedVectors(sources).vectors(["a", "b", "c", "new"])[:, 0].tolist() == [1, 2, 3, 1]
-    assert JoinedVectors(sources[::-1]).vectors(["a", "b", "c", "new"])[:, 0].tolist() == [1, 2, 3, 2]
+    assert JoinedVectors(sources[::-1]).vectors(["a", "b", "c", "new"])[:, 0].tolist() == [
+        1,
+        2,
+        3,
+        2,
+    ]
     assert JoinedVectors(sources).vectors(["a"]).tolist() == [[1, 1]]
     assert all(asked for source in sources for asked in source.asked), "asked for no word"
     zero = Speller(0, "a")
     zero.vectors = lambda words: np.zeros((len(words), 2), np.float32)
     joined = JoinedVectors([zero, Speller(2, "b")])
-    assert joined.vectors(["a", "b", "new"])[:, 0].tolist() == [0, 2, 2], "a known word may have a zero vector"
+    assert joined.vectors(["a", "b", "new"])[:, 0].tolist() == [0, 2, 2], (
+        "a known word may have a zero vector"
+    )
 
 
 def test_words_are_of_all_vocabularies() -> None:
@@ -93,10 +112,26 @@ def test_words_are_of_all_vocabularies() -> None:
     ("call", "error", "message"),
     [
         (lambda: JoinedVectors([]), ValueError, "sources must hold at least one source, got none"),
-        (lambda: JoinedVectors([Known(1), ToyVectors(3)]), ValueError, r"sources must have .* length, got \[2, 3\]"),
-        (lambda: JoinedVectors(Known(1)), TypeError, "sources must be a sequence of sources, got Known"),
-        (lambda: JoinedVectors([Known(1), "es.bin"]), TypeError, r"sources\[1\] must have dim and vectors.*, got str"),
-        (lambda: JoinedVectors([Known(1)]).vectors("song"), TypeError, "words must be .*, got the string 'song'"),
+        (
+            lambda: JoinedVectors([Known(1), ToyVectors(3)]),
+            ValueError,
+            r"sources must have .* length, got \[2, 3\]",
+        ),
+        (
+            lambda: JoinedVectors(Known(1)),
+            TypeError,
+            "sources must be a sequence of sources, got Known",
+        ),
+        (
+            lambda: JoinedVectors([Known(1), "es.bin"]),
+            TypeError,
+            r"sources\[1\] must have dim and vectors.*, got str",
+        ),
+        (
+            lambda: JoinedVectors([Known(1)]).vectors("song"),
+            TypeError,
+            "words must be .*, got the string 'song'",
+        ),
     ],
 )
 def test_what_cannot_be_joined_is_refused(call, error: type[Exception], message: str) -> None:
@@ -133,7 +168,9 @@ def emissions(tagger: pe.SequenceTagger, sentences: list[list[str]]) -> torch.Te
     return whole.eval().emissions(*whole.encode(sentences))
 
 
-def test_a_tagger_is_saved_with_its_sources_again_and_again(joined: JoinedVectors, tmp_path: Path) -> None:
+def test_a_tagger_is_saved_with_its_sources_again_and_again(
+    joined: JoinedVectors, tmp_path: Path
+) -> None:
     tagger = build_tagger(joined)
     expected = emissions(tagger, CORPUS[:3] + UNSEEN)
     tagger.save_pretrained(tmp_path / "tagger")
@@ -160,7 +197,9 @@ def test_a_tagger_is_saved_with_its_sources_again_and_again(joined: JoinedVector
     assert torch.equal(emissions(again, CORPUS[:3] + UNSEEN), expected)
 
 
-def test_a_light_folder_written_over_a_whole_one_keeps_the_files_in_use(joined: JoinedVectors, tmp_path: Path) -> None:
+def test_a_light_folder_written_over_a_whole_one_keeps_the_files_in_use(
+    joined: JoinedVectors, tmp_path: Path
+) -> None:
     """The loaded tagger reads its vectors from this folder: they must not go."""
     build_tagger(joined).save_pretrained(tmp_path / "tagger")
     again = pe.SequenceTagger.from_pretrained(tmp_path / "tagger")
@@ -172,9 +211,13 @@ def test_a_light_folder_written_over_a_whole_one_keeps_the_files_in_use(joined: 
 
 def test_a_source_that_cannot_be_rebuilt_is_not_saved(tmp_path: Path) -> None:
     embedder = pe.SourceEmbedding(JoinedVectors([ToyVectors(2), Known(1, "a")]), pe.Lexicon(["a"]))
-    with pytest.raises(TypeError, match=r"sources\[1\] must be something that can be rebuilt .*, got Known$"):
+    with pytest.raises(
+        TypeError, match=r"sources\[1\] must be something that can be rebuilt .*, got Known$"
+    ):
         embedder.save_pretrained(tmp_path / "folder")
     assert os.listdir(tmp_path) == []
-    pe.SourceEmbedding(JoinedVectors([ToyVectors(2)]), pe.Lexicon(["a"])).save_pretrained(tmp_path / "folder")
+    pe.SourceEmbedding(JoinedVectors([ToyVectors(2)]), pe.Lexicon(["a"])).save_pretrained(
+        tmp_path / "folder"
+    )
     again = pe.SourceEmbedding.from_pretrained(tmp_path / "folder")
     np.testing.assert_array_equal(again.source.vectors(["x"]), ToyVectors(2).vectors(["x"]))

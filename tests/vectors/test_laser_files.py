@@ -42,7 +42,10 @@ def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
     cache = tmp_path / ".cache" / "laser_encoders"
     files = fetch_laser("laser1", cache_dir=cache)
     assert len(server.asked) == 3
-    assert files == tuple(cache / name for name in ("bilstm.93langs.2018-12-26.pt", "93langs.fcodes", "93langs.fvocab"))
+    assert files == tuple(
+        cache / name
+        for name in ("bilstm.93langs.2018-12-26.pt", "93langs.fcodes", "93langs.fvocab")
+    )
     for path in cache.glob("*.sha256"):  # as if they were put there by hand
         path.unlink()
     assert fetch_laser("laser1") == files
@@ -51,7 +54,9 @@ def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
 
 def test_the_vocabulary_file_says_what_may_come_out(tmp_path, monkeypatch) -> None:
     answers = laser1(tmp_path)
-    answers[LASER1 + "93langs.fvocab"] = answers[LASER1 + "93langs.fvocab"].replace(b"song 7\n", b"")
+    answers[LASER1 + "93langs.fvocab"] = answers[LASER1 + "93langs.fvocab"].replace(
+        b"song 7\n", b""
+    )
     Server(monkeypatch, answers)
     tokenizer = load_laser("laser1", cache_dir=tmp_path / "cache").tokenizer
     names = tokenizer.dictionary.pieces()
@@ -64,17 +69,31 @@ def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -
     model = data_folder / "subwords/sentencepiece_wiki8k/eswiki.8k.2023-11-17.model"
     processor = pe.text.open_sentencepiece(model)
     others = SentencePieceTokenizer(processor).dictionary.pieces()[4:]
-    dictionary = PieceDictionary.from_pieces(reversed(others))  # the model's order counts for nothing
+    dictionary = PieceDictionary.from_pieces(
+        reversed(others)
+    )  # the model's order counts for nothing
     tokenizer = SentencePieceTokenizer(processor, dictionary)
     encoder = LaserEncoder(len(dictionary), 3, 2, num_layers=1)
-    params = {"num_embeddings": len(dictionary), "embed_dim": 3, "hidden_size": 2, "num_layers": 1, "padding_idx": 1}
+    params = {
+        "num_embeddings": len(dictionary),
+        "embed_dim": 3,
+        "hidden_size": 2,
+        "num_layers": 1,
+        "padding_idx": 1,
+    }
     ids = {piece: i for i, piece in enumerate(dictionary.pieces())}
-    data = {"params": {**params, "bidirectional": True}, "model": encoder.state_dict(), "dictionary": ids}
+    data = {
+        "params": {**params, "bidirectional": True},
+        "model": encoder.state_dict(),
+        "dictionary": ids,
+    }
     torch.save(data, tmp_path / "source.pt")
     answers = {
         LASER2 + "laser2.pt": (tmp_path / "source.pt").read_bytes(),
         LASER2 + "laser2.spm": model.read_bytes(),
-        LASER2 + "laser2.cvocab": "".join(f"{piece} 1\n" for piece in dictionary.pieces()[4:]).encode(),
+        LASER2 + "laser2.cvocab": "".join(
+            f"{piece} 1\n" for piece in dictionary.pieces()[4:]
+        ).encode(),
     }
     Server(monkeypatch, answers)
     sentences = LaserSentences(*load_laser(cache_dir=tmp_path / "cache", language="es"))
@@ -109,9 +128,13 @@ def test_a_checksum_holds_a_download(tmp_path, monkeypatch) -> None:
     text = r"^93langs\.fvocab must have the SHA-256 .* \(remove the file and 93langs\.fvocab\.sha256 to fetch it anew\)"
     with pytest.raises(ValueError, match=text):
         fetch_laser("laser1", cache_dir=cache)
-    with pytest.raises(ValueError, match=r"^sha256 must name files of laser1 \(.*\), got \['laser2.pt'\]$"):
+    with pytest.raises(
+        ValueError, match=r"^sha256 must name files of laser1 \(.*\), got \['laser2.pt'\]$"
+    ):
         fetch_laser("laser1", cache_dir=cache, sha256={"laser2.pt": right})
-    with pytest.raises(ValueError, match=r"^version must be one of 'laser1', 'laser2', got 'laser3'$"):
+    with pytest.raises(
+        ValueError, match=r"^version must be one of 'laser1', 'laser2', got 'laser3'$"
+    ):
         fetch_laser("laser3", cache_dir=cache)
 
 
@@ -144,8 +167,16 @@ def test_merges_are_read(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("read", "content", "message"),
     [
-        (read_merges, b"#version: 0.2\ne n</w>\n", "x, line 1, must be two pieces and a count, as fastBPE writes them"),
-        (read_merges, b"e n</w>\n", "x, line 1, must be two pieces and a count, as fastBPE writes them, got 'e n"),
+        (
+            read_merges,
+            b"#version: 0.2\ne n</w>\n",
+            "x, line 1, must be two pieces and a count, as fastBPE writes them",
+        ),
+        (
+            read_merges,
+            b"e n</w>\n",
+            "x, line 1, must be two pieces and a count, as fastBPE writes them, got 'e n",
+        ),
         (read_merges, b"e n</w> many\n", "x, line 1, must be two pieces and a count"),
         (read_merges, b"e n </w> 3\n", "x, line 1, must be two pieces and a count"),
         (read_merges, b"e  3\n", "x, line 1, must be two pieces and a count"),

@@ -26,7 +26,9 @@ def test_a_capitalised_word(tmp_path, vocabulary_first: bool) -> None:
 @pytest.mark.parametrize("cased", [False, True])
 def test_a_capitalised_word_of_keyed_vectors(cased: bool) -> None:
     rows = {"paris": [1, 2], "él": [3, 4], **({"ROMA": [5, 6]} if cased else {})}
-    keyed = SimpleNamespace(vector_size=2, key_to_index=dict.fromkeys(rows, 0), get_vector=rows.__getitem__)
+    keyed = SimpleNamespace(
+        vector_size=2, key_to_index=dict.fromkeys(rows, 0), get_vector=rows.__getitem__
+    )
     table = as_source(keyed)
     found = [[0, 0]] * 3 if cased else [[1, 2], [3, 4], [0, 0]]
     assert table.vectors(["Paris", "ÉL", "Roma"]).tolist() == found

@@ -14,14 +14,22 @@ from toys import ToyVectors, own_words
 
 import polyembed as pe
 from polyembed.functional import procrustes
-from polyembed.vectors import FastTextVectors, MappedVectors, OrthogonalMapping, TextVectors, WordVectors
+from polyembed.vectors import (
+    FastTextVectors,
+    MappedVectors,
+    OrthogonalMapping,
+    TextVectors,
+    WordVectors,
+)
 
 CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
 UNSEEN = ["songs", "que", "gustaron"]
 
 
 def rotation(dim: int, seed: int = 0) -> torch.Tensor:
-    return torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed)).double()).Q
+    return torch.linalg.qr(
+        torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed)).double()
+    ).Q
 
 
 TURN = OrthogonalMapping(rotation(5))
@@ -29,7 +37,9 @@ TURN = OrthogonalMapping(rotation(5))
 
 @pytest.fixture
 def mapping() -> OrthogonalMapping:
-    return OrthogonalMapping(rotation(5), report={"dictionary": "pairs", "num_pairs": 3, "criteria": [0.25, 0.5]})
+    return OrthogonalMapping(
+        rotation(5), report={"dictionary": "pairs", "num_pairs": 3, "criteria": [0.25, 0.5]}
+    )
 
 
 @pytest.fixture
@@ -53,7 +63,9 @@ def test_the_inverse_leads_back(mapping: OrthogonalMapping) -> None:
     assert torch.equal(mapping.inverse().inverse().weight, mapping.weight)
     assert mapping.inverse().report == mapping.report
     there_and_back = mapping.inverse()(mapping(ToyVectors(5)))
-    np.testing.assert_allclose(there_and_back.vectors(["a", "b"]), ToyVectors(5).vectors(["a", "b"]), atol=1e-6)
+    np.testing.assert_allclose(
+        there_and_back.vectors(["a", "b"]), ToyVectors(5).vectors(["a", "b"]), atol=1e-6
+    )
 
 
 def test_a_mapping_is_its_own_copy(mapping: OrthogonalMapping) -> None:
@@ -97,9 +109,18 @@ def test_rounding_is_no_fault(dtype: torch.dtype, tmp_path: Path) -> None:
 def test_damaged_mappings_are_refused(mapping: OrthogonalMapping, tmp_path: Path) -> None:
     mapping.save_pretrained(tmp_path)
     for content, message in (
-        ({"weight": torch.full((5, 5), torch.nan)}, r"(?s)model.safetensors must fit .*\sweight must be orthogonal"),
-        ({"weight": 2 * mapping.weight.detach()}, r"(?s)model.safetensors must fit .*\sweight must be orthogonal, got"),
-        ({"weight": torch.eye(3)}, "model.safetensors must fit the module that config.json describes"),
+        (
+            {"weight": torch.full((5, 5), torch.nan)},
+            r"(?s)model.safetensors must fit .*\sweight must be orthogonal",
+        ),
+        (
+            {"weight": 2 * mapping.weight.detach()},
+            r"(?s)model.safetensors must fit .*\sweight must be orthogonal, got",
+        ),
+        (
+            {"weight": torch.eye(3)},
+            "model.safetensors must fit the module that config.json describes",
+        ),
         ({"matrix": torch.eye(5)}, r"must hold the module's tensors, got missing \['weight'\]"),
     ):
         save_file(content, tmp_path / "model.safetensors")
@@ -126,7 +147,9 @@ def test_a_turned_source_is_a_source(mapping: OrthogonalMapping, model: FastText
     words = ["song", *UNSEEN, "song", "naïve"]
     rows = turned.vectors(words)
     assert rows.dtype == np.float32
-    np.testing.assert_allclose(rows, model.vectors(words).astype(np.float64) @ rotation(5).numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        rows, model.vectors(words).astype(np.float64) @ rotation(5).numpy(), atol=1e-6
+    )
     assert [word in turned for word in ("song", "songs", 5)] == [True, False, False]
     assert repr(turned) == f"MappedVectors(source={model!r}, mapping={mapping!r})"
     for twin in (copy.deepcopy(turned), pickle.loads(pickle.dumps(turned))):
@@ -150,14 +173,38 @@ def test_a_source_without_vocabulary_is_turned_too(mapping: OrthogonalMapping) -
             ValueError,
             "weight must be a square matrix, got shape .*",
         ),
-        (lambda: OrthogonalMapping(torch.ones(5)), ValueError, r"weight must be a square .*, got shape \(5,\)"),
-        (lambda: OrthogonalMapping(1.01 * torch.eye(3)), ValueError, "weight must be .* differs from 1 by 0.02"),
-        (lambda: OrthogonalMapping(torch.eye(3) * torch.nan), ValueError, "weight must be .* differs from 1 by nan"),
+        (
+            lambda: OrthogonalMapping(torch.ones(5)),
+            ValueError,
+            r"weight must be a square .*, got shape \(5,\)",
+        ),
+        (
+            lambda: OrthogonalMapping(1.01 * torch.eye(3)),
+            ValueError,
+            "weight must be .* differs from 1 by 0.02",
+        ),
+        (
+            lambda: OrthogonalMapping(torch.eye(3) * torch.nan),
+            ValueError,
+            "weight must be .* differs from 1 by nan",
+        ),
         (lambda: OrthogonalMapping(np.eye(3)), TypeError, "weight must be a tensor, got ndarray"),
         (lambda: TURN(ToyVectors(3)), ValueError, "vectors.dim must be the mapping's 5, got 3"),
-        (lambda: TURN({"a": [1.0]}), TypeError, r"vectors must have dim and vectors\(words\), got dict"),
-        (lambda: MappedVectors(Table(), torch.eye(5)), TypeError, "mapping must be an OrthogonalMapping, got Tensor"),
-        (lambda: TURN(Table()).vectors("me"), TypeError, "words must be a sequence of words, got the string 'me'"),
+        (
+            lambda: TURN({"a": [1.0]}),
+            TypeError,
+            r"vectors must have dim and vectors\(words\), got dict",
+        ),
+        (
+            lambda: MappedVectors(Table(), torch.eye(5)),
+            TypeError,
+            "mapping must be an OrthogonalMapping, got Tensor",
+        ),
+        (
+            lambda: TURN(Table()).vectors("me"),
+            TypeError,
+            "words must be a sequence of words, got the string 'me'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(call, error: type[Exception], message: str) -> None:
@@ -174,7 +221,10 @@ def test_a_turned_model_goes_along_with_a_saved_module(
     embedder.save_pretrained(tmp_path / "light", copy_vectors=False)
     light = {"config.json", "lexicon.json", "model.safetensors"}
     assert {*os.listdir(tmp_path / "light")} == light
-    assert {*os.listdir(tmp_path / "whole")} == light | {"mapping-0.safetensors", "vectors-0-es.bin"}
+    assert {*os.listdir(tmp_path / "whole")} == light | {
+        "mapping-0.safetensors",
+        "vectors-0-es.bin",
+    }
     again = pe.SourceEmbedding.from_pretrained(tmp_path / "whole")
     assert torch.equal(again.weight, embedder.weight)
     assert again.source.mapping.report == mapping.report
@@ -187,12 +237,16 @@ def test_a_turned_model_goes_along_with_a_saved_module(
         np.testing.assert_array_equal(rows, mapping(model).vectors(UNSEEN))
 
 
-def test_one_model_turned_two_ways_is_written_once(mapping: OrthogonalMapping, tmp_path: Path) -> None:
+def test_one_model_turned_two_ways_is_written_once(
+    mapping: OrthogonalMapping, tmp_path: Path
+) -> None:
     path = tmp_path / "two.vec"
     path.write_text("song 1 2 3 4 5\ncanción 5 4 3 2 1\n")
     source = TextVectors(path)
     lexicon = pe.Lexicon.from_sentences(CORPUS)
-    both = pe.MetaEmbedding.concat([pe.SourceEmbedding(turn(source), lexicon) for turn in (mapping, mapping.inverse())])
+    both = pe.MetaEmbedding.concat(
+        [pe.SourceEmbedding(turn(source), lexicon) for turn in (mapping, mapping.inverse())]
+    )
     both.save_pretrained(tmp_path / "both")
     names = sorted(os.listdir(tmp_path / "both"))
     assert names[2:4] == ["mapping-0.safetensors", "mapping-1.safetensors"]
@@ -201,18 +255,31 @@ def test_one_model_turned_two_ways_is_written_once(mapping: OrthogonalMapping, t
     one, other = (embedder.source for embedder in again.embedders)
     assert one.source is other.source
     np.testing.assert_array_equal(one.vectors(["song"]), mapping(source).vectors(["song"]))
-    np.testing.assert_array_equal(other.vectors(["song"]), mapping.inverse()(source).vectors(["song"]))
+    np.testing.assert_array_equal(
+        other.vectors(["song"]), mapping.inverse()(source).vectors(["song"])
+    )
 
 
 @own_words
-def test_a_damaged_matrix_of_a_source_is_refused(mapping: OrthogonalMapping, tmp_path: Path) -> None:
+def test_a_damaged_matrix_of_a_source_is_refused(
+    mapping: OrthogonalMapping, tmp_path: Path
+) -> None:
     pe.SourceEmbedding(mapping(ToyVectors(5)), pe.Lexicon(["a"])).save_pretrained(tmp_path)
     file = tmp_path / "mapping-0.safetensors"
     for content, message in (
-        ({"weight": torch.ones(5, 5)}, r"mapping-0.safetensors must hold a mapping, got weight must be orthogonal"),
-        ({"weight": torch.ones(3, 5)}, r"mapping-0.safetensors must hold a mapping, got weight must be a square"),
+        (
+            {"weight": torch.ones(5, 5)},
+            r"mapping-0.safetensors must hold a mapping, got weight must be orthogonal",
+        ),
+        (
+            {"weight": torch.ones(3, 5)},
+            r"mapping-0.safetensors must hold a mapping, got weight must be a square",
+        ),
         ({"weight": torch.eye(3)}, r"vectors.dim must be the mapping's 3, got 5$"),
-        ({"matrix": torch.eye(5)}, r"mapping-0.safetensors must be an intact safetensors file with a weight"),
+        (
+            {"matrix": torch.eye(5)},
+            r"mapping-0.safetensors must be an intact safetensors file with a weight",
+        ),
         (None, r"mapping-0.safetensors must be an intact safetensors file with a weight"),
     ):
         file.write_bytes(b"nonsense" if content is None else save(content))
@@ -224,17 +291,23 @@ def test_a_damaged_matrix_of_a_source_is_refused(mapping: OrthogonalMapping, tmp
         pe.SourceEmbedding.from_pretrained(tmp_path)
     change(tmp_path, lambda config: config["config"]["source"].update(files={}))
     change(tmp_path, lambda config: config["checksums"].pop(file.name))
-    with pytest.raises(ValueError, match=r"files must hold all files of MappedVectors, got none for"):
+    with pytest.raises(
+        ValueError, match=r"files must hold all files of MappedVectors, got none for"
+    ):
         pe.SourceEmbedding.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.bfloat16, 0.05)])
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 5), (0, 5)])
-def test_vectors_are_turned(mapping: OrthogonalMapping, dtype: torch.dtype, tolerance: float, shape: tuple) -> None:
+def test_vectors_are_turned(
+    mapping: OrthogonalMapping, dtype: torch.dtype, tolerance: float, shape: tuple
+) -> None:
     x = torch.randn(shape).to(dtype)
     turned = mapping.transform(x)
     assert turned.dtype == dtype
     torch.testing.assert_close(turned.double(), x.double() @ rotation(5), atol=tolerance, rtol=0)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(turned, mapping.transform(x))
-    torch.testing.assert_close(mapping.inverse().transform(turned).double(), x.double(), atol=tolerance, rtol=0)
+    torch.testing.assert_close(
+        mapping.inverse().transform(turned).double(), x.double(), atol=tolerance, rtol=0
+    )

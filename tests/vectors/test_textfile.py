@@ -51,7 +51,9 @@ def test_real_files_are_read_whole(data_folder, name, dim, count):
 
 def test_a_file_that_is_not_utf8_names_its_line(data_folder):
     path = data_folder / "vectors" / "fasttext" / "pang_lee_polarity_fasttext.vec"
-    with pytest.raises(ValueError, match=r"pang_lee_polarity_fasttext.vec, line \d+, must be UTF-8, got '.*\\x"):
+    with pytest.raises(
+        ValueError, match=r"pang_lee_polarity_fasttext.vec, line \d+, must be UTF-8, got '.*\\x"
+    ):
         TextVectors(path).vectors(["movie"])
 
 
@@ -68,7 +70,12 @@ def test_a_file_that_is_not_utf8_names_its_line(data_folder):
 @pytest.mark.parametrize("compress", [None, gzip.compress, lzma.compress])
 def test_headers_line_ends_and_compression_are_recognised(write, text, compress):
     vectors = TextVectors(write(text if compress is None else compress(text.encode())))
-    assert vectors.vectors(["hello", "hola", "x", "hello"]).tolist() == [[4, 5, 6], [1, 2, 3], [0, 0, 0], [4, 5, 6]]
+    assert vectors.vectors(["hello", "hola", "x", "hello"]).tolist() == [
+        [4, 5, 6],
+        [1, 2, 3],
+        [0, 0, 0],
+        [4, 5, 6],
+    ]
     assert vectors.vectors([]).shape == (0, 3)
     assert vectors.words == ["hola", "hello"]
     assert isinstance(vectors, WordVectors)
@@ -93,7 +100,9 @@ def test_words_may_hold_spaces_and_other_white_space(write):
     ],
 )
 def test_two_whole_numbers_are_a_header_unless_told(write, text, options, expected):
-    assert TextVectors(write(text), **options).vectors(list(expected)).tolist() == list(expected.values())
+    assert TextVectors(write(text), **options).vectors(list(expected)).tolist() == list(
+        expected.values()
+    )
 
 
 def test_a_line_without_end_takes_no_memory(write, monkeypatch):
@@ -137,7 +146,13 @@ def test_copies_are_rebuilt_from_the_file(write, monkeypatch):
 def test_a_word_of_the_file_is_in_the_vectors(write):
     path = write("3 1\nhola 0\n. . . 2\nhola 3\n")
     vectors = TextVectors(path)
-    assert [word in vectors for word in ("hola", ". . .", ".", "", "adiós")] == [True, True, False, False, False]
+    assert [word in vectors for word in ("hola", ". . .", ".", "", "adiós")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert [word in vectors for word in (1, None, b"hola", ["hola"])] == [False] * 4
     path.unlink()
     assert "hola" in vectors, "the file is read once"
@@ -147,26 +162,74 @@ def test_a_word_of_the_file_is_in_the_vectors(write):
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("hola 1 2\nhello 3\n", {}, r"file.vec, line 2, must hold a word and 2 numbers, got 'hello 3'"),
-        ("hola 1 2\nhello 3 4 5\n", {}, r"file.vec, line 2, must hold a word and 2 numbers, got 'hello 3 4 5'"),
-        ("2 2\nhola 1 2\nhello\n", {}, r"file.vec, line 3, must hold a word and 2 numbers, got 'hello'"),
-        ("hola 1 2\nhello 3 x\n", {}, r"file.vec, line 2, must hold finite numbers after its word, got '3 x'"),
-        ("hola 1 2\nhello 3 nan\n", {}, r"file.vec, line 2, must hold finite numbers after its word, got '3 nan'"),
-        ("3 2\nhola 1 2\nhello 3 4\n", {}, r"file.vec must hold the 3 rows that its header promises, got 2"),
-        ("1 2\nhola 1 2\nhello 3 4\n", {}, r"file.vec must hold the 1 rows that its header promises, got 2"),
+        (
+            "hola 1 2\nhello 3\n",
+            {},
+            r"file.vec, line 2, must hold a word and 2 numbers, got 'hello 3'",
+        ),
+        (
+            "hola 1 2\nhello 3 4 5\n",
+            {},
+            r"file.vec, line 2, must hold a word and 2 numbers, got 'hello 3 4 5'",
+        ),
+        (
+            "2 2\nhola 1 2\nhello\n",
+            {},
+            r"file.vec, line 3, must hold a word and 2 numbers, got 'hello'",
+        ),
+        (
+            "hola 1 2\nhello 3 x\n",
+            {},
+            r"file.vec, line 2, must hold finite numbers after its word, got '3 x'",
+        ),
+        (
+            "hola 1 2\nhello 3 nan\n",
+            {},
+            r"file.vec, line 2, must hold finite numbers after its word, got '3 nan'",
+        ),
+        (
+            "3 2\nhola 1 2\nhello 3 4\n",
+            {},
+            r"file.vec must hold the 3 rows that its header promises, got 2",
+        ),
+        (
+            "1 2\nhola 1 2\nhello 3 4\n",
+            {},
+            r"file.vec must hold the 1 rows that its header promises, got 2",
+        ),
         (b"hola 1 2\nhell\xf3 3 4\n", {}, r"file.vec, line 2, must be UTF-8, got 'hell\\\\xf3'"),
         ("mp 3 1 2\nhello 3 4\n", {}, r"line 2, must hold a word and 3 numbers, got 'hello 3 4'"),
-        ("mp 3 1 2\nhello 3 4\n", {"dim": 2}, r"line 1, must hold a word and 2 numbers, got 'mp 3 1 2'"),
+        (
+            "mp 3 1 2\nhello 3 4\n",
+            {"dim": 2},
+            r"line 1, must hold a word and 2 numbers, got 'mp 3 1 2'",
+        ),
         ("", {}, "path must name a file with at least one line, got the empty .*file.vec"),
         ("hola\n", {}, "line 1, must hold a word and its numbers, got 'hola'"),
         ("hola mundo\n", {}, "line 1, must hold a word and its numbers, got 'hola mundo'"),
-        ("hola 1 2\n", {"header": True}, "line 1, must be a header of two whole numbers, got 'hola 1 2'"),
+        (
+            "hola 1 2\n",
+            {"header": True},
+            "line 1, must be a header of two whole numbers, got 'hola 1 2'",
+        ),
         ("4 0\n", {}, "line 1, must promise vectors of length 1 or more, got '4 0'"),
         ("1 2\nhola 1 2\n", {"dim": 3}, "line 1, must promise vectors of length 3, got '1 2'"),
         ("hola 1 2\n", {"dim": 0}, "dim must be a positive integer, got 0"),
-        ("0 1000000000000\n", {}, "line 2, must hold a word and its numbers, got the end of the file"),
-        ("1 1000000000000\nhola 1\n", {}, "line 2, must hold a word and 1000000000000 numbers, got 'hola 1'"),
-        ("9" * 5000 + " 3\nhola 1 2 3\n", {"header": True}, "line 1, must be a header of two whole numbers"),
+        (
+            "0 1000000000000\n",
+            {},
+            "line 2, must hold a word and its numbers, got the end of the file",
+        ),
+        (
+            "1 1000000000000\nhola 1\n",
+            {},
+            "line 2, must hold a word and 1000000000000 numbers, got 'hola 1'",
+        ),
+        (
+            "9" * 5000 + " 3\nhola 1 2 3\n",
+            {"header": True},
+            "line 1, must be a header of two whole numbers",
+        ),
         (b"\x1f\x8bnonsense", {}, "path must name a whole compressed file, got .*file.vec"),
     ],
 )

@@ -24,7 +24,12 @@ def encode(words, rows, *, end=b"\n", header=None):
     """Write the format by hand."""
     parts = [b"%d %d\n" % (header or rows.shape)]
     for word, row in zip(words, rows, strict=True):
-        parts += [word if isinstance(word, bytes) else word.encode(), b" ", struct.pack(f"<{len(row)}f", *row), end]
+        parts += [
+            word if isinstance(word, bytes) else word.encode(),
+            b" ",
+            struct.pack(f"<{len(row)}f", *row),
+            end,
+        ]
     return b"".join(parts)
 
 
@@ -52,7 +57,10 @@ def test_every_word_has_its_row(write, end):
 
 def test_the_last_line_feed_may_be_missing(write):
     data = encode(WORDS, rows_of(len(WORDS)))
-    whole, cut = Word2VecBinaryVectors(write(data)), Word2VecBinaryVectors(write(data[:-1], "cut.bin"))
+    whole, cut = (
+        Word2VecBinaryVectors(write(data)),
+        Word2VecBinaryVectors(write(data[:-1], "cut.bin")),
+    )
     np.testing.assert_array_equal(cut.vectors(WORDS), whole.vectors(WORDS))
 
 
@@ -60,7 +68,9 @@ def test_the_last_line_feed_may_be_missing(write):
 def test_numbers_may_look_like_spaces_and_line_feeds(write, end):
     """The bytes of the numbers are 0x20 and 0x0a throughout."""
     spaces, feeds = struct.unpack("<f", b"    ")[0], struct.unpack("<f", b"\n\n\n\n")[0]
-    rows = np.array([[spaces, feeds], [feeds, spaces], [spaces, spaces], [feeds, feeds]], np.float32)
+    rows = np.array(
+        [[spaces, feeds], [feeds, spaces], [spaces, spaces], [feeds, feeds]], np.float32
+    )
     vectors = Word2VecBinaryVectors(write(encode("abcd", rows, end=end)))
     np.testing.assert_array_equal(vectors.vectors(list("dcba")), rows[::-1])
 
@@ -68,7 +78,9 @@ def test_numbers_may_look_like_spaces_and_line_feeds(write, end):
 @pytest.mark.parametrize("language", ["en", "nl"])
 def test_real_files_give_what_gensim_gives(data_folder, language):
     gensim = pytest.importorskip("gensim")
-    path = data_folder / "subwords" / f"bpemb_{language}" / f"{language}.wiki.bpe.vs1000.d25.w2v.bin"
+    path = (
+        data_folder / "subwords" / f"bpemb_{language}" / f"{language}.wiki.bpe.vs1000.d25.w2v.bin"
+    )
     peer = gensim.models.KeyedVectors.load_word2vec_format(str(path), binary=True)
     vectors = Word2VecBinaryVectors(path)
     assert (vectors.words, vectors.dim) == (peer.index_to_key, 25)
@@ -110,7 +122,13 @@ def test_words_are_told_apart_where_their_hashes_are_one(write, monkeypatch):
 
 def test_a_word_of_the_file_is_in_the_vectors(write):
     vectors = Word2VecBinaryVectors(write(encode(["hola", "zero"], np.zeros((2, 3), np.float32))))
-    assert [word in vectors for word in ("hola", "zero", "hol", "", "adiós")] == [True, True, False, False, False]
+    assert [word in vectors for word in ("hola", "zero", "hol", "", "adiós")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert [word in vectors for word in (1, None, b"hola", "\ud800")] == [False] * 4
 
 
@@ -136,7 +154,10 @@ def test_words_that_are_not_utf8_keep_their_bytes(write):
         (b"0 3\n", r"4 bytes for 0 rows of 3"),
         (b"3 0\na \nb \nc \n", r"13 bytes for 3 rows of 0"),
         (b"1 1000000000000\na \0\0\0\0\n", r"23 bytes for 1 rows of 1000000000000"),
-        (b"999999999999999999 999999999999999999\na ", r"bytes for 999999999999999999 rows of 999999999999999999"),
+        (
+            b"999999999999999999 999999999999999999\na ",
+            r"bytes for 999999999999999999 rows of 999999999999999999",
+        ),
         (b"3 1\na \0\0\0\0\nb \0\0\0\0\n", r"18 bytes for 3 rows of 1"),
         (b"1 1\nabcde\0\0", r"no space after a word in row 1 of 1, at byte 4 of 11"),
         (b"1 1\n \0\0\0\0\0\0", r"no word in row 1 of 1, at byte 4 of 11"),
@@ -222,7 +243,9 @@ def test_numbers_that_are_not_finite_name_their_word(write, value):
     rows = np.array([[1, 2], [3, value]], np.float32)
     vectors = Word2VecBinaryVectors(write(encode(["hola", "hello"], rows)))
     assert vectors.vectors(["hola"]).tolist() == [[1, 2]]
-    with pytest.raises(ValueError, match=r"file\.bin, word 'hello', must have finite numbers, got (nan|inf)$"):
+    with pytest.raises(
+        ValueError, match=r"file\.bin, word 'hello', must have finite numbers, got (nan|inf)$"
+    ):
         vectors.vectors(["hola", "hello"])
 
 
@@ -233,13 +256,19 @@ def test_a_string_is_no_list_of_words(write):
 
 def test_a_missing_file_says_so(tmp_path):
     for path in (tmp_path, tmp_path / "nothing.bin"):
-        with pytest.raises(FileNotFoundError, match=r"path must name a file, got (a folder|nothing) at"):
+        with pytest.raises(
+            FileNotFoundError, match=r"path must name a file, got (a folder|nothing) at"
+        ):
             Word2VecBinaryVectors(path)
 
 
 def test_a_fasttext_model_is_told_apart(tmp_path, write):
-    FastTextVectors.train([["me", "gusta"]] * 5, tmp_path / "model.bin", dim=4, min_count=1, bucket=50)
-    with pytest.raises(ValueError, match=r"path must name a whole word2vec \.bin file, got .*model.bin \(no header"):
+    FastTextVectors.train(
+        [["me", "gusta"]] * 5, tmp_path / "model.bin", dim=4, min_count=1, bucket=50
+    )
+    with pytest.raises(
+        ValueError, match=r"path must name a whole word2vec \.bin file, got .*model.bin \(no header"
+    ):
         Word2VecBinaryVectors(tmp_path / "model.bin")
     with pytest.raises(ValueError, match=r"path must name a whole fastText \.bin or \.ftz file"):
         FastTextVectors(write(encode(WORDS, rows_of(len(WORDS)))))
@@ -274,7 +303,9 @@ def test_a_saved_model_holds_the_file(write, tmp_path):
 
 
 def test_a_damaged_file_in_a_saved_model_is_noticed(write, tmp_path):
-    embedder = pe.SourceEmbedding(Word2VecBinaryVectors(write(encode(WORDS, rows_of(len(WORDS))))), pe.Lexicon(WORDS))
+    embedder = pe.SourceEmbedding(
+        Word2VecBinaryVectors(write(encode(WORDS, rows_of(len(WORDS))))), pe.Lexicon(WORDS)
+    )
     embedder.save_pretrained(tmp_path / "saved")
     (tmp_path / "saved" / "vectors-0-file.bin").write_bytes(b"7 5\n")
     with pytest.raises(ValueError, match=r"vectors-0-file\.bin"):
@@ -284,5 +315,7 @@ def test_a_damaged_file_in_a_saved_model_is_noticed(write, tmp_path):
 def test_the_fasttext_reader_names_the_right_class(tmp_path) -> None:
     path = tmp_path / "two.bin"
     path.write_bytes(b"2 3\nhola " + bytes(12) + b"\nhello " + bytes(12) + b"\n" + bytes(40))
-    with pytest.raises(ValueError, match=r"word2vec's binary format, which Word2VecBinaryVectors reads"):
+    with pytest.raises(
+        ValueError, match=r"word2vec's binary format, which Word2VecBinaryVectors reads"
+    ):
         FastTextVectors(path)

@@ -20,7 +20,8 @@ def viterbi(
     *,
     ignore_index: int = -100,
 ) -> Int[Tensor, "batch word"]:
-    """Return the path of the highest score; of equal ones, the one with the lower tag at the last difference.
+    """Return the path of the highest score; of equal ones, the one with the lower tag at the last
+    difference.
 
     Args:
         emissions: Scores of each tag at each word.
@@ -28,20 +29,30 @@ def viterbi(
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        ignore_index: The result at masked positions, and in rows that hold NaN or of which every path is forbidden.
+        ignore_index: The result at masked positions, and in rows that hold NaN or of which every
+            path is forbidden.
 
     Returns:
         Tags, ``(batch, word)`` int64.
     """
     check_dim("emissions", emissions, 3, "batch, word, tag")
     check_mask(mask, emissions.shape[:2])
-    emissions, transitions, start, end = (x.detach() for x in widen(emissions, transitions, start, end))
+    emissions, transitions, start, end = (
+        x.detach() for x in widen(emissions, transitions, start, end)
+    )
     run = _as_operator if torch.compiler.is_compiling() else _run
     tags: Tensor = run(emissions, mask, transitions, start, end, ignore_index)
     return tags
 
 
-def _run(emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor, ignore_index: int) -> Tensor:
+def _run(
+    emissions: Tensor,
+    mask: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    ignore_index: int,
+) -> Tensor:
     if emissions.device.type == "cpu":
         try:
             arrays = [x.numpy() for x in (emissions, mask, transitions, start, end)]
@@ -54,7 +65,12 @@ def _run(emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, en
 
 @torch.library.custom_op("polyembed::crf_viterbi", mutates_args=())
 def _as_operator(
-    emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor, ignore_index: int
+    emissions: Tensor,
+    mask: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    ignore_index: int,
 ) -> Tensor:
     """Run as one operator for `torch.compile` and `torch.export`: a loop would be compiled anew for each length."""
     return _run(emissions, mask, transitions, start, end, ignore_index)
@@ -66,7 +82,12 @@ def _(emissions: Tensor, mask: Tensor, *_: object) -> Tensor:
 
 
 def in_chunks(
-    emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor, ignore_index: int
+    emissions: Tensor,
+    mask: Tensor,
+    transitions: Tensor,
+    start: Tensor,
+    end: Tensor,
+    ignore_index: int,
 ) -> Tensor:
     """Return the same paths by PyTorch's operations, without a wait for the device."""
     chain = make_chain(emissions, mask, transitions, start, end)
@@ -83,9 +104,13 @@ def _origins(scores: Tensor, chain: Chain) -> Tensor:
     """Return the tag before each tag on its best path, ``(word, batch, tag)``, for the second word and those after."""
     block = max(1, BLOCK // max(1, scores[0].numel() * scores.shape[2]))
     into, stay = chain.transitions.mT, torch.arange(scores.shape[2], device=scores.device)
-    blocks = zip(*(torch.split(x, block) for x in (scores[:-1], chain.mask.T[1:, :, None])), strict=True)
+    blocks = zip(
+        *(torch.split(x, block) for x in (scores[:-1], chain.mask.T[1:, :, None])), strict=True
+    )
     # past a chain's end: the tag itself
-    return torch.cat([torch.where(on, (before[:, :, None] + into).argmax(-1), stay) for before, on in blocks])
+    return torch.cat(
+        [torch.where(on, (before[:, :, None] + into).argmax(-1), stay) for before, on in blocks]
+    )
 
 
 def _follow(maps: Tensor, tag: Tensor) -> Tensor:
@@ -94,4 +119,6 @@ def _follow(maps: Tensor, tag: Tensor) -> Tensor:
     while step < maps.shape[0]:
         maps = torch.cat([maps[:-step].gather(2, maps[step:]), maps[-step:]])
         step *= 2
-    return torch.cat([maps.gather(2, tag.expand(maps.shape[0], -1, -1)).squeeze(2), tag.transpose(0, 1)])
+    return torch.cat(
+        [maps.gather(2, tag.expand(maps.shape[0], -1, -1)).squeeze(2), tag.transpose(0, 1)]
+    )

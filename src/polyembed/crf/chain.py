@@ -20,7 +20,8 @@ class Chain(NamedTuple):
     """Chains that begin at position 0 and have no holes.
 
     Attributes:
-        emissions: ``(batch, word, tag)``, finite; start and end scores are added; zeros past a chain's end.
+        emissions: ``(batch, word, tag)``, finite; start and end scores are added; zeros past a
+            chain's end.
         mask: ``(batch, word)``, True up to a chain's end.
         transitions: ``(tag, tag)``, finite.
         order: ``(batch, word)``, the position in the caller's tensors.
@@ -37,7 +38,9 @@ class Chain(NamedTuple):
         """Return ``(batch, word, ...)`` in the order of the caller's tensors, with `filler` at masked positions."""
         shape = self.mask.shape + (1,) * (x.dim() - 2)
         x = torch.where(self.mask.reshape(shape), x, filler)
-        return torch.empty_like(x).scatter(1, self.order.reshape(shape).expand_as(x), x)[:, : self.width]
+        return torch.empty_like(x).scatter(1, self.order.reshape(shape).expand_as(x), x)[
+            :, : self.width
+        ]
 
     def reorder(self, tags: Tensor) -> Tensor:
         """Return the caller's tags ``(batch, word)`` in the order of the chain, 0 past its end."""
@@ -49,7 +52,9 @@ class Chain(NamedTuple):
         return (self.mask.sum(-1) - 1).clamp(min=0)
 
 
-def make_chain(emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor) -> Chain:
+def make_chain(
+    emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
+) -> Chain:
     """Check shapes, close the holes, bound the scores and add the start and end scores to the emissions."""
     check_dim("emissions", emissions, 3, "batch, word, tag")
     check_mask(mask, emissions.shape[:2])
@@ -82,7 +87,9 @@ def widen(*tensors: Tensor) -> Iterable[Tensor]:
 def bounded(scores: Tensor) -> Tensor:
     """Replace -inf by `FORBIDDEN` and +inf by NaN, and bound the finite scores."""
     finite = scores.clamp(-LARGEST, LARGEST)
-    return finite.masked_fill(scores == -math.inf, FORBIDDEN).masked_fill(scores == math.inf, math.nan)
+    return finite.masked_fill(scores == -math.inf, FORBIDDEN).masked_fill(
+        scores == math.inf, math.nan
+    )
 
 
 def is_possible(log_z: Tensor) -> Tensor:

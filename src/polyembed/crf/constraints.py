@@ -9,11 +9,14 @@ from polyembed._checks import is_count, must, require
 from polyembed._pretrained import Configurable
 from polyembed.crf.scores import ANY_TAG
 
-MOST_WORDS = 5_000  # that are checked: cycles of 2, 3, 5, 7, ... tags repeat only after their product
+MOST_WORDS = (
+    5_000  # that are checked: cycles of 2, 3, 5, 7, ... tags repeat only after their product
+)
 
 
 class Constraints(Configurable):
-    """Hard constraints on sequences of tags, for a `CRF`: a sequence that breaks one has probability 0.
+    """Hard constraints on sequences of tags, for a `CRF`: a sequence that breaks one has
+    probability 0.
 
     Args:
         transitions: ``transitions[i][j]``: whether tag j may follow tag i.
@@ -21,8 +24,8 @@ class Constraints(Configurable):
         end: Whether a sequence may end with tag i; any if None.
 
     Raises:
-        ValueError: Sizes that do not fit; constraints that leave sentences of some length no sequence at all, or whose
-            cycles repeat only after 5,000 words.
+        ValueError: Sizes that do not fit; constraints that leave sentences of some length no
+            sequence at all, or whose cycles repeat only after 5,000 words.
 
     Example:
         >>> Constraints.bio(["O", "B-PER", "I-PER"]).transitions
@@ -39,7 +42,12 @@ class Constraints(Configurable):
         size = len(transitions)
         require(size > 0, "transitions", "have a row a tag, at least one", "none")
         for i, row in enumerate(transitions):
-            require(len(row) == size, f"transitions[{i}]", f"have {size} entries, as there are rows", len(row))
+            require(
+                len(row) == size,
+                f"transitions[{i}]",
+                f"have {size} entries, as there are rows",
+                len(row),
+            )
         self.transitions = tuple(tuple(map(bool, row)) for row in transitions)
         self.start = (True,) * size if start is None else tuple(map(bool, start))
         self.end = (True,) * size if end is None else tuple(map(bool, end))
@@ -89,7 +97,10 @@ class Constraints(Configurable):
         for i, tag in enumerate(tags):
             prefix, dash, kind = tag.partition("-")
             require(
-                tag == "O" or (dash == "-" and kind != "" and prefix in [*prefixes]), f"tags[{i}]", f"be {rule}", tag
+                tag == "O" or (dash == "-" and kind != "" and prefix in [*prefixes]),
+                f"tags[{i}]",
+                f"be {rule}",
+                tag,
             )
             parts.append((prefix, kind))
 
@@ -119,7 +130,8 @@ class Constraints(Configurable):
             tags: Tag ids, -100 where any tag may stand.
 
         Returns:
-            The position, the number of tags if the sequence may not end there, or None if it is allowed.
+            The position, the number of tags if the sequence may not end there, or None if it is
+            allowed.
 
         Raises:
             ValueError: A tag that is not an id of the tag set.
@@ -127,12 +139,18 @@ class Constraints(Configurable):
         reached: set[int] = set()
         for i, tag in enumerate(tags):
             known = is_count(tag) and (tag == ANY_TAG or 0 <= tag < self.num_tags)
-            require(known, f"tags[{i}]", f"be an id in [0, {self.num_tags}) or {ANY_TAG}", repr(tag))
+            require(
+                known, f"tags[{i}]", f"be an id in [0, {self.num_tags}) or {ANY_TAG}", repr(tag)
+            )
             possible = range(self.num_tags) if tag == ANY_TAG else (tag,)
             reached = {
                 this
                 for this in possible
-                if (self.start[this] if i == 0 else any(self.transitions[before][this] for before in reached))
+                if (
+                    self.start[this]
+                    if i == 0
+                    else any(self.transitions[before][this] for before in reached)
+                )
             }
             if not reached:
                 return i
@@ -140,7 +158,11 @@ class Constraints(Configurable):
 
     def _length_without_a_path(self) -> int | None:
         """Return the shortest length without an allowed sequence, from the tags reachable after 1, 2, ... words."""
-        after, end, reached = [_bits(row) for row in self.transitions], _bits(self.end), _bits(self.start)
+        after, end, reached = (
+            [_bits(row) for row in self.transitions],
+            _bits(self.end),
+            _bits(self.start),
+        )
         seen: set[int] = set()
         while reached not in seen:
             if not reached & end:
@@ -149,13 +171,19 @@ class Constraints(Configurable):
             require(len(seen) < MOST_WORDS, "constraints", rule, "longer cycles")
             seen.add(reached)
             left = f"{reached:b}"[::-1]
-            reached = reduce(or_, (rows for rows, bit in zip(after, left, strict=False) if bit == "1"), 0)
+            reached = reduce(
+                or_, (rows for rows, bit in zip(after, left, strict=False) if bit == "1"), 0
+            )
         return None
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         transitions = [list(map(int, row)) for row in self.transitions]  # 0 and 1: short to print
-        return {"transitions": transitions, "start": list(map(int, self.start)), "end": list(map(int, self.end))}
+        return {
+            "transitions": transitions,
+            "start": list(map(int, self.start)),
+            "end": list(map(int, self.end)),
+        }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Constraints) and self.get_config() == other.get_config()
@@ -166,9 +194,14 @@ class Constraints(Configurable):
 
 def _check_rows(transitions: Any, start: Any, end: Any) -> None:
     """Require sequences of booleans, 0 or 1: a score of -inf would count as True."""
-    rows = {f"transitions[{i}]": row for i, row in enumerate(transitions)} | {"start": start, "end": end}
+    rows = {f"transitions[{i}]": row for i, row in enumerate(transitions)} | {
+        "start": start,
+        "end": end,
+    }
     for name, row in rows.items():
-        if row is not None and not (isinstance(row, Sequence) and all(value in (0, 1) for value in row)):
+        if row is not None and not (
+            isinstance(row, Sequence) and all(value in (0, 1) for value in row)
+        ):
             raise TypeError(must(name, "be a sequence of True and False", repr(row)))
 
 

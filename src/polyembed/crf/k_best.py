@@ -17,7 +17,8 @@ class BestPaths(NamedTuple):
     """The most likely paths of each row, the best first.
 
     Attributes:
-        tags: ``(batch, path, word)``; `ignore_index` at masked positions, and for paths that a row does not have.
+        tags: ``(batch, path, word)``; `ignore_index` at masked positions, and for paths that a row
+            does not have.
         log_probs: ``(batch, path)`` in nats; -inf for paths that a row does not have.
     """
 
@@ -54,8 +55,8 @@ def n_best(
         ignore_index: The tag at masked positions, and of paths that a row does not have.
 
     Returns:
-        Tags and log-probabilities, the best first. The order of equal ones is not defined. An empty row has one path,
-        of log-probability 0.
+        Tags and log-probabilities, the best first. The order of equal ones is not defined. An empty
+        row has one path, of log-probability 0.
     """
     check_num_paths(k)
     chain = make_chain(emissions, mask, transitions, start, end)
@@ -71,7 +72,9 @@ def n_best(
         best, origin = moved.topk(k, dim=1)
         valid = chain.mask[:, t, None, None]
         scores = torch.where(valid, best.mT + chain.emissions[:, t, :, None], scores)
-        scores = scores - scores.amax((1, 2), keepdim=True)  # so that float32 resolves the paths of long chains
+        scores = scores - scores.amax(
+            (1, 2), keepdim=True
+        )  # so that float32 resolves the paths of long chains
         history.append(torch.where(valid, origin.mT, stay).flatten(1))
     best, place = scores.flatten(1).topk(k, dim=1)
     places = [place]

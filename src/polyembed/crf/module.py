@@ -30,15 +30,18 @@ Mask = Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None
 
 
 class CRF(torchcrf.CRF):  # type: ignore[misc]
-    """A linear-chain conditional random field (Lafferty et al. 2001) over the valid positions of each row.
+    """A linear-chain conditional random field (Lafferty et al. 2001) over the valid positions of
+    each row.
 
-    ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.crf`. Parameters, ``forward``
-    and ``decode`` are as in ``torchcrf.CRF``, so its checkpoints load. In addition, a mask may have holes, tags at
-    masked positions may be anything, -100 included, an empty row has log-probability 0 and decodes to ``[]``, and sums
-    are in at least float32. A score of -inf forbids a tag or a transition, without NaN in values or gradients.
+    ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.crf`.
+    Parameters, ``forward`` and ``decode`` are as in ``torchcrf.CRF``, so its checkpoints load. In
+    addition, a mask may have holes, tags at masked positions may be anything, -100 included, an
+    empty row has log-probability 0 and decodes to ``[]``, and sums are in at least float32. A score
+    of -inf forbids a tag or a transition, without NaN in values or gradients.
 
-    Gradients are exact to any order, and in forward mode. ``forward`` and ``decode_tensor`` compile as one graph for
-    all lengths (with first derivatives alone), and never make the host wait for a GPU.
+    Gradients are exact to any order, and in forward mode. ``forward`` and ``decode_tensor`` compile
+    as one graph for all lengths (with first derivatives alone), and never make the host wait for a
+    GPU.
 
     Args:
         num_tags: The number of tags.
@@ -46,11 +49,12 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         constraints: Which tags may begin, follow each other and end, in training and in decoding.
 
     Shape:
-        emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``; True (or 1) = valid, None = all valid.
+        emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``; True (or 1) = valid, None
+        = all valid.
 
     Raises:
-        ValueError: Shapes that do not fit, a tag id outside the tag set, or, in `decode`, a row of which every path is
-            forbidden.
+        ValueError: Shapes that do not fit, a tag id outside the tag set, or, in `decode`, a row of
+            which every path is forbidden.
         TypeError: A mask that is neither bool nor uint8.
 
     Example:
@@ -61,20 +65,30 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         >>> crf.marginals(emissions)[0, 0, 2].item()
         0.0
 
-    Deviations: `batch_first` is True by default. A row whose first position is masked is an error in torchcrf.
-    `constraints` are buffers that no state dict has, so that checkpoints are torchcrf's.
+    Deviations: `batch_first` is True by default. A row whose first position is masked is an error
+    in torchcrf. `constraints` are buffers that no state dict has, so that checkpoints are
+    torchcrf's.
     """
 
     allowed_transitions: Tensor | None
     allowed_start: Tensor | None
     allowed_end: Tensor | None
 
-    def __init__(self, num_tags: int, batch_first: bool = True, *, constraints: Constraints | None = None) -> None:
+    def __init__(
+        self, num_tags: int, batch_first: bool = True, *, constraints: Constraints | None = None
+    ) -> None:
         check_positive(num_tags=num_tags)
         if constraints is not None:
             if not isinstance(constraints, Constraints):
-                raise TypeError(must("constraints", "be Constraints or None", class_name(constraints)))
-            require(constraints.num_tags == num_tags, "constraints", f"be for {num_tags} tags", constraints.num_tags)
+                raise TypeError(
+                    must("constraints", "be Constraints or None", class_name(constraints))
+                )
+            require(
+                constraints.num_tags == num_tags,
+                "constraints",
+                f"be for {num_tags} tags",
+                constraints.num_tags,
+            )
         super().__init__(num_tags, batch_first)
         self.constraints = constraints
         for name in ("transitions", "start", "end"):
@@ -85,7 +99,9 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         """Write the constraints into buffers on the parameters' device."""
         if self.constraints is not None:
             for name in ("transitions", "start", "end"):
-                allowed = torch.tensor(getattr(self.constraints, name), device=self.transitions.device)
+                allowed = torch.tensor(
+                    getattr(self.constraints, name), device=self.transitions.device
+                )
                 setattr(self, f"allowed_{name}", allowed)
 
     def _apply(self, *arguments: Any, **options: Any) -> "CRF":
@@ -114,7 +130,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             emissions: Scores of each tag at each word.
             tags: The path.
             mask: True (or 1) = valid; None = all valid.
-            reduction: One value per row, their sum, their mean, or their sum over the number of valid words.
+            reduction: One value per row, their sum, their mean, or their sum over the number of
+                valid words.
 
         Returns:
             A value per row for ``"none"``, else a scalar.
@@ -130,7 +147,9 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             return log_prob.sum() / words
         return log_prob.sum()
 
-    def log_prob(self, emissions: Emissions, tags: Tags, mask: Mask = None) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, emissions: Emissions, tags: Tags, mask: Mask = None
+    ) -> Float[Tensor, " batch"]:
         """Return the log-probability of each row's tags: 0 for an empty row, -inf for forbidden tags."""
         arguments = self._prepare(emissions, mask)
         tags = self._prepare_tags(emissions, tags)
@@ -139,10 +158,15 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         except (IndexError, RuntimeError) as error:
             if "out of bounds" not in str(error) and "out of range" not in str(error):
                 raise
-            raise ValueError(must("tags", f"lie in [0, {self.num_tags}) where the mask is on", error)) from error
+            raise ValueError(
+                must("tags", f"lie in [0, {self.num_tags}) where the mask is on", error)
+            ) from error
 
-    def partial_log_prob(self, emissions: Emissions, tags: Tags, mask: Mask = None) -> Float[Tensor, " batch"]:
-        """Compute the log-probability of a partial annotation: the sum over all paths that agree with the tags.
+    def partial_log_prob(
+        self, emissions: Emissions, tags: Tags, mask: Mask = None
+    ) -> Float[Tensor, " batch"]:
+        """Compute the log-probability of a partial annotation: the sum over all paths that agree
+        with the tags.
 
         Its negative mean is a loss for data in which some words have no tag (Tsuboi et al. 2008).
 
@@ -156,7 +180,9 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         """
         arguments = self._prepare(emissions, mask)
         tags = self._prepare_tags(emissions, tags)
-        return scores.partial_score(arguments[0], tags, *arguments[1:]) - scores.log_partition(*arguments)
+        return scores.partial_score(arguments[0], tags, *arguments[1:]) - scores.log_partition(
+            *arguments
+        )
 
     def decode(self, emissions: Emissions, mask: Mask = None) -> list[list[int]]:
         """Return the most likely tags of each row's valid words, as torchcrf does.
@@ -169,7 +195,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             A list of tag ids per row.
 
         Raises:
-            ValueError: The emissions of a row hold NaN, or forbid every path that the constraints allow.
+            ValueError: The emissions of a row hold NaN, or forbid every path that the constraints
+                allow.
         """
         emissions, mask, *others = self._prepare(emissions, mask)
         tags = viterbi(emissions, mask, *others, ignore_index=-1)
@@ -195,7 +222,9 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         """Return the entropy of the distribution over paths in nats, 0 for an empty row."""
         return scores.entropy(*self._prepare(emissions, mask))
 
-    def n_best(self, emissions: Emissions, k: int, mask: Mask = None, *, ignore_index: int = -100) -> BestPaths:
+    def n_best(
+        self, emissions: Emissions, k: int, mask: Mask = None, *, ignore_index: int = -100
+    ) -> BestPaths:
         """Return the k most likely paths of each row: ``tags (batch, path, word)``, ``log_probs (batch, path)``."""
         return n_best(*self._prepare(emissions, mask), k, ignore_index=ignore_index)
 
@@ -213,7 +242,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         return sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
 
     def constrained_scores(self, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return transitions, start and end scores for `polyembed.crf`, with -inf where the constraints forbid.
+        """Return transitions, start and end scores for `polyembed.crf`, with -inf where the
+        constraints forbid.
 
         Args:
             dtype: The dtype of the result; the parameters' own if None.
@@ -232,9 +262,16 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         )
         return transitions, start, end
 
-    def _prepare(self, emissions: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    def _prepare(
+        self, emissions: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return the arguments of `polyembed.crf`: checked, batch first, in at least float32, with constraints."""
-        check_dim("emissions", emissions, 3, "batch, word, tag" if self.batch_first else "word, batch, tag")
+        check_dim(
+            "emissions",
+            emissions,
+            3,
+            "batch, word, tag" if self.batch_first else "word, batch, tag",
+        )
         check_last_dim("emissions", emissions, self.num_tags)
         if mask is None:
             mask = emissions.new_ones(emissions.shape[:2], dtype=torch.bool)

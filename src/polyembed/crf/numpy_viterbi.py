@@ -1,7 +1,7 @@
 """Viterbi's algorithm in NumPy: the decoder on a CPU, and of `OnnxTagger`.
 
-For short steps PyTorch's call overhead dominates; NumPy takes a third of the time. This file imports NumPy
-alone, so that a copy of it serves exported taggers where torch is not installed.
+For short steps PyTorch's call overhead dominates; NumPy takes a third of the time. This file
+imports NumPy alone, so that a copy of it serves exported taggers where torch is not installed.
 """
 
 import itertools
@@ -29,15 +29,18 @@ def viterbi(
     *,
     ignore_index: int = -100,
 ) -> NDArray[np.int64]:
-    """Return the path of the highest score; of equal ones, the one with the lower tag at the last difference.
+    """Return the path of the highest score; of equal ones, the one with the lower tag at the last
+    difference.
 
     Args:
         emissions: Scores of each tag at each word, ``(batch, word, tag)``.
-        mask: True = valid, ``(batch, word)``; a chain runs over the valid positions wherever they are.
+        mask: True = valid, ``(batch, word)``; a chain runs over the valid positions wherever they
+            are.
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        ignore_index: The result at masked positions, and in rows that hold NaN or of which every path is forbidden.
+        ignore_index: The result at masked positions, and in rows that hold NaN or of which every
+            path is forbidden.
 
     Returns:
         Tags, ``(batch, word)`` int64.
@@ -72,10 +75,13 @@ def _bounded(scores: Floats, dtype: np.dtype[Any]) -> Floats:
     return bounded
 
 
-def _search(unary: Floats, transitions: Floats, last: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+def _search(
+    unary: Floats, transitions: Floats, last: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], Floats]:
     """Return the best paths ``(batch, word)``, and the scores ``(batch, tag)`` of the best ways to each last tag."""
     batch, width, num_tags = unary.shape
-    # the best tag of each word has the score 0, so that float32 resolves the sums of a long chain; batch last for speed
+    # the best tag of each word has the score 0, so that float32 resolves the sums of a long chain;
+    # batch last for speed
     scores = np.ascontiguousarray((unary - unary.max(2, keepdims=True)).transpose(1, 2, 0))
     pairs = np.empty((num_tags, num_tags, batch), unary.dtype)
     best = np.empty((num_tags, batch), unary.dtype)

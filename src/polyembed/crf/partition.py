@@ -1,13 +1,16 @@
-"""The log-partition with its gradient written down: the marginals of tags and of pairs of neighbours.
+"""The log-partition with its gradient written down: the marginals of tags and of pairs of
+neighbours.
 
-``d log Z / d e[t, j] = p(y_t = j)`` and ``d log Z / d A[i, j] = sum_t p(y_t = i, y_{t+1} = j)``. The marginals come
-from messages that run forwards (``alpha``) and backwards (``beta``, the emission of its own position included):
+``d log Z / d e[t, j] = p(y_t = j)`` and ``d log Z / d A[i, j] = sum_t p(y_t = i, y_{t+1} = j)``.
+The marginals come from messages that run forwards (``alpha``) and backwards (``beta``, the emission
+of its own position included):
 
     p(y_t = i, y_{t+1} = j)   = softmax_ij (alpha[t, i] + A[i, j] + beta[t+1, j]),
 
-so messages need no scale, and long chains lose no precision. Second derivatives are the tangents of the marginals: the
-messages' tangents obey linear recursions with the conditional probabilities as weights. Higher derivatives are those
-of `by_loop`, the forward algorithm of the textbook, by automatic differentiation. Forward mode over forward mode is
+so messages need no scale, and long chains lose no precision. Second derivatives are the tangents of
+the marginals: the messages' tangents obey linear recursions with the conditional probabilities as
+weights. Higher derivatives are those of `by_loop`, the forward algorithm of the textbook, by
+automatic differentiation. Forward mode over forward mode is
 refused: torch nests it wrongly over a custom function.
 """
 
@@ -27,7 +30,8 @@ Three = tuple[Tensor, Tensor, Tensor]
 
 
 def partition_and_marginals(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-    """Compute log Z ``(batch,)``, ``p(y_t) (batch, word, tag)`` and ``sum_t p(y_t, y_{t+1}) (batch, tag, tag)``.
+    """Compute log Z ``(batch,)``, ``p(y_t) (batch, word, tag)`` and
+    ``sum_t p(y_t, y_{t+1}) (batch, tag, tag)``.
 
     The arguments are a `Chain`'s. The result is zero past a chain's end, and for an empty chain.
     """
@@ -44,7 +48,9 @@ def by_loop(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
     alpha = emissions[:, 0] - total
     for t in range(1, emissions.shape[1]):
         step = torch.logsumexp(alpha[:, :, None] + transitions, dim=1) + emissions[:, t]
-        scale = step.logsumexp(1, keepdim=True)  # apart, so that float32 keeps the differences of long chains
+        scale = step.logsumexp(
+            1, keepdim=True
+        )  # apart, so that float32 keeps the differences of long chains
         alpha = torch.where(mask[:, t, None], step - scale, alpha)
         total = total + torch.where(mask[:, t, None], scale, 0.0)
     return torch.where(mask[:, 0], total.squeeze(1), 0.0)
@@ -55,7 +61,9 @@ class _Partition(Function):
 
     @staticmethod
     def forward(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-        found = in_probabilities(emissions, mask, transitions, _flip(mask)) or _in_logs(emissions, mask, transitions)
+        found = in_probabilities(emissions, mask, transitions, _flip(mask)) or _in_logs(
+            emissions, mask, transitions
+        )
         log_z, unary, pairs = (x.to(emissions.dtype) for x in found)
         return log_z, unary, pairs
 
@@ -75,7 +83,10 @@ class _Partition(Function):
         of_z, of_unary, of_pairs = grads
         by_emissions, by_transitions = torch.zeros_like(emissions), torch.zeros_like(transitions)
         if of_z is not None:
-            by_emissions, by_transitions = of_z[:, None, None] * unary, (of_z[:, None, None] * pairs).sum(0)
+            by_emissions, by_transitions = (
+                of_z[:, None, None] * unary,
+                (of_z[:, None, None] * pairs).sum(0),
+            )
         if of_unary is not None or of_pairs is not None:
             of_unary = torch.zeros_like(unary) if of_unary is None else of_unary
             of_pairs = torch.zeros_like(pairs) if of_pairs is None else of_pairs
@@ -84,7 +95,9 @@ class _Partition(Function):
         return by_emissions, None, by_transitions
 
     @staticmethod
-    def jvp(ctx: Any, emissions_dot: Tensor | None, _: None, transitions_dot: Tensor | None) -> Three:
+    def jvp(
+        ctx: Any, emissions_dot: Tensor | None, _: None, transitions_dot: Tensor | None
+    ) -> Three:
         emissions, mask, transitions, unary, pairs = ctx.saved_tensors
         e_dot = torch.zeros_like(emissions) if emissions_dot is None else emissions_dot
         a_dot = torch.zeros_like(transitions) if transitions_dot is None else transitions_dot
@@ -98,14 +111,19 @@ class _Partition(Function):
 
 
 class _Curvature(Function):
-    """The second derivatives of log Z times a direction, which has transitions ``(batch, tag, tag)``.
+    """The second derivatives of log Z times a direction, which has transitions
+    ``(batch, tag, tag)``.
 
     It has no ``jvp``, so that forward mode over forward mode is an error and not a wrong number.
     """
 
     @staticmethod
     def forward(
-        emissions: Tensor, mask: Tensor, transitions: Tensor, emissions_dot: Tensor, transitions_dot: Tensor
+        emissions: Tensor,
+        mask: Tensor,
+        transitions: Tensor,
+        emissions_dot: Tensor,
+        transitions_dot: Tensor,
     ) -> tuple[Tensor, Tensor]:
         alpha, beta, _ = _messages(emissions, mask, transitions)
         flip = _flip(mask)[..., None].expand_as(emissions)
@@ -116,7 +134,9 @@ class _Curvature(Function):
         moves_dot = torch.stack([transitions_dot, transitions_dot.mT])[:, :, None]
         origins = (both[:, :, :-1, :, None] + moves).softmax(3)  # p(where from | where)
         drive = dots[:, :, 1:] + (origins * moves_dot).sum(3)
-        drive = drive - drive.mean(-1, keepdim=True)  # a message has no scale: so its tangents stay small
+        drive = drive - drive.mean(
+            -1, keepdim=True
+        )  # a message has no scale: so its tangents stay small
         x = dots[:, :, 0]
         steps = [x]
         for weight, push in zip(origins.unbind(2), drive.unbind(2), strict=True):
@@ -126,10 +146,16 @@ class _Curvature(Function):
         beta_dot = beta_dot.gather(1, flip)
 
         first = beta[:, 0].softmax(1)
-        unary_dot = [(first * (beta_dot[:, 0] - (first * beta_dot[:, 0]).sum(1, keepdim=True)))[:, None]]
+        unary_dot = [
+            (first * (beta_dot[:, 0] - (first * beta_dot[:, 0]).sum(1, keepdim=True)))[:, None]
+        ]
         pairs_dot = torch.zeros_like(transitions_dot)
         for words, joint in _pair_blocks(alpha, beta, mask, transitions):
-            dot = alpha_dot[:, words, :, None] + transitions_dot[:, None] + beta_dot[:, words + 1, None]
+            dot = (
+                alpha_dot[:, words, :, None]
+                + transitions_dot[:, None]
+                + beta_dot[:, words + 1, None]
+            )
             joint_dot = joint * (dot - (joint * dot).sum((2, 3), keepdim=True))
             unary_dot.append(joint_dot.sum(2))
             pairs_dot = pairs_dot + joint_dot.sum(1)
@@ -142,7 +168,9 @@ class _Curvature(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         emissions, mask, *others = ctx.saved_tensors
-        pull_back = torch.func.vjp(lambda e, *rest: _curvature_by_loop(e, mask, *rest), emissions, *others)[1]
+        pull_back = torch.func.vjp(
+            lambda e, *rest: _curvature_by_loop(e, mask, *rest), emissions, *others
+        )[1]
         by_emissions, *by_others = pull_back(grads)
         return by_emissions, None, *by_others
 
@@ -166,20 +194,29 @@ def _one_by_one(
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Apply a function under ``torch.vmap``, for each element of the mapped axis."""
     mapped = list(zip(inputs, in_dims, strict=True))
-    rows = [_apply(function, *(x if dim is None else x.select(dim, i) for x, dim in mapped)) for i in range(size)]
+    rows = [
+        _apply(function, *(x if dim is None else x.select(dim, i) for x, dim in mapped))
+        for i in range(size)
+    ]
     found = tuple(map(torch.stack, zip(*rows, strict=True)))
     return found, (0,) * len(found)
 
 
 def _curvature_by_loop(
-    emissions: Tensor, mask: Tensor, transitions: Tensor, emissions_dot: Tensor, transitions_dot: Tensor
+    emissions: Tensor,
+    mask: Tensor,
+    transitions: Tensor,
+    emissions_dot: Tensor,
+    transitions_dot: Tensor,
 ) -> tuple[Tensor, Tensor]:
     def log_z(emissions: Tensor, transitions: Tensor) -> Tensor:
         return by_loop(emissions, mask, transitions).sum()
 
     marginals = torch.func.grad(log_z, argnums=(0, 1))
     pull_back = torch.func.vjp(marginals, emissions, transitions.expand_as(transitions_dot))[1]
-    found: tuple[Tensor, Tensor] = pull_back((emissions_dot, transitions_dot))  # the second derivative is symmetric
+    found: tuple[Tensor, Tensor] = pull_back(
+        (emissions_dot, transitions_dot)
+    )  # the second derivative is symmetric
     return found
 
 
@@ -193,12 +230,16 @@ def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Return alpha and beta ``(batch, word, tag)``, by the log semiring, and the scales of alpha ``(batch, word)``."""
     flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.stack([emissions, emissions.gather(1, flip)]).permute(0, 2, 3, 1).contiguous()
-    states, tops = recur(log_sum, both, torch.stack([transitions, transitions.mT]), chunk_length(emissions))
+    states, tops = recur(
+        log_sum, both, torch.stack([transitions, transitions.mT]), chunk_length(emissions)
+    )
     alpha, beta = states.permute(0, 3, 1, 2)
     return alpha, beta.gather(1, flip), tops[0].T
 
 
-def _pair_blocks(alpha: Tensor, beta: Tensor, mask: Tensor, transitions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _pair_blocks(
+    alpha: Tensor, beta: Tensor, mask: Tensor, transitions: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield indices of words t and ``p(y_t, y_{t+1}) (batch, word, tag, tag)``, zeros past a chain's end."""
     block = max(1, BLOCK // max(1, len(alpha) * transitions.numel()))
     for words in torch.split(torch.arange(alpha.shape[1] - 1, device=alpha.device), block):
@@ -211,7 +252,9 @@ def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Compute log Z and the marginals from messages in logs, which hold any scores."""
     alpha, beta, scales = _messages(emissions, mask, transitions)
     last = (mask.sum(1) - 1).clamp(min=0)
-    final = alpha.gather(1, last[:, None, None].expand(-1, 1, alpha.shape[2])).squeeze(1).logsumexp(1)
+    final = (
+        alpha.gather(1, last[:, None, None].expand(-1, 1, alpha.shape[2])).squeeze(1).logsumexp(1)
+    )
     log_z = torch.where(mask[:, 0], torch.where(mask, scales, 0.0).sum(1) + final, 0.0)
     unary = [beta[:, :1].softmax(2)]
     pairs = torch.zeros_like(transitions).expand(len(emissions), -1, -1)
@@ -221,24 +264,34 @@ def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     return log_z, torch.where(mask[..., None], torch.cat(unary, 1), 0.0), pairs
 
 
-# One operator each for `torch.compile` and `torch.export`: a loop over words would be compiled anew for each length,
-# and a `Function` with a ``jvp`` is not compiled at all.
+# One operator each for `torch.compile` and `torch.export`: a loop over words would be compiled anew
+# for each length, and a `Function` with a ``jvp`` is not compiled at all.
 
 
 @torch.library.custom_op("polyembed::crf_partition", mutates_args=())
-def _partition_operator(emissions: Tensor, mask: Tensor, transitions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _partition_operator(
+    emissions: Tensor, mask: Tensor, transitions: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     return _Partition.forward(emissions, mask, transitions)
 
 
 @_partition_operator.register_fake
 def _(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     rows, _, tags = emissions.shape
-    return emissions.new_empty(rows), torch.empty_like(emissions), emissions.new_empty(rows, tags, tags)
+    return (
+        emissions.new_empty(rows),
+        torch.empty_like(emissions),
+        emissions.new_empty(rows, tags, tags),
+    )
 
 
 @torch.library.custom_op("polyembed::crf_curvature", mutates_args=())
 def _curvature_operator(
-    emissions: Tensor, mask: Tensor, transitions: Tensor, emissions_dot: Tensor, transitions_dot: Tensor
+    emissions: Tensor,
+    mask: Tensor,
+    transitions: Tensor,
+    emissions_dot: Tensor,
+    transitions_dot: Tensor,
 ) -> tuple[Tensor, Tensor]:
     return _Curvature.forward(emissions, mask, transitions, emissions_dot, transitions_dot)
 

@@ -1,8 +1,10 @@
-"""The messages of `partition.py` in probabilities instead of logs (Rabiner's scaling): several times faster on a CPU.
+"""The messages of `partition.py` in probabilities instead of logs (Rabiner's scaling): several
+times faster on a CPU.
 
-A step is a matrix product in float64. Probabilities below 1e-308 of the best would be lost, so the result comes with a
-proof that none was; without the proof there is no result, and the logs take over. The proof reads values, which would
-make the host wait for a GPU, so this is for the CPU alone.
+A step is a matrix product in float64. Probabilities below 1e-308 of the best would be lost, so the
+result comes with a proof that none was; without the proof there is no result, and the logs take
+over. The proof reads values, which would make the host wait for a GPU, so this is for the CPU
+alone.
 """
 
 import itertools
@@ -16,7 +18,8 @@ from polyembed.crf.chain import is_possible
 def in_probabilities(
     emissions: Tensor, mask: Tensor, transitions: Tensor, flip: Tensor
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Compute log Z, ``p(y_t)`` and ``sum_t p(y_t, y_{t+1})`` of a `Chain`, or return None without a proof.
+    """Compute log Z, ``p(y_t)`` and ``sum_t p(y_t, y_{t+1})`` of a `Chain`, or return None without
+    a proof.
 
     Args:
         emissions: ``(batch, word, tag)``.
@@ -36,7 +39,9 @@ def in_probabilities(
     both = torch.stack([by_word, by_word.gather(0, flip)], 1)  # (word, way, batch, tag)
     both_moves = torch.stack([moves, moves.mT])
     scales = [torch.ones_like(both[0, ..., :1])]
-    for before, message in itertools.pairwise(both.unbind(0)):  # in place: a power becomes the message that it weighs
+    for before, message in itertools.pairwise(
+        both.unbind(0)
+    ):  # in place: a power becomes the message that it weighs
         message.mul_(torch.bmm(before, both_moves))
         scales.append(message.amax(-1, keepdim=True))
         message.div_(scales[-1])
@@ -45,7 +50,10 @@ def in_probabilities(
     valid = mask.T[..., None]
     joint = torch.cat([beta[:1], (alpha[:-1] @ moves) * beta[1:]])  # proportional to p(y_t)
     total = torch.where(valid, joint.sum(-1, keepdim=True), 1.0)
-    lost = bool(((powers == 0) & is_possible(emissions)).any() | ((moves == 0) & is_possible(transitions)).any())
+    lost = bool(
+        ((powers == 0) & is_possible(emissions)).any()
+        | ((moves == 0) & is_possible(transitions)).any()
+    )
     if not _is_exact(both, scale, powers, moves, total, lost):
         return None
     unary = torch.where(valid, joint / total, 0.0).transpose(0, 1)
@@ -58,13 +66,16 @@ def in_probabilities(
     return log_z, unary, pairs
 
 
-def _is_exact(messages: Tensor, scale: Tensor, powers: Tensor, moves: Tensor, totals: Tensor, lost: bool) -> bool:
+def _is_exact(
+    messages: Tensor, scale: Tensor, powers: Tensor, moves: Tensor, totals: Tensor, lost: bool
+) -> bool:
     """Prove that no message, and no product of two that meet, fell out of float64's range.
 
-    Where no score is forbidden, a message is at least the smallest power times the smallest move. Else no power or
-    move may be `lost`: 0 of a score that is not forbidden. A message of zero is then right only if its predecessors
-    are zero or forbidden, which holds if no message but zero is below 1e-250 and no step alone goes below 1e-43: no
-    message then falls from above 1e-250 to zero at once.
+    Where no score is forbidden, a message is at least the smallest power times the smallest move.
+    Else no power or
+    move may be `lost`: 0 of a score that is not forbidden. A message of zero is then right only if
+    its predecessors are zero or forbidden, which holds if no message but zero is below 1e-250 and
+    no step alone goes below 1e-43: no message then falls from above 1e-250 to zero at once.
     """
     if float(powers.amin() * moves.amin()) > 1e-100:
         return True
@@ -75,4 +86,9 @@ def _is_exact(messages: Tensor, scale: Tensor, powers: Tensor, moves: Tensor, to
         return torch.where(x > 0, x, 1.0).amin()
 
     one_step = smallest(powers) * smallest(moves)
-    return bool((one_step > 1e-43) & (smallest(messages) > 1e-250) & (totals.amin() > 1e-250) & (scale.amin() > 0))
+    return bool(
+        (one_step > 1e-43)
+        & (smallest(messages) > 1e-250)
+        & (totals.amin() > 1e-250)
+        & (scale.amin() > 0)
+    )

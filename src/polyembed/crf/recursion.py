@@ -1,9 +1,10 @@
 """The forward recursion over a chain, in the log or the max semiring, in one chunk or in many.
 
-``x[t] = reduce_i(x[t-1][i] + A[i, j]) + e[t][j]`` with ``reduce`` = logsumexp (all paths) or max (the best path).
+``x[t] = reduce_i(x[t-1][i] + A[i, j]) + e[t][j]`` with ``reduce`` = logsumexp (all paths) or max
+(the best path).
 
-Many chunks need about ``3 sqrt(length)`` steps instead of ``length``, and `num_tags` times the arithmetic: meant for a
-GPU, where each step costs a kernel launch.
+Many chunks need about ``3 sqrt(length)`` steps instead of ``length``, and `num_tags` times the
+arithmetic: meant for a GPU, where each step costs a kernel launch.
 """
 
 import math
@@ -34,7 +35,9 @@ def chunk_length(emissions: Tensor) -> int:
     return max(1, words if emissions.device.type == "cpu" else math.isqrt(words // 2))
 
 
-def recur(reduce: Reduce, emissions: Tensor, transitions: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+def recur(
+    reduce: Reduce, emissions: Tensor, transitions: Tensor, chunk: int
+) -> tuple[Tensor, Tensor]:
     """Run the recursion for several sets of chains and transitions side by side.
 
     Args:
@@ -44,8 +47,8 @@ def recur(reduce: Reduce, emissions: Tensor, transitions: Tensor, chunk: int) ->
         chunk: The steps of a chunk.
 
     Returns:
-        The states ``(set, word, tag, batch)``, each shifted so that its largest entry is 0, which keeps the precision
-        of long chains; and the shifts ``(set, word, batch)``.
+        The states ``(set, word, tag, batch)``, each shifted so that its largest entry is 0, which
+        keeps the precision of long chains; and the shifts ``(set, word, batch)``.
     """
     top = emissions[:, 0].amax(1, keepdim=True)
     first, rest = emissions[:, 0] - top, emissions[:, 1:]
@@ -74,7 +77,9 @@ def recur(reduce: Reduce, emissions: Tensor, transitions: Tensor, chunk: int) ->
 def _chunk_starts(reduce: Reduce, first: Tensor, rest: Tensor, transitions: Tensor) -> Tensor:
     """Return the state before each chunk, ``(set, tag, batch, chunk)``, from each chunk's transfer matrix."""
     eye = torch.eye(first.shape[1], dtype=torch.bool, device=first.device)
-    x = torch.where(eye, first.new_zeros(()), FORBIDDEN)[None, :, :, None, None]  # (set, tag, from, batch, chunk)
+    x = torch.where(eye, first.new_zeros(()), FORBIDDEN)[
+        None, :, :, None, None
+    ]  # (set, tag, from, batch, chunk)
     for emission in rest[..., :-1].unbind(1):  # the last chunk has no next one
         x = reduce(x.unsqueeze(2) + transitions[..., None, None, None], 1) + emission[:, :, None]
         x = (x - x.amax((1, 2), keepdim=True)).clamp(min=FORBIDDEN)

@@ -39,7 +39,9 @@ def sample(
     check_positive(num_samples=num_samples)
     chain = make_chain(emissions, mask, transitions, start, end)
     by_tag = chain.emissions.permute(1, 2, 0)[None]
-    alpha = recur(log_sum, by_tag, chain.transitions[None], chunk_length(chain.emissions))[0][0]  # (word, tag, batch)
+    alpha = recur(log_sum, by_tag, chain.transitions[None], chunk_length(chain.emissions))[0][
+        0
+    ]  # (word, tag, batch)
     by_next, last = chain.transitions.mT.contiguous(), chain.last
     tag = torch.zeros(num_samples, len(last), dtype=torch.int64, device=mask.device)
     path = []

@@ -20,7 +20,12 @@ Values = Float[Tensor, " batch"]
 
 
 def path_score(
-    emissions: Emissions, tags: Tags, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+    emissions: Emissions,
+    tags: Tags,
+    mask: Mask,
+    transitions: Transitions,
+    start: TagScores,
+    end: TagScores,
 ) -> Values:
     """Return the score of each row's tags (any value at masked positions); -inf for forbidden ones."""
     chain = make_chain(emissions, mask, transitions, start, end)
@@ -32,8 +37,8 @@ def log_partition(
 ) -> Values:
     """Compute the log of the sum over all paths of ``exp(score)``, by the forward algorithm.
 
-    The gradient is written down (the marginals), and derivatives of any order are exact. Under ``torch.compile`` and
-    ``torch.export`` this is one operator for all lengths.
+    The gradient is written down (the marginals), and derivatives of any order are exact. Under
+    ``torch.compile`` and ``torch.export`` this is one operator for all lengths.
 
     Args:
         emissions: Scores of each tag at each word.
@@ -43,13 +48,19 @@ def log_partition(
         end: Score of each tag at a chain's last position.
 
     Returns:
-        One value for each row in nats, 0 for an empty one; at most -1e35 where every path is forbidden.
+        One value for each row in nats, 0 for an empty one; at most -1e35 where every path is
+        forbidden.
     """
     return partition_and_marginals(*make_chain(emissions, mask, transitions, start, end)[:3])[0]
 
 
 def log_prob(
-    emissions: Emissions, tags: Tags, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+    emissions: Emissions,
+    tags: Tags,
+    mask: Mask,
+    transitions: Transitions,
+    start: TagScores,
+    end: TagScores,
 ) -> Values:
     """Compute ``path_score - log_partition``, the log-probability of each row's tags, in nats."""
     chain = make_chain(emissions, mask, transitions, start, end)
@@ -57,11 +68,17 @@ def log_prob(
 
 
 def partial_score(
-    emissions: Emissions, tags: Tags, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+    emissions: Emissions,
+    tags: Tags,
+    mask: Mask,
+    transitions: Transitions,
+    start: TagScores,
+    end: TagScores,
 ) -> Values:
     """Compute the log of the sum of ``exp(score)`` over the paths that agree with partial tags.
 
-    ``partial_score - log_partition`` is the log-probability of a partial annotation (Tsuboi et al. 2008).
+    ``partial_score - log_partition`` is the log-probability of a partial annotation (Tsuboi et al.
+    2008).
 
     Args:
         emissions: Scores of each tag at each word.
@@ -74,7 +91,9 @@ def partial_score(
     Returns:
         One value for each row in nats, -inf where every such path is forbidden.
     """
-    agrees = (tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)) | (tags == ANY_TAG)[..., None]
+    agrees = (tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)) | (
+        tags == ANY_TAG
+    )[..., None]
     chain = make_chain(emissions.masked_fill(~agrees, float("-inf")), mask, transitions, start, end)
     log_z = partition_and_marginals(*chain[:3])[0]
     return torch.where(is_possible(log_z), log_z, float("-inf"))
@@ -98,10 +117,13 @@ def pair_marginals(
     return torch.where(is_possible(log_z)[:, None, None], pairs, 0.0)
 
 
-def entropy(emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores) -> Values:
+def entropy(
+    emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
+) -> Values:
     """Compute ``-sum_y p(y) log p(y)`` in nats; 0 for an empty row and where every path is forbidden."""
     chain = make_chain(emissions, mask, transitions, start, end)
-    # log_partition - E[score], of scores near 0: the difference of two large numbers would lose the entropy
+    # log_partition - E[score], of scores near 0: the difference of two large numbers would lose the
+    # entropy
     emissions, transitions = (
         x - torch.where(top > FORBIDDEN / 2, top, 0.0)
         for x, top in (
@@ -111,6 +133,8 @@ def entropy(emissions: Emissions, mask: Mask, transitions: Transitions, start: T
     )
     log_z, unary, pairs = partition_and_marginals(emissions, chain.mask, transitions)
     # forbidden scores have no share in the expectation, nor in its gradient
-    emissions, transitions = (torch.where(x > FORBIDDEN / 2, x, 0.0) for x in (emissions, transitions))
+    emissions, transitions = (
+        torch.where(x > FORBIDDEN / 2, x, 0.0) for x in (emissions, transitions)
+    )
     value = log_z - (unary * emissions).sum((1, 2)) - (pairs * transitions).sum((1, 2))
     return torch.where(is_possible(log_z), value, 0.0)

@@ -25,17 +25,19 @@ def read_conll(
 ) -> list[TaggedSentence]:
     r"""Read CoNLL columns: one word a line with its tags, blank lines between sentences.
 
-    ``-DOCSTART-`` lines end a sentence and are left out. Every line must have as many columns as the first.
+    ``-DOCSTART-`` lines end a sentence and are left out. Every line must have as many columns as
+    the first.
 
     Args:
         path: The file.
         word_column: Which column holds the word; a negative number counts from the last column.
         tag_column: Which column holds the tag.
         language_column: Which column holds the language, if any.
-        separator: The separator of columns. None: a tab if the first line has one, else runs of spaces, not of
-            no-break spaces.
-        comment: The beginning of comment lines, which precede the first word of a sentence; later lines that begin
-            this way are words. Comments ``key = value`` become metadata. None: the file has no comments.
+        separator: The separator of columns. None: a tab if the first line has one, else runs of
+            spaces, not of no-break spaces.
+        comment: The beginning of comment lines, which precede the first word of a sentence; later
+            lines that begin this way are words. Comments ``key = value`` become metadata. None: the
+            file has no comments.
         encoding: The encoding of the file.
 
     Returns:
@@ -43,8 +45,8 @@ def read_conll(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a line has another number of columns than the first, or an empty word, tag or language;
-            if a column does not exist; if the file is not in this encoding.
+        ValueError: If a line has another number of columns than the first, or an empty word, tag or
+            language; if a column does not exist; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -63,20 +65,30 @@ def read_conll(
         metadata: dict[str, str] = {}
         while comment is not None and block and block[0].text.startswith(comment):
             metadata |= parse_comment(block.pop(0).text.removeprefix(comment))
-        for is_start, lines in groupby(block, key=lambda line: bool(_DOCUMENT_START.match(line.text))):
+        for is_start, lines in groupby(
+            block, key=lambda line: bool(_DOCUMENT_START.match(line.text))
+        ):
             rows = []
             for line in [] if is_start else lines:
                 separator = separator or ("\t" if "\t" in line.text else " ")
-                row = _SPACES.split(line.text.strip(" ")) if separator == " " else line.text.split(separator)
+                row = (
+                    _SPACES.split(line.text.strip(" "))
+                    if separator == " "
+                    else line.text.split(separator)
+                )
                 if count is None:
                     count = len(row)
                     _check_columns(path, count, wanted)
                 if len(row) != count:
                     found = f"{len(row)} in {line.text!r}"
-                    raise malformed(path, line.number, f"have {count} columns as the lines before", found)
+                    raise malformed(
+                        path, line.number, f"have {count} columns as the lines before", found
+                    )
                 rows.append(tuple(row[column] for column in wanted.values()))
                 if not all(rows[-1]):
-                    raise malformed(path, line.number, "have no empty word, tag or language", repr(line.text))
+                    raise malformed(
+                        path, line.number, "have no empty word, tag or language", repr(line.text)
+                    )
             if rows:
                 sentences.append(join_rows(rows, metadata=dict(metadata)))
     return sentences
@@ -90,6 +102,11 @@ def parse_comment(text: str) -> dict[str, str]:
 
 def _check_columns(path: str | os.PathLike[str], count: int, wanted: Mapping[str, int]) -> None:
     for name, column in wanted.items():
-        require(-count <= column < count, f"{name}_column", f"be one of the {count} columns of {path}", column)
+        require(
+            -count <= column < count,
+            f"{name}_column",
+            f"be one of the {count} columns of {path}",
+            column,
+        )
     different = len({column % count for column in wanted.values()}) == len(wanted)
     require(different, "the columns", f"differ, of the {count} of {path}", wanted)

@@ -23,26 +23,28 @@ def read_conllu(
 ) -> list[TaggedSentence]:
     r"""Read the syntactic words of a CoNLL-U file, the units that UPOS is evaluated on.
 
-    The words of a multi-word token (``8-9``) are read, not the token; empty nodes (``8.1``) are left out.
+    The words of a multi-word token (``8-9``) are read, not the token; empty nodes (``8.1``) are
+    left out.
 
-    The tag is a whole column or one key of FEATS or MISC, such as ``misc:CSID``. A word without the key gets
-    `MISSING_TAG`; for a MISC key, it first gets the value of its multi-word token. A key that no word of the file has
-    is an error, because it is probably misspelt.
+    The tag is a whole column or one key of FEATS or MISC, such as ``misc:CSID``. A word without the
+    key gets `MISSING_TAG`; for a MISC key, it first gets the value of its multi-word token. A key
+    that no word of the file has is an error, because it is probably misspelt.
 
     Args:
         path: The file.
-        tag: The column or key of the tag: ``"lemma"``, ``"upos"``, ``"xpos"``, ``"feats"``, ``"deprel"``,
-            ``"misc"``, ``"feats:<key>"`` or ``"misc:<key>"``.
+        tag: The column or key of the tag: ``"lemma"``, ``"upos"``, ``"xpos"``, ``"feats"``,
+            ``"deprel"``, ``"misc"``, ``"feats:<key>"`` or ``"misc:<key>"``.
         language: The column or key of the language; None: the words have no language.
         encoding: The encoding of the file.
 
     Returns:
-        The sentences; ``# key = value`` comments such as ``sent_id`` and ``text`` are their metadata.
+        The sentences; ``# key = value`` comments such as ``sent_id`` and ``text`` are their
+        metadata.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a line does not have ten columns, none empty; if the words are not numbered 1, 2, 3; if no
-            word has the key; if the file is not in this encoding.
+        ValueError: If a line does not have ten columns, none empty; if the words are not numbered
+            1, 2, 3; if no word has the key; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -60,7 +62,10 @@ def read_conllu(
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}
         rows: list[tuple[str, ...]] = []
-        last, misc = 0, MISSING_TAG  # the last word of the current multi-word token, and the token's MISC
+        last, misc = (
+            0,
+            MISSING_TAG,
+        )  # the last word of the current multi-word token, and the token's MISC
         for line in block:
             if line.text.startswith("#"):
                 metadata |= parse_comment(line.text.removeprefix("#"))
@@ -72,11 +77,19 @@ def read_conllu(
             if token := _RANGE_ID.fullmatch(row[0]):
                 last, misc = int(token[1]), row[_MISC]
             elif row[0] == str(number):
-                values = {name: _value(row, field, misc if number <= last else "") for name, field in fields.items()}
+                values = {
+                    name: _value(row, field, misc if number <= last else "")
+                    for name, field in fields.items()
+                }
                 found.update(name for name, value in values.items() if value is not None)
                 rows.append((row[1], *(value or MISSING_TAG for value in values.values())))
             elif not _EMPTY_NODE_ID.fullmatch(row[0]):
-                raise malformed(path, line.number, f"be word {number}, a range or an empty node", f"id {row[0]!r}")
+                raise malformed(
+                    path,
+                    line.number,
+                    f"be word {number}, a range or an empty node",
+                    f"id {row[0]!r}",
+                )
         if rows:
             sentences.append(join_rows(rows, metadata=metadata))
     for argument, name in names.items():
@@ -89,9 +102,18 @@ def _field(argument: str, name: str) -> tuple[int, str]:
     """Return the index of the column that `name` names, and the key in it, empty for the whole column."""
     column, _, key = name.partition(":")
     if key:
-        require(column in ("feats", "misc"), argument, "name a key as 'feats:<key>' or 'misc:<key>'", repr(name))
+        require(
+            column in ("feats", "misc"),
+            argument,
+            "name a key as 'feats:<key>' or 'misc:<key>'",
+            repr(name),
+        )
     else:
-        check_choice(argument, name, ("lemma", "upos", "xpos", "feats", "deprel", "misc", "feats:<key>", "misc:<key>"))
+        check_choice(
+            argument,
+            name,
+            ("lemma", "upos", "xpos", "feats", "deprel", "misc", "feats:<key>", "misc:<key>"),
+        )
     return _COLUMNS.index(column), key
 
 

@@ -20,17 +20,20 @@ def read_csv(
 ) -> list[TaggedSentence]:
     r"""Read one word a row, with its sentence and its tag, under a row of column names.
 
-    A sentence ends where its name in `sentence_column` changes, and at a blank row. Fields are quoted as in CSV, so
-    that words may hold commas. Blanks around a word are removed, unless the word consists of blanks.
+    A sentence ends where its name in `sentence_column` changes, and at a blank row. Fields are
+    quoted as in CSV, so that words may hold commas. Blanks around a word are removed, unless the
+    word consists of blanks.
 
     The defaults fit the Hindi-English tweets of Singh et al. (2018): 3,085 tweets, 68,506 words.
 
     Args:
         path: The file.
-        sentence_column: The column with the name of the sentence, which becomes the metadata ``sent_id``.
+        sentence_column: The column with the name of the sentence, which becomes the metadata
+            ``sent_id``.
         word_column: The column of the word.
         tag_column: The column of the tag.
-        outside_tag: The tag that means "no entity", read as ``O`` so that tags are BIO; None: keep all tags.
+        outside_tag: The tag that means "no entity", read as ``O`` so that tags are BIO; None: keep
+            all tags.
         delimiter: The separator of columns.
         encoding: The encoding of the file.
 
@@ -39,8 +42,8 @@ def read_csv(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a column does not exist, a row has another number of columns than the first, or an empty word
-            or tag; if quotes do not close; if the file is not in this encoding.
+        ValueError: If a column does not exist, a row has another number of columns than the first,
+            or an empty word or tag; if quotes do not close; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -49,7 +52,11 @@ def read_csv(
         >>> [(sentence.words, sentence.tags) for sentence in read_csv(path)]
         [(('tha,', 'Iran'), ('O', 'B-Loc')), (('hai',), ('O',))]
     """
-    reader = csv.reader(io.StringIO(read_text(path, encoding=encoding), newline=""), delimiter=delimiter, strict=True)
+    reader = csv.reader(
+        io.StringIO(read_text(path, encoding=encoding), newline=""),
+        delimiter=delimiter,
+        strict=True,
+    )
     sentences: list[tuple[str, list[tuple[str, str]]]] = []
     current: str | None = None
     try:
@@ -62,7 +69,9 @@ def read_csv(
                 current = None
                 continue
             if len(row) != len(header):
-                raise malformed(path, reader.line_num, f"have {len(header)} columns as the first line", row)
+                raise malformed(
+                    path, reader.line_num, f"have {len(header)} columns as the first line", row
+                )
             name, word, tag = (row[header.index(column)] for column in wanted)
             word, tag = word.strip() or word, tag.strip()
             if not word or not tag:

@@ -5,11 +5,14 @@ import os
 from polyembed.data.lines import BLANKS, malformed, read_lines
 
 
-def read_dictionary(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[tuple[str, str]]:
+def read_dictionary(
+    path: str | os.PathLike[str], *, encoding: str = "utf-8"
+) -> list[tuple[str, str]]:
     r"""Read pairs of words in the format of the MUSE dictionaries.
 
-    A line has a source word and a target word, separated by blanks or a tab. A word with several translations has
-    several lines. On a line with a tab, only the tab separates, and both sides may contain blanks.
+    A line has a source word and a target word, separated by blanks or a tab. A word with several
+    translations has several lines. On a line with a tab, only the tab separates, and both sides may
+    contain blanks.
 
     Args:
         path: The file.
@@ -20,7 +23,8 @@ def read_dictionary(path: str | os.PathLike[str], *, encoding: str = "utf-8") ->
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file is not in this encoding or has no pair, or a line is not a pair of words.
+        ValueError: If the file is not in this encoding or has no pair, or a line is not a pair of
+            words.
 
     Example:
         >>> import tempfile, pathlib
@@ -37,7 +41,9 @@ def read_dictionary(path: str | os.PathLike[str], *, encoding: str = "utf-8") ->
         words = [word.strip(BLANKS) for word in text.split("\t" if "\t" in text else " ")]
         words = [word for word in words if word]
         if len(words) != 2:
-            raise malformed(path, line.number, "hold a source word and a target word", repr(line.text))
+            raise malformed(
+                path, line.number, "hold a source word and a target word", repr(line.text)
+            )
         pairs.append((words[0], words[1]))
     if not pairs:
         raise malformed(path, 1, "hold a pair of words", "an empty file")

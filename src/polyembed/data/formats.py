@@ -24,13 +24,15 @@ _READERS: dict[str, Callable[..., list[TaggedSentence]]] = {
 }
 
 
-def read_tagged(path: str | os.PathLike[str], format: str = "conll", **options: object) -> list[TaggedSentence]:
+def read_tagged(
+    path: str | os.PathLike[str], format: str = "conll", **options: object
+) -> list[TaggedSentence]:
     r"""Read a file in a format given by name.
 
     Args:
         path: The file.
-        format: ``"conll"``, ``"conllu"``, ``"wikiann"``, ``"lince"``, ``"sentimix"``, ``"inline"`` or
-            ``"csv"``.
+        format: ``"conll"``, ``"conllu"``, ``"wikiann"``, ``"lince"``, ``"sentimix"``, ``"inline"``
+            or ``"csv"``.
         **options: The options of that format's reader, such as ``task=`` for LinCE.
 
     Returns:

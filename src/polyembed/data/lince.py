@@ -26,13 +26,16 @@ LINCE_TASKS = {
 _HEAD = re.compile(r"# sent_enum = (?P<sent_id>[0-9]+)(?:\t(?P<sentiment>\S+))?")
 
 
-def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-8") -> list[TaggedSentence]:
+def read_lince(
+    path: str | os.PathLike[str], *, task: str, encoding: str = "utf-8"
+) -> list[TaggedSentence]:
     r"""Read a file of the LinCE benchmark, labelled or not.
 
-    The number in a sentence's ``# sent_enum`` line is its ``sent_id``. Where the language is the only label of a word
-    (language identification and sentiment analysis), it is both the tag and the language. A test file lacks the
-    column to be predicted; its tags are `MISSING_TAG`. The sentiment of a sentence in ``sa_spaeng`` is its `label` and
-    the metadata ``sentiment``; the test file has none.
+    The number in a sentence's ``# sent_enum`` line is its ``sent_id``. Where the language is the
+    only label of a word (language identification and sentiment analysis), it is both the tag and
+    the language. A test file lacks the column to be predicted; its tags are `MISSING_TAG`. The
+    sentiment of a sentence in ``sa_spaeng`` is its `label` and the metadata ``sentiment``; the test
+    file has none.
 
     Args:
         path: The file, such as ``train.conll``.
@@ -44,9 +47,10 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the task is unknown; if a line does not have the task's columns, or has another number of columns
-            than the lines before; if a tag is that of an entity where the task has parts of speech, or the other way
-            round; if a sentence has a sentiment where the task has none; if the file is not in this encoding.
+        ValueError: If the task is unknown; if a line does not have the task's columns, or has
+            another number of columns than the lines before; if a tag is that of an entity where the
+            task has parts of speech, or the other way round; if a sentence has a sentiment where
+            the task has none; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -65,17 +69,26 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}
         if head := _HEAD.fullmatch(block[0].text):  # other lines that begin with # are words
-            metadata = {name: value for name, value in head.groupdict().items() if value is not None}
+            metadata = {
+                name: value for name, value in head.groupdict().items() if value is not None
+            }
             block.pop(0)
         if not block:
             continue
         if "sentiment" in metadata and task != "sa_spaeng":
-            raise malformed(path, block[0].number - 1, f"have no sentiment for {task}", repr(metadata["sentiment"]))
+            raise malformed(
+                path,
+                block[0].number - 1,
+                f"have no sentiment for {task}",
+                repr(metadata["sentiment"]),
+            )
         if count is None:
             count = block[0].text.count("\t") + 1
             if count not in allowed:
                 wanted = " or ".join(map(str, sorted(allowed)))
-                raise malformed(path, block[0].number, f"have {wanted} columns for {task}", repr(block[0].text))
+                raise malformed(
+                    path, block[0].number, f"have {wanted} columns for {task}", repr(block[0].text)
+                )
         rows = [split_columns(path, line, count, ", ".join(names[:count])) for line in block]
         columns = dict(zip(names, zip(*rows, strict=True), strict=False))
         words, languages = columns["word"], columns.get("language")
@@ -84,10 +97,16 @@ def read_lince(path: str | os.PathLike[str], *, task: str, encoding: str = "utf-
             for line, tag in zip(block, tags, strict=True):
                 entity = tag.startswith(("B-", "I-"))
                 if task.startswith("ner") and not (entity or tag == "O"):
-                    raise malformed(path, line.number, f"have an entity's tag for {task}", repr(tag))
+                    raise malformed(
+                        path, line.number, f"have an entity's tag for {task}", repr(tag)
+                    )
                 if task.startswith("pos") and entity:
-                    raise malformed(path, line.number, f"have a part of speech for {task}", repr(tag))
-        sentences.append(TaggedSentence(words, tags, languages, metadata, label=metadata.get("sentiment")))
+                    raise malformed(
+                        path, line.number, f"have a part of speech for {task}", repr(tag)
+                    )
+        sentences.append(
+            TaggedSentence(words, tags, languages, metadata, label=metadata.get("sentiment"))
+        )
     return sentences
 
 
@@ -96,11 +115,13 @@ def write_lince_predictions(
 ) -> None:
     r"""Write predictions in LinCE's format: one label a line, a blank line between two sentences.
 
-    The file is written to a temporary name and then moved, so an interrupted call leaves no incomplete file.
+    The file is written to a temporary name and then moved, so an interrupted call leaves no
+    incomplete file.
 
     Args:
         path: Where to write; an existing file is replaced.
-        predictions: The labels of each sentence, or tagged sentences, in the order of the test file.
+        predictions: The labels of each sentence, or tagged sentences, in the order of the test
+            file.
 
     Raises:
         TypeError: If an element is a string.
@@ -116,7 +137,9 @@ def write_lince_predictions(
     blocks = []
     for index, prediction in enumerate(predictions):
         if isinstance(prediction, str):
-            raise TypeError(must(f"predictions[{index}]", "be the labels of a sentence", class_name(prediction)))
+            raise TypeError(
+                must(f"predictions[{index}]", "be the labels of a sentence", class_name(prediction))
+            )
         labels = prediction.tags if isinstance(prediction, TaggedSentence) else prediction
         require(len(labels) > 0, f"predictions[{index}]", "have a label for each word", "none")
         for label in labels:

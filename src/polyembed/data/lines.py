@@ -36,7 +36,9 @@ def read_text(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> str:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        got = f"byte 0x{data[error.start]:02x} on line {line}; another encoding is named by encoding="
+        got = (
+            f"byte 0x{data[error.start]:02x} on line {line}; another encoding is named by encoding="
+        )
         raise ValueError(must(str(path), f"be {encoding} text", got)) from error
 
 
@@ -82,7 +84,9 @@ def malformed(path: str | os.PathLike[str], number: int, rule: str, got: object)
     return ValueError(must(f"{path}:{number}", rule, got))
 
 
-def split_columns(path: str | os.PathLike[str], line: Line, count: int, names: str, separator: str = "\t") -> list[str]:
+def split_columns(
+    path: str | os.PathLike[str], line: Line, count: int, names: str, separator: str = "\t"
+) -> list[str]:
     """Split a line into exactly `count` columns that are not empty.
 
     Args:
@@ -100,5 +104,7 @@ def split_columns(path: str | os.PathLike[str], line: Line, count: int, names: s
     """
     columns = line.text.split(separator)
     if len(columns) != count or not all(columns):
-        raise malformed(path, line.number, f"have {count} columns ({names}), none empty", repr(line.text))
+        raise malformed(
+            path, line.number, f"have {count} columns ({names}), none empty", repr(line.text)
+        )
     return columns

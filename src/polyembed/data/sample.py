@@ -22,7 +22,8 @@ def load_sample(
 ) -> list[TaggedSentence]:
     """Load one split of the bundled sample.
 
-    The sample was written for this package. It can show that a model learns, but is too small to compare models.
+    The sample was written for this package. It can show that a model learns, but is too small to
+    compare models.
 
     Args:
         pair: The two languages: ``"es-en"`` or ``"hi-en"`` (Hindi in Latin script).
@@ -42,11 +43,14 @@ def load_sample(
         ['B', 'I', 'O']
     """
     check_choice("tag", tag, _TAG_COLUMNS)
-    return read_conll(sample_path(pair, split), tag_column=_TAG_COLUMNS[tag], language_column=3, separator="\t")
+    return read_conll(
+        sample_path(pair, split), tag_column=_TAG_COLUMNS[tag], language_column=3, separator="\t"
+    )
 
 
 def sample_path(pair: SamplePair = "es-en", split: SampleSplit = "train") -> Path:
-    """Return the path of a file of the bundled sample: word, UPOS, entity and language, separated by tabs.
+    """Return the path of a file of the bundled sample: word, UPOS, entity and language, separated
+    by tabs.
 
     Args:
         pair: The two languages: ``"es-en"`` or ``"hi-en"``.

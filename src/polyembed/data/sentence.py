@@ -16,7 +16,8 @@ class TaggedSentence:
 
     Args:
         words: The words, in order.
-        tags: One tag for each word; `MISSING_TAG` where the file has none, as in the test files of LinCE.
+        tags: One tag for each word; `MISSING_TAG` where the file has none, as in the test files of
+            LinCE.
         languages: One language for each word, or None where the format has none.
         metadata: Values of the whole sentence: ``sent_id``, ``text``, ``sentiment``.
         label: The label of the whole sentence, such as its sentiment; None where the file has none.
@@ -38,7 +39,9 @@ class TaggedSentence:
 
     def __post_init__(self) -> None:
         count = len(self.words)
-        require(len(self.tags) == count, "tags", f"be as many as the words, {count}", len(self.tags))
+        require(
+            len(self.tags) == count, "tags", f"be as many as the words, {count}", len(self.tags)
+        )
         if self.languages is not None:
             found = len(self.languages)
             require(found == count, "languages", f"be as many as the words, {count}", found)

@@ -31,18 +31,24 @@ class SentencePair:
 
 
 def read_xnli(
-    path: str | os.PathLike[str], *, language: str | None = None, tokenized: bool = False, encoding: str = "utf-8"
+    path: str | os.PathLike[str],
+    *,
+    language: str | None = None,
+    tokenized: bool = False,
+    encoding: str = "utf-8",
 ) -> list[SentencePair]:
-    r"""Read XNLI: ``xnli.dev.tsv`` or ``xnli.test.tsv``, pairs in 15 languages under a row of column names.
+    r"""Read XNLI: ``xnli.dev.tsv`` or ``xnli.test.tsv``, pairs in 15 languages under a row of
+    column names.
 
-    Quotation marks are text. Spaces separate words. Metadata: ``pair_id``, which is the same for a pair in every
-    language, and ``language``.
+    Quotation marks are text. Spaces separate words. Metadata: ``pair_id``, which is the same for a
+    pair in every language, and ``language``.
 
     Args:
         path: The file.
         language: The language of the pairs to return, such as ``"es"``. None: all languages.
-        tokenized: Whether to read the columns ``sentence1_tokenized`` and ``sentence2_tokenized`` in place of
-            ``sentence1`` and ``sentence2``. Only the former have spaces between words of Chinese and Thai.
+        tokenized: Whether to read the columns ``sentence1_tokenized`` and ``sentence2_tokenized``
+            in place of ``sentence1`` and ``sentence2``. Only the former have spaces between words
+            of Chinese and Thai.
         encoding: The encoding of the file.
 
     Returns:
@@ -50,9 +56,9 @@ def read_xnli(
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a column does not exist, a line has another number of columns than the first, an empty sentence
-            or language, or a label other than entailment, neutral and contradiction; if there is no pair in the
-            language; if the file is not in this encoding.
+        ValueError: If a column does not exist, a line has another number of columns than the first,
+            an empty sentence or language, or a label other than entailment, neutral and
+            contradiction; if there is no pair in the language; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -67,27 +73,40 @@ def read_xnli(
     columns = ("language", "gold_label", f"sentence1{suffix}", f"sentence2{suffix}", "pairID")
     pairs = []
     languages: dict[str, None] = {}
-    for number, (tongue, label, premise, hypothesis, pair_id) in _read_rows(path, columns, encoding=encoding):
+    for number, (tongue, label, premise, hypothesis, pair_id) in _read_rows(
+        path, columns, encoding=encoding
+    ):
         first, second = _split_words(premise), _split_words(hypothesis)
         if not (tongue and first and second):
-            raise malformed(path, number, "have no empty language or sentence", (tongue, premise, hypothesis))
+            raise malformed(
+                path, number, "have no empty language or sentence", (tongue, premise, hypothesis)
+            )
         _check_label(path, number, label, ("entailment", "neutral", "contradiction"))
         languages[tongue] = None
         if language in (None, tongue):
-            pairs.append(SentencePair(first, second, label, {"pair_id": pair_id, "language": tongue}))
+            pairs.append(
+                SentencePair(first, second, label, {"pair_id": pair_id, "language": tongue})
+            )
     if language is not None and not pairs:
-        raise ValueError(must(str(path), f"have pairs in the language {language!r}", ", ".join(languages) or "none"))
+        raise ValueError(
+            must(
+                str(path),
+                f"have pairs in the language {language!r}",
+                ", ".join(languages) or "none",
+            )
+        )
     return pairs
 
 
 def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[SentencePair]:
     r"""Read PAWS-X: a file of one language, such as ``es/dev_2k.tsv``, under a row of column names.
 
-    The label is ``"1"`` for a paraphrase and ``"0"`` otherwise. Quotation marks are text. Spaces separate words;
-    Chinese and Japanese have none. Metadata: ``pair_id``.
+    The label is ``"1"`` for a paraphrase and ``"0"`` otherwise. Quotation marks are text. Spaces
+    separate words; Chinese and Japanese have none. Metadata: ``pair_id``.
 
-    The published files have sentences whose translation failed. These sentences are empty in ``translated_train.tsv``
-    and ``NS`` in the development and test files, and are returned as they are: ``()`` and ``("NS",)``.
+    The published files have sentences whose translation failed. These sentences are empty in
+    ``translated_train.tsv`` and ``NS`` in the development and test files, and are returned as they
+    are: ``()`` and ``("NS",)``.
 
     Args:
         path: The file.
@@ -98,8 +117,8 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a column does not exist, a line has another number of columns than the first, or a label other
-            than 0 and 1; if the file is not in this encoding.
+        ValueError: If a column does not exist, a line has another number of columns than the first,
+            or a label other than 0 and 1; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -115,7 +134,9 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
     columns = ("id", "sentence1", "sentence2", "label")
     for number, (pair_id, first, second, label) in _read_rows(path, columns, encoding=encoding):
         _check_label(path, number, label, ("0", "1"))
-        pairs.append(SentencePair(_split_words(first), _split_words(second), label, {"pair_id": pair_id}))
+        pairs.append(
+            SentencePair(_split_words(first), _split_words(second), label, {"pair_id": pair_id})
+        )
     return pairs
 
 
@@ -142,7 +163,9 @@ def _split_words(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(" ") if word)
 
 
-def _check_label(path: str | os.PathLike[str], number: int, label: str, known: Sequence[str]) -> None:
+def _check_label(
+    path: str | os.PathLike[str], number: int, label: str, known: Sequence[str]
+) -> None:
     """Require one of the labels of the corpus."""
     if label not in known:
         raise malformed(path, number, f"have one of the labels {', '.join(known)}", repr(label))

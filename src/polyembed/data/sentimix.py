@@ -9,9 +9,9 @@ from polyembed.data.sentence import TaggedSentence
 def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
     r"""Read SentiMix: a ``meta<TAB>id<TAB>sentiment`` line, then one word and its language a line.
 
-    The language is the only label of a word, so it is both the tag and the language. The sentiment is the `label`;
-    ``sent_id`` and ``sentiment`` are metadata. Only the first line of a tweet is a ``meta`` line: "meta" may also be a
-    word.
+    The language is the only label of a word, so it is both the tag and the language. The sentiment
+    is the `label`; ``sent_id`` and ``sentiment`` are metadata. Only the first line of a tweet is a
+    ``meta`` line: "meta" may also be a word.
 
     Args:
         path: The file.
@@ -22,8 +22,8 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a tweet has no ``meta`` line or no words, or a line has another number of columns; if the file is
-            not in this encoding.
+        ValueError: If a tweet has no ``meta`` line or no words, or a line has another number of
+            columns; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -37,9 +37,13 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
     for block in read_blocks(path, encoding=encoding):
         meta = block[0].text.split("\t")
         if len(meta) != 3 or meta[0] != "meta" or not all(meta):
-            raise malformed(path, block[0].number, "be a line 'meta<TAB>id<TAB>sentiment'", repr(block[0].text))
+            raise malformed(
+                path, block[0].number, "be a line 'meta<TAB>id<TAB>sentiment'", repr(block[0].text)
+            )
         if len(block) == 1:
-            raise malformed(path, block[0].number, "be followed by the tweet's words", "a blank line")
+            raise malformed(
+                path, block[0].number, "be followed by the tweet's words", "a blank line"
+            )
         rows = [split_columns(path, line, 2, "word, language") for line in block[1:]]
         words, languages = zip(*rows, strict=True)
         metadata = {"sent_id": meta[1], "sentiment": meta[2]}

@@ -6,7 +6,11 @@ import re
 from polyembed.data.lines import malformed, read_blocks, split_columns
 from polyembed.data.sentence import TaggedSentence, join_rows
 
-_LAYOUTS = (("word", "tag"), ("language:word", "tag"), ("index", "word", "tag"))  # by the number of tabs
+_LAYOUTS = (
+    ("word", "tag"),
+    ("language:word", "tag"),
+    ("index", "word", "tag"),
+)  # by the number of tabs
 _TAG = re.compile(r"O|[BI]-.+")
 _PREFIX = re.compile(r"([a-z][a-z-]+):(.+)")
 
@@ -31,8 +35,8 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If a line is not in the first line's layout, has no BIO tag, another language than the
-            first line or an index out of order; if the file is not in this encoding.
+        ValueError: If a line is not in the first line's layout, has no BIO tag, another language
+            than the first line or an index out of order; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -50,18 +54,26 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
             layout = _LAYOUTS[min(block[0].text.count("\t"), 2)]
             if layout[0] == "language:word":
                 prefix = _PREFIX.match(block[0].text)
-                language = prefix[1] if prefix else "<language>"  # no line begins so: the first one is reported
+                language = (
+                    prefix[1] if prefix else "<language>"
+                )  # no line begins so: the first one is reported
         rows = []
         for position, line in enumerate(block):
             separator = " " if layout[0] == "word" else "\t"
-            *others, word, tag = split_columns(path, line, len(layout), ", ".join(layout), separator)
+            *others, word, tag = split_columns(
+                path, line, len(layout), ", ".join(layout), separator
+            )
             start = "" if language is None else f"{language}:"
             if not word.startswith(start) or word == start:
-                raise malformed(path, line.number, f"begin with '{start}' and a word", repr(line.text))
+                raise malformed(
+                    path, line.number, f"begin with '{start}' and a word", repr(line.text)
+                )
             if others and others != [str(position)]:
                 raise malformed(path, line.number, f"have the index {position}", repr(others[0]))
             if not _TAG.fullmatch(tag):
-                raise malformed(path, line.number, "end in a tag O, B-<type> or I-<type>", repr(tag))
+                raise malformed(
+                    path, line.number, "end in a tag O, B-<type> or I-<type>", repr(tag)
+                )
             rows.append((word.removeprefix(start), tag, *([language] if language else [])))
         sentences.append(join_rows(rows))
     return sentences

@@ -11,9 +11,11 @@ from polyembed._views import shallow_copy
 
 
 class RowTable(nn.Module):
-    """Rows by id: first the rows of `weight`, which may train, then the rows of `extension`, which are frozen.
+    """Rows by id: first the rows of `weight`, which may train, then the rows of `extension`, which
+    are frozen.
 
-    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows may be integers.
+    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows
+    may be integers.
 
     Args:
         weight: The first rows, ``(row, dim)``.
@@ -23,11 +25,20 @@ class RowTable(nn.Module):
     """
 
     def __init__(
-        self, weight: Tensor, *, freeze: bool = True, padding_idx: int | None = None, extension: Tensor | None = None
+        self,
+        weight: Tensor,
+        *,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        extension: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.padding_idx = padding_idx
-        self.weight = weight if isinstance(weight, nn.Parameter) else nn.Parameter(weight, requires_grad=not freeze)
+        self.weight = (
+            weight
+            if isinstance(weight, nn.Parameter)
+            else nn.Parameter(weight, requires_grad=not freeze)
+        )
         self.extension = None if extension is None else nn.Parameter(extension, requires_grad=False)
 
     def shapes(self) -> dict[str, list[int]]:
@@ -35,13 +46,25 @@ class RowTable(nn.Module):
         return {name: list(tensor.shape) for name, tensor in self.named_parameters()}
 
     @classmethod
-    def empty(cls, shapes: dict[str, list[int]], num_rows: int, *, dtype: torch.dtype, **options: Any) -> "RowTable":
+    def empty(
+        cls, shapes: dict[str, list[int]], num_rows: int, *, dtype: torch.dtype, **options: Any
+    ) -> "RowTable":
         """Build a table whose rows are still to be loaded; the shapes of its tensors must have `num_rows` rows."""
         for name, shape in shapes.items():
-            require(len(shape) == 2, f"shapes.{name}", "be a number of rows and a number of columns", shape)
+            require(
+                len(shape) == 2,
+                f"shapes.{name}",
+                "be a number of rows and a number of columns",
+                shape,
+            )
         tensors = {name: torch.empty(*shape, dtype=dtype) for name, shape in shapes.items()}
         table = cls(tensors["weight"], extension=tensors.get("extension"), **options)
-        require(table.num_rows == num_rows, "shapes", f"have {num_rows} rows, one for each id", table.num_rows)
+        require(
+            table.num_rows == num_rows,
+            "shapes",
+            f"have {num_rows} rows, one for each id",
+            table.num_rows,
+        )
         return table
 
     @property
@@ -73,7 +96,9 @@ class RowTable(nn.Module):
             late = ids >= base
             first_rows = F.embedding(torch.where(late, 0, ids), self.weight, self.padding_idx)
             late_rows = F.embedding(torch.where(late, ids - base, 0), self.extension)
-            return torch.where(late[..., None], _widened(late_rows, self.dim), _widened(first_rows, self.dim))
+            return torch.where(
+                late[..., None], _widened(late_rows, self.dim), _widened(first_rows, self.dim)
+            )
         except IndexError as error:
             raise ValueError(must("ids", f"lie in [0, {self.num_rows})", "ids outside")) from error
 

@@ -18,8 +18,8 @@ CHUNK = 4096  # words that are computed at once
 class BakedEmbedding(WordEmbedder):
     """The table of an embedder's vectors in evaluation mode; made by `bake`.
 
-    It behaves as an `nn.Embedding` whose ``weight`` is frozen. The embedder stays inside, so that `extended` can
-    compute rows for new words.
+    It behaves as an `nn.Embedding` whose ``weight`` is frozen. The embedder stays inside, so that
+    `extended` can compute rows for new words.
 
     Args:
         embedder: The type embedder that was baked.
@@ -75,8 +75,8 @@ class BakedEmbedding(WordEmbedder):
 def bake(embedder: WordEmbedder, *, chunk_size: int = CHUNK) -> BakedEmbedding:
     """Compute the vector of every word type once: ``table[id] = embedder(id)`` in evaluation mode.
 
-    A hierarchical meta-embedding then costs a look-up, with the same numbers. The table does not follow the
-    embedder's later training: bake again.
+    A hierarchical meta-embedding then costs a look-up, with the same numbers. The table does not
+    follow the embedder's later training: bake again.
 
     Args:
         embedder: A type embedder.

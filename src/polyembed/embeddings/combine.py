@@ -13,7 +13,8 @@ from polyembed._pretrained import PretrainedModule
 
 
 class Combiner(PretrainedModule):
-    """Several vectors of one thing into one: a sequence of ``(*batch, in_dims[j])`` to ``(*batch, out_dim)``.
+    """Several vectors of one thing into one: a sequence of ``(*batch, in_dims[j])`` to
+    ``(*batch, out_dim)``.
 
     Args:
         in_dims: The size of each source's vectors.
@@ -31,7 +32,9 @@ class Combiner(PretrainedModule):
         self.out_dim = out_dim
 
     @abstractmethod
-    def forward(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "*batch out_dim"]:
+    def forward(
+        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
+    ) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source."""
 
     def check_inputs(self, xs: Sequence[Tensor]) -> None:
@@ -63,7 +66,9 @@ class ConcatCombiner(Combiner):
     def __init__(self, in_dims: Sequence[int]) -> None:
         super().__init__(in_dims, max(1, sum(in_dims)))
 
-    def forward(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "*batch out_dim"]:
+    def forward(
+        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
+    ) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source, in the order of `in_dims`."""
         self.check_inputs(xs)
         return torch.cat(list(xs), dim=-1)
@@ -72,7 +77,8 @@ class ConcatCombiner(Combiner):
 class LinearCombiner(Combiner):
     """Project each vector and add: ``x = sum_j W_j x_j`` (Winata 2021, section 2.3, "Linear").
 
-    The projections are one matrix, ``weight = [W_1 ... W_n]``, so that all sources cost one product.
+    The projections are one matrix, ``weight = [W_1 ... W_n]``, so that all sources cost one
+    product.
 
     Args:
         in_dims: The size of each source's vectors.
@@ -97,7 +103,9 @@ class LinearCombiner(Combiner):
         self.bias = bias
         self.projection = nn.Linear(sum(in_dims), out_dim, bias=bias)
 
-    def forward(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "*batch out_dim"]:
+    def forward(
+        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
+    ) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source, in the order of `in_dims`."""
         self.check_inputs(xs)
         combined: Tensor = self.projection(torch.cat(list(xs), dim=-1))
@@ -105,12 +113,14 @@ class LinearCombiner(Combiner):
 
 
 class AttentionCombiner(Combiner):
-    """Project each vector and average by self-attention over the sources (Winata 2021, equations 2 to 4).
+    """Project each vector and average by self-attention over the sources (Winata 2021, equations 2
+    to 4).
 
-    ``x'_j = W_j x_j`` (2), ``alpha_j = exp(phi(x'_j)) / sum_k exp(phi(x'_k))`` (3), ``u = sum_j alpha_j x'_j``
-    (4). With ``attention="dimension"``, the paper's, phi is tanh and each dimension of each source has a weight
-    of its own; with ``"source"`` phi is ``tanh(a . x'_j)`` with a learned vector ``a``, and each source has one
-    (Winata 2019a, Kiela 2018).
+    ``x'_j = W_j x_j`` (2), ``alpha_j = exp(phi(x'_j)) / sum_k exp(phi(x'_k))`` (3),
+    ``u = sum_j alpha_j x'_j`` (4). With ``attention="dimension"``, the paper's, phi is tanh and
+    each dimension of each source has a weight of its own; with ``"source"`` phi is
+    ``tanh(a . x'_j)`` with a learned vector ``a``, and each source has one (Winata 2019a, Kiela
+    2018).
 
     Args:
         in_dims: The size of each source's vectors.
@@ -145,40 +155,52 @@ class AttentionCombiner(Combiner):
         self.projections = nn.ModuleList(nn.Linear(dim, out_dim, bias=bias) for dim in in_dims)
         self.scorer = nn.Linear(out_dim, 1, bias=False) if attention == "source" else None
 
-    def forward(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "*batch out_dim"]:
+    def forward(
+        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
+    ) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source, in the order of `in_dims`."""
         projected = self._project(xs)
         return (self._weights(projected) * projected).sum(0).to(projected.dtype)
 
-    def attention_weights(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "source *batch weight"]:
+    def attention_weights(
+        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
+    ) -> Float[Tensor, "source *batch weight"]:
         """Compute the weights of equation 3.
 
         Args:
             xs: One tensor a source, in the order of `in_dims`.
 
         Returns:
-            ``(source, *batch, out_dim)``, or ``(source, *batch, 1)`` with one weight a source; they sum to 1 over
-            the sources.
+            ``(source, *batch, out_dim)``, or ``(source, *batch, 1)`` with one weight a source; they
+            sum to 1 over the sources.
         """
         projected = self._project(xs)
         return self._weights(projected).to(projected.dtype)
 
-    def contributions(self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]) -> Float[Tensor, "source *batch"]:
+    def contributions(
+        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
+    ) -> Float[Tensor, "source *batch"]:
         """Compute the share of each source in each word's vector.
 
-        ``|alpha_j x'_j| / sum_k |alpha_k x'_k|`` of equation 4, by Euclidean length. The weights alone say less: a
-        source that does not know a word has a short vector, which adds little however it is weighted.
+        ``|alpha_j x'_j| / sum_k |alpha_k x'_k|`` of equation 4, by Euclidean length. The weights
+        alone say less: a source that does not know a word has a short vector, which adds little
+        however it is weighted.
 
         Args:
             xs: As in `attention_weights`.
 
         Returns:
-            ``(source, *batch)``; the shares sum to 1 over the sources, and are even where every vector is zero.
+            ``(source, *batch)``; the shares sum to 1 over the sources, and are even where every
+            vector is zero.
         """
         projected = self._project(xs)
-        lengths = torch.linalg.vector_norm(self._weights(projected).to(projected.dtype) * projected, dim=-1)
+        lengths = torch.linalg.vector_norm(
+            self._weights(projected).to(projected.dtype) * projected, dim=-1
+        )
         total = lengths.sum(0)
-        return torch.where(total > 0, lengths / torch.where(total > 0, total, 1.0), 1 / len(lengths))
+        return torch.where(
+            total > 0, lengths / torch.where(total > 0, total, 1.0), 1 / len(lengths)
+        )
 
     def _project(self, xs: Sequence[Tensor]) -> Tensor:
         self.check_inputs(xs)

@@ -14,11 +14,13 @@ from polyembed.text.lexicon import Lexicon, check_sentence
 
 
 class WordEmbedder(PretrainedModule):
-    """A vector for each word of a sentence: ``inputs, mask = encode(sentences)``, then ``embedder(inputs)``.
+    """A vector for each word of a sentence: ``inputs, mask = encode(sentences)``, then
+    ``embedder(inputs)``.
 
-    There are two kinds. The vectors of a *type embedder* depend on the word alone: it has a `lexicon`, and its inputs
-    are ids of any shape ``(*batch)``. The vectors of a *contextual embedder* depend on the sentence too: its `lexicon`
-    is None, and its inputs are `Pieces`. Both kinds combine in a `MetaEmbedding`.
+    There are two kinds. The vectors of a *type embedder* depend on the word alone: it has a
+    `lexicon`, and its inputs are ids of any shape ``(*batch)``. The vectors of a *contextual
+    embedder* depend on the sentence too: its `lexicon` is None, and its inputs are `Pieces`. Both
+    kinds combine in a `MetaEmbedding`.
     """
 
     @property
@@ -57,7 +59,8 @@ class WordEmbedder(PretrainedModule):
     def extended(self, lexicon: Lexicon) -> Self:
         """Return an embedder for more words that shares every parameter.
 
-        Moving one of them to another device or dtype changes both, unless it was copied by `copy.deepcopy` first.
+        Moving one of them to another device or dtype changes both, unless it was copied by
+        `copy.deepcopy` first.
 
         A new word's vector is the one it would have if it had been in the lexicon from the start.
 
@@ -77,7 +80,8 @@ class WordEmbedder(PretrainedModule):
         return self if len(lexicon) == len(old) else self._extended(lexicon)
 
     def covering(self, words: Iterable[str]) -> Self:
-        """Return an embedder whose lexicon has each of `words`; a contextual embedder returns itself.
+        """Return an embedder whose lexicon has each of `words`; a contextual embedder returns
+        itself.
 
         Args:
             words: Any words, known ones among them.
@@ -141,7 +145,9 @@ def require_embedder(embedder: object, name: str = "embedder") -> nn.Module:
         rule = "know its words: SourceEmbedding.from_embedding(embedding, lexicon)"
         raise TypeError(must(name, rule, "an nn.Embedding alone"))
     attributes = ("embedding_dim", "encode", "covering")
-    if not isinstance(embedder, nn.Module) or not all(hasattr(embedder, attribute) for attribute in attributes):
+    if not isinstance(embedder, nn.Module) or not all(
+        hasattr(embedder, attribute) for attribute in attributes
+    ):
         rule = f"be a word embedder (a module with {', '.join(attributes)})"
         raise TypeError(must(name, rule, class_name(embedder)))
     return embedder

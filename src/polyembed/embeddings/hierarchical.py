@@ -10,18 +10,20 @@ from polyembed.embeddings.meta import CombinedEmbedder, embedding_dims
 class HierarchicalMetaEmbedding(CombinedEmbedder):
     """HME: ``[words(w); subwords(w); characters(w)]`` (Winata 2021, section 2.4; Winata 2019b).
 
-    Words and sub-words are meta-embeddings over frozen tables of several languages, characters are trained. Each part
-    may be any word embedder, or be left out.
+    Words and sub-words are meta-embeddings over frozen tables of several languages, characters are
+    trained. Each part may be any word embedder, or be left out.
 
     Args:
-        words: Vectors of whole words, such as ``MetaEmbedding.self_attention`` over `SourceEmbedding`.
-        subwords: Vectors from sub-word pieces, such as the same over ``SpelledEmbedding.from_pieces``.
+        words: Vectors of whole words, such as ``MetaEmbedding.self_attention`` over
+            `SourceEmbedding`.
+        subwords: Vectors from sub-word pieces, such as the same over
+            ``SpelledEmbedding.from_pieces``.
         characters: Vectors from characters, ``SpelledEmbedding.from_characters``.
         surface: Vectors from affixes and shape, ``SpelledEmbedding.from_surface``.
 
     Shape:
-        ids ``(*batch)`` to ``(*batch, sum of the parts' sizes)``; with a contextual part, a tuple of the parts'
-        inputs.
+        ids ``(*batch)`` to ``(*batch, sum of the parts' sizes)``; with a contextual part, a tuple
+        of the parts' inputs.
 
     Raises:
         TypeError: A part that is not a word embedder.
@@ -37,7 +39,8 @@ class HierarchicalMetaEmbedding(CombinedEmbedder):
         >>> hme(torch.tensor([[2, 3]])).shape
         torch.Size([1, 2, 8])
 
-    Deviations: the papers have no `surface`. Their code has a `PieceTransformer` for sub-words and for characters.
+    Deviations: the papers have no `surface`. Their code has a `PieceTransformer` for sub-words and
+        for characters.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ from polyembed.text.pieces import check_words
 class CombinedEmbedder(WordEmbedder):
     """Several embedders of the same words and a combiner of their vectors.
 
-    Where all members are type embedders, this is one too, and its inputs are ids. With a contextual member, its
-    inputs are a tuple of the members' inputs.
+    Where all members are type embedders, this is one too, and its inputs are ids. With a contextual
+    member, its inputs are a tuple of the members' inputs.
 
     Args:
         embedders: Type embedders of one lexicon, contextual embedders, or both.
@@ -28,8 +28,15 @@ class CombinedEmbedder(WordEmbedder):
     def __init__(self, embedders: Sequence[WordEmbedder], combiner: Combiner) -> None:
         dims = embedding_dims(embedders)
         if not hasattr(combiner, "in_dims"):
-            raise TypeError(must("combiner", "be a combiner (with in_dims and out_dim)", class_name(combiner)))
-        require(list(combiner.in_dims) == dims, "combiner", f"take vectors of sizes {dims}", list(combiner.in_dims))
+            raise TypeError(
+                must("combiner", "be a combiner (with in_dims and out_dim)", class_name(combiner))
+            )
+        require(
+            list(combiner.in_dims) == dims,
+            "combiner",
+            f"take vectors of sizes {dims}",
+            list(combiner.in_dims),
+        )
         super().__init__()
         self.embedders = nn.ModuleList(embedders)
         self.combiner = combiner
@@ -46,7 +53,8 @@ class CombinedEmbedder(WordEmbedder):
         return self.combiner.out_dim
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
-        """Turn words into ids where all members read them, else into a tuple of the members' inputs.
+        """Turn words into ids where all members read them, else into a tuple of the members'
+        inputs.
 
         Args:
             sentences: Lists of words.
@@ -80,9 +88,19 @@ class CombinedEmbedder(WordEmbedder):
         members = self._members()
         if self.lexicon is not None:
             return [embedder(inputs) for embedder in members]
-        if isinstance(inputs, Tensor) or not isinstance(inputs, tuple | list) or len(inputs) != len(members):
+        if (
+            isinstance(inputs, Tensor)
+            or not isinstance(inputs, tuple | list)
+            or len(inputs) != len(members)
+        ):
             found = f"{len(inputs)} parts" if type(inputs) in (tuple, list) else class_name(inputs)
-            raise TypeError(must("inputs", f"be a tuple of {len(members)} members' inputs, as encode makes it", found))
+            raise TypeError(
+                must(
+                    "inputs",
+                    f"be a tuple of {len(members)} members' inputs, as encode makes it",
+                    found,
+                )
+            )
         return [embedder(part) for embedder, part in zip(members, inputs, strict=True)]
 
     def covering(self, words: Iterable[str]) -> Self:
@@ -114,9 +132,9 @@ class CombinedEmbedder(WordEmbedder):
 class MetaEmbedding(CombinedEmbedder):
     """Several embedders of the same words, combined: ``u = combiner([E_1(w), ..., E_n(w)])``.
 
-    Winata 2021, section 2.3. The named constructors choose the combiner: `concat` (equation 1), `linear`,
-    `self_attention` (equations 2 to 4). Members of both kinds combine: fastText of two languages, characters and a
-    layer of a pretrained model.
+    Winata 2021, section 2.3. The named constructors choose the combiner: `concat` (equation 1),
+    `linear`, `self_attention` (equations 2 to 4). Members of both kinds combine: fastText of two
+    languages, characters and a layer of a pretrained model.
 
     Args:
         embedders: Type embedders of one lexicon, contextual embedders, or both.
@@ -143,7 +161,9 @@ class MetaEmbedding(CombinedEmbedder):
         return cls(embedders, ConcatCombiner(embedding_dims(embedders)))
 
     @classmethod
-    def linear(cls, embedders: Sequence[WordEmbedder], *, embedding_dim: int, bias: bool = False) -> Self:
+    def linear(
+        cls, embedders: Sequence[WordEmbedder], *, embedding_dim: int, bias: bool = False
+    ) -> Self:
         """Build a meta-embedding that projects the members' vectors and adds them.
 
         Args:
@@ -165,7 +185,8 @@ class MetaEmbedding(CombinedEmbedder):
         attention: Literal["dimension", "source"] = "dimension",
         bias: bool = False,
     ) -> Self:
-        """Build a meta-embedding that averages the projected vectors by self-attention over the members: MME.
+        """Build a meta-embedding that averages the projected vectors by self-attention over the
+        members: MME.
 
         Args:
             embedders: As in the class.
@@ -177,7 +198,9 @@ class MetaEmbedding(CombinedEmbedder):
             The meta-embedding.
         """
         dims = embedding_dims(embedders)
-        return cls(embedders, AttentionCombiner(dims, embedding_dim, attention=attention, bias=bias))
+        return cls(
+            embedders, AttentionCombiner(dims, embedding_dim, attention=attention, bias=bias)
+        )
 
     def attention_weights(self, inputs: Any) -> Float[Tensor, "source *batch weight"]:
         """Compute the weight of each member for each word (equation 3).
@@ -194,13 +217,15 @@ class MetaEmbedding(CombinedEmbedder):
         return self._attention().attention_weights(self.member_vectors(inputs))
 
     def contributions(self, inputs: Any) -> Float[Tensor, "source *batch"]:
-        """Compute the share of each member in each word's vector; see `AttentionCombiner.contributions`.
+        """Compute the share of each member in each word's vector; see
+        `AttentionCombiner.contributions`.
 
         Args:
             inputs: As in `forward`.
 
         Returns:
-            The shares; they sum to 1 over the members, and are even where every member's vector is zero.
+            The shares; they sum to 1 over the members, and are even where every member's vector is
+            zero.
 
         Raises:
             TypeError: The combiner has no weights.
@@ -209,7 +234,11 @@ class MetaEmbedding(CombinedEmbedder):
 
     def _attention(self) -> AttentionCombiner:
         if not isinstance(self.combiner, AttentionCombiner):
-            raise TypeError(must("combiner", "be an AttentionCombiner to have weights", class_name(self.combiner)))
+            raise TypeError(
+                must(
+                    "combiner", "be an AttentionCombiner to have weights", class_name(self.combiner)
+                )
+            )
         return self.combiner
 
     def get_config(self) -> dict[str, Any]:

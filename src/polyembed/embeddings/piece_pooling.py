@@ -21,7 +21,8 @@ class PieceMean(PretrainedModule):
         freeze: Whether the table does not train, as in HME (Winata 2021, section 3.2.5).
 
     Shape:
-        ids ``(*batch, piece)``, 0 = padding, to ``(*batch, embedding_dim)``; a word without pieces gives zeros.
+        ids ``(*batch, piece)``, 0 = padding, to ``(*batch, embedding_dim)``; a word without pieces
+        gives zeros.
 
     Example:
         >>> PieceMean(torch.tensor([[0.0], [2.0], [4.0]]))(torch.tensor([[1, 2], [2, 0]]))
@@ -29,7 +30,9 @@ class PieceMean(PretrainedModule):
                 [4.]])
     """
 
-    def __init__(self, table: Float[Tensor, "piece dim"] | tuple[int, int], *, freeze: bool = True) -> None:
+    def __init__(
+        self, table: Float[Tensor, "piece dim"] | tuple[int, int], *, freeze: bool = True
+    ) -> None:
         super().__init__()
         rows = table if isinstance(table, Tensor) else torch.zeros(*table)
         self.weight = nn.Parameter(rows, requires_grad=not freeze)
@@ -66,7 +69,8 @@ class PieceMean(PretrainedModule):
 
 
 class PieceTransformer(PieceMean):
-    """The sum of a word's piece vectors after a small Transformer over them, as in HME (Winata 2019b).
+    """The sum of a word's piece vectors after a small Transformer over them, as in HME (Winata
+    2019b).
 
     Pieces may be characters: give a table that trains, such as
     ``PieceTransformer(torch.randn(lexicon.num_characters, 300), freeze=False, hidden_size=100)``.
@@ -74,26 +78,30 @@ class PieceTransformer(PieceMean):
     Args:
         table: Piece vectors, row 0 for padding; or ``(num_pieces, dim)`` for an empty table.
         freeze: Whether the table does not train; the Transformer trains in any case.
-        hidden_size: The size of a word's vector, to which piece vectors are mapped first; None = the piece vectors'
-            size, without a map.
+        hidden_size: The size of a word's vector, to which piece vectors are mapped first; None =
+            the piece vectors' size, without a map.
         num_layers: Layers of the Transformer.
         num_heads: Heads of each layer; must divide the size of a word's vector.
-        feed_forward_size: The width inside each feed-forward network; twice the word vectors' size if None.
+        feed_forward_size: The width inside each feed-forward network; twice the word vectors' size
+            if None.
         kernel_size: How many neighbouring pieces each map of the feed-forward network reads; odd.
         dropout: The probability of dropping, inside the Transformer.
 
     Shape:
-        ids ``(*batch, piece)``, 0 = padding, to ``(*batch, embedding_dim)``; a word without pieces gives zeros.
+        ids ``(*batch, piece)``, 0 = padding, to ``(*batch, embedding_dim)``; a word without pieces
+        gives zeros.
 
     Raises:
-        ValueError: Sizes that are not positive, or that `num_heads` does not divide; an even `kernel_size`.
+        ValueError: Sizes that are not positive, or that `num_heads` does not divide; an even
+            `kernel_size`.
 
     Example:
         >>> PieceTransformer(torch.randn(9, 4), num_heads=2)(torch.tensor([[1, 2], [2, 0]])).shape
         torch.Size([2, 4])
 
-    Deviations: the paper's text names no sizes; the authors' code has a hidden size of 100, a feed-forward size of 128,
-    a kernel of 3 and dropout 0.2, of inputs and attention weights too, and sums over padding.
+    Deviations: the paper's text names no sizes; the authors' code has a hidden size of 100, a
+    feed-forward size of 128, a kernel of 3 and dropout 0.2, of inputs and attention weights too,
+    and sums over padding.
     """
 
     def __init__(
@@ -120,10 +128,14 @@ class PieceTransformer(PieceMean):
             "dropout": dropout,
         }
         self.projection = (
-            nn.Identity() if hidden_size is None else nn.Linear(self.weight.shape[1], hidden_size, bias=False)
+            nn.Identity()
+            if hidden_size is None
+            else nn.Linear(self.weight.shape[1], hidden_size, bias=False)
         )
         self.transformer = TransformerStack(
-            dim, feed_forward_size=2 * dim if feed_forward_size is None else feed_forward_size, **self.options
+            dim,
+            feed_forward_size=2 * dim if feed_forward_size is None else feed_forward_size,
+            **self.options,
         )
 
     @property

@@ -22,14 +22,15 @@ CHUNK = 2_048  # words that a source is asked for at once
 
 
 class SourceEmbedding(WordEmbedder):
-    """The rows of pretrained vectors for a lexicon's words: ``E[id] = source(word)`` (Winata 2021, section 2.1.1).
+    """The rows of pretrained vectors for a lexicon's words: ``E[id] = source(word)`` (Winata 2021,
+    section 2.1.1).
 
-    The rows of padding and of the unknown word are zero. A word of an extended lexicon gets the source's vector while
-    the source is attached, else the unknown row.
+    The rows of padding and of the unknown word are zero. A word of an extended lexicon gets the
+    source's vector while the source is attached, else the unknown row.
 
     Args:
-        source: Pretrained vectors: `FastTextVectors`, `TextVectors`, `BPEmbVectors`, gensim's ``KeyedVectors``, or any
-            object with ``dim`` and ``vectors(words)``.
+        source: Pretrained vectors: `FastTextVectors`, `TextVectors`, `BPEmbVectors`, gensim's
+            ``KeyedVectors``, or any object with ``dim`` and ``vectors(words)``.
         lexicon: The words.
         freeze: Whether the rows do not train, as in the paper.
 
@@ -37,7 +38,8 @@ class SourceEmbedding(WordEmbedder):
         ids ``(*batch)`` to ``(*batch, source.dim)``.
 
     Raises:
-        ValueError: Ids outside the lexicon, or a source whose vectors are not ``(word, dim)`` or not finite.
+        ValueError: Ids outside the lexicon, or a source whose vectors are not ``(word, dim)`` or
+            not finite.
         TypeError: Something that is not a source.
 
     Example:
@@ -63,7 +65,8 @@ class SourceEmbedding(WordEmbedder):
 
     @classmethod
     def from_embedding(cls, embedding: nn.Embedding, lexicon: Lexicon) -> Self:
-        """Wrap an `nn.Embedding` whose rows are a lexicon's ids; its parameter stays the same object.
+        """Wrap an `nn.Embedding` whose rows are a lexicon's ids; its parameter stays the same
+        object.
 
         Args:
             embedding: The table.
@@ -73,12 +76,18 @@ class SourceEmbedding(WordEmbedder):
             An embedder without a source: a word of an extended lexicon gets the unknown row.
 
         Raises:
-            ValueError: Another number of rows than ids, or an option of `nn.Embedding` beyond `padding_idx`.
+            ValueError: Another number of rows than ids, or an option of `nn.Embedding` beyond
+                `padding_idx`.
         """
         if not isinstance(embedding, nn.Embedding):
             raise TypeError(must("embedding", "be an nn.Embedding", class_name(embedding)))
         count, lexicon = embedding.num_embeddings, check_lexicon(lexicon)
-        require(count == len(lexicon), "embedding", f"have a row for each of the lexicon's {len(lexicon)} ids", count)
+        require(
+            count == len(lexicon),
+            "embedding",
+            f"have a row for each of the lexicon's {len(lexicon)} ids",
+            count,
+        )
         require(embedding.max_norm is None, "embedding", "have no max_norm", embedding.max_norm)
         plain = not (embedding.sparse or embedding.scale_grad_by_freq)
         require(plain, "embedding", "have neither sparse nor scaled gradients", embedding)
@@ -111,7 +120,11 @@ class SourceEmbedding(WordEmbedder):
         """Return the rows of the ids."""
         check_ids("ids", ids)
         if self.table.weight.is_meta and not ids.is_meta:
-            raise ValueError(must("the source", "be attached (its rows were left out of the saved folder)", "none"))
+            raise ValueError(
+                must(
+                    "the source", "be attached (its rows were left out of the saved folder)", "none"
+                )
+            )
         vectors: Tensor = self.table(ids)
         return vectors
 
@@ -121,7 +134,9 @@ class SourceEmbedding(WordEmbedder):
             rows = _rows(self.source, lexicon, start=start)
         else:
             if self.missing_source is not None:
-                warnings.warn(f"unseen words are unknown here: attach {self.missing_source}", stacklevel=2)
+                warnings.warn(
+                    f"unseen words are unknown here: attach {self.missing_source}", stacklevel=2
+                )
             rows = self.table.weight[UNKNOWN_ID].expand(len(lexicon) - start, -1)
         return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
 
@@ -135,7 +150,9 @@ class SourceEmbedding(WordEmbedder):
             ValueError: Vectors of another size.
         """
         source = as_source(source)
-        require(source.dim == self.embedding_dim, "source.dim", f"be {self.embedding_dim}", source.dim)
+        require(
+            source.dim == self.embedding_dim, "source.dim", f"be {self.embedding_dim}", source.dim
+        )
         self.source, self.missing_source = source, None
         if self.table.weight.is_meta:
             rows = _rows(source, self.lexicon).to(self.table.weight.dtype)
@@ -162,7 +179,9 @@ class SourceEmbedding(WordEmbedder):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the table with its rows still to be loaded."""
         options = {key: config[key] for key in ("freeze", "padding_idx")}
-        table = RowTable.empty(config["shapes"], len(config["lexicon"]), dtype=torch.float32, **options)
+        table = RowTable.empty(
+            config["shapes"], len(config["lexicon"]), dtype=torch.float32, **options
+        )
         embedder = cls._of(config["lexicon"], table)
         embedder.source = source = config["source"]
         if source is not None:
@@ -188,6 +207,8 @@ def _rows(source: WordVectors, lexicon: Lexicon, *, start: int = 0) -> Tensor:
             rule = f"return an array of shape {expected}"
             raise ValueError(must(f"{class_name(source)}.vectors", rule, vectors.shape))
         for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)):
-            raise ValueError(must(f"the vector of {chunk[row]!r}", "be finite", "NaN or an infinity"))
+            raise ValueError(
+                must(f"the vector of {chunk[row]!r}", "be finite", "NaN or an infinity")
+            )
         rows[special + first : special + first + len(chunk)] = vectors
     return torch.from_numpy(rows)

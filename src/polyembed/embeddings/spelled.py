@@ -22,15 +22,16 @@ from polyembed.text.surface import FEATURES, SurfaceSpelling
 class SpelledEmbedding(WordEmbedder):
     """A word's vector from its spelling: ``E(word) = encoder(spelling(word))``.
 
-    The spelling of each type is looked up, the vector computed at every call, so that the encoder trains.
-    `from_characters` and `from_pieces` build the two members of hierarchical meta-embeddings (Winata 2021,
-    section 2.4), `from_surface` the features of a hand-featured tagger. Words of over 64 characters or pieces are cut
-    in the middle (`CharacterSpelling`).
+    The spelling of each type is looked up, the vector computed at every call, so that the encoder
+    trains. `from_characters` and `from_pieces` build the two members of hierarchical
+    meta-embeddings (Winata 2021, section 2.4), `from_surface` the features of a hand-featured
+    tagger. Words of over 64 characters or pieces are cut in the middle (`CharacterSpelling`).
 
     Args:
         spelling: Words to unit ids: `PieceSpelling`, or a lexicon's ``spelling`` by characters.
-        encoder: Unit ids ``(n, unit)``, 0 = padding, to vectors ``(n, embedding_dim)``; has ``num_embeddings`` and
-            ``embedding_dim``. `CharCNN`, `PieceMean`, `PieceTransformer`, `FeatureEncoder`.
+        encoder: Unit ids ``(n, unit)``, 0 = padding, to vectors ``(n, embedding_dim)``; has
+            ``num_embeddings`` and ``embedding_dim``. `CharCNN`, `PieceMean`, `PieceTransformer`,
+            `FeatureEncoder`.
         lexicon: The words.
 
     Shape:
@@ -50,9 +51,16 @@ class SpelledEmbedding(WordEmbedder):
         super().__init__()
         self._set(spelling, encoder, lexicon, RowTable(check_lexicon(lexicon).spell(spelling)))
 
-    def _set(self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon, table: RowTable) -> None:
+    def _set(
+        self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon, table: RowTable
+    ) -> None:
         units = getattr(encoder, "num_embeddings", None)
-        require(units == spelling.num_units, "encoder", f"be for the spelling's {spelling.num_units} units", units)
+        require(
+            units == spelling.num_units,
+            "encoder",
+            f"be for the spelling's {spelling.num_units} units",
+            units,
+        )
         self._lexicon = lexicon
         self.spelling = spelling
         self.encoder = encoder
@@ -64,8 +72,8 @@ class SpelledEmbedding(WordEmbedder):
 
         Args:
             lexicon: The words, and the inventory of characters.
-            encoder: Characters to a vector, for ``lexicon.num_characters`` ids; a `PieceTransformer` (the authors'
-                choice) with a table that trains.
+            encoder: Characters to a vector, for ``lexicon.num_characters`` ids; a
+                `PieceTransformer` (the authors' choice) with a table that trains.
 
         Returns:
             The embedder.
@@ -87,7 +95,8 @@ class SpelledEmbedding(WordEmbedder):
         Args:
             vectors: A `BPEmbVectors`.
             lexicon: The words.
-            pooling: From pieces to a word: their mean, or the authors' choice, the sum after a small Transformer.
+            pooling: From pieces to a word: their mean, or the authors' choice, the sum after a
+                small Transformer.
             freeze: Whether the piece vectors do not train, as in the paper.
             **options: Of the Transformer, see `PieceTransformer`; the mean has none.
 
@@ -116,10 +125,11 @@ class SpelledEmbedding(WordEmbedder):
         feature_dim: int = 32,
         dropout: float = 0.5,
     ) -> Self:
-        """Build an embedder of words by the features of their surface, which train: affixes, shape, lower form.
+        """Build an embedder of words by the features of their surface, which train: affixes, shape,
+        lower form.
 
-        They are what a hand-featured CRF knows of a word. Frozen vectors and characters do not learn them from little
-        text.
+        They are what a hand-featured CRF knows of a word. Frozen vectors and characters do not
+        learn them from little text.
 
         Args:
             lexicon: The words.
@@ -134,7 +144,11 @@ class SpelledEmbedding(WordEmbedder):
         """
         spelling = SurfaceSpelling(features, num_buckets=num_buckets)
         encoder = FeatureEncoder(
-            spelling.num_units, len(spelling.features), embedding_dim, feature_dim=feature_dim, dropout=dropout
+            spelling.num_units,
+            len(spelling.features),
+            embedding_dim,
+            feature_dim=feature_dim,
+            dropout=dropout,
         )
         return cls(spelling, encoder, lexicon)
 
@@ -153,7 +167,8 @@ class SpelledEmbedding(WordEmbedder):
         check_ids("ids", ids)
         units = self.table(ids.flatten()).long()
         if units.device.type == "cpu" and not torch.compiler.is_compiling() and units.numel():
-            # a shorter table is the same, faster; elsewhere it would make the host wait for the longest word
+            # a shorter table is the same, faster; elsewhere it would make the host wait for the
+            # longest word
             units = units[:, : max(1, int(units.ne(0).sum(1).max()))]
         vectors: Tensor = self.encoder(units)
         return vectors.reshape(*ids.shape, self.embedding_dim)
@@ -183,4 +198,9 @@ class SpelledEmbedding(WordEmbedder):
         for name, units in self.table.named_parameters():
             found = [int(value) for value in units.aminmax()] if units.numel() else [0, 0]
             right = found[0] >= 0 and found[1] <= most
-            require(right, f"{prefix}table.{name}", f"hold unit ids from 0 to {most}", f"{found[0]} to {found[1]}")
+            require(
+                right,
+                f"{prefix}table.{name}",
+                f"hold unit ids from 0 to {most}",
+                f"{found[0]} to {found[1]}",
+            )

@@ -10,7 +10,8 @@ from polyembed.embeddings._table import check_units, look_up_units
 
 
 class FeatureEncoder(PretrainedModule):
-    """A vector for each of a word's features, side by side, and a linear map: ``y = W dropout([E[f_1]; ...; E[f_n]])``.
+    """A vector for each of a word's features, side by side, and a linear map:
+    ``y = W dropout([E[f_1]; ...; E[f_n]])``.
 
     Args:
         num_embeddings: How many feature ids there are, the padding's 0 among them.
@@ -20,7 +21,8 @@ class FeatureEncoder(PretrainedModule):
         dropout: Of the features' vectors, in training.
 
     Shape:
-        ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``; a word of padding alone gives zeros.
+        ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``; a word of padding
+        alone gives zeros.
 
     Raises:
         ValueError: Sizes that are not positive, more ids than features, or ids outside the table.
@@ -45,7 +47,11 @@ class FeatureEncoder(PretrainedModule):
         check_positive(embedding_dim=embedding_dim, feature_dim=feature_dim)
         check_probability(dropout=dropout)
         super().__init__()
-        self.num_embeddings, self.num_features, self.embedding_dim = num_embeddings, num_features, embedding_dim
+        self.num_embeddings, self.num_features, self.embedding_dim = (
+            num_embeddings,
+            num_features,
+            embedding_dim,
+        )
         self.feature_dim, self.dropout = feature_dim, dropout
         self.embedding = nn.Embedding(num_embeddings, feature_dim, padding_idx=0)
         self.linear = nn.Linear(num_features * feature_dim, embedding_dim, bias=False)
@@ -62,14 +68,17 @@ class FeatureEncoder(PretrainedModule):
 
 
 class FeatureSum(PretrainedModule):
-    """The sum of a word's features: ``y = sum of E[f] over its features f``, of zeros before training.
+    """The sum of a word's features: ``y = sum of E[f] over its features f``, of zeros before
+    training.
 
-    With a number for each tag it is the linear model of a hand-featured tagger: each feature has a score for each tag.
+    With a number for each tag it is the linear model of a hand-featured tagger: each feature has a
+    score for each tag.
 
     Args:
         num_embeddings: How many feature ids there are, the padding's 0 among them.
         embedding_dim: The size of a word's vector.
-        dropout: The probability of leaving a feature of a word out, in training; the others count for more.
+        dropout: The probability of leaving a feature of a word out, in training; the others count
+            for more.
 
     Shape:
         ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``.
@@ -89,7 +98,11 @@ class FeatureSum(PretrainedModule):
         check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         check_probability(dropout=dropout)
         super().__init__()
-        self.num_embeddings, self.embedding_dim, self.dropout = num_embeddings, embedding_dim, dropout
+        self.num_embeddings, self.embedding_dim, self.dropout = (
+            num_embeddings,
+            embedding_dim,
+            dropout,
+        )
         self.embedding = nn.Embedding(num_embeddings, embedding_dim, padding_idx=0)
         nn.init.zeros_(self.embedding.weight)
 

@@ -25,8 +25,8 @@ def surface_scores(
 ) -> MetaEmbedding:
     """Build the linear path's embedder: scores of the tags at a word, and at each word around it.
 
-    A word has a score for each tag and feature, and for its neighbours' tags others, of fewer features. All are zeros
-    before training. `WideAndDeepEncoder` adds them up.
+    A word has a score for each tag and feature, and for its neighbours' tags others, of fewer
+    features. All are zeros before training. `WideAndDeepEncoder` adds them up.
 
     Args:
         lexicon: The words.
@@ -38,8 +38,8 @@ def surface_scores(
         dropout: See `FeatureSum`.
 
     Returns:
-        An embedder of size ``num_tags * (2 * window + 1)``: the word's own scores, then those for the words
-        ``window`` places after it to ``window`` places before it.
+        An embedder of size ``num_tags * (2 * window + 1)``: the word's own scores, then those for
+        the words ``window`` places after it to ``window`` places before it.
 
     Raises:
         ValueError: Sizes that are not positive, or features that do not exist.
@@ -52,6 +52,10 @@ def surface_scores(
 
     def scores(names: Sequence[str], size: int) -> SpelledEmbedding:
         spelling = SurfaceSpelling(names, num_buckets=num_buckets)
-        return SpelledEmbedding(spelling, FeatureSum(spelling.num_units, size, dropout=dropout), lexicon)
+        return SpelledEmbedding(
+            spelling, FeatureSum(spelling.num_units, size, dropout=dropout), lexicon
+        )
 
-    return MetaEmbedding.concat([scores(features, num_tags), scores(neighbour_features, 2 * window * num_tags)])
+    return MetaEmbedding.concat(
+        [scores(features, num_tags), scores(neighbour_features, 2 * window * num_tags)]
+    )

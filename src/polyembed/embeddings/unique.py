@@ -12,9 +12,10 @@ from polyembed.embeddings.embedder import WrappedEmbedder
 class UniqueWords(WrappedEmbedder):
     """Compute an embedder once for each word type of a batch: ``E(ids) = E(unique(ids))[inverse]``.
 
-    The vectors and gradients are the same, for less: in natural text, half the words of a batch are repetitions. In
-    training, dropout inside the embedder is drawn once a type and shared by its occurrences. Finding the types makes
-    the host wait for a GPU; where that costs too much, use the embedder itself, or `bake` it.
+    The vectors and gradients are the same, for less: in natural text, half the words of a batch are
+    repetitions. In training, dropout inside the embedder is drawn once a type and shared by its
+    occurrences. Finding the types makes the host wait for a GPU; where that costs too much, use the
+    embedder itself, or `bake` it.
 
     Args:
         embedder: A type embedder.

@@ -10,10 +10,11 @@ from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID
 
 
 class WordDropout(WrappedEmbedder):
-    """In training, replace a word by the unknown word with probability `dropout`; its other embedders still see it.
+    """In training, replace a word by the unknown word with probability `dropout`; its other
+    embedders still see it.
 
-    As one part of a `HierarchicalMetaEmbedding` it makes a tagger learn from sub-words, characters and surface what it
-    would otherwise learn by heart.
+    As one part of a `HierarchicalMetaEmbedding` it makes a tagger learn from sub-words, characters
+    and surface what it would otherwise learn by heart.
 
     Args:
         embedder: A type embedder.

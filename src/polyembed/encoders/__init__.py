@@ -20,7 +20,11 @@ from polyembed.encoders.laser import (
 )
 from polyembed.encoders.pooling import pool_sequence, pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
-from polyembed.encoders.sequence import LSTMSequenceEncoder, SequenceEncoder, TransformerSequenceEncoder
+from polyembed.encoders.sequence import (
+    LSTMSequenceEncoder,
+    SequenceEncoder,
+    TransformerSequenceEncoder,
+)
 from polyembed.encoders.wide_and_deep import WideAndDeepEncoder
 
 __all__ = [

@@ -8,22 +8,52 @@ from torch import nn
 
 from polyembed._checks import class_name, import_optional, must, require
 
-KEPT = ("r", "lora_alpha", "lora_dropout", "fan_in_fan_out", "bias", "use_rslora", "use_dora", "lora_bias")
+KEPT = (
+    "r",
+    "lora_alpha",
+    "lora_dropout",
+    "fan_in_fan_out",
+    "bias",
+    "use_rslora",
+    "use_dora",
+    "lora_bias",
+)
 """The parts of a LoRA configuration that are saved; none of them names a module to import."""
 
 IGNORED = {
-    *("task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
+    *(
+        "task_type",
+        "peft_type",
+        "auto_mapping",
+        "peft_version",
+        "base_model_name_or_path",
+        "revision",
+    ),
     *("inference_mode", "runtime_config", "megatron_core", "ensure_weight_tying"),
     # the layers are saved by name, with their ranks
-    *("target_modules", "rank_pattern", "alpha_pattern", "exclude_modules", "layers_to_transform", "layers_pattern"),
+    *(
+        "target_modules",
+        "rank_pattern",
+        "alpha_pattern",
+        "exclude_modules",
+        "layers_to_transform",
+        "layers_pattern",
+    ),
     "modules_to_save",  # searched in the encoder: a head's are left out with the head
-    *("init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config"),  # initial weights
+    *(
+        "init_lora_weights",
+        "loftq_config",
+        "eva_config",
+        "corda_config",
+        "lora_ga_config",
+    ),  # initial weights
 }
 RECIPE = "merge_and_unload() of the peft model gives an encoder without adapters; save_pretrained of it the adapters"
 
 
 def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the model of transformers inside a `PeftModel`, with the adapters in its layers, and their configurations.
+    """Return the model of transformers inside a `PeftModel`, with the adapters in its layers, and
+    their configurations.
 
     Args:
         model: A `PeftModel`, or a model of transformers, to which adapters may have been added.
@@ -65,7 +95,9 @@ def describe(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, Any] | 
     if class_name(config) != "LoraConfig":
         raise TypeError(must("the adapter", f"be LoRA to be saved ({RECIPE})", class_name(config)))
     values, usual = config.to_dict(), type(config)().to_dict()
-    other = sorted(key for key in values if key not in {*KEPT, *IGNORED} and values[key] != usual.get(key))
+    other = sorted(
+        key for key in values if key not in {*KEPT, *IGNORED} and values[key] != usual.get(key)
+    )
     places: dict[str, dict[str, Any]] = {}
     for place, module in model.named_modules():
         if hasattr(module, "modules_to_save"):
@@ -74,9 +106,15 @@ def describe(model: nn.Module, adapters: Mapping[str, Any]) -> dict[str, Any] | 
             part: Any = module
             places[place] = {"r": part.r[name], "lora_alpha": part.lora_alpha[name]}
         if getattr(module, "merged", False) is True:
-            raise TypeError(must("the adapter", "not be merged into the weights to be saved (unmerge it)", place))
+            raise TypeError(
+                must(
+                    "the adapter", "not be merged into the weights to be saved (unmerge it)", place
+                )
+            )
     if other:
-        raise TypeError(must("the adapter", f"be plain LoRA to be saved ({RECIPE})", f"one with {other}"))
+        raise TypeError(
+            must("the adapter", f"be plain LoRA to be saved ({RECIPE})", f"one with {other}")
+        )
     return {"name": name, "layers": places, **{key: values[key] for key in KEPT}}
 
 
@@ -98,5 +136,7 @@ def inject(model: nn.Module, described: Mapping[str, Any]) -> None:
     ranks = {f"^{re.escape(place)}": layer["r"] for place, layer in layers.items()}
     alphas = {f"^{re.escape(place)}": layer["lora_alpha"] for place, layer in layers.items()}
     options = {key: described[key] for key in KEPT}
-    config = peft.LoraConfig(target_modules=list(layers), rank_pattern=ranks, alpha_pattern=alphas, **options)
+    config = peft.LoraConfig(
+        target_modules=list(layers), rank_pattern=ranks, alpha_pattern=alphas, **options
+    )
     peft.inject_adapter_in_model(config, model, adapter_name=described["name"])

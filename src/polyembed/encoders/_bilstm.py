@@ -1,8 +1,8 @@
 """Bidirectional LSTM layers over rows of different lengths, without packing.
 
-Each direction runs by itself over whole rows, the backward one over reversed rows: states after a row's last vector are
-not used. On a CPU that is faster than packing in training and as fast as one bare `nn.LSTM` without gradients; on a GPU
-the host never waits for the lengths.
+Each direction runs by itself over whole rows, the backward one over reversed rows: states after a
+row's last vector are not used. On a CPU that is faster than packing in training and as fast as one
+bare `nn.LSTM` without gradients; on a GPU the host never waits for the lengths.
 """
 
 from collections.abc import Sequence
@@ -30,11 +30,13 @@ def reorder(x: Tensor, order: Tensor) -> Tensor:
     return x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
 
 
-def bidirectional(x: Tensor, reverse: Tensor, forwards: Sequence[Tensor], backwards: Sequence[Tensor]) -> Tensor:
+def bidirectional(
+    x: Tensor, reverse: Tensor, forwards: Sequence[Tensor], backwards: Sequence[Tensor]
+) -> Tensor:
     """Run one layer: ``[forward(x)_t; backward(x)_t]``.
 
-    `x` is ``(batch, seq, dim)`` with each row's vectors at the front, `reverse` is `reversal` of its lengths, and each
-    direction's weights are in the order of `WEIGHTS`.
+    `x` is ``(batch, seq, dim)`` with each row's vectors at the front, `reverse` is `reversal` of
+    its lengths, and each direction's weights are in the order of `WEIGHTS`.
     """
     backward_states = reorder(_one_direction(reorder(x, reverse), backwards), reverse)
     return torch.cat([_one_direction(x, forwards), backward_states], dim=-1)
@@ -50,6 +52,9 @@ def _one_direction(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
 
 def _run(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     start = x.new_zeros(1, x.shape[0], weights[1].shape[1])
-    # the function under nn.LSTM: has biases, one layer, no dropout, not training, one direction, batch first
-    states: Tensor = torch._VF.lstm(x, (start, start), list(weights), True, 1, 0.0, False, False, True)[0]
+    # the function under nn.LSTM: has biases, one layer, no dropout, not training, one direction,
+    # batch first
+    states: Tensor = torch._VF.lstm(
+        x, (start, start), list(weights), True, 1, 0.0, False, False, True
+    )[0]
     return states

@@ -24,8 +24,8 @@ class RowScore(NamedTuple):
     """How well vectors from characters reproduce the rows of a table.
 
     Attributes:
-        accuracy: The share of pieces whose vector is nearer to their own row than to any other row of the table, by the
-            cosine; NaN without pieces.
+        accuracy: The share of pieces whose vector is nearer to their own row than to any other row
+            of the table, by the cosine; NaN without pieces.
         cosine: The mean cosine of a piece's vector and its row; NaN without pieces.
         rows: The number of pieces.
     """
@@ -71,7 +71,12 @@ def fit_table(
     """Train a `Char2Subword`; see its `fit_to`."""
     options.check()
     vocabulary = list(vocabulary)
-    require(len(vocabulary) <= len(table), "vocabulary", f"have at most the table's {len(table)} rows", len(vocabulary))
+    require(
+        len(vocabulary) <= len(table),
+        "vocabulary",
+        f"have at most the table's {len(table)} rows",
+        len(vocabulary),
+    )
     spelled = [i for i, surface in enumerate(vocabulary) if surface is not None]
     require(len(spelled) > 0, "vocabulary", "hold a piece with a text", "none")
     device = next(module.parameters()).device
@@ -93,7 +98,10 @@ def fit_table(
     losses: list[float] = []
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(options.seed)
-        optimizer = AdamW([value for value in module.parameters() if value.requires_grad], lr=options.learning_rate)
+        optimizer = AdamW(
+            [value for value in module.parameters() if value.requires_grad],
+            lr=options.learning_rate,
+        )
         scheduler = OneCycleLR(optimizer, options.learning_rate, total_steps=max(steps, 2))
         module.train()
         with _bar(steps, options.progress) as bar:
@@ -110,7 +118,9 @@ def fit_table(
                     bar.update()
                 losses.append(float(total) / len(learned))
                 if not math.isfinite(losses[-1]):
-                    raise ValueError(must("loss", "stay finite", f"{losses[-1]} in epoch {len(losses)}"))
+                    raise ValueError(
+                        must("loss", "stay finite", f"{losses[-1]} in epoch {len(losses)}")
+                    )
     module.eval()
     return TableFit(task.score(learned), task.score(left_out), tuple(losses))
 
@@ -129,7 +139,9 @@ class _Task:
         self.module, self.table, self.vocabulary = module, table, vocabulary
         self.learned, self.options = learned, options
         self.known = {surface for surface in vocabulary if surface is not None}
-        self.letters = "".join(sorted({letter for surface in self.known for letter in surface.text}))
+        self.letters = "".join(
+            sorted({letter for surface in self.known for letter in surface.text})
+        )
         self.targets = table[torch.tensor(learned, device=table.device)]
         self.directions = F.normalize(self.targets, dim=-1)
         self.scale = _or_one(self.targets.square().sum(-1).mean())
@@ -157,7 +169,9 @@ class _Task:
         cosines = F.normalize(found, dim=-1) @ self.directions.mT
         direction = 1 - cosines.gather(1, place[:, None]).mean()
         length = (found - expected).square().sum(-1).mean() / self.scale
-        loss: Tensor = direction + length + F.cross_entropy(cosines / self.options.temperature, place)
+        loss: Tensor = (
+            direction + length + F.cross_entropy(cosines / self.options.temperature, place)
+        )
         return loss
 
     @torch.no_grad()
@@ -172,7 +186,11 @@ class _Task:
             hits += int((nearest_cosine(found, self.table).ids[:, 0] == place).sum())
             cosine += float(F.cosine_similarity(found, self.table[place]).sum())
         count = len(rows)
-        return RowScore(hits / count, cosine / count, count) if count else RowScore(math.nan, math.nan, 0)
+        return (
+            RowScore(hits / count, cosine / count, count)
+            if count
+            else RowScore(math.nan, math.nan, 0)
+        )
 
     def _see(self, row: int, draw: random.Random) -> PieceSurface:
         surface = self.vocabulary[row]

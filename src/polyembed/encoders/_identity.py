@@ -20,7 +20,8 @@ PROBES = ("Aa", "É", "ß", "ﬁ", "a-b", "İ", "ا", "あ", "1,5")
 
 
 def encoder_checksum(encoder: ContextualEmbedder) -> str:
-    """Return a checksum of all that changes an embedder's vectors: structure, settings, tensors, tokenizer.
+    """Return a checksum of all that changes an embedder's vectors: structure, settings, tensors,
+    tokenizer.
 
     Args:
         encoder: Any contextual embedder.
@@ -28,7 +29,10 @@ def encoder_checksum(encoder: ContextualEmbedder) -> str:
     Returns:
         The same in every process, and where the embedder was saved and loaded.
     """
-    parts: list[Any] = [repr(encoder), {**dict(encoder.named_parameters()), **dict(encoder.named_buffers())}]
+    parts: list[Any] = [
+        repr(encoder),
+        {**dict(encoder.named_parameters()), **dict(encoder.named_buffers())},
+    ]
     for name, part in encoder.named_modules():
         if isinstance(part, PretrainedWordEncoder):
             parts += [name, part.max_length, settings_of(part.model), _adapters(part.model)]
@@ -39,8 +43,15 @@ def encoder_checksum(encoder: ContextualEmbedder) -> str:
 
 def _adapters(model: nn.Module) -> list[Any]:
     """Return how much each adapter counts in each layer that has some."""
-    parts = [(name, part) for name, part in model.named_modules() if isinstance(getattr(part, "scaling", None), dict)]
-    return [[name, part.scaling, list(part.active_adapters), part.disable_adapters] for name, part in parts]
+    parts = [
+        (name, part)
+        for name, part in model.named_modules()
+        if isinstance(getattr(part, "scaling", None), dict)
+    ]
+    return [
+        [name, part.scaling, list(part.active_adapters), part.disable_adapters]
+        for name, part in parts
+    ]
 
 
 def _tokenizer(tokenizer: Any) -> Any:
@@ -51,7 +62,9 @@ def _tokenizer(tokenizer: Any) -> Any:
         return _configured(tokenizer)
     if hasattr(tokenizer, "backend_tokenizer"):
         text = tokenizer.backend_tokenizer.to_str()
-        return text[text.index('"added_tokens"') :]  # the text before is the truncation and padding of its last call
+        return text[
+            text.index('"added_tokens"') :
+        ]  # the text before is the truncation and padding of its last call
     if not hasattr(tokenizer, "save_vocabulary"):  # of an embedder of the caller's
         return [class_name(tokenizer), sorted(getattr(tokenizer, "get_vocab", dict)().items())]
     files = _files(lambda folder: tokenizer.save_vocabulary(str(folder)))
@@ -60,7 +73,10 @@ def _tokenizer(tokenizer: Any) -> Any:
 
 def _configured(value: Configurable) -> list[Any]:
     """Return an object's constructor call and the content of its files."""
-    parts = {key: _configured(part) if isinstance(part, Configurable) else part for key, part in _arguments(value)}
+    parts = {
+        key: _configured(part) if isinstance(part, Configurable) else part
+        for key, part in _arguments(value)
+    }
     return [class_name(value), parts, _files(value.write_files)]
 
 

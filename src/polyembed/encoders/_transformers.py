@@ -27,20 +27,55 @@ MOST_QUANTISED = 32
 """The most that the weights of a GGUF file take in memory, as 32-bit numbers, in sizes of the file."""
 
 NO_NUMBERS = {
-    *("_name_or_path", "transformers_version", "architectures", "dtype", "quantization_config"),  # of the file
+    *(
+        "_name_or_path",
+        "transformers_version",
+        "architectures",
+        "dtype",
+        "quantization_config",
+    ),  # of the file
     *("id2label", "label2id", "problem_type", "use_cache", "return_dict"),
     *("output_hidden_states", "output_attentions"),
 }
 """Settings that do not change a model's vectors in evaluation mode; nor do those of dropout."""
 
-FAULTS = (ValueError, KeyError, EOFError, OSError, RuntimeError, struct.error, SafetensorError, UnpicklingError)
+FAULTS = (
+    ValueError,
+    KeyError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    struct.error,
+    SafetensorError,
+    UnpicklingError,
+)
 """What transformers raises for damaged files."""
 
 TOKENIZER_FILE = "tokenizer-"
 TOKENIZER_NAMES = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
-    *("vocab.json", "vocab.txt", "merges.txt", "bpe.codes", "dict.txt", "emoji.json", "tokenizer.model"),
-    *("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "spm.model", "spm_char.model"),
+    *(
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.jinja",
+    ),
+    *(
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+        "bpe.codes",
+        "dict.txt",
+        "emoji.json",
+        "tokenizer.model",
+    ),
+    *(
+        "spiece.model",
+        "sentencepiece.bpe.model",
+        "sentencepiece.model",
+        "spm.model",
+        "spm_char.model",
+    ),
 )
 """The names of the files that a tokenizer of transformers writes; a saved folder holds no others."""
 
@@ -75,7 +110,11 @@ def settings_of(model: nn.Module) -> dict[str, Any]:
     """Return the settings of a model that may change its vectors in evaluation mode, but for the usual ones."""
     config: Any = model.config
     settings = _plain(config.to_diff_dict())
-    return {name: value for name, value in settings.items() if name not in NO_NUMBERS and "drop" not in name}
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in NO_NUMBERS and "drop" not in name
+    }
 
 
 def build_model(described: dict[str, Any]) -> nn.Module:
@@ -84,7 +123,8 @@ def build_model(described: dict[str, Any]) -> nn.Module:
 
     given, pooler = _plain(dict(described.pop("model"))), described.pop("pooler")
     architecture, adapter = described.pop("architecture", None), described.pop("adapter", None)
-    # on the CPU, because buffers outside the state dict are filled here; the weights' random values are not used
+    # on the CPU, because buffers outside the state dict are filled here; the weights' random values
+    # are not used
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         _require_alone(given)
         settings = AutoConfig.for_model(given.pop("model_type"), **given)
@@ -106,7 +146,9 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
     place = name_or_folder = os.fspath(where)
     options, opened = dict[str, Any](), tokenizer is None
     if place.lower().endswith(".gguf"):
-        require(place.endswith(".gguf"), "model", "have a name in .gguf", place)  # transformers knows no capitals
+        require(
+            place.endswith(".gguf"), "model", "have a name in .gguf", place
+        )  # transformers knows no capitals
         path = check_file(place, name="model")
         place, options = str(path.parent), {"gguf_file": path.name}
         import_optional("gguf", feature="models in GGUF files")
@@ -116,20 +158,34 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
     try:
         if opened:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
-        model, report = AutoModel.from_pretrained(place, trust_remote_code=False, output_loading_info=True, **options)
+        model, report = AutoModel.from_pretrained(
+            place, trust_remote_code=False, output_loading_info=True, **options
+        )
     except FAULTS as error:
         if not Path(place).exists():
             raise
-        rule = f"be a whole {'GGUF file' if options else 'folder'} of a kind that transformers reads"
-        raise ValueError(must("model", rule, f"{name_or_folder} ({class_name(error)}: {error})")) from error
+        rule = (
+            f"be a whole {'GGUF file' if options else 'folder'} of a kind that transformers reads"
+        )
+        raise ValueError(
+            must("model", rule, f"{name_or_folder} ({class_name(error)}: {error})")
+        ) from error
     # transformers fills missing weights with random numbers; the pooler is not used
     missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
-    decodes = "decoder_input_ids" in inspect.signature(model.forward).parameters  # is refused for that
-    rule, got = f"have all weights in {name_or_folder}", f"none for {len(missing)}, such as {missing[:3]}"
+    decodes = (
+        "decoder_input_ids" in inspect.signature(model.forward).parameters
+    )  # is refused for that
+    rule, got = (
+        f"have all weights in {name_or_folder}",
+        f"none for {len(missing)}, such as {missing[:3]}",
+    )
     require(decodes or not missing, "model", rule, got)
     # without files, transformers makes a tokenizer to which every word is unknown
     only_special = opened and set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids)
-    rule, got = "have pieces of words (give the model's as an argument)", f"special pieces alone from {name_or_folder}"
+    rule, got = (
+        "have pieces of words (give the model's as an argument)",
+        f"special pieces alone from {name_or_folder}",
+    )
     require(not only_special, "tokenizer", rule, got)
     return model, tokenizer
 
@@ -144,9 +200,19 @@ def _check_place(place: str, *, is_path: bool) -> None:
         return
     config = path / "config.json"
     whole = config.is_file() or (path / "adapter_config.json").is_file()
-    require(whole, "model", "be a folder with config.json or adapter_config.json, or a GGUF file", repr(place))
+    require(
+        whole,
+        "model",
+        "be a folder with config.json or adapter_config.json, or a GGUF file",
+        repr(place),
+    )
     ours = config.is_file() and b'"polyembed_version"' in config.read_bytes()
-    require(not ours, "model", "be a folder of transformers (from_pretrained opens a folder of polyembed)", place)
+    require(
+        not ours,
+        "model",
+        "be a folder of transformers (from_pretrained opens a folder of polyembed)",
+        place,
+    )
 
 
 def _is_name(place: str) -> bool:
@@ -231,9 +297,13 @@ def read_tokenizer(config: dict[str, Any]) -> Any:
         for name, path in files.items():
             shutil.copyfile(path, Path(folder) / name.removeprefix(TOKENIZER_FILE))
         try:
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            return AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
         except (OSError, ValueError, KeyError) as error:
-            raise ValueError(must("the tokenizer's files", "be whole", f"{class_name(error)}: {error}")) from error
+            raise ValueError(
+                must("the tokenizer's files", "be whole", f"{class_name(error)}: {error}")
+            ) from error
 
 
 def _architecture(model: nn.Module) -> str | None:
@@ -273,6 +343,8 @@ def _plain(settings: Any) -> Any:
     if not isinstance(settings, dict):
         return settings
     code = [
-        key for key in settings if key == "auto_map" or str(key).removesuffix("_internal").endswith("_implementation")
+        key
+        for key in settings
+        if key == "auto_map" or str(key).removesuffix("_internal").endswith("_implementation")
     ]
     return {key: _plain(value) for key, value in settings.items() if key not in code}

@@ -7,30 +7,44 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_dim, check_last_dim, check_mask, check_positive, require
+from polyembed._checks import (
+    check_choice,
+    check_dim,
+    check_last_dim,
+    check_mask,
+    check_positive,
+    require,
+)
 from polyembed._pretrained import PretrainedModule
 from polyembed.functional.masking import masked_mean, select_valid
 
 Hidden = Float[Tensor, "batch seq hidden"]
-BRANCHES = {"both": ("global", "local"), "global": ("global", "global"), "local": ("local", "local")}
+BRANCHES = {
+    "both": ("global", "local"),
+    "global": ("global", "global"),
+    "local": ("local", "local"),
+}
 
 
 class AIF(PretrainedModule):
-    """Attentional information fusion: a weight in (0, 1) for each number of a vector (Chen & Guo 2022, eq. 1-3).
+    """Attentional information fusion: a weight in (0, 1) for each number of a vector (Chen & Guo
+    2022, eq. 1-3).
 
-    ``W_G = B(C(ReLU(B(C(Pool(W))))))`` reads the mean over the sentence (equation 1), ``W_L``, the same without the
-    mean, each position (equation 2); ``weight(W) = sigmoid(W_G + W_L)``, and calling the module computes
-    ``W * weight(W)`` (equation 3). ``C`` are 1x1 convolutions, down by `reduction_ratio` and up again, ``B`` batch
-    normalisations, whose statistics are of valid positions (local) and of sentences that have one (global) only.
+    ``W_G = B(C(ReLU(B(C(Pool(W))))))`` reads the mean over the sentence (equation 1), ``W_L``, the
+    same without the mean, each position (equation 2); ``weight(W) = sigmoid(W_G + W_L)``, and
+    calling the module computes ``W * weight(W)`` (equation 3). ``C`` are 1x1 convolutions, down by
+    `reduction_ratio` and up again, ``B`` batch normalisations, whose statistics are of valid
+    positions (local) and of sentences that have one (global) only.
 
-    In training, a batch with a single such position or sentence has no variance: then the running statistics normalise,
-    as in evaluation, and do not change. In evaluation a row does not depend on others.
+    In training, a batch with a single such position or sentence has no variance: then the running
+    statistics normalise, as in evaluation, and do not change. In evaluation a row does not depend
+    on others.
 
     Args:
         hidden_size: ``E``, the size of a vector.
         reduction_ratio: ``r``.
-        branches: ``"both"``; ``"global"`` or ``"local"`` for the ablations, where a second copy of the branch, with
-            its own parameters, replaces the other (section V.A).
+        branches: ``"both"``; ``"global"`` or ``"local"`` for the ablations, where a second copy of
+            the branch, with its own parameters, replaces the other (section V.A).
 
     Shape:
         ``(batch, seq, hidden_size)``, mask ``(batch, seq)`` to the same.
@@ -45,19 +59,33 @@ class AIF(PretrainedModule):
         >>> torch.equal(aif(x), x * aif.weight(x))
         True
 
-    Deviations: padding takes no part; the paper does not mention it. Under DDP each process has the statistics of its
+    Deviations: padding takes no part; the paper does not mention it. Under DDP each process has the
+        statistics of its
     own batch: convert_sync_batchnorm does not change these norms.
     """
 
     def __init__(
-        self, hidden_size: int, *, reduction_ratio: int = 4, branches: Literal["both", "global", "local"] = "both"
+        self,
+        hidden_size: int,
+        *,
+        reduction_ratio: int = 4,
+        branches: Literal["both", "global", "local"] = "both",
     ) -> None:
         super().__init__()
         check_positive(hidden_size=hidden_size, reduction_ratio=reduction_ratio)
         check_choice("branches", branches, BRANCHES)
         divides = hidden_size % reduction_ratio == 0
-        require(divides, "hidden_size", f"be a multiple of reduction_ratio {reduction_ratio}", hidden_size)
-        self.hidden_size, self.reduction_ratio, self.branches = hidden_size, reduction_ratio, branches
+        require(
+            divides,
+            "hidden_size",
+            f"be a multiple of reduction_ratio {reduction_ratio}",
+            hidden_size,
+        )
+        self.hidden_size, self.reduction_ratio, self.branches = (
+            hidden_size,
+            reduction_ratio,
+            branches,
+        )
         self.first = _Branch(hidden_size, hidden_size // reduction_ratio)
         self.second = _Branch(hidden_size, hidden_size // reduction_ratio)
 
@@ -101,9 +129,9 @@ class AIF(PretrainedModule):
 class MaskedBatchNorm(nn.Module):
     """Batch normalisation over valid positions: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
-    Equal to `nn.BatchNorm1d` over the vectors at valid positions (parameters, buffers, momentum 0.1, eps 1e-5, the
-    unbiased variance in the running one), in at least float32. If fewer than two positions are valid, the running
-    statistics normalise and do not change.
+    Equal to `nn.BatchNorm1d` over the vectors at valid positions (parameters, buffers, momentum
+    0.1, eps 1e-5, the unbiased variance in the running one), in at least float32. If fewer than two
+    positions are valid, the running statistics normalise and do not change.
 
     Args:
         num_features: The size of a vector.
@@ -128,7 +156,9 @@ class MaskedBatchNorm(nn.Module):
         scale = torch.rsqrt(var + self.eps) * self.weight.to(wide)
         return ((wide - mean) * scale + self.bias.to(wide)).to(x.dtype)
 
-    def _batch_statistics(self, x: Tensor, valid: Tensor, old_mean: Tensor, old_var: Tensor) -> tuple[Tensor, Tensor]:
+    def _batch_statistics(
+        self, x: Tensor, valid: Tensor, old_mean: Tensor, old_var: Tensor
+    ) -> tuple[Tensor, Tensor]:
         count = valid.sum().to(x.dtype)
         some = valid[..., None]
         mean = torch.where(some, x, 0.0).sum((0, 1)) / count.clamp(min=1)
@@ -137,7 +167,9 @@ class MaskedBatchNorm(nn.Module):
         with torch.no_grad():
             unbiased = var * count / (count - 1).clamp(min=1)
             for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-                running.copy_(torch.where(enough, running.lerp(new.to(running), self.momentum), running))
+                running.copy_(
+                    torch.where(enough, running.lerp(new.to(running), self.momentum), running)
+                )
         return torch.where(enough, mean, old_mean), torch.where(enough, var, old_var)
 
 

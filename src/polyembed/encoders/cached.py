@@ -32,41 +32,44 @@ class WordFeatures(NamedTuple):
 
 
 class CachedEmbedder(WordEmbedder):
-    """A frozen contextual embedder that reads its vectors from a `FeatureStore`, and runs for other sentences.
+    """A frozen contextual embedder that reads its vectors from a `FeatureStore`, and runs for other
+    sentences.
 
-    Training then costs only what the parts above the encoder cost, and `predict` takes any text. Hidden states of a
-    language model are large, and a few of their dimensions are a thousand times larger than the rest, so vectors are
-    normalised first:
+    Training then costs only what the parts above the encoder cost, and `predict` takes any text.
+    Hidden states of a language model are large, and a few of their dimensions are a thousand times
+    larger than the rest, so vectors are normalised first:
 
-    - ``"standardize"``: each number, ``(x - mean) / deviation`` over the words of the store. The two are constants of
-      the module, saved with it. To transfer to another language, build the module from a store of training sentences
-      only, then `attach` a store of all: statistics over several languages show which language a vector is from, and a
-      classifier may rely on it.
-    - ``"rms"``: each vector, ``x / sqrt(mean(x^2) + eps)``, where eps is the dtype's smallest step from 1 (1.2e-7 for
-      float32). It has no statistics.
+    - ``"standardize"``: each number, ``(x - mean) / deviation`` over the words of the store. The
+      two are constants of the module, saved with it. To transfer to another language, build the
+      module from a store of training sentences only, then `attach` a store of all: statistics over
+      several languages show which language a vector is from, and a classifier may rely on it.
+    - ``"rms"``: each vector, ``x / sqrt(mean(x^2) + eps)``, where eps is the dtype's smallest step
+      from 1 (1.2e-7 for float32). It has no statistics.
 
     A word without pieces keeps its zeros.
 
     Args:
         encoder: The embedder; frozen here, and always run in evaluation mode.
-        store: Its features, or their folder (`cache_features`). If None, the encoder runs for every sentence. Saved
-            models are loaded without a store; `attach` it again to continue training.
+        store: Its features, or their folder (`cache_features`). If None, the encoder runs for every
+            sentence. Saved models are loaded without a store; `attach` it again to continue
+            training.
         layers: As `layers` of `cache_features`. A store knows its own.
-        fusion: How the stored layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It counts
-            the stored layers alone: 0 is the first one stored. It trains.
-        normalize: ``"standardize"``, ``"rms"``, or None for unchanged vectors. A new module without a store has no
-            statistics to standardise by, and does not change the vectors.
+        fusion: How the stored layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`,
+            `DLFA`. It counts the stored layers alone: 0 is the first one stored. It trains.
+        normalize: ``"standardize"``, ``"rms"``, or None for unchanged vectors. A new module without
+            a store has no statistics to standardise by, and does not change the vectors.
 
     Attributes:
         mean: ``(layer, dim)``; zeros if not standardising.
         deviation: ``(layer, dim)``; ones if not standardising.
 
     Shape:
-        `WordFeatures` ``(batch, word, layer, dim)`` to ``(batch, word, embedding_dim)``; zeros at padding.
+        `WordFeatures` ``(batch, word, layer, dim)`` to ``(batch, word, embedding_dim)``; zeros at
+        padding.
 
     Raises:
-        ValueError: A store of another encoder, or an empty one when standardising; other layers than the store's;
-            another `normalize`.
+        ValueError: A store of another encoder, or an empty one when standardising; other layers
+            than the store's; another `normalize`.
         TypeError: An embedder that is not contextual, or another fusion.
 
     Example:
@@ -82,15 +85,19 @@ class CachedEmbedder(WordEmbedder):
         >>> from polyembed.encoders import cache_features
         >>> with TemporaryDirectory() as folder:
         ...     embedder = CachedEmbedder(encoder, cache_features(encoder, [["me", "gusta"], ["me"]], folder))
-        ...     inputs, mask = embedder.encode([["me", "gusta"], ["gusta"]])  # the last one is computed
+        # the last one is computed
+        ...     inputs, mask = embedder.encode([["me", "gusta"], ["gusta"]])
         >>> embedder(inputs).shape
         torch.Size([2, 2, 8])
 
-    Deviations: a fusion sees vectors of words, where `PretrainedWordEncoder` fuses vectors of pieces; the two are equal
-    for pooling by one piece (``"first"``, ``"last"``) and fusions without statistics, and without normalising.
+    Deviations: a fusion sees vectors of words, where `PretrainedWordEncoder` fuses vectors of
+    pieces; the two are equal for pooling by one piece (``"first"``, ``"last"``) and fusions without
+    statistics, and without normalising.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"store"})  # so no configuration can name one
+    file_arguments: ClassVar[frozenset[str]] = frozenset(
+        {"store"}
+    )  # so no configuration can name one
 
     mean: Tensor
     deviation: Tensor
@@ -148,14 +155,24 @@ class CachedEmbedder(WordEmbedder):
         """
         store = _opened(store)
         if store is not None:
-            require(store.layers == self.layers, "store", f"hold the layers {self.layers}", store.layers)
+            require(
+                store.layers == self.layers, "store", f"hold the layers {self.layers}", store.layers
+            )
             same = store.encoder_checksum == encoder_checksum(self.encoder)
-            require(same, "store", "be of this encoder (cache_features makes it)", f"{store!r} of another one")
+            require(
+                same,
+                "store",
+                "be of this encoder (cache_features makes it)",
+                f"{store!r} of another one",
+            )
         self.store = store
         return self
 
-    def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[WordFeatures, Bool[Tensor, "batch word"]]:
-        """Read the vectors of words; run the encoder, without a graph, for sentences that the store lacks.
+    def encode(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> tuple[WordFeatures, Bool[Tensor, "batch word"]]:
+        """Read the vectors of words; run the encoder, without a graph, for sentences that the store
+        lacks.
 
         Args:
             sentences: Lists of words.
@@ -168,11 +185,17 @@ class CachedEmbedder(WordEmbedder):
             ValueError: A store whose numbers were changed on disk.
         """
         sentences = check_words(sentences)
-        found = {} if self.store is None else {i: self.store.get(words) for i, words in enumerate(sentences)}
+        found = (
+            {}
+            if self.store is None
+            else {i: self.store.get(words) for i, words in enumerate(sentences)}
+        )
         known = {i: rows for i, rows in found.items() if rows is not None}
         missing = [i for i in range(len(sentences)) if i not in known]
         if missing:
-            view: ContextualEmbedder = evaluation_view(self.encoder)  # the caller may have changed its mode
+            view: ContextualEmbedder = evaluation_view(
+                self.encoder
+            )  # the caller may have changed its mode
             computed = compute_features(view, [sentences[i] for i in missing], self.layers)
             known.update(zip(missing, computed, strict=True))
         width = max(map(len, sentences), default=0)
@@ -194,7 +217,9 @@ class CachedEmbedder(WordEmbedder):
             ``(batch, word, embedding_dim)``; zeros at padding.
         """
         if not isinstance(inputs, WordFeatures):
-            raise TypeError(must("inputs", "be WordFeatures, as encode makes them", class_name(inputs)))
+            raise TypeError(
+                must("inputs", "be WordFeatures, as encode makes them", class_name(inputs))
+            )
         shape = tuple(inputs.features.shape[2:])
         require(shape == self._shape, "inputs", f"have {self._shape} as (layer, dim)", shape)
         states = list(inputs.features.unbind(2))

@@ -20,16 +20,18 @@ TYPICAL_LENGTH = 6  # of a piece, mark included
 
 
 class Char2Subword(PretrainedModule):
-    r"""The vector of a piece from its characters, trained to replace the row of an encoder's table (Aguilar 2020).
+    r"""The vector of a piece from its characters, trained to replace the row of an encoder's table
+    (Aguilar 2020).
 
     .. math:: h = \operatorname{Transformer}(c_0, c_1, \dots, c_n), \quad
               y = m + s \Big(W \operatorname{relu}\Big(\sum_i U_i h_i + a\Big) + b\Big)
 
-    where c_1 to c_n embed the piece's characters and c_0 marks whether the piece is at its word's edge, so that ``ta``
-    and ``##ta`` have different vectors. Each place i has its own weights U_i: a mean over places takes many times the
-    steps to learn as many rows. `fit_to` trains the module to reproduce a table's rows, and sets m and s to the rows'
-    mean and deviation. Then any string has a vector: a word that no table holds, or a misspelled one.
-    `CharacterWordEncoder` uses the module inside an encoder.
+    where c_1 to c_n embed the piece's characters and c_0 marks whether the piece is at its word's
+    edge, so that ``ta`` and ``##ta`` have different vectors. Each place i has its own weights U_i:
+    a mean over places takes many times the steps to learn as many rows. `fit_to` trains the module
+    to reproduce a table's rows, and sets m and s to the rows' mean and deviation. Then any string
+    has a vector: a word that no table holds, or a misspelled one. `CharacterWordEncoder` uses the
+    module inside an encoder.
 
     Args:
         characters: The inventory; `for_vocabulary` collects it.
@@ -41,11 +43,12 @@ class Char2Subword(PretrainedModule):
         readout_size: Of the layer over all places.
         num_places: How many places have their own weights; later places share the last one's.
         dropout: The probability of dropping, inside the Transformer.
-        max_length: The most characters of a piece that are read, half from its start and half from its end.
+        max_length: The most characters of a piece that are read, half from its start and half from
+            its end.
 
     Shape:
-        ids ``(*batch, character)`` from `spell`, padded with 0 at the end, to ``(*batch, embedding_dim)``; zeros for a
-        row without ids.
+        ids ``(*batch, character)`` from `spell`, padded with 0 at the end, to
+        ``(*batch, embedding_dim)``; zeros for a row without ids.
 
     Raises:
         ValueError: Sizes that do not fit.
@@ -58,9 +61,10 @@ class Char2Subword(PretrainedModule):
         >>> module(ids).shape
         torch.Size([2, 6])
 
-    Deviations: Winata 2021 (section 2.2.3) names neither sizes nor losses: both are this library's, as are the mark of
-    the edge, weights by place, m and s. Aguilar 2020 then pretrains the encoder further with the module in it, its
-    Transformer fixed; here that is left to training on the task, or to your own loop.
+    Deviations: Winata 2021 (section 2.2.3) names neither sizes nor losses: both are this library's,
+    as are the mark of the edge, weights by place, m and s. Aguilar 2020 then pretrains the encoder
+    further with the module in it, its Transformer fixed; here that is left to training on the task,
+    or to your own loop.
     """
 
     def __init__(
@@ -77,14 +81,18 @@ class Char2Subword(PretrainedModule):
         dropout: float = 0.0,
         max_length: int = 32,
     ) -> None:
-        check_positive(embedding_dim=embedding_dim, readout_size=readout_size, num_places=num_places)
+        check_positive(
+            embedding_dim=embedding_dim, readout_size=readout_size, num_places=num_places
+        )
         super().__init__()
         self.spelling = CharacterSpelling(characters, max_length=max_length)
         options: dict[str, Any] = {
             "hidden_size": hidden_size,
             "num_layers": num_layers,
             "num_heads": num_heads,
-            "feed_forward_size": 2 * hidden_size if feed_forward_size is None else feed_forward_size,
+            "feed_forward_size": 2 * hidden_size
+            if feed_forward_size is None
+            else feed_forward_size,
             "dropout": dropout,
         }
         self.options = {**options, "readout_size": readout_size, "num_places": num_places}
@@ -100,7 +108,12 @@ class Char2Subword(PretrainedModule):
 
     @classmethod
     def for_vocabulary(
-        cls, vocabulary: Iterable[PieceSurface | None], embedding_dim: int, *, min_count: int = 1, **options: Any
+        cls,
+        vocabulary: Iterable[PieceSurface | None],
+        embedding_dim: int,
+        *,
+        min_count: int = 1,
+        **options: Any,
     ) -> Self:
         """Build a module for the characters of a vocabulary.
 
@@ -118,7 +131,9 @@ class Char2Subword(PretrainedModule):
         for surface in vocabulary:
             for character in () if surface is None else dict.fromkeys(surface.text):
                 counts[character] = counts.get(character, 0) + 1
-        return cls(sorted(c for c, count in counts.items() if count >= min_count), embedding_dim, **options)
+        return cls(
+            sorted(c for c, count in counts.items() if count >= min_count), embedding_dim, **options
+        )
 
     @property
     def num_embeddings(self) -> int:
@@ -151,7 +166,9 @@ class Char2Subword(PretrainedModule):
         """Return the ids of pieces, or words, for `forward`: on the module's device, padded with 0."""
         return spelling_table(self.symbols(surfaces)).to(self.projection.weight.device)
 
-    def forward(self, ids: Int[Tensor, "*batch character"]) -> Float[Tensor, "*batch embedding_dim"]:
+    def forward(
+        self, ids: Int[Tensor, "*batch character"]
+    ) -> Float[Tensor, "*batch embedding_dim"]:
         """Compute one vector for each piece from the ids that `spell` returns."""
         check_ids("ids", ids)
         if ids.shape[-1] == 0:
@@ -159,14 +176,20 @@ class Char2Subword(PretrainedModule):
         batch = ids.shape[:-1]
         rows = ids.reshape(batch.numel(), ids.shape[-1])
         mask = rows.ne(0)
-        vectors = self.mean + self.scale * self.projection(self._read(self.transformer(self.characters(rows), mask)))
-        return torch.where(mask.any(-1, keepdim=True), vectors, 0.0).reshape(*batch, self.embedding_dim)
+        vectors = self.mean + self.scale * self.projection(
+            self._read(self.transformer(self.characters(rows), mask))
+        )
+        return torch.where(mask.any(-1, keepdim=True), vectors, 0.0).reshape(
+            *batch, self.embedding_dim
+        )
 
     def _read(self, states: Tensor) -> Tensor:
         """Apply each place's weights and sum; masked places are zeros."""
         count = self.readout.shape[0]
         if states.shape[1] > count:
-            states = torch.cat([states[:, : count - 1], states[:, count - 1 :].sum(1, keepdim=True)], 1)
+            states = torch.cat(
+                [states[:, : count - 1], states[:, count - 1 :].sum(1, keepdim=True)], 1
+            )
         weight = self.readout[: states.shape[1]].flatten(0, 1)
         return torch.relu(states.flatten(1) @ weight + self.readout_bias)
 
@@ -192,20 +215,23 @@ class Char2Subword(PretrainedModule):
         .. math:: (1 - \cos(y, e)) + \frac{|y - e|^2}{\operatorname{mean}_j |e_j|^2}
                   - \log \frac{\exp(\cos(y, e) / \tau)}{\sum_j \exp(\cos(y, e_j) / \tau)}
 
-        which compares direction and length, and asks that no other row be nearer. AdamW with one cycle of the learning
-        rate. Order, dropout and typing errors are drawn from `seed` inside a fork of the global random state: on a CPU
-        the same call on the same module gives the same weights.
+        which compares direction and length, and asks that no other row be nearer. AdamW with one
+        cycle of the learning rate. Order, dropout and typing errors are drawn from `seed` inside a
+        fork of the global random state: on a CPU the same call on the same module gives the same
+        weights.
 
         Args:
-            table: The encoder's, ``model.get_input_embeddings().weight``; rows beyond the vocabulary are padding.
-            vocabulary: The result of `polyembed.text.piece_surfaces` for its tokenizer, one for each row; rows without
-                a text are not learned.
+            table: The encoder's, ``model.get_input_embeddings().weight``; rows beyond the
+                vocabulary are padding.
+            vocabulary: The result of `polyembed.text.piece_surfaces` for its tokenizer, one for
+                each row; rows without a text are not learned.
             num_train_epochs: The number of passes over the rows.
             batch_size: Rows of a step, of similar length.
             learning_rate: The highest of the cycle.
-            held_out: The share of rows that are not learned, to measure strings outside the vocabulary.
-            typos: The share of pieces that are misspelled (`polyembed.text.misspell`) in a pass, unless the result is
-                another piece.
+            held_out: The share of rows that are not learned, to measure strings outside the
+                vocabulary.
+            typos: The share of pieces that are misspelled (`polyembed.text.misspell`) in a pass,
+                unless the result is another piece.
             temperature: tau.
             max_grad_norm: Clip the gradient's norm to this.
             seed: For all random choices.
@@ -215,7 +241,8 @@ class Char2Subword(PretrainedModule):
             Accuracy and cosine of learned and held-out rows, and the losses.
 
         Raises:
-            ValueError: Sizes that do not fit, options out of range, rows that are not finite, or none with a text.
+            ValueError: Sizes that do not fit, options out of range, rows that are not finite, or
+                none with a text.
             TypeError: A table of integers.
 
         Example:
@@ -228,10 +255,23 @@ class Char2Subword(PretrainedModule):
         """
         shape = f"shape {tuple(table.shape)}"
         require(table.dim() == 2, "table", "have the axes (row, embedding_dim)", shape)
-        require(table.shape[1] == self.embedding_dim, "table", f"have rows of size {self.embedding_dim}", shape)
+        require(
+            table.shape[1] == self.embedding_dim,
+            "table",
+            f"have rows of size {self.embedding_dim}",
+            shape,
+        )
         check_float(table=table)
         options = TableFitOptions(
-            num_train_epochs, batch_size, learning_rate, held_out, typos, temperature, max_grad_norm, seed, progress
+            num_train_epochs,
+            batch_size,
+            learning_rate,
+            held_out,
+            typos,
+            temperature,
+            max_grad_norm,
+            seed,
+            progress,
         )
         return fit_table(self, table, vocabulary, options)
 

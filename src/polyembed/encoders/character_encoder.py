@@ -19,18 +19,20 @@ UNITS = ("piece", "word")
 
 
 class CharacterWordEncoder(ContextualEmbedder):
-    """A `PretrainedWordEncoder` whose pieces' vectors are computed from their characters (Aguilar 2020).
+    """A `PretrainedWordEncoder` whose pieces' vectors are computed from their characters (Aguilar
+    2020).
 
-    Each unit of a sentence, a piece or a whole word, is spelled; `char2subword` computes its vector, once a batch for
-    units of the same spelling; the encoder reads the vectors as ``inputs_embeds``. Pieces without a text (special ones,
-    bytes) have the rows of the encoder's own table.
+    Each unit of a sentence, a piece or a whole word, is spelled; `char2subword` computes its
+    vector, once a batch for units of the same spelling; the encoder reads the vectors as
+    ``inputs_embeds``. Pieces without a text (special ones, bytes) have the rows of the encoder's
+    own table.
 
-    ``unit="piece"`` cuts words as the tokenizer does. ``unit="word"`` gives each word one vector, known or not: a
-    misspelled word stays one unit instead of being cut into pieces, and sentences are shorter. The quality of the
-    vectors of words that are not pieces depends on training.
+    ``unit="piece"`` cuts words as the tokenizer does. ``unit="word"`` gives each word one vector,
+    known or not: a misspelled word stays one unit instead of being cut into pieces, and sentences
+    are shorter. The quality of the vectors of words that are not pieces depends on training.
 
-    Its `Pieces` hold a row of symbols for each sentence: a unit's mark and characters, or one symbol for a piece
-    without text. Finding the units makes the host wait for a GPU.
+    Its `Pieces` hold a row of symbols for each sentence: a unit's mark and characters, or one
+    symbol for a piece without text. Finding the units makes the host wait for a GPU.
 
     Args:
         encoder: With its tokenizer. Its model must take ``inputs_embeds`` and have a plain table.
@@ -42,7 +44,8 @@ class CharacterWordEncoder(ContextualEmbedder):
 
     Raises:
         ValueError: A `char2subword` for rows of another size, an unknown unit.
-        TypeError: An encoder without a tokenizer, or with a table that is not a plain `nn.Embedding`.
+        TypeError: An encoder without a tokenizer, or with a table that is not a plain
+            `nn.Embedding`.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -58,7 +61,8 @@ class CharacterWordEncoder(ContextualEmbedder):
         >>> spelled(pieces).shape
         torch.Size([1, 2, 8])
 
-    Deviations: see `Char2Subword`. The encoder keeps its table, for the pieces without a text; memory is not saved.
+    Deviations: see `Char2Subword`. The encoder keeps its table, for the pieces without a text;
+        memory is not saved.
     """
 
     def __init__(
@@ -76,7 +80,12 @@ class CharacterWordEncoder(ContextualEmbedder):
         if not isinstance(table, nn.Embedding) or hasattr(table, "embed_scale"):
             raise TypeError(must("encoder", "have a plain table of its pieces", class_name(table)))
         dim = char2subword.embedding_dim
-        require(dim == table.embedding_dim, "char2subword", f"give vectors of size {table.embedding_dim}", dim)
+        require(
+            dim == table.embedding_dim,
+            "char2subword",
+            f"give vectors of size {table.embedding_dim}",
+            dim,
+        )
         self.encoder = encoder
         self.char2subword = char2subword
         self.unit = unit
@@ -89,9 +98,13 @@ class CharacterWordEncoder(ContextualEmbedder):
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Spell the units of sentences: a row of symbols for each sentence, on the CPU."""
-        units = list(self._word_units(sentences) if self.unit == "word" else self._piece_units(sentences))
+        units = list(
+            self._word_units(sentences) if self.unit == "word" else self._piece_units(sentences)
+        )
         rows = [[symbol for spelled, _ in row for symbol in spelled] for row in units]
-        return pad_pieces(rows, [[word for spelled, word in row for _ in spelled] for row in units], 0)
+        return pad_pieces(
+            rows, [[word for spelled, word in row for _ in spelled] for row in units], 0
+        )
 
     def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their sentences; see `ContextualEmbedder.forward`."""
@@ -103,7 +116,9 @@ class CharacterWordEncoder(ContextualEmbedder):
     def _units(self, pieces: Pieces) -> tuple[Pieces, Tensor]:
         """Group symbols into units; return each unit's number and word, and the spellings by number."""
         symbols = torch.where(pieces.piece_mask, pieces.piece_ids, 0)
-        starts = symbols.eq(EDGE) | symbols.eq(INSIDE) | symbols.ge(self.char2subword.num_embeddings)
+        starts = (
+            symbols.eq(EDGE) | symbols.eq(INSIDE) | symbols.ge(self.char2subword.num_embeddings)
+        )
         unit = starts.cumsum(1) - 1
         place = torch.arange(symbols.shape[1], device=symbols.device).expand_as(symbols)
         first = torch.where(starts, place, 0).cummax(1).values if symbols.numel() else place
@@ -125,28 +140,44 @@ class CharacterWordEncoder(ContextualEmbedder):
         special = spellings[:, 0] - self.char2subword.num_embeddings
         vectors = self.char2subword(torch.where(special[:, None] < 0, spellings, 0))
         own = self.encoder.model.get_input_embeddings().weight  # type: ignore[operator]
-        return torch.where(special[:, None] < 0, vectors, F.embedding(special.clamp(min=0), own).to(vectors.dtype))
+        return torch.where(
+            special[:, None] < 0, vectors, F.embedding(special.clamp(min=0), own).to(vectors.dtype)
+        )
 
-    def _piece_units(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], int]]]:
+    def _piece_units(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> Iterator[list[tuple[list[int], int]]]:
         cut = self.encoder.pieces(sentences)
         spelled: dict[int, list[int]] = {}
         for ids, mask, index in zip(*(part.tolist() for part in cut[:3]), strict=True):
-            row = [(piece, word) for piece, real, word in zip(ids, mask, index, strict=True) if real]
+            row = [
+                (piece, word) for piece, real, word in zip(ids, mask, index, strict=True) if real
+            ]
             for piece, _ in row:
                 if piece not in spelled:
                     spelled[piece] = self._spell_piece(piece)
             yield [(spelled[piece], word) for piece, word in row]
 
-    def _word_units(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[tuple[list[int], int]]]:
+    def _word_units(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> Iterator[list[tuple[list[int], int]]]:
         sentences = check_words(sentences)
         words = list(dict.fromkeys(word for words in sentences for word in words))
         texts = [PieceSurface(word_text(word, self.encoder.tokenizer), edge=True) for word in words]
         spelled = dict(zip(words, self.char2subword.symbols(texts), strict=True))
-        before, after = ([(self._special(piece), -1) for piece in pieces] for pieces in self.encoder.special)
-        room = None if self.encoder.max_length is None else self.encoder.max_length - len(before) - len(after)
+        before, after = (
+            [(self._special(piece), -1) for piece in pieces] for pieces in self.encoder.special
+        )
+        room = (
+            None
+            if self.encoder.max_length is None
+            else self.encoder.max_length - len(before) - len(after)
+        )
         for number, sentence in enumerate(sentences):
             if room is not None and len(sentence) > room and self.encoder.overflow == "error":
-                raise ValueError(must(f"sentences[{number}]", f"have at most {room} words", len(sentence)))
+                raise ValueError(
+                    must(f"sentences[{number}]", f"have at most {room} words", len(sentence))
+                )
             kept = sentence[:room] if self.encoder.overflow == "truncate" else sentence
             yield [*before, *((spelled[word], place) for place, word in enumerate(kept)), *after]
 

@@ -37,21 +37,24 @@ class ContextualEmbedder(WordEmbedder):
         """Encode words in their sentences.
 
         Args:
-            pieces: Sentences cut into pieces; on the CPU the order of their words is checked. Where ``num_words`` is
-                None it is read from the index, which makes a GPU's host wait.
+            pieces: Sentences cut into pieces; on the CPU the order of their words is checked. Where
+                ``num_words`` is None it is read from the index, which makes a GPU's host wait.
 
         Returns:
             ``(batch, num_words, embedding_dim)``; zeros for a word without pieces.
         """
 
-    def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Pieces, Bool[Tensor, "batch word"]]:
+    def encode(
+        self, sentences: Sequence[Sequence[str]]
+    ) -> tuple[Pieces, Bool[Tensor, "batch word"]]:
         """Turn words into the inputs of `forward`.
 
         Args:
             sentences: Lists of words.
 
         Returns:
-            Pieces, with ``num_words`` filled in, and the mask of words ``(batch, word)``; both on the CPU.
+            Pieces, with ``num_words`` filled in, and the mask of words ``(batch, word)``; both on
+            the CPU.
 
         Raises:
             TypeError: A string in place of a list of words, or words that are not strings.
@@ -59,7 +62,9 @@ class ContextualEmbedder(WordEmbedder):
         sentences = check_words(sentences)
         lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
         width = max(map(len, sentences), default=0)
-        return self.pieces(sentences)._replace(num_words=width), torch.arange(width) < lengths[:, None]
+        return self.pieces(sentences)._replace(num_words=width), torch.arange(width) < lengths[
+            :, None
+        ]
 
 
 def check_pieces(pieces: Pieces) -> None:

@@ -45,17 +45,20 @@ def cache_features(
     batch_size: int = 32,
     progress: bool | None = None,
 ) -> "FeatureStore":
-    """Run a frozen contextual embedder once over sentences, and write its vectors of words into a folder.
+    """Run a frozen contextual embedder once over sentences, and write its vectors of words into a
+    folder.
 
-    After a kill or a full disk, the same call continues. Sentences that the folder holds are not computed again, so
-    development and test sentences can be added later. `CachedEmbedder` reads the folder.
+    After a kill or a full disk, the same call continues. Sentences that the folder holds are not
+    computed again, so development and test sentences can be added later. `CachedEmbedder` reads the
+    folder.
 
     Args:
         encoder: The embedder; it runs in evaluation mode, on the device that it is on.
         sentences: Lists of words; a generator will do.
         folder: A folder for these features only; made if missing.
-        layers: Layers of a `PretrainedWordEncoder`, counted as `hidden_states` is (0 = embeddings, -1 = the last), of
-            which each word's pieces are pooled as the encoder pools them; if None, the encoder's own vectors.
+        layers: Layers of a `PretrainedWordEncoder`, counted as `hidden_states` is (0 = embeddings,
+            -1 = the last), of which each word's pieces are pooled as the encoder pools them; if
+            None, the encoder's own vectors.
         dtype: Of the numbers on disk: float16, bfloat16 or float32.
         batch_size: How many sentences of similar length run at once.
         progress: Whether to show a progress bar; if None, only on a terminal.
@@ -64,8 +67,9 @@ def cache_features(
         The store, which holds every sentence.
 
     Raises:
-        ValueError: A folder that holds features of another encoder, layers or dtype, or whose files are not a store's;
-            a layer that the encoder does not have; numbers beyond the range of `dtype`.
+        ValueError: A folder that holds features of another encoder, layers or dtype, or whose files
+            are not a store's; a layer that the encoder does not have; numbers beyond the range of
+            `dtype`.
         TypeError: Layers of an encoder without any, or a string instead of a list of words.
         RuntimeError: Another process writes to the folder.
         OSError: The folder cannot be written to.
@@ -88,7 +92,9 @@ def cache_features(
     check_positive(batch_size=batch_size)
     check_layers(encoder, layers)
     name = next((name for name, known in DTYPES.items() if known is dtype), None)
-    require(name is not None, "dtype", f"be one of {', '.join(map(str, DTYPES.values()))}", repr(dtype))
+    require(
+        name is not None, "dtype", f"be one of {', '.join(map(str, DTYPES.values()))}", repr(dtype)
+    )
     path = Path(folder)
     described = {
         "format_version": FORMAT_VERSION,
@@ -100,27 +106,38 @@ def cache_features(
     path.mkdir(parents=True, exist_ok=True)
     with (path / LOCK_NAME).open("ab") as lock:
         if not try_lock(lock):
-            raise RuntimeError(f"{path} must be written by one process at a time, and another one writes to it now")
+            raise RuntimeError(
+                f"{path} must be written by one process at a time, and another one writes to it now"
+            )
         _describe(path, described)
         view: ContextualEmbedder = evaluation_view(encoder)
-        with (path / INDEX_NAME).open("ab", 0) as index, (path / FEATURES_NAME).open("ab", 0) as features:
+        with (
+            (path / INDEX_NAME).open("ab", 0) as index,
+            (path / FEATURES_NAME).open("ab", 0) as features,
+        ):
             writer = _Writer(path, index, features, _row_bytes(described))
             bar = progress_bar(sentences, progress=progress, unit=" sentences")
             for bucket in _buckets(bar, BATCHES_TOGETHER * batch_size):
-                missing = [words for words in dict.fromkeys(bucket) if _key(words) not in writer.held]
+                missing = [
+                    words for words in dict.fromkeys(bucket) if _key(words) not in writer.held
+                ]
                 missing.sort(key=len)
                 for start in range(0, len(missing), batch_size):
                     batch = missing[start : start + batch_size]
-                    for words, rows in zip(batch, compute_features(view, batch, layers), strict=True):
+                    for words, rows in zip(
+                        batch, compute_features(view, batch, layers), strict=True
+                    ):
                         writer.add(words, _as_stored(rows, dtype, words))
                     writer.flush()
     return FeatureStore(path)
 
 
 class FeatureStore:
-    """The vectors of words in sentences that `cache_features` wrote: memory-mapped, read by any number of threads.
+    """The vectors of words in sentences that `cache_features` wrote: memory-mapped, read by any
+    number of threads.
 
-    A sentence that was half written when a process was killed counts as missing. Do not shorten the files while a store
+    A sentence that was half written when a process was killed counts as missing. Do not shorten the
+    files while a store
     is open: reading a memory map beyond its file's end kills the process.
 
     Args:
@@ -148,7 +165,11 @@ class FeatureStore:
         path, row_bytes = check_file(self.folder / FEATURES_NAME, name="folder"), _row_bytes(found)
         records = _whole_records(self.folder / INDEX_NAME, path.stat().st_size // row_bytes)
         size = int(records["length"].sum(dtype=np.int64))
-        self._rows = np.memmap(path, np.uint8, "r", shape=(size, row_bytes)) if size else np.zeros((0, row_bytes), "u1")
+        self._rows = (
+            np.memmap(path, np.uint8, "r", shape=(size, row_bytes))
+            if size
+            else np.zeros((0, row_bytes), "u1")
+        )
         self._places, start = dict[bytes, tuple[int, int, int]](), 0
         for key, length, crc in records.tolist():
             self._places[key] = (start, length, crc)
@@ -172,7 +193,8 @@ class FeatureStore:
             words: The sentence, cut into words as it was when it was stored.
 
         Returns:
-            A copy, ``(word, layer, embedding_dim)`` in the dtype of the store; None for a sentence that it lacks.
+            A copy, ``(word, layer, embedding_dim)`` in the dtype of the store; None for a sentence
+            that it lacks.
 
         Raises:
             ValueError: The numbers were changed on disk.
@@ -183,17 +205,23 @@ class FeatureStore:
             return None
         length = place[1]
         content = self._checked(*place).tobytes()
-        rows = torch.frombuffer(bytearray(content), dtype=self.dtype) if content else torch.empty(0, dtype=self.dtype)
+        rows = (
+            torch.frombuffer(bytearray(content), dtype=self.dtype)
+            if content
+            else torch.empty(0, dtype=self.dtype)
+        )
         return rows.view(length, self.num_layers, self.embedding_dim)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """Compute how every number is distributed over all words; the first call reads the whole store.
+        """Compute how every number is distributed over all words; the first call reads the whole
+        store.
 
         Words without pieces, which have zeros in all layers, do not count.
 
         Returns:
-            The means and the standard deviations, ``(layer, embedding_dim)`` each. A deviation below 1e-4 of the
-            layer's median deviation is rounding error; 1 is returned in its place.
+            The means and the standard deviations, ``(layer, embedding_dim)`` each. A deviation
+            below 1e-4 of the layer's median deviation is rounding error; 1 is returned in its
+            place.
 
         Raises:
             ValueError: The numbers were changed on disk.
@@ -206,7 +234,10 @@ class FeatureStore:
         for place in self._places.values():
             self._checked(*place)
         shape = (self.num_layers, self.embedding_dim)
-        total, squares = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
+        total, squares = (
+            torch.zeros(shape, dtype=torch.float64),
+            torch.zeros(shape, dtype=torch.float64),
+        )
         count = 0
         for rows in self._chunks():
             total += rows.sum(0)
@@ -215,13 +246,20 @@ class FeatureStore:
         for rows in self._chunks():
             squares += (rows - mean).square().sum(0)
         deviation = (squares / max(1, count)).sqrt()
-        return mean, torch.where(deviation > 1e-4 * deviation.median(-1, keepdim=True).values, deviation, 1.0)
+        return mean, torch.where(
+            deviation > 1e-4 * deviation.median(-1, keepdim=True).values, deviation, 1.0
+        )
 
     def _checked(self, start: int, length: int, crc: int) -> np.ndarray:
         """Return the bytes of one sentence's rows; refuse changed ones."""
         rows = self._rows[start : start + length]
         advice = "other bytes (remove the folder to start anew)"
-        require(zlib.crc32(rows.tobytes()) == crc, str(self.folder), "hold the vectors that were written", advice)
+        require(
+            zlib.crc32(rows.tobytes()) == crc,
+            str(self.folder),
+            "hold the vectors that were written",
+            advice,
+        )
         return rows
 
     def _chunks(self) -> Iterator[Tensor]:
@@ -264,7 +302,10 @@ def compute_features(
                 rule = f"be among the {len(states)} hidden states (0 to {len(states) - 1})"
                 require(-len(states) <= layer < len(states), "layers", rule, layer)
             count = pieces.count_words()
-            chosen = [pool_words(states[i], pieces.word_index, count, pooling=encoder.pooling) for i in layers]
+            chosen = [
+                pool_words(states[i], pieces.word_index, count, pooling=encoder.pooling)
+                for i in layers
+            ]
             found = torch.stack(chosen, 2)
     rows = found.cpu()
     return [rows[i, : len(words)] for i, words in enumerate(sentences)]
@@ -277,8 +318,14 @@ def check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> N
     if layers is None:
         return
     if not isinstance(encoder, PretrainedWordEncoder):
-        raise TypeError(must("layers", "be None: only a PretrainedWordEncoder has layers", class_name(encoder)))
-    good = not isinstance(layers, str | int) and len(layers) > 0 and all(is_count(layer) for layer in layers)
+        raise TypeError(
+            must("layers", "be None: only a PretrainedWordEncoder has layers", class_name(encoder))
+        )
+    good = (
+        not isinstance(layers, str | int)
+        and len(layers) > 0
+        and all(is_count(layer) for layer in layers)
+    )
     require(good, "layers", "be a list of whole numbers", repr(layers))
 
 
@@ -287,7 +334,9 @@ class _Writer:
 
     def __init__(self, folder: Path, index: FileIO, features: FileIO, row_bytes: int) -> None:
         self.folder, self.index, self.features = folder, index, features
-        records = _whole_records(folder / INDEX_NAME, os.fstat(features.fileno()).st_size // row_bytes)
+        records = _whole_records(
+            folder / INDEX_NAME, os.fstat(features.fileno()).st_size // row_bytes
+        )
         index.truncate(records.nbytes)  # what a killed call left half written
         features.truncate(int(records["length"].sum(dtype=np.int64)) * row_bytes)
         self.held = {bytes(key) for key in records["key"]}
@@ -310,21 +359,33 @@ class _Writer:
                     remaining = remaining[file.write(remaining) :]
                 os.fsync(file.fileno())
             except OSError as error:
-                raise OSError(error.errno, f"{self.folder} could not be written to: {error.strerror}") from error
+                raise OSError(
+                    error.errno, f"{self.folder} could not be written to: {error.strerror}"
+                ) from error
         self.rows, self.records = [], []
 
 
 def _describe(folder: Path, described: dict[str, Any]) -> None:
     """Write what a folder holds; if it holds sentences already, require that they are of the same kind."""
     path, index = folder / STORE_NAME, folder / INDEX_NAME
-    require(path.exists() or not index.exists(), str(folder), f"hold {STORE_NAME} beside its features", "none")
+    require(
+        path.exists() or not index.exists(),
+        str(folder),
+        f"hold {STORE_NAME} beside its features",
+        "none",
+    )
     if path.exists():
         found = _read_description(folder)
         if found == described:
             return
         if index.exists() and index.stat().st_size:
             advice = "those of another one (remove the folder, or choose another)"
-            require(found["encoder"] == described["encoder"], str(folder), "hold features of this encoder", advice)
+            require(
+                found["encoder"] == described["encoder"],
+                str(folder),
+                "hold features of this encoder",
+                advice,
+            )
             name = next(name for name in described if found[name] != described[name])
             got = f"{found[name]!r} (remove the folder, or choose another)"
             raise ValueError(must(f"{path}: {name}", f"be {described[name]!r}", got))
@@ -357,10 +418,17 @@ def _read_description(folder: Path) -> dict[str, Any]:
         f"have a dtype of {sorted(DTYPES)}",
         repr(found["dtype"]),
     )
-    good = layers is None or (isinstance(layers, list) and 0 < len(layers) < 1000 and all(map(is_count, layers)))
+    good = layers is None or (
+        isinstance(layers, list) and 0 < len(layers) < 1000 and all(map(is_count, layers))
+    )
     require(good, str(path), "list layers by number", repr(layers)[:200])
     require(is_count(dim) and 0 < dim < 1 << 20, str(path), "have the size of a vector", repr(dim))
-    require(isinstance(found["encoder"], str), str(path), "have the encoder's checksum", found["encoder"])
+    require(
+        isinstance(found["encoder"], str),
+        str(path),
+        "have the encoder's checksum",
+        found["encoder"],
+    )
     return found
 
 
@@ -374,7 +442,11 @@ def _whole_records(path: Path, num_rows: int) -> np.ndarray:
 
 def _row_bytes(described: dict[str, Any]) -> int:
     """Return the size of a word's numbers on disk."""
-    return len(described["layers"] or [0]) * int(described["dim"]) * DTYPES[described["dtype"]].itemsize
+    return (
+        len(described["layers"] or [0])
+        * int(described["dim"])
+        * DTYPES[described["dtype"]].itemsize
+    )
 
 
 def _as_stored(rows: Tensor, dtype: torch.dtype, words: Sequence[str]) -> bytes:

@@ -29,29 +29,40 @@ T = TypeVar("T")
 
 
 class LayerFusion(PretrainedModule):
-    """All layers into one: ``hidden_states`` in transformers' order (element 0 = embeddings), ``mask (batch, seq)``.
+    """All layers into one: ``hidden_states`` in transformers' order (element 0 = embeddings),
+    ``mask (batch, seq)``.
 
     The content of padding does not matter, and masked positions of the result are zeros.
     """
 
-    def forward(self, hidden_states: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None = None) -> Hidden:
+    def forward(
+        self, hidden_states: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None = None
+    ) -> Hidden:
         """Fuse the layers.
 
         Args:
-            hidden_states: The embeddings, then the output of each layer, ``(batch, seq, hidden)`` each.
+            hidden_states: The embeddings, then the output of each layer, ``(batch, seq, hidden)``
+                each.
             mask: True = valid; None = all valid.
 
         Returns:
             ``(batch, seq, hidden)``, zeros at masked positions.
         """
-        rule = "be the hidden states of all layers (call the encoder with output_hidden_states=True)"
+        rule = (
+            "be the hidden states of all layers (call the encoder with output_hidden_states=True)"
+        )
         require(hidden_states is not None and len(hidden_states) > 0, "hidden_states", rule, "none")
         first = hidden_states[0]
         check_dim("hidden_states[0]", first, 3, "batch, seq, hidden")
         check_float(**{"hidden_states[0]": first})
         for layer, states in enumerate(hidden_states):
             same = states.shape == first.shape
-            require(same, f"hidden_states[{layer}]", f"have shape {tuple(first.shape)}", tuple(states.shape))
+            require(
+                same,
+                f"hidden_states[{layer}]",
+                f"have shape {tuple(first.shape)}",
+                tuple(states.shape),
+            )
         check_mask(mask, first.shape[:2])
         layers = [select_valid(states, mask) for states in self.chosen(hidden_states)]
         return select_valid(self.fuse(layers, mask), mask)
@@ -89,7 +100,8 @@ class LayerAverage(LayerFusion):
     """The mean of some layers: ``L = sum_j H_j / m``.
 
     Args:
-        layers: Their numbers, counted as `hidden_states` is (0 = embeddings, -1 = the last); all if None.
+        layers: Their numbers, counted as `hidden_states` is (0 = embeddings, -1 = the last); all if
+            None.
 
     Raises:
         ValueError: No layer, or one that the encoder does not have.
@@ -119,7 +131,8 @@ class LayerAverage(LayerFusion):
 
 
 class ScalarMix(LayerFusion):
-    """A weighted mean of all layers: ``L = gamma * sum_j softmax(s)_j H_j`` (Peters et al. 2018, equation 1).
+    """A weighted mean of all layers: ``L = gamma * sum_j softmax(s)_j H_j`` (Peters et al. 2018,
+    equation 1).
 
     Args:
         num_layers: The number of hidden states, the embeddings included: 13 for BERT-base.
@@ -144,33 +157,41 @@ class ScalarMix(LayerFusion):
     @property
     def weights(self) -> Float[Tensor, " layer"]:
         """The weight of each layer, summing to 1."""
-        return F.softmax(self.scores, 0, dtype=torch.promote_types(self.scores.dtype, torch.float32))
+        return F.softmax(
+            self.scores, 0, dtype=torch.promote_types(self.scores.dtype, torch.float32)
+        )
 
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return all layers."""
         count = self.num_layers
-        require(len(hidden_states) == count, "hidden_states", f"hold {count} layers", len(hidden_states))
+        require(
+            len(hidden_states) == count, "hidden_states", f"hold {count} layers", len(hidden_states)
+        )
         return hidden_states
 
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
         """Weight and add them."""
         weights = self.weights.to(layers[0].dtype).unbind()
-        return self.gamma.to(layers[0].dtype) * _total([w * states for w, states in zip(weights, layers, strict=True)])
+        return self.gamma.to(layers[0].dtype) * _total(
+            [w * states for w, states in zip(weights, layers, strict=True)]
+        )
 
 
 class DLFA(LayerFusion):
-    """Double-layer feature aggregation: a lower layer and the last, mixed number by number (Chen & Guo 2022).
+    """Double-layer feature aggregation: a lower layer and the last, mixed number by number (Chen &
+    Guo 2022).
 
-    ``L = L_1 * w + L_2 * (1 - w)`` (equation 4), with ``L_1`` the lower layer, ``L_2`` the last, and ``w`` from `AIF`
-    of ``(L_1 + L_2) / 2``. Equation 4 has ``w = AIF(...)``, which by equation 3 is the mean times its sigmoid; the
-    text says that the mix keeps the layers' scale, which holds for the sigmoid alone. Both readings exist here.
+    ``L = L_1 * w + L_2 * (1 - w)`` (equation 4), with ``L_1`` the lower layer, ``L_2`` the last,
+    and ``w`` from `AIF` of ``(L_1 + L_2) / 2``. Equation 4 has ``w = AIF(...)``, which by equation
+    3 is the mean times its sigmoid; the text says that the mix keeps the layers' scale, which holds
+    for the sigmoid alone. Both readings exist here.
 
     Args:
         hidden_size: The size of a vector.
-        lower_layer: The number of ``L_1`` as `hidden_states` counts: 8 is the paper's ``D_8``; the last is allowed
-            (the control ``D_12``).
-        weighting: ``"sigmoid"``: ``w`` is `AIF.weight`, and the mix is convex; ``"literal"``: ``w`` is the output of
-            `AIF`.
+        lower_layer: The number of ``L_1`` as `hidden_states` counts: 8 is the paper's ``D_8``; the
+            last is allowed (the control ``D_12``).
+        weighting: ``"sigmoid"``: ``w`` is `AIF.weight`, and the mix is convex; ``"literal"``: ``w``
+            is the output of `AIF`.
         reduction_ratio: Of `AIF`.
         branches: Of `AIF`.
 
@@ -186,9 +207,10 @@ class DLFA(LayerFusion):
         >>> DLFA(8, lower_layer=8)(states).shape
         torch.Size([2, 3, 8])
 
-    Deviations: the two readings of equation 4; the paper's code is not public, so it is not known which one its tables
-    have. Kaiming initialisation of the convolutions is the paper's (section III.C); that it is the normal one, with
-    zero biases, is our choice. Padding is left out of means and statistics.
+    Deviations: the two readings of equation 4; the paper's code is not public, so it is not known
+    which one its tables have. Kaiming initialisation of the convolutions is the paper's (section
+    III.C); that it is the normal one, with zero biases, is our choice. Padding is left out of means
+    and statistics.
     """
 
     def __init__(
@@ -203,7 +225,11 @@ class DLFA(LayerFusion):
         super().__init__()
         check_choice("weighting", weighting, ("sigmoid", "literal"))
         self.lower_layer, self.weighting = _number(lower_layer, "lower_layer"), weighting
-        self.hidden_size, self.reduction_ratio, self.branches = hidden_size, reduction_ratio, branches
+        self.hidden_size, self.reduction_ratio, self.branches = (
+            hidden_size,
+            reduction_ratio,
+            branches,
+        )
         self.aif = AIF(hidden_size, reduction_ratio=reduction_ratio, branches=branches)
 
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
@@ -234,7 +260,12 @@ def _number(layer: int, name: str) -> int:
 
 def _layer(hidden_states: Sequence[T], layer: int, name: str) -> T:
     count = len(hidden_states)
-    require(-count <= layer < count, name, f"be one of the {count} hidden states (0 to {count - 1})", layer)
+    require(
+        -count <= layer < count,
+        name,
+        f"be one of the {count} hidden states (0 to {count - 1})",
+        layer,
+    )
     return hidden_states[layer]
 
 

@@ -22,17 +22,19 @@ def pool_words(
     *,
     pooling: WordPooling = "first",
 ) -> Float[Tensor, "batch word dim"]:
-    """Reduce the vectors of each word's pieces to one: ``out[b, w] = pool(hidden[b, p] : word_index[b, p] = w)``.
+    """Reduce the vectors of each word's pieces to one:
+    ``out[b, w] = pool(hidden[b, p] : word_index[b, p] = w)``.
 
-    A word without pieces gets zeros. The pieces of a word need not be adjacent, and pieces of no word (index -1, or
-    `num_words` and above) are ignored, also if they hold NaN. Sums accumulate in at least float32. Pieces that share a
-    maximum share its gradient.
+    A word without pieces gets zeros. The pieces of a word need not be adjacent, and pieces of no
+    word (index -1, or `num_words` and above) are ignored, also if they hold NaN. Sums accumulate in
+    at least float32. Pieces that share a maximum share its gradient.
 
     Args:
         hidden: Vectors of pieces, ``(batch, piece, dim)``.
         word_index: The word that each piece belongs to; -1 for special pieces and padding.
         num_words: The number of words in the result.
-        pooling: ``"first"`` and ``"last"`` piece, ``"mean"``, ``"max"`` or ``"sum"`` over all pieces of a word.
+        pooling: ``"first"`` and ``"last"`` piece, ``"mean"``, ``"max"`` or ``"sum"`` over all
+            pieces of a word.
 
     Returns:
         ``(batch, num_words, dim)`` in the dtype of `hidden`.
@@ -51,14 +53,21 @@ def pool_words(
     check_float(hidden=hidden)
     check_ids("word_index", word_index)
     shape = tuple(hidden.shape[:2])
-    require(tuple(word_index.shape) == shape, "word_index", f"have shape {shape}", tuple(word_index.shape))
+    require(
+        tuple(word_index.shape) == shape,
+        "word_index",
+        f"have shape {shape}",
+        tuple(word_index.shape),
+    )
     require(num_words >= 0, "num_words", "be 0 or more", num_words)
     check_choice("pooling", pooling, WORD_POOLINGS)
     batch, num_pieces, dim = hidden.shape
     if batch * num_pieces * num_words == 0:
         return hidden.new_zeros(batch, num_words, dim)
     inside = (word_index >= 0) & (word_index < num_words)
-    index = torch.where(inside, word_index, num_words).long()  # one more word, for pieces of no word
+    index = torch.where(
+        inside, word_index, num_words
+    ).long()  # one more word, for pieces of no word
     if pooling in ("first", "last"):
         return _pick(hidden, index, num_words, last=pooling == "last")
     # the words of all rows in one list, so that whole vectors are added, not single numbers
@@ -68,7 +77,9 @@ def pool_words(
     if pooling == "max":
         if not torch.is_grad_enabled():
             none = rows.new_zeros(count, dim)
-            top = none.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax", include_self=False)
+            top = none.scatter_reduce(
+                0, words[:, None].expand_as(rows), rows, "amax", include_self=False
+            )
             return top.view(batch, num_words + 1, dim)[:, :num_words].to(hidden.dtype)
         rows = _share_of_max(rows, words, count)
     total = _sums(rows, words, count)
@@ -88,8 +99,8 @@ def pool_sequence(
     Args:
         hidden: Vectors, ``(batch, seq, dim)``.
         mask: True = valid, ``(batch, seq)``; None = all valid.
-        pooling: ``"cls"``: the first valid vector, which for BERT is that of ``[CLS]``; ``"mean"`` or
-            ``"max"`` over all valid ones.
+        pooling: ``"cls"``: the first valid vector, which for BERT is that of ``[CLS]``; ``"mean"``
+            or ``"max"`` over all valid ones.
 
     Returns:
         ``(batch, dim)``; zeros for a row without a valid vector.
@@ -144,6 +155,8 @@ def _share_of_max(rows: Tensor, words: Tensor, count: int) -> Tensor:
     with torch.no_grad():
         top = rows.new_full((count, rows.shape[1]), float("-inf"))
         top = top.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax")
-        leads = (rows == top.index_select(0, words)) | rows.isnan()  # a NaN is the maximum, as in torch.amax
+        leads = (
+            rows == top.index_select(0, words)
+        ) | rows.isnan()  # a NaN is the maximum, as in torch.amax
         equals = _sums(leads.to(rows.dtype), words, count).clamp(min=1).index_select(0, words)
     return torch.where(leads, rows / equals, 0.0)

@@ -46,41 +46,46 @@ WINDOWS_AT_ONCE = 32  # bounds the memory inside the model for one very long sen
 
 
 class PretrainedWordEncoder(ContextualEmbedder):
-    """A vector for each word in its sentence from an encoder of transformers: ``pool(fuse(H_0, ..., H_n))``.
+    """A vector for each word in its sentence from an encoder of transformers:
+    ``pool(fuse(H_0, ..., H_n))``.
 
-    The tokenizer cuts each word into pieces, the model encodes the sentence, `fusion` reduces all layers to one, and
-    `pooling` each word's pieces to one vector. Sentences beyond the model's limit are read in windows that overlap by
-    half (see `polyembed.encoders.windows`) under ``overflow="window"``; each sentence's windows depend on that sentence
-    alone.
+    The tokenizer cuts each word into pieces, the model encodes the sentence, `fusion` reduces all
+    layers to one, and `pooling` each word's pieces to one vector. Sentences beyond the model's
+    limit are read in windows that overlap by half (see `polyembed.encoders.windows`) under
+    ``overflow="window"``; each sentence's windows depend on that sentence alone.
 
     Args:
-        model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R, XLM, DistilBERT,
-            DeBERTa, ModernBERT and similar ones; the encoder of T5 or BART (``get_encoder()``); or a causal language
-            model: GPT-2, Llama, Gemma, Qwen (of a multimodal model, its text part). Also inside a `PeftModel`, or with
-            adapters added: then the adapters train, and LoRA is saved too. Or a name on the hub, a folder or a GGUF
-            file, from which model and tokenizer are loaded; a warning says if its weights are larger than the machine's
-            memory.
+        model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R,
+            XLM, DistilBERT, DeBERTa, ModernBERT and similar ones; the encoder of T5 or BART
+            (``get_encoder()``); or a causal language model: GPT-2, Llama, Gemma, Qwen (of a
+            multimodal model, its text part). Also inside a `PeftModel`, or with adapters added:
+            then the adapters train, and LoRA is saved too. Or a name on the hub, a folder or a GGUF
+            file, from which model and tokenizer are loaded; a warning says if its weights are
+            larger than the machine's memory.
         tokenizer: The model's, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
-        pooling: How a word's pieces become one vector; by default the first piece, for a causal language model the
-            last, since only it has seen the whole word.
-        freeze: ``"none"``; ``"embeddings"``: the embedding layer does not train (Winata 2021, section 3.2.3, for large
-            models); ``"all"``: the model runs without a graph and in evaluation mode, only `fusion` trains (the frozen
-            encoder under the heads of arXiv 2503.07990).
+        pooling: How a word's pieces become one vector; by default the first piece, for a causal
+            language model the last, since only it has seen the whole word.
+        freeze: ``"none"``; ``"embeddings"``: the embedding layer does not train (Winata 2021,
+            section 3.2.3, for large models); ``"all"``: the model runs without a graph and in
+            evaluation mode, only `fusion` trains (the frozen encoder under the heads of arXiv
+            2503.07990).
         overflow: How `encode` treats sentences beyond the limit; see `polyembed.text.align_words`.
-        max_length: The most pieces read at once, special ones included: the model's own limit if None, or if that is
-            smaller. The attribute is None for a model without a limit.
+        max_length: The most pieces read at once, special ones included: the model's own limit if
+            None, or if that is smaller. The attribute is None for a model without a limit.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: An unknown choice, a fusion for another number or size of layers, a sentence beyond the limit, a
-            tokenizer whose pieces the model does not have, a folder without the tokenizer's files or without all
-            weights, a damaged one, a folder or GGUF file of a kind that transformers does not read.
-        TypeError: A model that is not of transformers, does not read text or returns no hidden states, or no tokenizer
-            where one is needed.
-        FileNotFoundError: A `Path` that does not exist, or a string that cannot be a name on the hub either.
+        ValueError: An unknown choice, a fusion for another number or size of layers, a sentence
+            beyond the limit, a tokenizer whose pieces the model does not have, a folder without the
+            tokenizer's files or without all weights, a damaged one, a folder or GGUF file of a kind
+            that transformers does not read.
+        TypeError: A model that is not of transformers, does not read text or returns no hidden
+            states, or no tokenizer where one is needed.
+        FileNotFoundError: A `Path` that does not exist, or a string that cannot be a name on the
+            hub either.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -90,11 +95,14 @@ class PretrainedWordEncoder(ContextualEmbedder):
         >>> encoder(Pieces(ids, ids > 0, index)).shape
         torch.Size([1, 2, 8])
 
-    Deviations: Winata 2021 does not say which piece represents a word; here it is the first by default. XLM's language
-    embeddings (``langs``) are not added; XLM-MLM large, of 100 languages, has none.
+    Deviations: Winata 2021 does not say which piece represents a word; here it is the first by
+    default. XLM's language embeddings (``langs``) are not added; XLM-MLM large, of 100 languages,
+    has none.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset(TOKENIZER_FILE + name for name in TOKENIZER_NAMES)
+    file_arguments: ClassVar[frozenset[str]] = frozenset(
+        TOKENIZER_FILE + name for name in TOKENIZER_NAMES
+    )
 
     def __init__(
         self,
@@ -117,12 +125,16 @@ class PretrainedWordEncoder(ContextualEmbedder):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
         found, self.adapters = without_wrapper(found)
         self.model: nn.Module = found.base_model
-        if hasattr(getattr(self.model, "language_model", None), "config"):  # of a model that sees pictures, too
+        if hasattr(
+            getattr(self.model, "language_model", None), "config"
+        ):  # of a model that sees pictures, too
             self.model = self.model.language_model
         known = inspect.signature(self.model.forward).parameters
         if "input_ids" not in known or not hasattr(self.model.config, "hidden_size"):
             got = f"{class_name(self.model)}, which reads {', '.join(known)}"
-            raise TypeError(must("model", "be an encoder of text, with input_ids and a hidden_size", got))
+            raise TypeError(
+                must("model", "be an encoder of text, with input_ids and a hidden_size", got)
+            )
         if "decoder_input_ids" in known:
             got = f"{class_name(self.model)}, which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
             raise TypeError(must("model", "be an encoder of transformers", got))
@@ -135,12 +147,18 @@ class PretrainedWordEncoder(ContextualEmbedder):
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         if max_length is not None:
             room_for_pieces(tokenizer, max_length, sum(map(len, self.special)))
-        limits = [limit for limit in (max_length, _most_pieces(self.model, tokenizer)) if limit is not None]
+        limits = [
+            limit
+            for limit in (max_length, _most_pieces(self.model, tokenizer))
+            if limit is not None
+        ]
         self.max_length = min(limits, default=None)
         # a causal model keeps keys and values of all layers otherwise
         self._no_cache = {"use_cache": False} if "use_cache" in known else {}
         if freeze != "none":
-            for parameter in self.model.parameters() if freeze == "all" else _embedding_layer(self.model):
+            for parameter in (
+                self.model.parameters() if freeze == "all" else _embedding_layer(self.model)
+            ):
                 parameter.requires_grad_(False)
         self.train(self.training)
 
@@ -155,7 +173,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         max_length: int = 512,
         **options: Any,
     ) -> Self:
-        """Build an untrained BERT over a tokenizer's pieces: the Scratch models (Winata 2021, section 3.2.1).
+        """Build an untrained BERT over a tokenizer's pieces: the Scratch models (Winata 2021,
+        section 3.2.1).
 
         Args:
             tokenizer: Gives the vocabulary.
@@ -173,7 +192,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """
         from transformers import BertConfig, BertModel
 
-        check_positive(num_layers=num_layers, hidden_size=hidden_size, num_heads=num_heads, max_length=max_length)
+        check_positive(
+            num_layers=num_layers,
+            hidden_size=hidden_size,
+            num_heads=num_heads,
+            max_length=max_length,
+        )
         config = BertConfig(
             vocab_size=len(tokenizer),
             hidden_size=hidden_size,
@@ -198,7 +222,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into the model's pieces."""
-        found = align_words(sentences, self._tokenizer(), max_length=self.max_length, overflow=self.overflow)
+        found = align_words(
+            sentences, self._tokenizer(), max_length=self.max_length, overflow=self.overflow
+        )
         self._check_ids(found)
         return found
 
@@ -218,10 +244,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return pool_words(fused, pieces.word_index, pieces.count_words(), pooling=self.pooling)
 
     def encode_pairs(self, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> PairedPieces:
-        """Join pairs of sentences, as the model reads them: ``[CLS] first [SEP] second [SEP]`` for BERT.
+        """Join pairs of sentences, as the model reads them: ``[CLS] first [SEP] second [SEP]`` for
+        BERT.
 
-        Pairs are not read in windows: of a pair beyond the limit the longer sentence is cut, then both, unless
-        ``overflow="error"``.
+        Pairs are not read in windows: of a pair beyond the limit the longer sentence is cut, then
+        both, unless ``overflow="error"``.
 
         Args:
             pairs: Two lists of words each.
@@ -230,12 +257,15 @@ class PretrainedWordEncoder(ContextualEmbedder):
             Rows of pieces on the CPU, and their token types if tokenizer and model have them.
 
         Raises:
-            ValueError: A pair beyond the limit, under ``overflow="error"``, or an item without two sentences.
+            ValueError: A pair beyond the limit, under ``overflow="error"``, or an item without two
+                sentences.
             TypeError: No tokenizer, or one that takes no pairs.
         """
         overflow: Literal["error", "truncate"] = "error" if self.overflow == "error" else "truncate"
         pairs = check_pairs(pairs)
-        joined = align_pairs(pairs, self._tokenizer(), max_length=self.max_length, overflow=overflow)
+        joined = align_pairs(
+            pairs, self._tokenizer(), max_length=self.max_length, overflow=overflow
+        )
         self._check_ids(joined.pieces)
         return joined if _knows_token_types(self.model) else joined._replace(token_types=None)
 
@@ -249,7 +279,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """Run the model and fuse its layers: a vector for each piece, special ones included.
 
         Args:
-            pieces: Sentences or pairs cut into pieces; on the CPU the order of their words is checked.
+            pieces: Sentences or pairs cut into pieces; on the CPU the order of their words is
+                checked.
             token_types: Of pairs (`encode_pairs`); the model's own choice if None.
             table: As in `forward`.
 
@@ -257,7 +288,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
             ``(batch, piece, embedding_dim)``; undefined where `piece_mask` is off.
         """
         check_pieces(pieces)
-        fused: Tensor = self.fusion(self.hidden_states(pieces, token_types, table=table), pieces.piece_mask)
+        fused: Tensor = self.fusion(
+            self.hidden_states(pieces, token_types, table=table), pieces.piece_mask
+        )
         return fused
 
     def hidden_states(
@@ -268,17 +301,19 @@ class PretrainedWordEncoder(ContextualEmbedder):
         table: Float[Tensor, "row hidden"] | None = None,
         all_layers: bool = False,
     ) -> list[Float[Tensor, "batch piece hidden"]]:
-        """Run the model, in windows if a row is longer than it reads at once (then a GPU's host waits for the lengths).
+        """Run the model, in windows if a row is longer than it reads at once (then a GPU's host
+        waits for the lengths).
 
         Args:
             pieces: Sentences cut into pieces.
             token_types: Of pairs, which are not read in windows; the model's own choice if None.
             table: As in `forward`.
-            all_layers: Whether to return all layers also where the fusion is `LastLayer`, which reads one.
+            all_layers: Whether to return all layers also where the fusion is `LastLayer`, which
+                reads one.
 
         Returns:
-            The embeddings and each layer's output, in the order of transformers; only the last layer's output if the
-            fusion is `LastLayer`, unless `all_layers`.
+            The embeddings and each layer's output, in the order of transformers; only the last
+            layer's output if the fusion is `LastLayer`, unless `all_layers`.
         """
         ids, mask = pieces.piece_ids, pieces.piece_mask
         limit, everything = self.max_length, all_layers or not isinstance(self.fusion, LastLayer)
@@ -287,10 +322,14 @@ class PretrainedWordEncoder(ContextualEmbedder):
         may_cut = token_types is None and self.overflow == "window"
         require(may_cut, "piece_ids", f"have at most {limit} pieces", ids.shape[1])
         self._tokenizer()
-        plan = plan_windows(mask, limit, before=len(self.special.before), after=len(self.special.after))
+        plan = plan_windows(
+            mask, limit, before=len(self.special.before), after=len(self.special.after)
+        )
         windows = ids.flatten()[plan.take]
         chunks = [slice(i, i + WINDOWS_AT_ONCE) for i in range(0, len(windows), WINDOWS_AT_ONCE)]
-        runs = [self._run(windows[chunk], plan.mask[chunk], None, table, everything) for chunk in chunks]
+        runs = [
+            self._run(windows[chunk], plan.mask[chunk], None, table, everything) for chunk in chunks
+        ]
         return [torch.cat(parts).flatten(0, 1)[plan.give] for parts in zip(*runs, strict=True)]
 
     def train(self, mode: bool = True) -> Self:
@@ -301,11 +340,15 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle, the model without the hooks that it adds to itself when it runs.
+        """Return the state for pickle, the model without the hooks that it adds to itself when it
+        runs.
 
         They are local functions, which cannot be pickled; the model adds them again.
         """
-        return {**vars(self), "_modules": {**self._modules, "model": without_output_hooks(self.model)}}
+        return {
+            **vars(self),
+            "_modules": {**self._modules, "model": without_output_hooks(self.model)},
+        }
 
     def __copy__(self) -> Self:
         return shallow_copy(self)
@@ -323,7 +366,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
             rows = getattr(self.model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
         if rows is not None and pieces.piece_ids.numel():
             top = int(pieces.piece_ids.max())
-            require(top < rows, "tokenizer", f"be the model's, which has {rows} pieces", f"one that gives the id {top}")
+            require(
+                top < rows,
+                "tokenizer",
+                f"be the model's, which has {rows} pieces",
+                f"one that gives the id {top}",
+            )
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
@@ -331,7 +379,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return self.tokenizer
 
     def _run(
-        self, ids: Tensor, mask: Tensor, token_types: Tensor | None, table: Tensor | None, everything: bool
+        self,
+        ids: Tensor,
+        mask: Tensor,
+        token_types: Tensor | None,
+        table: Tensor | None,
+        everything: bool,
     ) -> list[Tensor]:
         if ids.numel() == 0:
             empty = next(self.model.parameters()).new_zeros(*ids.shape, self.embedding_dim)
@@ -345,7 +398,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         learns = self.freeze != "all" or (table is not None and table.requires_grad)
         with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
             found = self.model(
-                **inputs, attention_mask=attended.long(), output_hidden_states=everything, **types, **self._no_cache
+                **inputs,
+                attention_mask=attended.long(),
+                output_hidden_states=everything,
+                **types,
+                **self._no_cache,
             )
         states = getattr(found, "hidden_states" if everything else "last_hidden_state", None)
         if states is None:
@@ -355,7 +412,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, with the model's configuration in place of the model."""
-        options = {name: getattr(self, name) for name in ("fusion", "pooling", "freeze", "overflow", "max_length")}
+        options = {
+            name: getattr(self, name)
+            for name in ("fusion", "pooling", "freeze", "overflow", "max_length")
+        }
         return {**describe_model(self.model, self.adapters), **options}
 
     def write_files(self, folder: Path) -> dict[str, str]:
@@ -381,7 +441,8 @@ def _is_causal(model: nn.Module) -> bool:
     both_ways = (
         type(config) in MODEL_FOR_MASKED_LM_MAPPING
         or getattr(config, "use_bidirectional_attention", False)  # Gemma as an embedder
-        or config.model_type == "xlnet"  # listed as causal, but without its permutation mask it reads both ways
+        or config.model_type
+        == "xlnet"  # listed as causal, but without its permutation mask it reads both ways
     )
     return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not both_ways
 
@@ -390,11 +451,15 @@ def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
     """Return how many pieces a model reads at once, special ones included; None without a limit."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is not None:
-        for module in model.modules():  # RoBERTa and its descendants count positions from after the padding's
+        for module in (
+            model.modules()
+        ):  # RoBERTa and its descendants count positions from after the padding's
             table = getattr(module, "position_embeddings", None)
             if isinstance(table, nn.Embedding) and table.padding_idx is not None:
                 positions -= table.padding_idx + 1
-    limits = [limit for limit in (positions, piece_limit(tokenizer)) if limit and limit > 0]  # XLNet has -1 for none
+    limits = [
+        limit for limit in (positions, piece_limit(tokenizer)) if limit and limit > 0
+    ]  # XLNet has -1 for none
     return min(limits) if limits else None
 
 
@@ -406,7 +471,9 @@ def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
             tables.add(module)
     inside = {id(parameter) for table in tables for parameter in table.parameters()}
     for name, parameter in model.named_parameters():
-        relative = "rel_embeddings" in name or "relative" in name  # of DeBERTa and MPNet, which every layer reads
+        relative = (
+            "rel_embeddings" in name or "relative" in name
+        )  # of DeBERTa and MPNet, which every layer reads
         named = "embedding" in name or name.startswith("layer_norm_emb.")  # the norm of XLM's
         if (named or id(parameter) in inside) and not relative:
             yield parameter

@@ -6,7 +6,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability
+from polyembed._checks import (
+    check_dim,
+    check_last_dim,
+    check_mask,
+    check_positive,
+    check_probability,
+)
 from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
 from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
@@ -14,10 +20,11 @@ from polyembed.functional.masking import select_valid, valid_first, valid_places
 
 
 class SequenceEncoder(PretrainedModule):
-    """Words in context: ``x (batch, word, input_size)``, ``mask`` to ``(batch, word, embedding_dim)``.
+    """Words in context: ``x (batch, word, input_size)``, ``mask`` to
+    ``(batch, word, embedding_dim)``.
 
-    Neither the content of padding nor its length has an effect, masked positions of the result are zeros, and
-    a hole in the mask is skipped as if it were not there.
+    Neither the content of padding nor its length has an effect, masked positions of the result are
+    zeros, and a hole in the mask is skipped as if it were not there.
 
     Attributes:
         input_size: The size of a word's vector in the input.
@@ -52,11 +59,12 @@ class SequenceEncoder(PretrainedModule):
 
 
 class TransformerSequenceEncoder(SequenceEncoder):
-    """A Transformer encoder over words (Vaswani et al. 2017), by default of Winata 2021's sizes (section 3.2.2).
+    """A Transformer encoder over words (Vaswani et al. 2017), by default of Winata 2021's sizes
+    (section 3.2.2).
 
-    A linear map to `hidden_size`, sinusoidal positions, then `num_layers` of self-attention and feed-forward, each
-    with a residual and a layer norm. Attention uses PyTorch's scaled dot-product kernels: memory is linear in the
-    sentence's length as long as `attention_dropout` is 0.
+    A linear map to `hidden_size`, sinusoidal positions, then `num_layers` of self-attention and
+    feed-forward, each with a residual and a layer norm. Attention uses PyTorch's scaled dot-product
+    kernels: memory is linear in the sentence's length as long as `attention_dropout` is 0.
 
     Args:
         input_size: The size of a word's vector in the input.
@@ -64,12 +72,15 @@ class TransformerSequenceEncoder(SequenceEncoder):
         num_layers: How many layers.
         num_heads: Heads of each layer.
         feed_forward_size: The width inside each feed-forward network.
-        dropout: The probability of dropping: inputs, inside the feed-forward network, and each layer's updates.
-        input_dropout: The probability of dropping a number of a word's vector before the linear map.
+        dropout: The probability of dropping: inputs, inside the feed-forward network, and each
+            layer's updates.
+        input_dropout: The probability of dropping a number of a word's vector before the linear
+            map.
         attention_dropout: The probability of dropping an attention weight.
-        norm_first: Whether the norm comes before each block (and once at the end) or after its residual.
-        kernel_size: How many neighbouring words each map of the feed-forward network reads; odd. The authors' code has
-            convolutions of 3.
+        norm_first: Whether the norm comes before each block (and once at the end) or after its
+            residual.
+        kernel_size: How many neighbouring words each map of the feed-forward network reads; odd.
+            The authors' code has convolutions of 3.
 
     Shape:
         ``x (batch, word, input_size)``, ``mask (batch, word)`` to ``(batch, word, hidden_size)``.
@@ -82,10 +93,10 @@ class TransformerSequenceEncoder(SequenceEncoder):
         >>> TransformerSequenceEncoder(30, hidden_size=20)(torch.randn(2, 5, 30)).shape
         torch.Size([2, 5, 20])
 
-    Deviations: the paper names layers, heads and hidden size. The authors' code has a feed-forward size of 128, a
-    kernel of 3 and dropout 0.2 of inputs, attention weights and feed-forward maps (`winata2021` in
-    ``examples/recipes.toml``); also attention and projection without biases, a ReLU after the second map too, and no
-    dropout of attention's update.
+    Deviations: the paper names layers, heads and hidden size. The authors' code has a feed-forward
+    size of 128, a kernel of 3 and dropout 0.2 of inputs, attention weights and feed-forward maps
+    (`winata2021` in ``examples/recipes.toml``); also attention and projection without biases, a
+    ReLU after the second map too, and no dropout of attention's update.
     """
 
     def __init__(
@@ -106,8 +117,16 @@ class TransformerSequenceEncoder(SequenceEncoder):
         check_probability(input_dropout=input_dropout)
         super().__init__()
         self.input_size, self.hidden_size = input_size, hidden_size
-        self.num_layers, self.num_heads, self.feed_forward_size = num_layers, num_heads, feed_forward_size
-        self.dropout, self.input_dropout, self.attention_dropout = dropout, input_dropout, attention_dropout
+        self.num_layers, self.num_heads, self.feed_forward_size = (
+            num_layers,
+            num_heads,
+            feed_forward_size,
+        )
+        self.dropout, self.input_dropout, self.attention_dropout = (
+            dropout,
+            input_dropout,
+            attention_dropout,
+        )
         self.norm_first, self.kernel_size = norm_first, kernel_size
         self.drop_inputs = nn.Dropout(input_dropout)
         self.projection = nn.Linear(input_size, hidden_size)
@@ -142,14 +161,16 @@ class TransformerSequenceEncoder(SequenceEncoder):
 
 
 class LSTMSequenceEncoder(SequenceEncoder):
-    """A bidirectional LSTM over words: ``[forward(x)_t; backward(x)_t]`` (Graves and Schmidhuber 2005).
+    """A bidirectional LSTM over words: ``[forward(x)_t; backward(x)_t]`` (Graves and Schmidhuber
+    2005).
 
-    Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the reversed sentence: on a
-    CPU that trains more than twice as fast as packing, and on a GPU the host never waits for the lengths. Neither
-    ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM (`export_onnx` and
-    `export_program` take a tagger with one). The kernels of cuDNN, and
-    of oneDNN in float32, have no second derivatives: where those are needed, call under
-    ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
+    Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the
+    reversed sentence: on a CPU that trains more than twice as fast as packing, and on a GPU the
+    host never waits for the lengths. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export``
+    with a free length takes an LSTM (`export_onnx` and `export_program` take a tagger with one).
+    The kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are
+    needed, call under ``torch.backends.cudnn.flags(enabled=False)`` or
+    ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
         input_size: The size of a word's vector in the input.
@@ -158,7 +179,8 @@ class LSTMSequenceEncoder(SequenceEncoder):
         dropout: The probability of dropping: inputs of each layer, and outputs.
 
     Shape:
-        ``x (batch, word, input_size)``, ``mask (batch, word)`` to ``(batch, word, 2 * hidden_size)``.
+        ``x (batch, word, input_size)``, ``mask (batch, word)`` to
+        ``(batch, word, 2 * hidden_size)``.
 
     Raises:
         ValueError: Sizes or shapes that do not fit.
@@ -169,15 +191,24 @@ class LSTMSequenceEncoder(SequenceEncoder):
         torch.Size([2, 5, 40])
     """
 
-    def __init__(self, input_size: int, *, hidden_size: int = 200, num_layers: int = 1, dropout: float = 0.1) -> None:
+    def __init__(
+        self, input_size: int, *, hidden_size: int = 200, num_layers: int = 1, dropout: float = 0.1
+    ) -> None:
         check_positive(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         check_probability(dropout=dropout)
         super().__init__()
-        self.input_size, self.hidden_size, self.num_layers, self.dropout = input_size, hidden_size, num_layers, dropout
+        self.input_size, self.hidden_size, self.num_layers, self.dropout = (
+            input_size,
+            hidden_size,
+            num_layers,
+            dropout,
+        )
         self.forward_layers, self.backward_layers = (
             nn.ModuleList(
                 nn.LSTM(2 * hidden_size if layer else input_size, hidden_size, batch_first=True)
-                for layer in range(num_layers)  # one at a time: loading a folder stops at more than its weights fill
+                for layer in range(
+                    num_layers
+                )  # one at a time: loading a folder stops at more than its weights fill
             )
             for _ in range(2)
         )
@@ -197,12 +228,17 @@ class LSTMSequenceEncoder(SequenceEncoder):
             return x.new_zeros(*x.shape[:2], self.embedding_dim)
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-        order = valid_first(mask)  # words to the front, so that states after the last word reach no other word
+        order = valid_first(
+            mask
+        )  # words to the front, so that states after the last word reach no other word
         states = reorder(select_valid(x, mask), order)
         reverse = reversal(mask.sum(1), x.shape[1])
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
             states = bidirectional(
-                self.drop(states), reverse, direction_weights(forwards), direction_weights(backwards)
+                self.drop(states),
+                reverse,
+                direction_weights(forwards),
+                direction_weights(backwards),
             )
         states = self.drop(reorder(states, valid_places(mask)))
         return torch.where(mask[..., None], states, 0.0)

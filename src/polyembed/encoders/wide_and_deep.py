@@ -11,20 +11,24 @@ from polyembed.functional.masking import select_valid, valid_first, valid_places
 
 
 class WideAndDeepEncoder(SequenceEncoder):
-    """Words in context beside scores of a window: ``[encoder(x_deep); s]`` (Cheng et al. 2016, wide and deep).
+    """Words in context beside scores of a window: ``[encoder(x_deep); s]`` (Cheng et al. 2016, wide
+    and deep).
 
-    A word's vector is ``[x_deep; u_0; u_-n; ...; u_-1; u_1; ...; u_n]``, where ``u_k`` are the scores, one a tag, that
-    the word gives to the word k places before it: ``s_t = sum over k of u_k[t + k]``. A place outside the sentence
-    gives scores of its own, which train. `surface_scores` makes the scores; a decoder with ``direct_scores=True`` adds
-    them to its own.
+    A word's vector is ``[x_deep; u_0; u_-n; ...; u_-1; u_1; ...; u_n]``, where ``u_k`` are the
+    scores, one a tag, that the word gives to the word k places before it:
+    ``s_t = sum over k of u_k[t + k]``. A place outside the sentence gives scores of its own, which
+    train. `surface_scores` makes the scores; a decoder with ``direct_scores=True`` adds them to its
+    own.
 
     Args:
-        encoder: A sequence encoder of ``x_deep``; None = the scores alone, as in a hand-featured CRF.
+        encoder: A sequence encoder of ``x_deep``; None = the scores alone, as in a hand-featured
+            CRF.
         num_tags: How many tags.
         window: How many neighbours on each side count.
 
     Shape:
-        ``x (batch, word, input_size)`` with ``input_size = encoder.input_size + num_tags * (2 * window + 1)``, ``mask``
+        ``x (batch, word, input_size)`` with
+        ``input_size = encoder.input_size + num_tags * (2 * window + 1)``, ``mask``
         ``(batch, word)`` to ``(batch, word, encoder.embedding_dim + num_tags)``.
 
     Raises:
@@ -42,7 +46,13 @@ class WideAndDeepEncoder(SequenceEncoder):
         check_positive(num_tags=num_tags, window=window)
         for name in ("input_size", "embedding_dim"):
             if encoder is not None and not hasattr(encoder, name):
-                raise TypeError(must("encoder", f"be a sequence encoder, with {name}, or None", class_name(encoder)))
+                raise TypeError(
+                    must(
+                        "encoder",
+                        f"be a sequence encoder, with {name}, or None",
+                        class_name(encoder),
+                    )
+                )
         super().__init__()
         self.encoder, self.num_tags, self.window = encoder, num_tags, window
         self.deep_size = 0 if encoder is None else int(encoder.input_size)  # type: ignore[arg-type]
@@ -62,10 +72,16 @@ class WideAndDeepEncoder(SequenceEncoder):
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         scores = self._window_scores(x[..., self.deep_size :], mask)
-        return scores if self.encoder is None else torch.cat([self.encoder(x[..., : self.deep_size], mask), scores], -1)
+        return (
+            scores
+            if self.encoder is None
+            else torch.cat([self.encoder(x[..., : self.deep_size], mask), scores], -1)
+        )
 
     def _window_scores(self, x: Tensor, mask: Tensor) -> Tensor:
-        order = valid_first(mask)  # a hole in the mask is skipped: the word after it is the neighbour
+        order = valid_first(
+            mask
+        )  # a hole in the mask is skipped: the word after it is the neighbour
         x = reorder(select_valid(x, mask), order)
         scores, near = x[..., : self.num_tags], x[..., self.num_tags :]
         edges = self.edges.flatten()

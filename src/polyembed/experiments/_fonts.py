@@ -5,13 +5,17 @@ from typing import Any
 
 from polyembed._checks import import_optional
 
-WITHOUT_SHAPES = ("lastresort", "adobeblank")  # fonts that have a box or an empty glyph for every character
+WITHOUT_SHAPES = (
+    "lastresort",
+    "adobeblank",
+)  # fonts that have a box or an empty glyph for every character
 
 
 def font_families(texts: Iterable[str]) -> list[str]:
     """Return the font families in use, and few installed ones that have the glyphs that these lack.
 
-    matplotlib draws each character in the first family that has it, and warns of a character that no family has.
+    matplotlib draws each character in the first family that has it, and warns of a character that
+    no family has.
 
     Args:
         texts: The texts of a picture.
@@ -22,11 +26,18 @@ def font_families(texts: Iterable[str]) -> list[str]:
     manager = import_optional("matplotlib.font_manager", pip="matplotlib", feature="a picture")
     families = list(manager.FontProperties().get_family())
     lacking = set("".join(texts)) - {"\n"}
-    lacking -= _glyphs(manager, manager.findfont(manager.FontProperties(family=families)), 0, lacking)
+    lacking -= _glyphs(
+        manager, manager.findfont(manager.FontProperties(family=families)), 0, lacking
+    )
     if not lacking:
         return families
-    faces = sorted(manager.fontManager.ttflist, key=lambda face: (face.style != "normal", abs(face.weight - 400)))
-    names = sorted({face.name for face in faces}, key=lambda name: (not name.startswith("Noto Sans"), name))
+    faces = sorted(
+        manager.fontManager.ttflist,
+        key=lambda face: (face.style != "normal", abs(face.weight - 400)),
+    )
+    names = sorted(
+        {face.name for face in faces}, key=lambda name: (not name.startswith("Noto Sans"), name)
+    )
     names = [name for name in names if not name.replace(" ", "").lower().startswith(WITHOUT_SHAPES)]
     files = {face.name: (face.fname, face.index) for face in reversed(faces)}
     glyphs = {name: _glyphs(manager, *files[name], lacking) for name in names}

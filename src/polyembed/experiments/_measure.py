@@ -32,7 +32,9 @@ def attempt(call: Callable[[], Any], device: torch.device) -> Any:
     return ENDED
 
 
-def seconds(module: nn.Module, call: Callable[[Any], object], batch: Any, device: torch.device) -> float:
+def seconds(
+    module: nn.Module, call: Callable[[Any], object], batch: Any, device: torch.device
+) -> float:
     """Return the seconds that a call takes in evaluation mode, without gradients."""
     with in_mode(module, training=False), torch.no_grad():
         _synchronize(device)
@@ -43,7 +45,12 @@ def seconds(module: nn.Module, call: Callable[[Any], object], batch: Any, device
 
 
 def activation_mb(
-    module: nn.Module, call: Callable[[Any], Tensor], batch: Any, device: torch.device, *, training: bool
+    module: nn.Module,
+    call: Callable[[Any], Tensor],
+    batch: Any,
+    device: torch.device,
+    *,
+    training: bool,
 ) -> float:
     """Return the activation memory of a forward pass or of a training step in MB."""
     with in_mode(module, training=training):
@@ -54,7 +61,9 @@ def activation_mb(
         output = call(batch)
         if not training:
             return (torch.cuda.memory_allocated(device) - before) / MB
-        torch.autograd.grad(output, [x for x in module.parameters() if x.requires_grad], allow_unused=True)
+        torch.autograd.grad(
+            output, [x for x in module.parameters() if x.requires_grad], allow_unused=True
+        )
         return (torch.cuda.max_memory_allocated(device) - before) / MB
 
 
@@ -69,7 +78,11 @@ def _saved_mb(call: Callable[[Any], object], own: Sequence[Tensor], batch: objec
             saved[place] = value.untyped_storage().nbytes()
             alive.append(value.detach())
 
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), saved_tensors_hooks(pack, lambda value: value):
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        saved_tensors_hooks(pack, lambda value: value),
+    ):
         call(batch)
     return sum(saved.values()) / MB
 

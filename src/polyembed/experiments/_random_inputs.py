@@ -12,18 +12,30 @@ from polyembed.text.pieces import Pieces
 
 
 def random_inputs(
-    embedder: WordEmbedder, rows: int, length: int, pieces_per_word: float, generator: torch.Generator
+    embedder: WordEmbedder,
+    rows: int,
+    length: int,
+    pieces_per_word: float,
+    generator: torch.Generator,
 ) -> Any:
     """Return ids, `Pieces`, or a tuple of them for a mixed embedder; None if it cannot read `length`."""
     if embedder.lexicon is not None:
         count = embedder.num_embeddings
-        return torch.randint(min(NUM_SPECIAL, count - 1), count, (rows, length), generator=generator)
+        return torch.randint(
+            min(NUM_SPECIAL, count - 1), count, (rows, length), generator=generator
+        )
     if isinstance(embedder, CombinedEmbedder):
-        members = [random_inputs(member, rows, length, pieces_per_word, generator) for member in embedder.embedders]  # type: ignore[arg-type]
+        members = [
+            random_inputs(member, rows, length, pieces_per_word, generator)
+            for member in embedder.embedders
+        ]  # type: ignore[arg-type]
         return None if any(member is None for member in members) else tuple(members)
     count = round(length * pieces_per_word)
     limit = getattr(embedder, "max_length", None)
-    windows = getattr(embedder, "overflow", None) == "window" and getattr(embedder, "tokenizer", None) is not None
+    windows = (
+        getattr(embedder, "overflow", None) == "window"
+        and getattr(embedder, "tokenizer", None) is not None
+    )
     if limit is not None and count > limit and not windows:
         return None
     vocabulary = _vocabulary_size(embedder)
@@ -35,7 +47,9 @@ def random_inputs(
 def random_words(embedder: WordEmbedder, rows: int, length: int, *, seed: int) -> list[list[str]]:
     """Return sentences of words in the lexicon."""
     known = require_lexicon(embedder).words() or ["unknown"]
-    places = torch.randint(len(known), (rows, length), generator=torch.Generator().manual_seed(seed))
+    places = torch.randint(
+        len(known), (rows, length), generator=torch.Generator().manual_seed(seed)
+    )
     return [[known[i] for i in row] for row in places.tolist()]
 
 

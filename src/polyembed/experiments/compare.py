@@ -48,8 +48,8 @@ class SystemRun(NamedTuple):
         trained_on: The languages trained on.
         training: What `fit` returned.
         scores: The metric on the test sentences of each language.
-        predictions: The labels predicted for the test sentences of each language: a list for each sentence, of one
-            label where the model is a classifier.
+        predictions: The labels predicted for the test sentences of each language: a list for each
+            sentence, of one label where the model is a classifier.
     """
 
     system: str
@@ -98,7 +98,8 @@ def run_all(
         progress: As in `fit`.
 
     Returns:
-        The runs, by trial, then by seed; the right labels of each language's test sentences; and the metric.
+        The runs, by trial, then by seed; the right labels of each language's test sentences; and
+        the metric.
     """
     seeds = _check_seeds(seeds)
     _check_all(systems, trials, seeds, options)
@@ -119,7 +120,11 @@ def run_all(
                 training = Training(model, trial.train, trial.dev, options, seed=seed)
                 path = None
                 if folder is not None:
-                    path = Path(folder) / quote(trial.name, safe=" ") / f"{quote(name, safe=' ')}.{seed}"
+                    path = (
+                        Path(folder)
+                        / quote(trial.name, safe=" ")
+                        / f"{quote(name, safe=' ')}.{seed}"
+                    )
                 runs.append(_run(name, training, trial, gold, path, progress))
     return runs, gold, metric
 
@@ -144,13 +149,17 @@ def _run(
             predictions, scores, model = {}, {}, training.model
             for corpus in trial.tests:
                 found = model.predict([model.text_of(item) for item in corpus.test])
-                predictions[corpus.language] = [[label] if isinstance(label, str) else label for label in found]
+                predictions[corpus.language] = [
+                    [label] if isinstance(label, str) else label for label in found
+                ]
                 scores[corpus.language] = measure(training.metric, gold[corpus.language], found)
             history = [tuple(epoch) for epoch in result.history]
             outcome = {"history": history, "scores": scores, "predictions": predictions}
             run.finish(outcome)
     result = read_result(outcome["history"])
-    return SystemRun(name, training.seed, trial.trained_on, result, outcome["scores"], outcome["predictions"])
+    return SystemRun(
+        name, training.seed, trial.trained_on, result, outcome["scores"], outcome["predictions"]
+    )
 
 
 class _Fresh:
@@ -165,7 +174,12 @@ class _Fresh:
                 continue
             earlier = self.given.get(id(parameter), lambda: None)()
             rule = "build new parameters at each call"
-            require(earlier is not parameter, f"systems[{name!r}]", rule, f"{parameter_name} of an earlier call")
+            require(
+                earlier is not parameter,
+                f"systems[{name!r}]",
+                rule,
+                f"{parameter_name} of an earlier call",
+            )
             self.given[id(parameter)] = weakref.ref(parameter)
 
 
@@ -174,7 +188,9 @@ def _build(name: str, build: Build, train: Sequence[Item], seed: int, fresh: _Fr
         torch.manual_seed(seed)
         model = build(train, seed)
     if not isinstance(model, TextModel):
-        raise TypeError(must(f"systems[{name!r}]", "build a tagger or a classifier", class_name(model)))
+        raise TypeError(
+            must(f"systems[{name!r}]", "build a tagger or a classifier", class_name(model))
+        )
     fresh.check(name, model)
     return model
 
@@ -187,7 +203,9 @@ def _check_all(
     require(len(systems) > 0, "systems", "hold at least one system", "none")
     for name, build in systems.items():
         if not callable(build):
-            raise TypeError(must(f"systems[{name!r}]", "be a function of train and seed", class_name(build)))
+            raise TypeError(
+                must(f"systems[{name!r}]", "be a function of train and seed", class_name(build))
+            )
     if not isinstance(options, FitOptions):
         raise TypeError(must("options", "be FitOptions", class_name(options)))
     require(len(seeds) > 0, "seeds", "hold at least one seed", "none")
@@ -195,7 +213,9 @@ def _check_all(
     check_languages([corpus for trial in trials for corpus in trial.tests])
     for trial in trials:
         for corpus in trial.tests:
-            check_sentences(corpus, *(("train", "dev") if corpus.language in trial.trained_on else ()), "test")
+            check_sentences(
+                corpus, *(("train", "dev") if corpus.language in trial.trained_on else ()), "test"
+            )
 
 
 def _check_metric(
@@ -233,7 +253,11 @@ def check_corpora(name: str, corpora: Sequence[Corpus]) -> list[Corpus]:
     corpora = list(corpora)
     for i, corpus in enumerate(corpora):
         if not isinstance(corpus, Corpus):
-            raise TypeError(must(name if name == "source" else f"{name}[{i}]", "be a Corpus", class_name(corpus)))
+            raise TypeError(
+                must(
+                    name if name == "source" else f"{name}[{i}]", "be a Corpus", class_name(corpus)
+                )
+            )
     return corpora
 
 
@@ -248,9 +272,13 @@ def check_sentences(corpus: Corpus, *parts: str) -> None:
     """Require sentences with words in the parts named, and read no others."""
     for part in parts:
         items: Sequence[Any] = getattr(corpus, part)
-        words = (getattr(item, field, ()) for item in items for field in ("words", "first", "second"))
+        words = (
+            getattr(item, field, ()) for item in items for field in ("words", "first", "second")
+        )
         rule = "hold at least one sentence with a word"
-        require(any(len(sentence) for sentence in words), f"{part} of {corpus.language!r}", rule, "none")
+        require(
+            any(len(sentence) for sentence in words), f"{part} of {corpus.language!r}", rule, "none"
+        )
 
 
 def _check_labels(name: str, model: TextModel, trial: Trial) -> dict[str, list[list[str]]]:
@@ -260,14 +288,20 @@ def _check_labels(name: str, model: TextModel, trial: Trial) -> dict[str, list[l
     tests = {f"{corpus.language!r} test": corpus.test for corpus in trial.tests}
     found: dict[str, list[list[str]]] = {}
     for part, items in {**parts, **tests}.items():
-        counts = [count_words(model, item) for item in items]  # raises for a text of another kind than the model's
+        counts = [
+            count_words(model, item) for item in items
+        ]  # raises for a text of another kind than the model's
         found[part] = [[str(label) for label in model.labels_of(item)] for item in items]
         if isinstance(model, Tagger):
             for words, tags in zip(counts, map(len, found[part]), strict=True):
                 rule = "have one tag a word"
-                require(words == tags, f"the {part} sentences", rule, f"{tags} tags for {words} words")
+                require(
+                    words == tags, f"the {part} sentences", rule, f"{tags} tags for {words} words"
+                )
         unknown = sorted({label for labels in found[part] for label in labels} - known)
         got = f"none for {', '.join(map(repr, unknown))} of the {part} sentences"
         which = "tags" if isinstance(model, Tagger) else "labels"
-        require(not unknown, f"systems[{name!r}].{which}", f"hold every {which[:-1]} of the data", got)
+        require(
+            not unknown, f"systems[{name!r}].{which}", f"hold every {which[:-1]} of the data", got
+        )
     return {corpus.language: found[part] for part, corpus in zip(tests, trial.tests, strict=True)}

@@ -9,9 +9,11 @@ from polyembed.tables import Table
 
 
 def bio_confusion(gold: Labels, predicted: Labels, *, normalize: bool = False) -> Table:
-    """Count how often words labelled B, I or O are predicted as B, I or O (van der Heijden 2019, figure 5).
+    """Count how often words labelled B, I or O are predicted as B, I or O (van der Heijden 2019,
+    figure 5).
 
-        counts[g, p] = #{words: trim(gold) = g and trim(predicted) = p},  trim(B-x) = B, trim(I-x) = I;
+        counts[g, p] = #{words: trim(gold) = g and trim(predicted) = p},  trim(B-x) = B, trim(I-x) =
+        I;
         normalised: counts[g, p] / sum(counts[g, :]), and 0.0 where no gold label is g.
 
     Args:
@@ -20,7 +22,8 @@ def bio_confusion(gold: Labels, predicted: Labels, *, normalize: bool = False) -
         normalize: Whether to return shares of each row instead of counts.
 
     Returns:
-        A row for each gold label, a column for each predicted one; the first column names the gold label.
+        A row for each gold label, a column for each predicted one; the first column names the gold
+        label.
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.

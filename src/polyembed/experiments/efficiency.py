@@ -29,11 +29,13 @@ class MeasuredModel(NamedTuple):
 
     Attributes:
         module: The module whose parameters are counted and saved, on the device to measure on.
-        inputs: Returns inputs for a number of rows and a length; None where the model cannot read that length.
+        inputs: Returns inputs for a number of rows and a length; None where the model cannot read
+            that length.
         predict: The timed call, in evaluation mode without gradients.
         forward: The call whose activation memory is measured, in evaluation mode with gradients.
         loss: Computes a training loss; None skips the training step.
-        preprocess: The work before `inputs` for a number of rows and a length, timed separately; None skips it.
+        preprocess: The work before `inputs` for a number of rows and a length, timed separately;
+            None skips it.
     """
 
     module: nn.Module
@@ -51,7 +53,8 @@ class ModelSize(NamedTuple):
         trainable: The number of parameters that require a gradient; shared ones count once.
         frozen: The number of other parameters.
         memory_mb: Parameters and buffers in memory, MB of 2**20 bytes.
-        disk_mb: The folder that `save_pretrained` writes without source vectors; None if the model was not saved.
+        disk_mb: The folder that `save_pretrained` writes without source vectors; None if the model
+            was not saved.
     """
 
     trainable: int
@@ -74,7 +77,8 @@ class PredictionSpeed(NamedTuple):
         high: Sentences a second of the faster quartile.
         tokens: Tokens a second of the median run.
         runs: The number of runs.
-        preprocessing_ms: The median time before the model for one batch; None if it was not measured.
+        preprocessing_ms: The median time before the model for one batch; None if it was not
+            measured.
     """
 
     sentences: float
@@ -86,7 +90,8 @@ class PredictionSpeed(NamedTuple):
 
 
 class ActivationMemory(NamedTuple):
-    """Activation memory of one batch at one length, in MB of 2**20 bytes; None if it was not measured.
+    """Activation memory of one batch at one length, in MB of 2**20 bytes; None if it was not
+    measured.
 
     Attributes:
         forward: After a forward pass in evaluation mode with gradients.
@@ -101,12 +106,14 @@ class EfficiencyReport(NamedTuple):
     """The costs of several models.
 
     Attributes:
-        sizes: Model -> its numbers of `trainable` and `frozen` parameters, `memory_mb` and `disk_mb`.
-        speeds: Model -> length -> `sentences` (with the quartiles `low` and `high`) and `tokens` a second, the number
-            of `runs` and `preprocessing_ms`; lengths that the model cannot read are missing.
+        sizes: Model -> its numbers of `trainable` and `frozen` parameters, `memory_mb` and
+            `disk_mb`.
+        speeds: Model -> length -> `sentences` (with the quartiles `low` and `high`) and `tokens` a
+            second, the number of `runs` and `preprocessing_ms`; lengths that the model cannot read
+            are missing.
         memories: Model -> length -> activation memory in MB, `forward` and `training`.
-        out_of_memory: Model -> the lengths and steps (``"predict"``, ``"forward"``, ``"training"``) that did not fit
-            in memory.
+        out_of_memory: Model -> the lengths and steps (``"predict"``, ``"forward"``, ``"training"``)
+            that did not fit in memory.
         lengths: The lengths asked for.
         batch_size: Sentences in a batch.
         device: The device of the measurement.
@@ -125,7 +132,9 @@ class EfficiencyReport(NamedTuple):
     def size_table(self) -> Table:
         """Return parameters and sizes, one row for each model (Winata 2021, table 4 and section 4.2)."""
         columns = ("model", "parameters", "trainable", "frozen", "memory MB", "disk MB")
-        return Table(columns, [(name, size.parameters, *size) for name, size in self.sizes.items()], 1)
+        return Table(
+            columns, [(name, size.parameters, *size) for name, size in self.sizes.items()], 1
+        )
 
     def speed_table(self, unit: Literal["sentences", "tokens"] = "sentences") -> Table:
         """Return the median throughput per second, a row for each model, a column for each length (figure 3)."""
@@ -141,7 +150,9 @@ class EfficiencyReport(NamedTuple):
         check_choice("step", step, ("forward", "training"))
         return self._table(self.memories, step, step)
 
-    def _table(self, values: Mapping[str, Mapping[int, Any]], field: str, step: str | None) -> Table:
+    def _table(
+        self, values: Mapping[str, Mapping[int, Any]], field: str, step: str | None
+    ) -> Table:
         def cell(name: str, length: int) -> float | str | None:
             ended = (length, step) in self.out_of_memory[name]
             return "out of memory" if ended else getattr(values[name].get(length), field, None)
@@ -162,26 +173,29 @@ def efficiency_report(
     seed: int = 0,
     device: str | torch.device | None = None,
 ) -> EfficiencyReport:
-    """Measure models side by side: parameters, size, speed, activation memory (Winata 2021, section 4.2).
+    """Measure models side by side: parameters, size, speed, activation memory (Winata 2021, section
+    4.2).
 
-    *Length* counts words for a type embedder and pieces for a contextual one, as the paper counts; with
-    `pieces_per_word` a contextual embedder reads so many times more pieces, which compares models on the same words.
-    Inputs are drawn at random from all ids.
+    *Length* counts words for a type embedder and pieces for a contextual one, as the paper counts;
+    with `pieces_per_word` a contextual embedder reads so many times more pieces, which compares
+    models on the same words. Inputs are drawn at random from all ids.
 
-    *Speed* is of `decode` in evaluation mode without gradients, after three runs to warm up. Models take turns, so
-    that other load on the machine affects them all. Turning known words into ids is timed separately; tokenizers are
-    not timed.
+    *Speed* is of `decode` in evaluation mode without gradients, after three runs to warm up. Models
+    take turns, so that other load on the machine affects them all. Turning known words into ids is
+    timed separately; tokenizers are not timed.
 
-    *Activation memory* on a GPU is the allocator's growth in the forward pass, and the peak of a training step. On a
-    CPU it is the size of the tensors that autograd saves, each storage once, without parameters and inputs. Where
-    memory ends, the tables say so, and the measurement continues with other lengths and models.
+    *Activation memory* on a GPU is the allocator's growth in the forward pass, and the peak of a
+    training step. On a CPU it is the size of the tensors that autograd saves, each storage once,
+    without parameters and inputs. Where memory ends, the tables say so, and the measurement
+    continues with other lengths and models.
 
     Args:
         models: The models by name.
         lengths: The lengths of the sentences.
         batch_size: Sentences in a batch; 1 in the paper.
         runs: The number of runs of each model at each length.
-        max_seconds: Stop a model's runs at one length, and its warm-up, after this time; None = never.
+        max_seconds: Stop a model's runs at one length, and its warm-up, after this time; None =
+            never.
         pieces_per_word: For taggers over a contextual embedder.
         disk: Whether to save each model to a temporary folder and weigh it.
         seed: The seed of the inputs.
@@ -191,7 +205,8 @@ def efficiency_report(
         All figures, and their tables.
 
     Raises:
-        ValueError: No model, no length, models on several devices, an unavailable device, or sizes out of range.
+        ValueError: No model, no length, models on several devices, an unavailable device, or sizes
+            out of range.
         TypeError: A model that is neither a `SequenceTagger` nor a `MeasuredModel`.
 
     Example:
@@ -202,16 +217,25 @@ def efficiency_report(
         >>> report.sizes["table"].trainable, report.speed_table().columns
         (74, ('model', '4', '8'))
 
-    Deviations: the paper measures on a GTX 1080 Ti and does not say which of the 100 runs it reports, nor whether
-    tagging includes the CRF's decoding; here it does.
+    Deviations: the paper measures on a GTX 1080 Ti and does not say which of the 100 runs it
+    reports, nor whether tagging includes the CRF's decoding; here it does.
     """
     lengths = tuple(lengths)
-    check_positive(batch_size=batch_size, runs=runs, **{f"lengths[{i}]": n for i, n in enumerate(lengths)})
+    check_positive(
+        batch_size=batch_size, runs=runs, **{f"lengths[{i}]": n for i, n in enumerate(lengths)}
+    )
     require(len(lengths) > 0, "lengths", "hold at least one length", "none")
     require(len(models) > 0, "models", "hold at least one model", "none")
-    require(1.0 <= pieces_per_word < math.inf, "pieces_per_word", "be at least 1, and finite", pieces_per_word)
+    require(
+        1.0 <= pieces_per_word < math.inf,
+        "pieces_per_word",
+        "be at least 1, and finite",
+        pieces_per_word,
+    )
     require(max_seconds is None or max_seconds > 0, "max_seconds", "be positive", max_seconds)
-    measured = {name: _measured(name, model, pieces_per_word, seed) for name, model in models.items()}
+    measured = {
+        name: _measured(name, model, pieces_per_word, seed) for name, model in models.items()
+    }
     where = _place(measured, device)
     speeds: dict[str, dict[int, PredictionSpeed]] = {name: {} for name in measured}
     memories: dict[str, dict[int, ActivationMemory]] = {name: {} for name in measured}
@@ -219,14 +243,20 @@ def efficiency_report(
     for length in lengths:
         batches: dict[str, Any] = {}
         for name, model in measured.items():
-            steps = {step: call for step, call in (("forward", model.forward), ("training", model.loss)) if call}
+            steps = {
+                step: call
+                for step, call in (("forward", model.forward), ("training", model.loss))
+                if call
+            }
             batch = attempt(partial(model.inputs, batch_size, length), where)
             if batch is ENDED:
                 ends[name].update((length, step) for step in ("predict", *steps))
             elif batch is not None:
                 batches[name], found = batch, {}
                 for step, call in steps.items():
-                    measure = partial(activation_mb, model.module, call, batch, where, training=step == "training")
+                    measure = partial(
+                        activation_mb, model.module, call, batch, where, training=step == "training"
+                    )
                     found[step] = attempt(measure, where)
                     if found[step] is ENDED:
                         ends[name].add((length, step))
@@ -240,14 +270,20 @@ def efficiency_report(
                 ends[name].add((length, "predict"))
     machine = torch.cuda.get_device_name(where) if where.type == "cuda" else str(where)
     sizes = {name: _size(model.module, disk=disk) for name, model in measured.items()}
-    return EfficiencyReport(sizes, speeds, memories, ends, lengths, batch_size, machine, torch.get_num_threads())
+    return EfficiencyReport(
+        sizes, speeds, memories, ends, lengths, batch_size, machine, torch.get_num_threads()
+    )
 
 
-def _measured(name: str, model: SequenceTagger | MeasuredModel, pieces_per_word: float, seed: int) -> MeasuredModel:
+def _measured(
+    name: str, model: SequenceTagger | MeasuredModel, pieces_per_word: float, seed: int
+) -> MeasuredModel:
     if isinstance(model, MeasuredModel):
         return model
     if not isinstance(model, SequenceTagger):
-        raise TypeError(must(f"models[{name!r}]", "be a SequenceTagger or a MeasuredModel", class_name(model)))
+        raise TypeError(
+            must(f"models[{name!r}]", "be a SequenceTagger or a MeasuredModel", class_name(model))
+        )
     tagger, embedder = model, model.embedder
 
     def inputs(rows: int, length: int) -> tuple[Any, Tensor, Tensor] | None:
@@ -264,7 +300,9 @@ def _measured(name: str, model: SequenceTagger | MeasuredModel, pieces_per_word:
         predict=lambda batch: tagger.decode(batch[0], batch[2]),
         forward=lambda batch: tagger.emissions(batch[0], batch[2]),
         loss=lambda batch: tagger(batch[0], tags=batch[1], mask=batch[2]),
-        preprocess=None if embedder.lexicon is None else lambda rows, length: tagger.encode(words(rows, length)),
+        preprocess=None
+        if embedder.lexicon is None
+        else lambda rows, length: tagger.encode(words(rows, length)),
     )
 
 
@@ -274,8 +312,13 @@ def _place(models: Mapping[str, MeasuredModel], device: str | torch.device | Non
         device = check_device("device", device)
         for model in models.values():
             model.module.to(device)
-    tensors = (next(chain(model.module.parameters(), model.module.buffers()), None) for model in models.values())
-    devices = {tensor.device for tensor in tensors if tensor is not None} or {device or torch.device("cpu")}
+    tensors = (
+        next(chain(model.module.parameters(), model.module.buffers()), None)
+        for model in models.values()
+    )
+    devices = {tensor.device for tensor in tensors if tensor is not None} or {
+        device or torch.device("cpu")
+    }
     require(len(devices) == 1, "models", "be on one device", sorted(map(str, devices)))
     return devices.pop()
 
@@ -296,7 +339,14 @@ def _times(
             for name in tuple(ready):
                 if max_seconds is None or sum(times[name]) <= max_seconds:
                     taken = attempt(
-                        partial(seconds, models[name].module, models[name].predict, batches[name], device), device
+                        partial(
+                            seconds,
+                            models[name].module,
+                            models[name].predict,
+                            batches[name],
+                            device,
+                        ),
+                        device,
                     )
                     if taken is ENDED:
                         ready.remove(name)
@@ -305,8 +355,12 @@ def _times(
     return {name: times[name] for name in ready}
 
 
-def _speed(times: Sequence[float], model: MeasuredModel, batch_size: int, length: int) -> PredictionSpeed:
-    low, median, high = statistics.quantiles(times if len(times) > 1 else [*times, *times], n=4, method="inclusive")
+def _speed(
+    times: Sequence[float], model: MeasuredModel, batch_size: int, length: int
+) -> PredictionSpeed:
+    low, median, high = statistics.quantiles(
+        times if len(times) > 1 else [*times, *times], n=4, method="inclusive"
+    )
     before = []
     for _ in range(0 if model.preprocess is None else 5):
         start = time.perf_counter()
@@ -314,17 +368,24 @@ def _speed(times: Sequence[float], model: MeasuredModel, batch_size: int, length
         before.append(1e3 * (time.perf_counter() - start))
     sentences = batch_size / median
     milliseconds = statistics.median(before) if before else None
-    return PredictionSpeed(sentences, batch_size / high, batch_size / low, sentences * length, len(times), milliseconds)
+    return PredictionSpeed(
+        sentences, batch_size / high, batch_size / low, sentences * length, len(times), milliseconds
+    )
 
 
 def _size(module: nn.Module, *, disk: bool) -> ModelSize:
     parameters = list(module.parameters())
-    storages = {storage(value): value.untyped_storage().nbytes() for value in (*parameters, *module.buffers())}
+    storages = {
+        storage(value): value.untyped_storage().nbytes()
+        for value in (*parameters, *module.buffers())
+    }
     trainable = sum(value.numel() for value in parameters if value.requires_grad)
     written = None
     if disk and isinstance(module, PretrainedModule):
         with tempfile.TemporaryDirectory() as parent:
             module.save_pretrained(Path(parent) / "model", copy_vectors=False)
-            written = sum(path.stat().st_size for path in Path(parent).rglob("*") if path.is_file()) / MB
+            written = (
+                sum(path.stat().st_size for path in Path(parent).rglob("*") if path.is_file()) / MB
+            )
     frozen = sum(value.numel() for value in parameters) - trainable
     return ModelSize(trainable, frozen, sum(storages.values()) / MB, written)

@@ -29,8 +29,9 @@ class ParallelScores(NamedTuple):
 
     Attributes:
         cosine: The mean cosine of a sentence and its translation.
-        retrieval: The share of sentences whose translation is the nearest of all sentences of the other language, by
-            cosine; the mean of both directions. By chance it is one over the number of sentences.
+        retrieval: The share of sentences whose translation is the nearest of all sentences of the
+            other language, by cosine; the mean of both directions. By chance it is one over the
+            number of sentences.
     """
 
     cosine: float
@@ -48,27 +49,29 @@ def parallel_cosine(
 ) -> dict[int | str, ParallelScores]:
     """Compare sentences with their translations at each layer of an encoder, and after its fusion.
 
-    The cosine is ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i`` (Chen & Guo 2022, section V.B). It is
-    high also where all vectors have one direction, as in many pretrained models; then the translations are not the
-    nearest, and `ParallelScores.retrieval` is low.
+    The cosine is ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i`` (Chen & Guo 2022,
+    section V.B). It is high also where all vectors have one direction, as in many pretrained
+    models; then the translations are not the nearest, and `ParallelScores.retrieval` is low.
 
     Args:
         encoder: An encoder with its tokenizer, a trained one too (``tagger.embedder``); or what
-            `PretrainedWordEncoder` opens: a name, a folder or a GGUF file. It runs in evaluation mode, on the device
-            that it is on.
+            `PretrainedWordEncoder` opens: a name, a folder or a GGUF file. It runs in evaluation
+            mode, on the device that it is on.
         source: Sentences, lists of words.
         target: Their translations, in the same order.
-        pooling: A sentence's vector: the mean of the pieces of its words, without special and padding pieces; or
-            ``"cls"``, the first piece of all.
+        pooling: A sentence's vector: the mean of the pieces of its words, without special and
+            padding pieces; or ``"cls"``, the first piece of all.
         center: Whether to subtract each language's mean vector first.
         batch_size: Sentences encoded at once.
 
     Returns:
-        Layer (0 = embeddings) -> scores; and ``"fused"`` -> scores of the encoder's fusion, unless it is `LastLayer`.
+        Layer (0 = embeddings) -> scores; and ``"fused"`` -> scores of the encoder's fusion, unless
+        it is `LastLayer`.
 
     Raises:
-        ValueError: Sentences that do not pair, fewer than two, one without words, another pooling, ``"cls"`` of a
-            causal model, whose first piece has seen no other, or a layer with vectors that are not finite.
+        ValueError: Sentences that do not pair, fewer than two, one without words, another pooling,
+            ``"cls"`` of a causal model, whose first piece has seen no other, or a layer with
+            vectors that are not finite.
         TypeError: Another module than a `PretrainedWordEncoder`, or one without a tokenizer.
 
     Example:
@@ -88,7 +91,9 @@ def parallel_cosine(
     """
     encoder = _checked(encoder, pooling, batch_size)
     vectors = _sentence_vectors(encoder, "source", source, pooling, batch_size)
-    return _compare(vectors, _sentence_vectors(encoder, "target", target, pooling, batch_size), "target", center)
+    return _compare(
+        vectors, _sentence_vectors(encoder, "target", target, pooling, batch_size), "target", center
+    )
 
 
 def rank_layers(
@@ -100,7 +105,8 @@ def rank_layers(
     center: bool = False,
     batch_size: int = 32,
 ) -> Table:
-    """Rank an encoder's layers by how many sentences have their translation as the nearest, without any training.
+    """Rank an encoder's layers by how many sentences have their translation as the nearest, without
+    any training.
 
     Args:
         encoder: As in `parallel_cosine`.
@@ -111,11 +117,13 @@ def rank_layers(
         batch_size: As in `parallel_cosine`.
 
     Returns:
-        A row for each layer, and for a fusion ``"fused"``, best first: ``layer`` (0 = embeddings), the averages over
-        languages of ``retrieval`` and ``cosine`` (`ParallelScores`), then the retrieval of each language.
+        A row for each layer, and for a fusion ``"fused"``, best first: ``layer`` (0 = embeddings),
+        the averages over languages of ``retrieval`` and ``cosine`` (`ParallelScores`), then the
+        retrieval of each language.
 
     Raises:
-        ValueError: No language, one with the name of another column, and what `parallel_cosine` raises.
+        ValueError: No language, one with the name of another column, and what `parallel_cosine`
+            raises.
         TypeError: Targets that are not a mapping, and what `parallel_cosine` raises.
 
     Example:
@@ -127,8 +135,8 @@ def rank_layers(
         >>> table.columns, len(table.rows), table.rows[0][1]
         (('layer', 'retrieval', 'cosine', 'es'), 3, 1.0)
 
-    Deviations: the paper compares trained systems by the cosine of translations (its table VI): ``cosine`` in the row
-    ``"fused"`` of each.
+    Deviations: the paper compares trained systems by the cosine of translations (its table VI):
+    ``cosine`` in the row ``"fused"`` of each.
     """
     if not isinstance(targets, Mapping):
         raise TypeError(must("targets", "be a mapping, language -> sentences", class_name(targets)))
@@ -140,7 +148,11 @@ def rank_layers(
     found = []
     for language, sentences in targets.items():
         name = f"targets[{language!r}]"
-        found.append(_compare(ours, _sentence_vectors(encoder, name, sentences, pooling, batch_size), name, center))
+        found.append(
+            _compare(
+                ours, _sentence_vectors(encoder, name, sentences, pooling, batch_size), name, center
+            )
+        )
     rows: list[tuple[Any, ...]] = []
     for layer in ours:
         scores = [language[layer] for language in found]
@@ -160,12 +172,21 @@ def _checked(encoder: Any, pooling: str, batch_size: int) -> PretrainedWordEncod
         rule = "be a PretrainedWordEncoder (of the model and its tokenizer), or a name or folder"
         raise TypeError(must("encoder", rule, class_name(encoder)))
     allowed = pooling == "mean" or not encoder.is_causal
-    require(allowed, "pooling", "be 'mean' for a causal model, whose first piece sees no other", repr(pooling))
+    require(
+        allowed,
+        "pooling",
+        "be 'mean' for a causal model, whose first piece sees no other",
+        repr(pooling),
+    )
     return encoder
 
 
 def _sentence_vectors(
-    encoder: PretrainedWordEncoder, name: str, sentences: Iterable[Iterable[str]], pooling: str, batch_size: int
+    encoder: PretrainedWordEncoder,
+    name: str,
+    sentences: Iterable[Iterable[str]],
+    pooling: str,
+    batch_size: int,
 ) -> dict[int | str, Tensor]:
     """Return the vectors of sentences at each layer, ``(sentence, hidden)``."""
     rows = check_words(sentences, name=name)
@@ -178,7 +199,9 @@ def _sentence_vectors(
     with torch.no_grad():
         for start in range(0, len(rows), batch_size):
             pieces = view.pieces(rows[start : start + batch_size]).to(device)
-            states: dict[int | str, Tensor] = dict(enumerate(view.hidden_states(pieces, all_layers=True)))
+            states: dict[int | str, Tensor] = dict(
+                enumerate(view.hidden_states(pieces, all_layers=True))
+            )
             if not isinstance(view.fusion, LastLayer):
                 states["fused"] = view.fusion(list(states.values()), pieces.piece_mask)
             for layer, layer_states in states.items():
@@ -193,15 +216,27 @@ def _compare(
 ) -> dict[int | str, ParallelScores]:
     """Compare the vectors of sentences and of their translations, at each layer."""
     sizes = [len(vectors[0]) for vectors in (source, target)]
-    require(sizes[0] == sizes[1], name, f"hold a translation of each of the {sizes[0]} source sentences", sizes[1])
+    require(
+        sizes[0] == sizes[1],
+        name,
+        f"hold a translation of each of the {sizes[0]} source sentences",
+        sizes[1],
+    )
     own = torch.arange(sizes[0])
     found = {}
     for layer in source:
         for side, x in (("source", source), (name, target)):
-            require(bool(x[layer].isfinite().all()), f"layer {layer} of {side}", "be finite", "NaN or an infinity")
+            require(
+                bool(x[layer].isfinite().all()),
+                f"layer {layer} of {side}",
+                "be finite",
+                "NaN or an infinity",
+            )
         s, t = (x[layer] - x[layer].mean(0) if center else x[layer] for x in (source, target))
         right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
-        found[layer] = ParallelScores(float(mean_cosine(s, t)), float(torch.cat(right).double().mean()))
+        found[layer] = ParallelScores(
+            float(mean_cosine(s, t)), float(torch.cat(right).double().mean())
+        )
     return found
 
 
@@ -212,9 +247,10 @@ def layer_weights(
 ) -> dict[int, Float[Tensor, " weight"]]:
     """Return the weight of each layer in a layer fusion: ``L = gamma * sum_l w_l H_l``.
 
-    `ScalarMix` and `LaserElmo` (whose layers start at 1) have ``w = softmax(s)``. `DLFA` weighs the lower layer by
-    ``w = AIF.weight((L_1 + L_2) / 2)`` and the last by ``1 - w`` (Chen & Guo 2022, equation 4): one weight for each
-    number at each valid position, which depends on the input. `LayerAverage` and `LastLayer` have constant weights.
+    `ScalarMix` and `LaserElmo` (whose layers start at 1) have ``w = softmax(s)``. `DLFA` weighs the
+    lower layer by ``w = AIF.weight((L_1 + L_2) / 2)`` and the last by ``1 - w`` (Chen & Guo 2022,
+    equation 4): one weight for each number at each valid position, which depends on the input.
+    `LayerAverage` and `LastLayer` have constant weights.
 
     Args:
         fusion: A `ScalarMix`, `LaserElmo`, `DLFA`, `LayerAverage` or `LastLayer`.
@@ -222,7 +258,8 @@ def layer_weights(
         mask: True = valid; None = all valid.
 
     Returns:
-        Layer (0 = embeddings) -> its weights: one, or for `DLFA` one for each valid position and dimension.
+        Layer (0 = embeddings) -> its weights: one, or for `DLFA` one for each valid position and
+        dimension.
 
     Raises:
         TypeError: Another module.
@@ -240,7 +277,9 @@ def layer_weights(
     if isinstance(fusion, ScalarMix):
         return dict(enumerate(fusion.weights.detach()[:, None]))
     if not isinstance(fusion, DLFA | LayerAverage | LastLayer):
-        raise TypeError(must("fusion", "be a layer fusion whose layers have weights", class_name(fusion)))
+        raise TypeError(
+            must("fusion", "be a layer fusion whose layers have weights", class_name(fusion))
+        )
     given = hidden_states is not None and len(hidden_states) > 0
     require(given, "hidden_states", f"be given for {class_name(fusion)}", hidden_states)
     assert hidden_states is not None
@@ -254,7 +293,9 @@ def layer_weights(
     return {layer: torch.tensor([found.count(layer) / len(found)]) for layer in sorted(set(found))}
 
 
-def _dlfa_weights(fusion: DLFA, hidden_states: Sequence[Tensor], mask: Tensor | None) -> dict[int, Tensor]:
+def _dlfa_weights(
+    fusion: DLFA, hidden_states: Sequence[Tensor], mask: Tensor | None
+) -> dict[int, Tensor]:
     last = len(hidden_states) - 1
     lower, top = fusion.chosen(hidden_states)
     mean = (lower + top) / 2

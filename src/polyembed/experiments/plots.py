@@ -1,7 +1,7 @@
 """Pictures of attention, layer weights, representations, confusion and efficiency.
 
-Each function draws on `ax`, or on new axes, and returns them. Words of any script are drawn in an installed font that
-has their glyphs; matplotlib warns of a character that no font has.
+Each function draws on `ax`, or on new axes, and returns them. Words of any script are drawn in an
+installed font that has their glyphs; matplotlib warns of a character that no font has.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,12 +37,14 @@ def plot_source_attention(
 ) -> Any:
     """Draw how much each source counts for each word of a meta-embedding (Winata 2021, equation 3).
 
-    A square shows ``mean_d alpha[source, word, d]``. White is an even share, ``1 / sources``; red is more, blue less.
-    Where no share is further than 0.02 from even, colours stay pale, and the label says that the sources agree.
+    A square shows ``mean_d alpha[source, word, d]``. White is an even share, ``1 / sources``; red
+    is more, blue less. Where no share is further than 0.02 from even, colours stay pale, and the
+    label says that the sources agree.
 
     Args:
-        weights: The result of `MetaEmbedding.contributions`, or of `MetaEmbedding.attention_weights`, which differ
-            less between words, for one sentence: ``weights[:, 0]`` of a batch.
+        weights: The result of `MetaEmbedding.contributions`, or of
+            `MetaEmbedding.attention_weights`, which differ less between words, for one sentence:
+            ``weights[:, 0]`` of a batch.
         words: The words of the sentence.
         sources: Names of the sources, in the order of the embedders.
         languages: The language of each word, written above it.
@@ -53,8 +55,8 @@ def plot_source_attention(
         The axes; the colour bar is beside them.
 
     Raises:
-        ValueError: Weights of another shape than words and sources, or that do not sum to 1 over the sources, or
-            another number of languages than of words.
+        ValueError: Weights of another shape than words and sources, or that do not sum to 1 over
+            the sources, or another number of languages than of words.
         TypeError: Words, sources or languages that are not strings, or one string.
         ImportError: If matplotlib is not installed.
 
@@ -73,20 +75,31 @@ def plot_source_attention(
             if not isinstance(value, str):
                 raise TypeError(must(f"{name}[{i}]", "be a string", class_name(value)))
     shares = weights.detach().to("cpu", torch.float64)
-    fits = shares.dim() in (2, 3) and shares.shape[:2] == (len(sources), len(words)) and shares.numel() > 0
+    fits = (
+        shares.dim() in (2, 3)
+        and shares.shape[:2] == (len(sources), len(words))
+        and shares.numel() > 0
+    )
     axes = f"(source, word) or (source, word, weight) for {len(sources)} sources and {len(words)} words"
     require(fits, "weights", f"have the axes {axes}", f"shape {tuple(weights.shape)}")
     shares = shares.mean(-1) if shares.dim() == 3 else shares
     sums = shares.sum(0)
     off = float((sums - 1).abs().max())
-    require(off < 0.02, "weights", "sum to 1 over the sources", [round(value, 3) for value in sums.tolist()[:5]])
+    require(
+        off < 0.02,
+        "weights",
+        "sum to 1 over the sources",
+        [round(value, 3) for value in sums.tolist()[:5]],
+    )
     fits = languages is None or len(languages) == len(words)
     require(fits, "languages", f"have one for each of the {len(words)} words", len(above))
     ax = ax or _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
     even = 1 / len(sources)
     most = float((shares - even).abs().max())
     reach = max(SOURCES_AGREE, most)
-    image = ax.imshow(shares.numpy(), cmap="RdBu_r", aspect="auto", vmin=even - reach, vmax=even + reach)
+    image = ax.imshow(
+        shares.numpy(), cmap="RdBu_r", aspect="auto", vmin=even - reach, vmax=even + reach
+    )
     ax.set_xticks(range(len(words)), words, rotation=40, ha="right")
     ax.set_yticks(range(len(sources)), sources)
     ax.figure.colorbar(image, ax=ax, label="share")
@@ -95,7 +108,12 @@ def plot_source_attention(
         over.set_xticks(range(len(words)), languages)
         over.tick_params(length=0)
     agree = f"the sources agree: no share is further than {SOURCES_AGREE} from even"
-    return _finish(ax, [*words, *sources, *above], title=title, xlabel=agree if most <= SOURCES_AGREE < even else None)
+    return _finish(
+        ax,
+        [*words, *sources, *above],
+        title=title,
+        xlabel=agree if most <= SOURCES_AGREE < even else None,
+    )
 
 
 def plot_layer_weights(
@@ -104,8 +122,8 @@ def plot_layer_weights(
     """Draw the weight of each layer of an encoder: a bar for each layer, a colour for each name.
 
     Args:
-        weights: Name -> the result of `layer_weights`: layer -> a number, or several, drawn as their mean and a line
-            of one standard deviation in both directions.
+        weights: Name -> the result of `layer_weights`: layer -> a number, or several, drawn as
+            their mean and a line of one standard deviation in both directions.
         ax: The matplotlib axes to draw on; new ones if None.
         ylabel: The label of the vertical axis.
 
@@ -128,12 +146,16 @@ def plot_layer_weights(
         require(len(part) > 0, f"weights[{name!r}]", "hold at least one layer", "none")
         drawn[name] = {}
         for layer, value in sorted(part.items()):
-            drawn[name][layer] = numbers = torch.as_tensor(value).detach().to("cpu", torch.float64).flatten()
+            drawn[name][layer] = numbers = (
+                torch.as_tensor(value).detach().to("cpu", torch.float64).flatten()
+            )
             finite = numbers.numel() > 0 and bool(numbers.isfinite().all())
             found = "none" if numbers.numel() == 0 else "NaN or infinity"
             require(finite, f"weights[{name!r}][{layer}]", "be finite", found)
     layers = sorted({layer for part in drawn.values() for layer in part})
-    ax = ax or _new_axes("plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5)
+    ax = ax or _new_axes(
+        "plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5
+    )
     width = 0.8 / len(drawn)
     handles = {}
     for number, (name, part) in enumerate(drawn.items()):
@@ -147,13 +169,17 @@ def plot_layer_weights(
 
 
 def plot_layers(
-    scores: Mapping[str, Mapping[int | str, float | Sequence[float]]], *, ax: Any = None, ylabel: str = "score"
+    scores: Mapping[str, Mapping[int | str, float | Sequence[float]]],
+    *,
+    ax: Any = None,
+    ylabel: str = "score",
 ) -> Any:
     """Draw scores against layers, a line for each name.
 
     Args:
-        scores: Name -> layer -> a number, or one number for each seed, drawn as their mean and a band of one standard
-            deviation (the ``scores`` of a `SweepResult`). A string instead of a layer is a broken line.
+        scores: Name -> layer -> a number, or one number for each seed, drawn as their mean and a
+            band of one standard deviation (the ``scores`` of a `SweepResult`). A string instead of
+            a layer is a broken line.
         ax: The matplotlib axes to draw on; new ones if None.
         ylabel: The label of the vertical axis.
 
@@ -162,7 +188,8 @@ def plot_layers(
 
     Raises:
         ValueError: No name, or a name without layers.
-        TypeError: Scores that are neither numbers nor lists of numbers, such as both scores of `ParallelScores`.
+        TypeError: Scores that are neither numbers nor lists of numbers, such as both scores of
+            `ParallelScores`.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -174,12 +201,22 @@ def plot_layers(
     require(len(scores) > 0, "scores", "hold at least one name", "none")
     for name, part in scores.items():
         if not isinstance(part, Mapping):
-            raise TypeError(must(f"scores[{name!r}]", "be a mapping, layer -> score", class_name(part)))
+            raise TypeError(
+                must(f"scores[{name!r}]", "be a mapping, layer -> score", class_name(part))
+            )
         some = any(not isinstance(layer, str) for layer in part)
         require(some, f"scores[{name!r}]", "hold at least one layer", "none")
         for layer, score in part.items():
-            seeds = score if isinstance(score, list | tuple) and not hasattr(score, "_fields") else [score]
-            strange = [class_name(x) for x in seeds if not (isinstance(x, Real) or getattr(x, "ndim", None) == 0)]
+            seeds = (
+                score
+                if isinstance(score, list | tuple) and not hasattr(score, "_fields")
+                else [score]
+            )
+            strange = [
+                class_name(x)
+                for x in seeds
+                if not (isinstance(x, Real) or getattr(x, "ndim", None) == 0)
+            ]
             if strange:
                 rule = "be a number, or a list of one number for each seed"
                 raise TypeError(must(f"scores[{name!r}][{layer!r}]", rule, strange[0]))
@@ -187,7 +224,9 @@ def plot_layers(
     ticks: set[int] = set()
     handles: dict[str, Any] = {}
     for name, part in scores.items():
-        drawn = {k: mean_and_deviation(v if isinstance(v, Sequence) else [v]) for k, v in part.items()}
+        drawn = {
+            k: mean_and_deviation(v if isinstance(v, Sequence) else [v]) for k, v in part.items()
+        }
         layers = sorted(layer for layer in drawn if not isinstance(layer, str))
         means = [drawn[layer].mean for layer in layers]
         widths = [drawn[layer].deviation or 0.0 for layer in layers]
@@ -196,7 +235,9 @@ def plot_layers(
         ax.fill_between(layers, low, high, color=line.get_color(), alpha=0.15)
         beside = [layer for layer in drawn if isinstance(layer, str)]
         for other, dashes in zip(beside, cycle(("--", ":", "-.")), strict=False):
-            handles[f"{name}, {other}"] = ax.axhline(drawn[other].mean, color=line.get_color(), linestyle=dashes)
+            handles[f"{name}, {other}"] = ax.axhline(
+                drawn[other].mean, color=line.get_color(), linestyle=dashes
+            )
         ticks.update(layers)
     ax.set_xticks(sorted(ticks))
     return _finish(ax, handles, handles, xlabel="layer", ylabel=ylabel)
@@ -209,11 +250,12 @@ def plot_clouds(
     seed: int = 0,
     axes: Any = None,
 ) -> Any:
-    """Draw clouds of points, such as the representations of two languages, side by side (Xia 2021, figures 1 and 3).
+    """Draw clouds of points, such as the representations of two languages, side by side (Xia 2021,
+    figures 1 and 3).
 
     Args:
-        pictures: Title -> name -> points in rows, for example from `representations`. Each picture is projected by
-            itself; its directions have no unit, so it has no numbers.
+        pictures: Title -> name -> points in rows, for example from `representations`. Each picture
+            is projected by itself; its directions have no unit, so it has no numbers.
         method: See `project`.
         seed: The seed of UMAP.
         axes: As many matplotlib axes; a new figure if None.
@@ -234,9 +276,21 @@ def plot_clouds(
     """
     require(len(pictures) > 0, "pictures", "hold at least one", "none")
     if axes is not None:
-        require(len(axes) == len(pictures), "axes", f"be one for each of {len(pictures)} pictures", len(axes))
-    flat = {title: project(list(clouds.values()), method, seed=seed) for title, clouds in pictures.items()}
-    axes = _new_axes("plot_clouds", 4.0 * len(pictures), 4.0, len(pictures))[0] if axes is None else axes
+        require(
+            len(axes) == len(pictures),
+            "axes",
+            f"be one for each of {len(pictures)} pictures",
+            len(axes),
+        )
+    flat = {
+        title: project(list(clouds.values()), method, seed=seed)
+        for title, clouds in pictures.items()
+    }
+    axes = (
+        _new_axes("plot_clouds", 4.0 * len(pictures), 4.0, len(pictures))[0]
+        if axes is None
+        else axes
+    )
     for ax, (title, clouds) in zip(axes, pictures.items(), strict=True):
         points = zip(clouds, flat[title], strict=True)
         handles = {name: ax.scatter(*part.T.numpy(), s=6, alpha=0.5) for name, part in points}
@@ -247,7 +301,8 @@ def plot_clouds(
 
 
 def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) -> Any:
-    """Draw a confusion table: a square for each pair of labels, darker for a larger share of its row.
+    """Draw a confusion table: a square for each pair of labels, darker for a larger share of its
+    row.
 
     Args:
         table: The result of `bio_confusion`, counts or shares.
@@ -270,7 +325,12 @@ def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) ->
     """
     labels = [str(row[0]) for row in table.rows]
     square = len(labels) > 0 and list(table.columns[1:]) == labels
-    require(square, "table", "have a row and a column for each label", f"rows {labels}, columns {table.columns[1:]}")
+    require(
+        square,
+        "table",
+        "have a row and a column for each label",
+        f"rows {labels}, columns {table.columns[1:]}",
+    )
     values = [list(row[1:]) for row in table.rows]
     shares = [[value / (sum(row) or 1) for value in row] for row in values]
     ax = ax or _new_axes("plot_confusion")
@@ -278,13 +338,22 @@ def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) ->
     for y, row in enumerate(values):
         for x, value in enumerate(row):
             text = f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
-            ax.text(x, y, text, ha="center", va="center", color="white" if shares[y][x] > 0.5 else "black")
+            ax.text(
+                x,
+                y,
+                text,
+                ha="center",
+                va="center",
+                color="white" if shares[y][x] > 0.5 else "black",
+            )
     ax.set_xticks(range(len(labels)), labels)
     ax.set_yticks(range(len(labels)), labels)
     return _finish(ax, labels, title=title, xlabel="predicted", ylabel=table.columns[0])
 
 
-def plot_efficiency(report: EfficiencyReport, picture: Literal["speed", "memory"] = "speed", *, ax: Any = None) -> Any:
+def plot_efficiency(
+    report: EfficiencyReport, picture: Literal["speed", "memory"] = "speed", *, ax: Any = None
+) -> Any:
     """Draw speed (Winata 2021, figure 3) or activation memory (table 7) against length.
 
     Args:
@@ -309,7 +378,10 @@ def plot_efficiency(report: EfficiencyReport, picture: Literal["speed", "memory"
             forward = {length: memory.forward for length, memory in report.memories[name].items()}
             found = {length: value for length, value in forward.items() if value is not None}
         # ten colours, then the same with another marker and line
-        look = {"marker": "osD^v"[number // 10 % 5], "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+        look = {
+            "marker": "osD^v"[number // 10 % 5],
+            "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],
+        }
         (handles[name],) = ax.plot(list(found), list(found.values()), label=name, **look)
         positive = positive or any(value > 0 for value in found.values())
     if positive:  # a logarithmic axis needs a positive number
@@ -320,7 +392,9 @@ def plot_efficiency(report: EfficiencyReport, picture: Literal["speed", "memory"
     return _finish(ax, handles, handles, xlabel="length", ylabel=ylabel)
 
 
-def plot_scores(parameters: Mapping[str, int], scores: Mapping[str, float], *, ax: Any = None) -> Any:
+def plot_scores(
+    parameters: Mapping[str, int], scores: Mapping[str, float], *, ax: Any = None
+) -> Any:
     """Draw the scores of models against their numbers of parameters (Winata 2021, figure 2).
 
     Args:
@@ -351,7 +425,9 @@ def plot_scores(parameters: Mapping[str, int], scores: Mapping[str, float], *, a
     return _finish(ax, scores, xlabel="parameters", ylabel="score")
 
 
-def _new_axes(feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None) -> Any:
+def _new_axes(
+    feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None
+) -> Any:
     """Return axes that pyplot knows, so that notebooks show them; without a display, axes that can only be saved."""
     pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature=feature)
     options = {"figsize": (width, height), "layout": "constrained"}
@@ -371,7 +447,8 @@ def _finish(
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Any:
-    """Write the title, the labels and a legend of `handles`, in fonts with their glyphs and without mathtext.
+    """Write the title, the labels and a legend of `handles`, in fonts with their glyphs and without
+    mathtext.
 
     Args:
         ax: The finished picture.
@@ -388,10 +465,16 @@ def _finish(
         if text is not None:
             write(text)
     if handles is not None:
-        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(handles) > MOST_NAMES_INSIDE else {}
+        beside = (
+            {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+            if len(handles) > MOST_NAMES_INSIDE
+            else {}
+        )
         ax.legend(list(handles.values()), list(handles), **beside)
     own = {*names, title or "", ylabel or ""}
     style = {"fontfamily": font_families(own), "parse_math": False, "usetex": False}
-    for text in ax.findobj(lambda artist: hasattr(artist, "get_parse_math") and artist.get_text() in own):
+    for text in ax.findobj(
+        lambda artist: hasattr(artist, "get_parse_math") and artist.get_text() in own
+    ):
         text.set(**style)
     return ax

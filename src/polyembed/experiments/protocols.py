@@ -1,10 +1,14 @@
-"""The papers' ways to compare systems: zero-shot, joint and code-switched training over languages and seeds.
+"""The papers' ways to compare systems: zero-shot, joint and code-switched training over languages
+and seeds.
 
 Every protocol trains each system once a seed with `fit` and tests it, with these rules of fairness:
 
-- all systems see the same sentences, and for one seed in the same order (`fit` draws it from the seed);
-- the epoch is chosen on development sentences of the languages trained on, never of a language only tested;
-- a system is built from the training sentences of its run and no others: a lexicon made of them knows no test word;
+- all systems see the same sentences, and for one seed in the same order (`fit` draws it from the
+  seed);
+- the epoch is chosen on development sentences of the languages trained on, never of a language only
+  tested;
+- a system is built from the training sentences of its run and no others: a lexicon made of them
+  knows no test word;
 - no trained parameter is shared between two runs.
 """
 
@@ -40,30 +44,33 @@ def zero_shot(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> ProtocolResult:
-    """Train on the source language, test on it and on all others (van der Heijden 2019, "Zero-shot transfer").
+    """Train on the source language, test on it and on all others (van der Heijden 2019, "Zero-shot
+    transfer").
 
-    Only the source's development sentences choose the epoch; of a target only the test sentences are read.
+    Only the source's development sentences choose the epoch; of a target only the test sentences
+    are read.
 
     Args:
-        systems: What to compare, by name: functions that build a tagger, or a classifier of texts or of pairs. A system
-            is called as ``build(train, seed)``, and once more before the first training, to check its labels.
+        systems: What to compare, by name: functions that build a tagger, or a classifier of texts
+            or of pairs. A system is called as ``build(train, seed)``, and once more before the
+            first training, to check its labels.
         source: The language to train on; the first column.
         targets: The languages to transfer to.
         options: As in `fit`, which trains each system; its metric is that of the tests too.
         seeds: One run each, of every system.
-        folder: Keeps checkpoints and outcomes: the same call again continues from there and trains only what is not
-            finished. A checkpoint of another run is refused.
+        folder: Keeps checkpoints and outcomes: the same call again continues from there and trains
+            only what is not finished. A checkpoint of another run is refused.
         progress: As in `fit`.
 
     Returns:
         The table, and all runs.
 
     Raises:
-        ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a label of the data that
-            a system does not have, or a checkpoint of another run.
-        TypeError: A system that does not build a model of texts, or one of other texts than the corpora have (a tagger
-            for pairs), systems without names, one corpus where a list of them is expected, or seeds that are not
-            integers.
+        ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a label
+            of the data that a system does not have, or a checkpoint of another run.
+        TypeError: A system that does not build a model of texts, or one of other texts than the
+            corpora have (a tagger for pairs), systems without names, one corpus where a list of
+            them is expected, or seeds that are not integers.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -79,13 +86,19 @@ def zero_shot(
         >>> result.table.columns, len(result.runs), result.gold["en"]
         (('system', 'es', 'en'), 2, [['X']])
 
-    Deviations: the paper trains on English; here the source is chosen. It does not say how many runs a score is the
-    mean of, nor which development set it monitors.
+    Deviations: the paper trains on English; here the source is chosen. It does not say how many
+    runs a score is the mean of, nor which development set it monitors.
     """
     check_corpora("source", [source])
     targets = check_corpora("targets", targets)
     require(len(targets) > 0, "targets", "hold at least one language", "none")
-    trial = Trial(f"zero_shot-{source.language}", (source.language,), source.train, source.dev, [source, *targets])
+    trial = Trial(
+        f"zero_shot-{source.language}",
+        (source.language,),
+        source.train,
+        source.dev,
+        [source, *targets],
+    )
     return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
 
 
@@ -103,12 +116,14 @@ def joint(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> ProtocolResult:
-    """Train on several languages at once, test on each (van der Heijden 2019, "Joint training" and table 3).
+    """Train on several languages at once, test on each (van der Heijden 2019, "Joint training" and
+    table 3).
 
     - Scenario A: a fraction of the training sentences of every language.
     - Scenario B: all training sentences of the source, and the same fraction of the others.
 
-    The development set is made in the same way. What a system gains from A to B in the other languages (`gain_table`)
+    The development set is made in the same way. What a system gains from A to B in the other
+    languages (`gain_table`)
     says how well it shares knowledge: their sentences are the same in both.
 
     Args:
@@ -119,9 +134,10 @@ def joint(
         scenario: ``"A"`` or ``"B"``.
         seeds: See `zero_shot`.
         targets: Languages that are only tested (the paper's are Basque and Hungarian).
-        fraction: Of each language's sentences, in (0, 1]; a quarter of four languages makes a training set as
-            large as one language's.
-        sample_seed: Which sentences the fraction is; the same for all systems, seeds and both scenarios.
+        fraction: Of each language's sentences, in (0, 1]; a quarter of four languages makes a
+            training set as large as one language's.
+        sample_seed: Which sentences the fraction is; the same for all systems, seeds and both
+            scenarios.
         folder: See `zero_shot`.
         progress: As in `fit`.
 
@@ -129,7 +145,8 @@ def joint(
         The table, and all runs.
 
     Raises:
-        ValueError: As for `zero_shot`; no other languages, no such scenario, a fraction outside (0, 1].
+        ValueError: As for `zero_shot`; no other languages, no such scenario, a fraction outside (0,
+            1].
         TypeError: As for `zero_shot`.
 
     Example:
@@ -147,8 +164,9 @@ def joint(
         >>> gain_table(a, b).columns
         ('system', 'en', 'es')
 
-    Deviations: the paper does not say how its quarter is drawn (here at random, without replacement, at least one
-    sentence) nor what scenario B's development set is (here made as its training set is).
+    Deviations: the paper does not say how its quarter is drawn (here at random, without
+    replacement, at least one sentence) nor what scenario B's development set is (here made as its
+    training set is).
     """
     check_corpora("source", [source])
     others, targets = check_corpora("others", others), check_corpora("targets", targets)
@@ -213,8 +231,8 @@ def code_switched(
         >>> sorted(result.scores("table", "es-en"))
         [0, 1]
 
-    Deviations: the paper's table 4 gives scores on the development set, which also stops the training; here the
-    table is of the test set.
+    Deviations: the paper's table 4 gives scores on the development set, which also stops the
+    training; here the table is of the test set.
     """
     corpora = check_corpora("corpora", corpora)
     require(len(corpora) > 0, "corpora", "hold at least one corpus", "none")
@@ -222,7 +240,9 @@ def code_switched(
     return _compare(systems, trials, options, seeds=seeds, folder=folder, progress=progress)
 
 
-def _compare(systems: Mapping[str, Build], trials: Sequence[Trial], options: FitOptions, **rest: Any) -> ProtocolResult:
+def _compare(
+    systems: Mapping[str, Build], trials: Sequence[Trial], options: FitOptions, **rest: Any
+) -> ProtocolResult:
     runs, gold, metric = run_all(systems, trials, options, **rest)
     return make_result(runs, gold, metric_name(metric))
 

@@ -9,7 +9,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_last_dim, check_positive, class_name, import_optional, must, require
+from polyembed._checks import (
+    check_choice,
+    check_last_dim,
+    check_positive,
+    class_name,
+    import_optional,
+    must,
+    require,
+)
 from polyembed.experiments._measure import in_mode
 from polyembed.functional.distances import hausdorff_distance, modified_hausdorff_distance
 from polyembed.transfer.layers import encoder_layer
@@ -52,10 +60,12 @@ def representations(
     *,
     max_points: int = 50_000,
 ) -> Float[Tensor, "points hidden"]:
-    """Collect hidden states of a layer: of each token, or of the first token of each sentence, ``[CLS]``.
+    """Collect hidden states of a layer: of each token, or of the first token of each sentence,
+    ``[CLS]``.
 
-    The model runs in evaluation mode without gradients. Padding (``attention_mask``) and sentences that are all padding
-    are left out. Inside ``transformed_output(layer, rtn)``, the transformed states are collected.
+    The model runs in evaluation mode without gradients. Padding (``attention_mask``) and sentences
+    that are all padding are left out. Inside ``transformed_output(layer, rtn)``, the transformed
+    states are collected.
 
     Args:
         model: A transformers model, or any that takes ``model(**batch)``, on its device.
@@ -108,7 +118,8 @@ def representations(
 def cloud_distances(
     source: Float[Tensor, "m dim"], target: Float[Tensor, "n dim"], *, chunk: int = 1024
 ) -> CloudDistances:
-    """Compute the cosine distances of two clouds of points in bounded memory (Xia 2021, section 4.5).
+    """Compute the cosine distances of two clouds of points in bounded memory (Xia 2021, section
+    4.5).
 
     Args:
         source: Points in rows, for example from `representations`.
@@ -126,7 +137,12 @@ def cloud_distances(
         CloudDistances(hausdorff=1.0, modified=0.5, cosine=0.5)
     """
     for name, points in (("source", source), ("target", target)):
-        require(points.dim() == 2 and len(points) > 0, name, "hold points in rows", f"shape {tuple(points.shape)}")
+        require(
+            points.dim() == 2 and len(points) > 0,
+            name,
+            "hold points in rows",
+            f"shape {tuple(points.shape)}",
+        )
     check_last_dim("target", target, source.shape[-1])
     # the mean over all pairs is the product of the mean directions
     centres = [F.normalize(points.double(), dim=-1).mean(0) for points in (source, target)]
@@ -138,7 +154,8 @@ def cloud_distances(
 
 
 def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlation:
-    """Correlate a method's gain with the drop in distance over several targets (Xia 2021, section 4.5).
+    """Correlate a method's gain with the drop in distance over several targets (Xia 2021, section
+    4.5).
 
     Args:
         gains: For each target, the method's score minus the baseline's.
@@ -148,7 +165,8 @@ def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlat
         The correlation of Pearson and that of Spearman.
 
     Raises:
-        ValueError: Fewer than two targets, different numbers of them, or a quantity that is constant or not finite.
+        ValueError: Fewer than two targets, different numbers of them, or a quantity that is
+            constant or not finite.
         ImportError: If scipy is not installed.
 
     Example:
@@ -162,16 +180,24 @@ def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlat
     for name, values in (("gains", gains), ("drops", drops)):
         require(bool(np.isfinite(values).all()), name, "be finite", list(values))
         require(len(set(values)) > 1, name, "differ between targets", values[0])
-    stats = import_optional("scipy.stats", pip='"polyembed[experiments]"', feature="gain_correlation")
-    return Correlation(*(float(test(gains, drops).statistic) for test in (stats.pearsonr, stats.spearmanr)))
+    stats = import_optional(
+        "scipy.stats", pip='"polyembed[experiments]"', feature="gain_correlation"
+    )
+    return Correlation(
+        *(float(test(gains, drops).statistic) for test in (stats.pearsonr, stats.spearmanr))
+    )
 
 
 def project(
-    clouds: Sequence[Float[Tensor, "_ dim"]], method: Literal["pca", "umap"] = "pca", *, seed: int = 0
+    clouds: Sequence[Float[Tensor, "_ dim"]],
+    method: Literal["pca", "umap"] = "pca",
+    *,
+    seed: int = 0,
 ) -> list[Float[Tensor, "_ 2"]]:
     """Project several clouds of points together onto one plane.
 
-    PCA projects onto the two directions of the most variance of all points; the largest entry of each is positive.
+    PCA projects onto the two directions of the most variance of all points; the largest entry of
+    each is positive.
 
     Args:
         clouds: Points in rows, of two dimensions or more.
@@ -182,7 +208,8 @@ def project(
         As many clouds, of two coordinates.
 
     Raises:
-        ValueError: Another method, no cloud, clouds of different dimensions, or points that are not finite.
+        ValueError: Another method, no cloud, clouds of different dimensions, or points that are not
+            finite.
         ImportError: If umap-learn is not installed, for UMAP.
 
     Example:
@@ -193,19 +220,28 @@ def project(
     require(len(clouds) > 0, "clouds", "hold at least one", "none")
     shapes = [tuple(cloud.shape) for cloud in clouds]
     alike = all(len(shape) == 2 and shape[1] == shapes[0][-1] > 1 for shape in shapes)
-    require(alike, "clouds", "hold points in rows, all of as many dimensions, two or more", f"shapes {shapes}")
+    require(
+        alike,
+        "clouds",
+        "hold points in rows, all of as many dimensions, two or more",
+        f"shapes {shapes}",
+    )
     points = torch.cat([cloud.detach().cpu().double() for cloud in clouds])
     require(bool(points.isfinite().all()), "clouds", "be finite", "NaN or infinity")
     if method == "umap":
         umap = import_optional("umap", pip="umap-learn", feature="UMAP")
         near = max(2, min(15, len(points) - 1))  # 15 is its default
-        reducer = umap.UMAP(n_components=2, n_neighbors=near, random_state=seed, n_jobs=1)  # a seed means one job
+        reducer = umap.UMAP(
+            n_components=2, n_neighbors=near, random_state=seed, n_jobs=1
+        )  # a seed means one job
         threads = torch.get_num_threads()
         flat = torch.from_numpy(np.asarray(reducer.fit_transform(points.numpy())))
         torch.set_num_threads(threads)  # numba has set OpenMP's number to that of the cores
     else:
         points = points - points.mean(0)
-        axes = torch.linalg.eigh(points.T @ points).eigenvectors[:, -2:].flip(1)  # in rising order of variance
+        axes = (
+            torch.linalg.eigh(points.T @ points).eigenvectors[:, -2:].flip(1)
+        )  # in rising order of variance
         signs = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
         flat = points @ (axes * signs)
     return list(torch.split(flat, [len(cloud) for cloud in clouds]))
@@ -213,15 +249,26 @@ def project(
 
 def _to_device(model: nn.Module, batch: Batch) -> dict[str, Any]:
     if not isinstance(batch, Mapping):
-        raise TypeError(must("each batch", "be a mapping to the model's arguments", class_name(batch)))
+        raise TypeError(
+            must("each batch", "be a mapping to the model's arguments", class_name(batch))
+        )
     device = next(model.parameters()).device
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+    return {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in batch.items()
+    }
 
 
 def _mask(batch: Batch, states: Tensor) -> Tensor:
     """Return the mask of a batch, True = valid."""
     if states.dim() != 3:
-        raise ValueError(must("layer", "give states of the axes (batch, seq, hidden)", f"shape {tuple(states.shape)}"))
+        raise ValueError(
+            must(
+                "layer",
+                "give states of the axes (batch, seq, hidden)",
+                f"shape {tuple(states.shape)}",
+            )
+        )
     mask = batch.get("attention_mask")
     if mask is None:
         return torch.ones(states.shape[:2], dtype=torch.bool, device=states.device)

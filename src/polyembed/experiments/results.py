@@ -15,7 +15,8 @@ class ProtocolResult(NamedTuple):
     """The result of a protocol.
 
     Attributes:
-        table: A row a system, a column a language: mean and deviation over the seeds, between 0 and 1.
+        table: A row a system, a column a language: mean and deviation over the seeds, between 0 and
+            1.
         runs: All runs, with their predictions.
         gold: The right tags of each language's test sentences.
         metric: The name of the metric.
@@ -58,7 +59,8 @@ class ProtocolResult(NamedTuple):
 
 
 def merge_results(*results: ProtocolResult) -> ProtocolResult:
-    """Merge results into one table: of systems that are trained in different ways, or of different languages.
+    """Merge results into one table: of systems that are trained in different ways, or of different
+    languages.
 
     Args:
         *results: With one metric, and the same test sentences where they share a language.
@@ -74,7 +76,8 @@ def merge_results(*results: ProtocolResult) -> ProtocolResult:
         >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
         >>> one = ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1")
         >>> merge_results(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
-        (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7, deviation=None)))
+        (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7,
+        deviation=None)))
     """
     require(len(results) > 0, "results", "hold at least one result", "none")
     metrics = sorted({result.metric for result in results})
@@ -84,7 +87,12 @@ def merge_results(*results: ProtocolResult) -> ProtocolResult:
     for result in results:
         for language, tags in result.gold.items():
             same = gold.setdefault(language, tags) == tags
-            require(same, "results", "test each language on the same sentences", f"others of {language!r}")
+            require(
+                same,
+                "results",
+                "test each language on the same sentences",
+                f"others of {language!r}",
+            )
         for run in result.runs:
             for language in run.scores:
                 key = (run.system, language, run.seed)
@@ -114,17 +122,32 @@ def gain_table(before: ProtocolResult, after: ProtocolResult) -> Table:
         >>> gain_table(before, after).rows
         [('MME', MeanAndDeviation(mean=0.25, deviation=None))]
 
-    Deviations: the paper's table 3 gives the difference of two scores; here it is the mean over seeds.
+    Deviations: the paper's table 3 gives the difference of two scores; here it is the mean over
+        seeds.
     """
-    require(before.metric == after.metric, "after", f"have the metric {before.metric!r}", repr(after.metric))
+    require(
+        before.metric == after.metric,
+        "after",
+        f"have the metric {before.metric!r}",
+        repr(after.metric),
+    )
 
     def cells(result: ProtocolResult) -> dict[tuple[str, str, int], float]:
         runs = result.runs
-        return {(run.system, language, run.seed): score for run in runs for language, score in run.scores.items()}
+        return {
+            (run.system, language, run.seed): score
+            for run in runs
+            for language, score in run.scores.items()
+        }
 
     old, new = cells(before), cells(after)
     odd = sorted(old.keys() ^ new.keys())
-    require(not odd, "after", "hold the systems, languages and seeds of before", f"only one has {odd[:3]}")
+    require(
+        not odd,
+        "after",
+        "hold the systems, languages and seeds of before",
+        f"only one has {odd[:3]}",
+    )
     systems, languages = _names(before.runs)
     rows = []
     for system in systems:
@@ -136,17 +159,25 @@ def gain_table(before: ProtocolResult, after: ProtocolResult) -> Table:
     return Table(("system", *languages), rows, DIGITS)
 
 
-def make_result(runs: Sequence[SystemRun], gold: dict[str, list[list[str]]], metric: str) -> ProtocolResult:
+def make_result(
+    runs: Sequence[SystemRun], gold: dict[str, list[list[str]]], metric: str
+) -> ProtocolResult:
     """Return a result with the table of its runs."""
     systems, languages = _names(runs)
     rows = []
     for system in systems:
         row: list[Any] = [system]
         for language in languages:
-            scores = [run.scores[language] for run in runs if run.system == system and language in run.scores]
+            scores = [
+                run.scores[language]
+                for run in runs
+                if run.system == system and language in run.scores
+            ]
             row.append(mean_and_deviation(scores) if scores else None)
         rows.append(tuple(row))
-    return ProtocolResult(Table(("system", *languages), tuple(rows), DIGITS), tuple(runs), gold, metric)
+    return ProtocolResult(
+        Table(("system", *languages), tuple(rows), DIGITS), tuple(runs), gold, metric
+    )
 
 
 def _names(runs: Sequence[SystemRun]) -> tuple[list[str], list[str]]:

@@ -1,12 +1,12 @@
 """Tests of whether one system is better than another, or only looks so on these sentences.
 
-All tests are paired: two systems on the same sentences. The entity F1 and the accuracy of a set of sentences are
-ratios of sums over its sentences,
+All tests are paired: two systems on the same sentences. The entity F1 and the accuracy of a set of
+sentences are ratios of sums over its sentences,
 
     f1 = sum(2 * correct) / sum(predicted + support),   accuracy = sum(right) / sum(words),
 
-so resampling needs two whole numbers for each sentence (`sentence_counts`). A ratio with denominator 0 is 0.0.
-The tests themselves are scipy's: ``pip install "polyembed[experiments]"``.
+so resampling needs two whole numbers for each sentence (`sentence_counts`). A ratio with
+denominator 0 is 0.0. The tests themselves are scipy's: ``pip install "polyembed[experiments]"``.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -32,7 +32,8 @@ class Significance(NamedTuple):
 
     Attributes:
         difference: The first system's score minus the second's.
-        p_value: The probability of a difference at least as large, in either direction, if the systems were equal.
+        p_value: The probability of a difference at least as large, in either direction, if the
+            systems were equal.
         n: The number of sentences; for the sign test, of units that are not ties.
     """
 
@@ -46,7 +47,8 @@ class BootstrapSignificance(NamedTuple):
 
     Attributes:
         difference: The first system's score minus the second's.
-        p_value: The probability of a difference at least as large, in either direction, if the systems were equal.
+        p_value: The probability of a difference at least as large, in either direction, if the
+            systems were equal.
         n: The number of sentences.
         low: The lower end of the confidence interval of the difference.
         high: Its upper end.
@@ -59,7 +61,9 @@ class BootstrapSignificance(NamedTuple):
     high: float
 
 
-def sentence_counts(gold: Labels, predicted: Labels, *, metric: Literal["f1", "accuracy"] = "f1") -> Counts:
+def sentence_counts(
+    gold: Labels, predicted: Labels, *, metric: Literal["f1", "accuracy"] = "f1"
+) -> Counts:
     """Return the numerator and the denominator of a metric for each sentence.
 
     ``"f1"``: ``(2 * correct, predicted + support)`` entities, as conlleval counts; ``"accuracy"``:
@@ -91,13 +95,13 @@ def sign_test(
 ) -> Significance:
     """Test whether one system is right more often than the other (van der Heijden 2019, "Results").
 
-    With `wins` units in which the first system has more right labels than the second, and `losses` in which it has
-    fewer,
+    With `wins` units in which the first system has more right labels than the second, and `losses`
+    in which it has fewer,
 
         p = min(1, 2 * P(X <= min(wins, losses))),   X ~ Binomial(wins + losses, 1/2),
 
-    exactly. Ties are left out. Over tokens this is the exact form of McNemar's test; tokens of one sentence are not
-    independent, so its p-values are too small. Sentences are independent.
+    exactly. Ties are left out. Over tokens this is the exact form of McNemar's test; tokens of one
+    sentence are not independent, so its p-values are too small. Sentences are independent.
 
     Args:
         gold: The right labels of each sentence.
@@ -106,8 +110,8 @@ def sign_test(
         unit: ``"sentence"`` or ``"token"``.
 
     Returns:
-        ``(wins - losses) / (wins + losses)`` as the difference, 0.0 if all are ties; the two-sided p-value; and
-        ``wins + losses``.
+        ``(wins - losses) / (wins + losses)`` as the difference, 0.0 if all are ties; the two-sided
+        p-value; and ``wins + losses``.
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
@@ -119,7 +123,8 @@ def sign_test(
         >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)
         Significance(difference=1.0, p_value=0.0078125, n=8)
 
-    Deviations: the paper names the sign test and alpha = 0.05, but neither the unit nor the treatment of ties.
+    Deviations: the paper names the sign test and alpha = 0.05, but neither the unit nor the
+        treatment of ties.
     """
     check_choice("unit", unit, ("sentence", "token"))
     check_labels(gold, empty=False, first=first, second=second)
@@ -138,13 +143,13 @@ def approximate_randomization(
 ) -> Significance:
     """Test a difference by swapping the systems' outputs at random (Noreen 1989; Yeh 2000).
 
-    If the systems were alike, it would not matter which of them labelled a sentence. With ``d`` the observed
-    difference and ``d*`` the difference after swapping each sentence with probability 1/2,
+    If the systems were alike, it would not matter which of them labelled a sentence. With ``d`` the
+    observed difference and ``d*`` the difference after swapping each sentence with probability 1/2,
 
         ``p = (1 + #{|d*| >= |d|}) / (1 + num_resamples)``.
 
-    Where the sentences allow at most `num_resamples` different swaps, ``d*`` runs through all of them and
-    ``p = #{|d*| >= |d|} / #{d*}`` is exact.
+    Where the sentences allow at most `num_resamples` different swaps, ``d*`` runs through all of
+    them and ``p = #{|d*| >= |d|} / #{d*}`` is exact.
 
     Args:
         gold: The right labels of each sentence.
@@ -180,10 +185,11 @@ def paired_bootstrap(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> BootstrapSignificance:
-    """Test a difference on sentences drawn with replacement (Koehn 2004; Berg-Kirkpatrick et al. 2012).
+    """Test a difference on sentences drawn with replacement (Koehn 2004; Berg-Kirkpatrick et al.
+    2012).
 
-    With ``d`` the observed difference and ``d*`` the difference on as many sentences drawn from these, the same for
-    both systems,
+    With ``d`` the observed difference and ``d*`` the difference on as many sentences drawn from
+    these, the same for both systems,
 
         ``p = (1 + #{|d* - d| >= |d|}) / (1 + num_resamples)``,
 
@@ -203,8 +209,8 @@ def paired_bootstrap(
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If there are fewer than two sentences or no labels, the lengths differ, a label is not BIO, the
-            metric is unknown, or the confidence is outside (0, 1).
+        ValueError: If there are fewer than two sentences or no labels, the lengths differ, a label
+            is not BIO, the metric is unknown, or the confidence is outside (0, 1).
         ImportError: If scipy is not installed.
 
     Example:
@@ -214,11 +220,14 @@ def paired_bootstrap(
         >>> found.difference, found.p_value < 0.01, 0.1 < found.low < 0.25 < found.high < 0.4
         (0.25, True, True)
 
-    Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which the systems change
-    places; here both directions count. The observed sample counts as one of those drawn, so p is never 0.
+    Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which
+    the systems change places; here both directions count. The observed sample counts as one of
+    those drawn, so p is never 0.
     """
     require(0 < confidence < 1, "confidence", "be in (0, 1)", confidence)
-    return _bootstrap(*_compared(gold, first, second, metric, num_resamples), num_resamples, confidence, seed)
+    return _bootstrap(
+        *_compared(gold, first, second, metric, num_resamples), num_resamples, confidence, seed
+    )
 
 
 def significance_table(
@@ -229,26 +238,29 @@ def significance_table(
     num_resamples: int = 10_000,
     seed: int = 0,
 ) -> Table:
-    """Test every system of a protocol against one of them, in each language (as in van der Heijden 2019, table 2).
+    """Test every system of a protocol against one of them, in each language (as in van der Heijden
+    2019, table 2).
 
-    A sentence's counts are summed over all seeds, so a sentence is drawn or swapped with all its runs. The test
-    answers whether the mean difference of these trained taggers would hold on other sentences; the result's own table
-    has the spread over seeds.
+    A sentence's counts are summed over all seeds, so a sentence is drawn or swapped with all its
+    runs. The test answers whether the mean difference of these trained taggers would hold on other
+    sentences; the result's own table has the spread over seeds.
 
     Args:
-        result: The result of a protocol. Its metric is tested; the sign test counts right labels for any metric.
+        result: The result of a protocol. Its metric is tested; the sign test counts right labels
+            for any metric.
         against: The system that all others are tested against.
         test: ``"sign"`` (over sentences), ``"randomization"`` or ``"bootstrap"``.
         num_resamples: See `approximate_randomization` and `paired_bootstrap`.
         seed: Likewise.
 
     Returns:
-        A row for each system and language: the difference to `against` (as the test defines it), the p-value, and the
-        number of sentences that count. The p-values are not corrected for the number of tests.
+        A row for each system and language: the difference to `against` (as the test defines it),
+        the p-value, and the number of sentences that count. The p-values are not corrected for the
+        number of tests.
 
     Raises:
-        ValueError: If the test or the system is unknown, the metric is neither F1 nor accuracy, or two systems have
-            other seeds.
+        ValueError: If the test or the system is unknown, the metric is neither F1 nor accuracy, or
+            two systems have other seeds.
         ImportError: If scipy is not installed.
 
     Example:
@@ -273,7 +285,11 @@ def significance_table(
     tested = {(run.system, language) for run in result.runs for language in run.scores}
 
     def count(gold: Labels, predicted: Labels) -> Counts:
-        return _right_sentences(gold, predicted) if test == "sign" else _counts(gold, predicted, result.metric)
+        return (
+            _right_sentences(gold, predicted)
+            if test == "sign"
+            else _counts(gold, predicted, result.metric)
+        )
 
     def pooled(system: str, language: str) -> Counts:
         gold, predictions = result.gold[language], result.predictions(system, language)
@@ -281,7 +297,9 @@ def significance_table(
         require(same, f"seeds of {system!r}", f"be those of {against!r}", list(predictions))
         for predicted in predictions.values():
             check_labels(gold, empty=False, predicted=predicted)
-        return np.asarray(np.sum([count(gold, predicted) for predicted in predictions.values()], axis=0))
+        return np.asarray(
+            np.sum([count(gold, predicted) for predicted in predictions.values()], axis=0)
+        )
 
     rows = []
     for system in systems:
@@ -299,7 +317,9 @@ def significance_table(
     return Table(("system", "language", f"difference to {against}", "p", "n"), rows, digits=4)
 
 
-def _compared(gold: Labels, first: Labels, second: Labels, metric: str, num_resamples: int) -> tuple[Counts, Counts]:
+def _compared(
+    gold: Labels, first: Labels, second: Labels, metric: str, num_resamples: int
+) -> tuple[Counts, Counts]:
     check_choice("metric", metric, ("f1", "accuracy"))
     check_positive(num_resamples=num_resamples)
     check_labels(gold, empty=False, first=first, second=second)
@@ -319,12 +339,16 @@ def _counts(gold: Labels, predicted: Labels, metric: str) -> Counts:
 
 def _right_tokens(gold: Labels, predicted: Labels) -> Counts:
     pairs = zip(gold, predicted, strict=True)
-    return np.array([a == b for right, guess in pairs for a, b in zip(right, guess, strict=True)], np.int64)
+    return np.array(
+        [a == b for right, guess in pairs for a, b in zip(right, guess, strict=True)], np.int64
+    )
 
 
 def _right_sentences(gold: Labels, predicted: Labels) -> Counts:
     pairs = zip(gold, predicted, strict=True)
-    return np.array([sum(a == b for a, b in zip(right, guess, strict=True)) for right, guess in pairs], np.int64)
+    return np.array(
+        [sum(a == b for a, b in zip(right, guess, strict=True)) for right, guess in pairs], np.int64
+    )
 
 
 def _sign_test(differences: Counts) -> Significance:
@@ -332,14 +356,20 @@ def _sign_test(differences: Counts) -> Significance:
     n = wins + losses
     if n == 0:
         return Significance(0.0, 1.0, 0)
-    return Significance((wins - losses) / n, float(_stats("the sign test").binomtest(wins, n).pvalue), n)
+    return Significance(
+        (wins - losses) / n, float(_stats("the sign test").binomtest(wins, n).pvalue), n
+    )
 
 
 def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> Significance:
     difference = float(_difference(*first.sum(0), *second.sum(0)))
     total = first.sum(0) + second.sum(0)
-    change = (first - second)[(first != second).any(1)].astype(np.float64)  # equal counts can be left out
-    change = np.pad(change, ((0, max(0, 2 - len(change))), (0, 0)))  # scipy requires two observations
+    change = (first - second)[(first != second).any(1)].astype(
+        np.float64
+    )  # equal counts can be left out
+    change = np.pad(
+        change, ((0, max(0, 2 - len(change))), (0, 0))
+    )  # scipy requires two observations
 
     def is_as_large(signs: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
         moved = signs @ change  # first - second, with a sign of -1 for a swapped sentence
@@ -375,9 +405,13 @@ def _bootstrap(
         method="percentile",
         rng=seed,
     )
-    as_large = int((np.abs(result.bootstrap_distribution - difference) >= abs(difference) - TIE).sum())
+    as_large = int(
+        (np.abs(result.bootstrap_distribution - difference) >= abs(difference) - TIE).sum()
+    )
     low, high = map(float, result.confidence_interval)
-    return BootstrapSignificance(difference, (1 + as_large) / (1 + num_resamples), len(first), low, high)
+    return BootstrapSignificance(
+        difference, (1 + as_large) / (1 + num_resamples), len(first), low, high
+    )
 
 
 def _difference(a: Any, b: Any, c: Any, d: Any) -> npt.NDArray[np.float64]:

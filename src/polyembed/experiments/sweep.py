@@ -24,11 +24,12 @@ class SweepResult(NamedTuple):
     """The result of a sweep over lower layers.
 
     Attributes:
-        table: A row for the last layer alone (the paper's baseline), for each fusion beside and each lower layer; a
-            column for each of `averages`, then one a language. Means and deviations over seeds, between 0 and 1.
+        table: A row for the last layer alone (the paper's baseline), for each fusion beside and
+            each lower layer; a column for each of `averages`, then one a language. Means and
+            deviations over seeds, between 0 and 1.
         scores: Column -> lower layer, or the name of a row without one -> one score a seed.
-        averages: Column -> the languages that it averages: ``average`` over all, ``family`` and ``rest``; none where
-            one language is tested.
+        averages: Column -> the languages that it averages: ``average`` over all, ``family`` and
+            ``rest``; none where one language is tested.
         best: Column -> the lower layer with the highest mean.
         protocol: All runs, with their predictions.
     """
@@ -54,22 +55,24 @@ def sweep_layers(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> SweepResult:
-    """Train on the source with each lower layer fused into the last, and test on all languages (Chen & Guo 2022).
+    """Train on the source with each lower layer fused into the last, and test on all languages
+    (Chen & Guo 2022).
 
-    Table II of the paper: ``D_X`` fuses layer X and the last one, *last layer* is the baseline without fusion. The
-    average over languages includes the source, as the paper's does; `family` splits it as the paper's table III
-    (``avg_enf``, ``avg_noenf``). For a ranking without training see `polyembed.experiments.rank_layers`.
+    Table II of the paper: ``D_X`` fuses layer X and the last one, *last layer* is the baseline
+    without fusion. The average over languages includes the source, as the paper's does; `family`
+    splits it as the paper's table III (``avg_enf``, ``avg_noenf``). For a ranking without training
+    see `polyembed.experiments.rank_layers`.
 
     Args:
         build: Makes a new tagger, or a classifier of texts or of pairs, around a fusion, called as
-            ``build(fusion, train, seed)``; for example one that opens an encoder and gives it the fusion.
-            ``freeze="all"`` there trains fusion and decoder alone.
+            ``build(fusion, train, seed)``; for example one that opens an encoder and gives it the
+            fusion. ``freeze="all"`` there trains fusion and decoder alone.
         source: The language to train on; the first column.
-        targets: The languages to transfer to; none for a corpus that is trained and tested on by itself, such as
-            code-switched text.
+        targets: The languages to transfer to; none for a corpus that is trained and tested on by
+            itself, such as code-switched text.
         options: As in `fit`.
-        layers: The lower layers to try, as `hidden_states` counts; ``range(1, 12)`` for twelve layers, and 12 for the
-            control that fuses the last layer with itself.
+        layers: The lower layers to try, as `hidden_states` counts; ``range(1, 12)`` for twelve
+            layers, and 12 for the control that fuses the last layer with itself.
         fusion: From a lower layer to a new fusion, ``lambda layer: DLFA(768, layer)``.
         beside: Other fusions by name, ``{"ScalarMix": lambda: ScalarMix(13)}``: rows of their own.
         family: The languages of the source's family, the source among them; no split if None.
@@ -81,9 +84,10 @@ def sweep_layers(
         The table, the best layers and all runs.
 
     Raises:
-        ValueError: No layer, one named twice, a family without the source or with a language that is not tested, a
-            row or a language with another's name, and what `zero_shot` raises.
-        TypeError: A layer that is not an integer, a fusion that is not a `LayerFusion`, and the errors of `zero_shot`.
+        ValueError: No layer, one named twice, a family without the source or with a language that
+            is not tested, a row or a language with another's name, and what `zero_shot` raises.
+        TypeError: A layer that is not an integer, a fusion that is not a `LayerFusion`, and the
+            errors of `zero_shot`.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -102,8 +106,9 @@ def sweep_layers(
         >>> result.table.columns, [row[0] for row in result.table.rows], result.best["average"]
         (('system', 'average', 'en', 'de'), ['last layer', 'D_1'], 1)
 
-    Deviations: the paper chooses its best layer by the scores on test; so does `best`, which is for the table and not
-    for a fair comparison. The paper has one run; here each average is taken for each seed, then over seeds.
+    Deviations: the paper chooses its best layer by the scores on test; so does `best`, which is for
+    the table and not for a fair comparison. The paper has one run; here each average is taken for
+    each seed, then over seeds.
     """
     layers = list(layers)
     require(len(layers) > 0, "layers", "hold at least one layer", "none")
@@ -129,13 +134,21 @@ def sweep_layers(
         column: {key: _mean_scores(found, name, members) for key, name in names.items()}
         for column, members in {**averages, **{name: (name,) for name in languages}}.items()
     }
-    rows = [(name, *(mean_and_deviation(part[key]) for part in scores.values())) for key, name in names.items()]
-    means = {column: {int(layer): sum(part[int(layer)]) for layer in layers} for column, part in scores.items()}
+    rows = [
+        (name, *(mean_and_deviation(part[key]) for part in scores.values()))
+        for key, name in names.items()
+    ]
+    means = {
+        column: {int(layer): sum(part[int(layer)]) for layer in layers}
+        for column, part in scores.items()
+    }
     best = {column: max(part, key=lambda layer: part[layer]) for column, part in means.items()}
     return SweepResult(Table(("system", *scores), rows, DIGITS), scores, averages, best, found)
 
 
-def _averages(languages: Sequence[str], family: Collection[str] | None) -> dict[str, tuple[str, ...]]:
+def _averages(
+    languages: Sequence[str], family: Collection[str] | None
+) -> dict[str, tuple[str, ...]]:
     """Name the averages, and the languages of each; the first language is the source."""
     averages = {"average": tuple(languages)} if len(languages) > 1 else {}
     if family is not None:
@@ -144,7 +157,9 @@ def _averages(languages: Sequence[str], family: Collection[str] | None) -> dict[
         require(languages[0] in family, "family", f"hold the source {languages[0]!r}", list(family))
         averages["family"] = tuple(name for name in languages if name in family)
         averages["rest"] = tuple(name for name in languages if name not in family)
-        require(len(averages["rest"]) > 0, "family", "leave out a language that is tested", list(family))
+        require(
+            len(averages["rest"]) > 0, "family", "leave out a language that is tested", list(family)
+        )
     odd = sorted(set(languages) & set(averages))
     require(not odd, "languages", "have other names than the averages", odd)
     return averages

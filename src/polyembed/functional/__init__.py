@@ -1,7 +1,11 @@
 """Pure mathematics: tensors in, tensors out; no state, no files."""
 
 from polyembed.functional.alignment import length_normalize, mean_center, procrustes
-from polyembed.functional.distances import hausdorff_distance, mean_cosine, modified_hausdorff_distance
+from polyembed.functional.distances import (
+    hausdorff_distance,
+    mean_cosine,
+    modified_hausdorff_distance,
+)
 from polyembed.functional.hypergradient import Hypergradient, hypergradient
 from polyembed.functional.losses import cross_entropy, focal_loss
 from polyembed.functional.masking import masked_max, masked_mean

@@ -53,18 +53,19 @@ def mean_center(x: Float[Tensor, "n dim"]) -> Float[Tensor, "n dim"]:
 
 
 def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Tensor, "dim dim"]:
-    """Compute the orthogonal matrix that maps `x` closest to `y`: ``W = argmin |x W - y|^2 = U V'``.
+    """Compute the orthogonal matrix that maps `x` closest to `y`:
+    ``W = argmin |x W - y|^2 = U V'``.
 
-    ``U S V'`` is the singular value decomposition of ``x' y`` (Schönemann 1966; Lample 2018, equation 2, which has
-    columns for our rows), computed in float64.
+    ``U S V'`` is the singular value decomposition of ``x' y`` (Schönemann 1966; Lample 2018,
+    equation 2, which has columns for our rows), computed in float64.
 
     Args:
         x: Vectors, ``(n, dim)``.
         y: Their images, row by row, ``(n, dim)``.
 
     Returns:
-        ``W``, ``(dim, dim)``, in the dtype of `x`; one of several solutions where there are fewer pairs than
-        dimensions.
+        ``W``, ``(dim, dim)``, in the dtype of `x`; one of several solutions where there are fewer
+        pairs than dimensions.
 
     Raises:
         ValueError: Other shapes; NaN or an infinity.

@@ -18,11 +18,13 @@ def hausdorff_distance(
     *,
     chunk: int = 1024,
 ) -> Float[Tensor, ""]:
-    """Compute the largest distance from a point to the nearest point of the other set (Xia 2021, equations 5 and 6).
+    """Compute the largest distance from a point to the nearest point of the other set (Xia 2021,
+    equations 5 and 6).
 
-    ``max(max_s min_t d(s, t), max_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``. All leading axes are flattened:
-    each set is the valid points of its tensor. The distance matrix is computed in blocks of `chunk` rows and columns,
-    so memory does not grow with its size. A vector of zeros has distance 1 to every vector.
+    ``max(max_s min_t d(s, t), max_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``. All leading
+    axes are flattened: each set is the valid points of its tensor. The distance matrix is computed
+    in blocks of `chunk` rows and columns, so memory does not grow with its size. A vector of zeros
+    has distance 1 to every vector.
 
     Args:
         source: Points ``s``, one or more axes before the last.
@@ -43,7 +45,8 @@ def hausdorff_distance(
         >>> hausdorff_distance(source, target)
         tensor(1.)
 
-    Deviations: the paper describes this as "average proximity", which fits `modified_hausdorff_distance` better.
+    Deviations: the paper describes this as "average proximity", which fits
+        `modified_hausdorff_distance` better.
     """
     rows, columns = _nearest(source, target, source_mask, target_mask, chunk)
     return torch.maximum(_worst(rows), _worst(columns))
@@ -57,11 +60,11 @@ def modified_hausdorff_distance(
     *,
     chunk: int = 1024,
 ) -> Float[Tensor, ""]:
-    """Compute the mean distance from points to the nearest point of the other set (Dubuisson and Jain 1994).
+    """Compute the mean distance from points to the nearest point of the other set (Dubuisson and
+    Jain 1994).
 
-    ``max(mean_s min_t d(s, t), mean_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``. It is less sensitive to
-    outliers, and not in Xia 2021.
-    See `hausdorff_distance`.
+    ``max(mean_s min_t d(s, t), mean_t min_s d(s, t))`` with ``d(s, t) = 1 - cos(s, t)``. It is less
+    sensitive to outliers, and not in Xia 2021. See `hausdorff_distance`.
 
     Args:
         source: Points ``s``, one or more axes before the last.
@@ -87,9 +90,12 @@ def modified_hausdorff_distance(
 
 
 def mean_cosine(
-    source: Float[Tensor, "*batch dim"], target: Float[Tensor, "*batch dim"], mask: Bool[Tensor, "*batch"] | None = None
+    source: Float[Tensor, "*batch dim"],
+    target: Float[Tensor, "*batch dim"],
+    mask: Bool[Tensor, "*batch"] | None = None,
 ) -> Float[Tensor, ""]:
-    """Compute the mean cosine of pairs of points, such as parallel sentences: ``mean_i cos(s_i, t_i)``.
+    """Compute the mean cosine of pairs of points, such as parallel sentences:
+    ``mean_i cos(s_i, t_i)``.
 
     Args:
         source: Points ``s_i``.
@@ -110,7 +116,12 @@ def mean_cosine(
     for name, x in (("source", source), ("target", target)):
         _check_points(name, x, 1)
     shape = tuple(source.shape)
-    require(shape == tuple(target.shape), "target", f"have the shape {shape} of source", tuple(target.shape))
+    require(
+        shape == tuple(target.shape),
+        "target",
+        f"have the shape {shape} of source",
+        tuple(target.shape),
+    )
     check_mask(mask, source.shape[:-1])
     wide = torch.promote_types(source.dtype, target.dtype)
     one, other = _directions(source.to(wide), mask), _directions(target.to(wide), mask)
@@ -119,7 +130,11 @@ def mean_cosine(
 
 
 def _nearest(
-    source: Tensor, target: Tensor, source_mask: Tensor | None, target_mask: Tensor | None, chunk: int
+    source: Tensor,
+    target: Tensor,
+    source_mask: Tensor | None,
+    target_mask: Tensor | None,
+    chunk: int,
 ) -> tuple[Tensor, Tensor]:
     """Return each point's distance to the nearest point of the other set; empty tensors if a set is empty."""
     check_positive(chunk=chunk)
@@ -129,7 +144,10 @@ def _nearest(
     check_mask(source_mask, source.shape[:-1], name="source_mask")
     check_mask(target_mask, target.shape[:-1], name="target_mask")
     wide = torch.promote_types(source.dtype, target.dtype)
-    ones, others = _directions(source.to(wide), source_mask), _directions(target.to(wide), target_mask)
+    ones, others = (
+        _directions(source.to(wide), source_mask),
+        _directions(target.to(wide), target_mask),
+    )
     if not len(ones) or not len(others):
         return ones.new_zeros(0), ones.new_zeros(0)
     rows: list[Tensor] = []

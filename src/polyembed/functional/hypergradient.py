@@ -21,7 +21,8 @@ class Hypergradient(NamedTuple):
 
     Attributes:
         meta_grads: ``d L_t(theta - inner_lr * dL_s/dtheta) / dphi`` by name.
-        source_grads: ``dL_s/dtheta`` by name; a parameter that the source loss does not use has no entry.
+        source_grads: ``dL_s/dtheta`` by name; a parameter that the source loss does not use has no
+            entry.
         source_loss: The value of ``L_s(theta, phi)``, detached.
         target_loss: The value of ``L_t(theta')``, detached.
     """
@@ -41,41 +42,47 @@ def hypergradient(
     inner_lr: float | Mapping[str, Rate],
     method: str = "reverse_over_reverse",
 ) -> Hypergradient:
-    r"""Differentiate the target loss after one gradient step on the source loss (Xia 2021, equations 3 and 4).
+    r"""Differentiate the target loss after one gradient step on the source loss (Xia 2021,
+    equations 3 and 4).
 
-    ``theta' = theta - inner_lr * dL_s(theta, phi)/dtheta`` (equation 3). The result is ``dL_t(theta')/dphi``, which is
-    ``-inner_lr * d/dphi <dL_s/dtheta, v>`` with ``v = dL_t(theta')/dtheta'``. Methods:
+    ``theta' = theta - inner_lr * dL_s(theta, phi)/dtheta`` (equation 3). The result is
+    ``dL_t(theta')/dphi``, which is ``-inner_lr * d/dphi <dL_s/dtheta, v>`` with
+    ``v = dL_t(theta')/dtheta'``. Methods:
 
-    - ``"reverse_over_reverse"``: exact; the source loss is differentiated twice. Its attention runs by PyTorch's math
-      kernel, because fused kernels have no second derivative.
-    - ``"finite_difference"``: ``(dL_s(theta + e v)/dphi - dL_s(theta - e v)/dphi) / 2e``. It needs first derivatives
-      only and holds one graph at a time. ``e = 0.1 * eps ** (1 / 3) * |theta| / |v|``, of the machine precision. The
-      relative error is about 1e-7 in float64; in float32 it is about 1e-3 for smooth losses and can be above 1 for
-      losses with kinks (ReLU). Lower precision is refused. ``detach`` and ``no_grad`` do not make constants here.
+    - ``"reverse_over_reverse"``: exact; the source loss is differentiated twice. Its attention runs
+      by PyTorch's math kernel, because fused kernels have no second derivative.
+    - ``"finite_difference"``: ``(dL_s(theta + e v)/dphi - dL_s(theta - e v)/dphi) / 2e``. It needs
+      first derivatives only and holds one graph at a time.
+      ``e = 0.1 * eps ** (1 / 3) * |theta| / |v|``, of the machine precision. The relative error is
+      about 1e-7 in float64; in float32 it is about 1e-3 for smooth losses and can be above 1 for
+      losses with kinks (ReLU). Lower precision is refused. ``detach`` and ``no_grad`` do not make
+      constants here.
 
-    The losses are functions of parameters, by ``torch.func.functional_call`` for example. Finite differences call the
-    source loss three times, with the same random numbers of torch's generators. No input is changed.
+    The losses are functions of parameters, by ``torch.func.functional_call`` for example. Finite
+    differences call the source loss three times, with the same random numbers of torch's
+    generators. No input is changed.
 
-    With gradient checkpointing, a loss that calls ``functional_call`` itself gives a wrong gradient without an error:
-    the recomputation finds the old weights. `polyembed.transfer.metaxl_gradients` keeps them in place.
+    With gradient checkpointing, a loss that calls ``functional_call`` itself gives a wrong gradient
+    without an error: the recomputation finds the old weights. `polyembed.transfer.metaxl_gradients`
+    keeps them in place.
 
     Args:
         source_loss: ``L_s(theta, phi)``, a scalar.
         target_loss: ``L_t(theta')``, a scalar.
-        params: ``theta`` by name. A tensor that does not require a gradient is a constant; one tensor under two names
-            is one parameter.
+        params: ``theta`` by name. A tensor that does not require a gradient is a constant; one
+            tensor under two names is one parameter.
         meta_params: ``phi`` by name, in the same way.
-        inner_lr: The learning rate of the look-ahead: a number, or one for each parameter (a number or a tensor that
-            broadcasts against it).
+        inner_lr: The learning rate of the look-ahead: a number, or one for each parameter (a number
+            or a tensor that broadcasts against it).
         method: One of the above.
 
     Returns:
         Both gradients and both losses.
 
     Raises:
-        ValueError: No parameter that requires a gradient; a loss that is not a scalar, is not finite or does not depend
-            on the parameters; meta-parameters that the source loss does not use, or that the target loss uses; a
-            function without second derivatives.
+        ValueError: No parameter that requires a gradient; a loss that is not a scalar, is not
+            finite or does not depend on the parameters; meta-parameters that the source loss does
+            not use, or that the target loss uses; a function without second derivatives.
         TypeError: A loss or a parameter that is not a tensor, or a rate that is not a number.
 
     Example:
@@ -94,12 +101,25 @@ def hypergradient(
     rates = rates_of(inner_lr, theta)
     randomness = Randomness(tensor.device for tensor in (*theta.values(), *phi.values()))
 
-    def source(values: dict[str, Tensor], graph: bool) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        loss = check_loss("source_loss", source_loss(_filled(params, theta, values), dict(meta_params)))
+    def source(
+        values: dict[str, Tensor], graph: bool
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        loss = check_loss(
+            "source_loss", source_loss(_filled(params, theta, values), dict(meta_params))
+        )
         leaves = [*values.values(), *phi.values()]
-        found = torch.autograd.grad(loss, leaves, create_graph=graph, allow_unused=True) if loss.requires_grad else ()
+        found = (
+            torch.autograd.grad(loss, leaves, create_graph=graph, allow_unused=True)
+            if loss.requires_grad
+            else ()
+        )
         grads, metas = present(theta, found[: len(theta)]), present(phi, found[len(theta) :])
-        require(bool(grads), "source_loss", "depend on params", "a loss that uses none of those it is given")
+        require(
+            bool(grads),
+            "source_loss",
+            "depend on params",
+            "a loss that uses none of those it is given",
+        )
         idle = ", ".join(repr(name) for name in phi if name not in metas)
         require(not idle, "meta_params", "all reach source_loss", f"no effect of {idle}")
         return loss.detach(), grads, metas
@@ -111,7 +131,9 @@ def hypergradient(
         ahead = look_ahead(theta, grads, rates)
         outer = check_loss("target_loss", target_loss(_filled(params, theta, ahead)))
         ahead_slopes = target_slopes(outer, ahead, phi)
-        direction = {name: rates[name] * slope for name, slope in ahead_slopes.items() if name in grads}
+        direction = {
+            name: rates[name] * slope for name, slope in ahead_slopes.items() if name in grads
+        }
         if exact:
             check_twice(slopes.values())
             with sdpa_kernel(SDPBackend.MATH), explained():
@@ -120,13 +142,21 @@ def hypergradient(
             step = difference_step(theta, direction)
             ends = []
             for sign in (step, -step):
-                moved = {n: (p + sign * direction[n] if n in direction else p).detach() for n, p in theta.items()}
+                moved = {
+                    n: (p + sign * direction[n] if n in direction else p).detach()
+                    for n, p in theta.items()
+                }
                 with randomness.again():
-                    ends.append(source({n: p.requires_grad_() for n, p in moved.items()}, graph=False)[2])
+                    ends.append(
+                        source({n: p.requires_grad_() for n, p in moved.items()}, graph=False)[2]
+                    )
             metas = {name: (ends[0][name] - ends[1][name]) / (2.0 * step) for name in phi}
         else:
             metas = {}
-    all_metas = {name: -metas[name] if name in metas else torch.zeros_like(value) for name, value in phi.items()}
+    all_metas = {
+        name: -metas[name] if name in metas else torch.zeros_like(value)
+        for name, value in phi.items()
+    }
     return Hypergradient(
         _filled(meta_params, phi, all_metas, rest=False), _filled(params, theta, grads, rest=False), inner,
         outer.detach(),
@@ -141,16 +171,25 @@ def _learning(name: str, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
             raise TypeError(must(f"{name}[{key!r}]", "be a tensor", class_name(tensor)))
         if tensor.requires_grad:
             found.setdefault(id(tensor), (key, tensor))
-    require(bool(found), name, "hold a tensor that requires a gradient", f"none among {len(params)}")
+    require(
+        bool(found), name, "hold a tensor that requires a gradient", f"none among {len(params)}"
+    )
     return dict(found.values())
 
 
 def _filled(
-    params: Mapping[str, Tensor], known: Mapping[str, Tensor], values: Mapping[str, Tensor], *, rest: bool = True
+    params: Mapping[str, Tensor],
+    known: Mapping[str, Tensor],
+    values: Mapping[str, Tensor],
+    *,
+    rest: bool = True,
 ) -> dict[str, Tensor]:
     """Return the value for every name of a tensor; `rest` keeps tensors without one."""
     first = {id(tensor): name for name, tensor in known.items()}
-    found = {key: values.get(first.get(id(tensor), ""), tensor if rest else None) for key, tensor in params.items()}
+    found = {
+        key: values.get(first.get(id(tensor), ""), tensor if rest else None)
+        for key, tensor in params.items()
+    }
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -167,24 +206,42 @@ def check_loss(name: str, loss: Any) -> Tensor:
 def present(names: Iterable[str], found: Iterable[Tensor | None]) -> dict[str, Tensor]:
     """Return the gradients that exist, by name; a sparse one becomes dense, because the look-ahead needs all values."""
     pairs = zip(names, found, strict=False)
-    return {name: g.to_dense() if g.layout == torch.sparse_coo else g for name, g in pairs if g is not None}
+    return {
+        name: g.to_dense() if g.layout == torch.sparse_coo else g
+        for name, g in pairs
+        if g is not None
+    }
 
 
 def look_ahead(
     theta: Mapping[str, Tensor], grads: Mapping[str, Tensor], rates: Mapping[str, Rate]
 ) -> dict[str, Tensor]:
     """Return ``theta' = theta - rate * grad`` as new leaves."""
-    moved = {n: p.detach() - rates[n] * grads[n] if n in grads else p.detach() for n, p in theta.items()}
+    moved = {
+        n: p.detach() - rates[n] * grads[n] if n in grads else p.detach() for n, p in theta.items()
+    }
     return {name: value.requires_grad_() for name, value in moved.items()}
 
 
-def target_slopes(loss: Tensor, ahead: Mapping[str, Tensor], phi: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def target_slopes(
+    loss: Tensor, ahead: Mapping[str, Tensor], phi: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """Return the target loss's gradient; the loss must not depend on `phi`."""
     leaves = [*ahead.values(), *phi.values()]
     found = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else ()
     slopes, leaked = present(ahead, found[: len(ahead)]), present(phi, found[len(ahead) :])
-    require(bool(slopes), "target_loss", "depend on params", "a loss that uses none of those it is given")
-    require(not leaked, "target_loss", "be free of meta_params", f"one that uses {', '.join(map(repr, leaked))}")
+    require(
+        bool(slopes),
+        "target_loss",
+        "depend on params",
+        "a loss that uses none of those it is given",
+    )
+    require(
+        not leaked,
+        "target_loss",
+        "be free of meta_params",
+        f"one that uses {', '.join(map(repr, leaked))}",
+    )
     return slopes
 
 
@@ -203,10 +260,14 @@ def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor
     for name, way in direction.items():
         eps = max(eps, torch.finfo(values[name].dtype).eps)
         if eps > 1e-6:
-            raise ValueError(must("params", "hold float32 or float64 for finite differences", values[name].dtype))
+            raise ValueError(
+                must("params", "hold float32 or float64 for finite differences", values[name].dtype)
+            )
         rows = [x.flatten(1) if x.dim() > 1 else x[None] for x in (values[name].detach(), way)]
         norm, speed = (torch.linalg.vector_norm(x, dim=1).double() for x in rows)
-        size += float(torch.where(speed > 0, norm, 0.0).square().sum())  # of a table, the rows that move
+        size += float(
+            torch.where(speed > 0, norm, 0.0).square().sum()
+        )  # of a table, the rows that move
         length += float(speed.square().sum())
     ratio = math.sqrt(size / length) if size and length else 1.0
     return 0.1 * float(eps ** (1 / 3)) * ratio  # a network of several layers bends more than one
@@ -231,7 +292,9 @@ def _check_rate(name: str, rate: Any, leaf: Tensor | None) -> None:
         shape = torch.Size() if leaf is None else leaf.shape
         both = zip(rate.shape[::-1], shape[::-1], strict=False)
         fits = rate.dim() <= len(shape) and all(one in (1, size) for one, size in both)
-        require(fits, name, f"broadcast against the shape {tuple(shape)}", f"shape {tuple(rate.shape)}")
+        require(
+            fits, name, f"broadcast against the shape {tuple(shape)}", f"shape {tuple(rate.shape)}"
+        )
         return
     if not isinstance(rate, int | float) or isinstance(rate, bool):
         raise TypeError(must(name, "be a number, or a tensor of them", class_name(rate)))
@@ -245,7 +308,9 @@ def check_twice(slopes: Iterable[Tensor]) -> None:
     while stack:
         node = stack.pop()
         if node.name().endswith("Error"):
-            raise ValueError(must("source_loss", _SECOND, "a function that is marked once_differentiable"))
+            raise ValueError(
+                must("source_loss", _SECOND, "a function that is marked once_differentiable")
+            )
         fresh = {child for child, _ in node.next_functions if child is not None} - seen
         seen |= fresh
         stack += fresh
@@ -260,7 +325,9 @@ def explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if re.search(r"derivative for .* is not implemented|double backward|differentiate twice", str(error)):
+        if re.search(
+            r"derivative for .* is not implemented|double backward|differentiate twice", str(error)
+        ):
             raise ValueError(must("source_loss", _SECOND, str(error).partition("\n")[0])) from error
         raise
 
@@ -287,7 +354,9 @@ class Randomness:
             self._set(now)
 
     def _now(self) -> list[Tensor]:
-        others = [torch.get_device_module(device.type).get_rng_state(device) for device in self.devices]
+        others = [
+            torch.get_device_module(device.type).get_rng_state(device) for device in self.devices
+        ]
         return [torch.get_rng_state(), *others]
 
     def _set(self, states: list[Tensor]) -> None:

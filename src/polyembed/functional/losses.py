@@ -1,6 +1,7 @@
 """Losses of labels against scores: a mean in nats over the labels that count.
 
-The label -100 is ignored: its scores may be NaN, and get a gradient of zero. Where no label counts, the mean is 0.
+The label -100 is ignored: its scores may be NaN, and get a gradient of zero. Where no label counts,
+the mean is 0.
 """
 
 import torch
@@ -20,14 +21,16 @@ def cross_entropy(
     weights: Float[Tensor, " label"] | None = None,
     label_smoothing: float = 0.0,
 ) -> Float[Tensor, ""]:
-    r"""Compute the weighted mean cross-entropy, with smoothed labels (Szegedy et al. 2016, section 7).
+    r"""Compute the weighted mean cross-entropy, with smoothed labels (Szegedy et al. 2016, section
+    7).
 
     With the classes ``c = 1 .. C``, their weights ``w``, and ``p = softmax(logits)``,
 
-        loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i w[y_i]
+        loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i
+        w[y_i]
 
-    over the labels ``y_i`` that count; without weights ``w = 1``. As in torch's cross-entropy, the mean is over the
-    weights of the labels, so that a common factor of all weights has no effect.
+    over the labels ``y_i`` that count; without weights ``w = 1``. As in torch's cross-entropy, the
+    mean is over the weights of the labels, so that a common factor of all weights has no effect.
 
     Args:
         logits: Scores, ``(*batch, label)``; computed in at least float32.
@@ -39,7 +42,8 @@ def cross_entropy(
         A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
 
     Raises:
-        ValueError: Shapes that do not fit, a label id outside of the scores, or a smoothing outside of [0, 1).
+        ValueError: Shapes that do not fit, a label id outside of the scores, or a smoothing outside
+            of [0, 1).
         TypeError: Labels that are not integers, scores that are not floats.
 
     Example:
@@ -50,7 +54,12 @@ def cross_entropy(
     wide, labels, weights = _prepare(logits, labels, weights)
     try:
         total = F.cross_entropy(
-            wide, labels, weights, ignore_index=IGNORE_INDEX, reduction="sum", label_smoothing=label_smoothing
+            wide,
+            labels,
+            weights,
+            ignore_index=IGNORE_INDEX,
+            reduction="sum",
+            label_smoothing=label_smoothing,
         )
     except IndexError as error:
         raise _outside(wide, error) from error
@@ -64,16 +73,18 @@ def focal_loss(
     gamma: float = 2.0,
     weights: Float[Tensor, " label"] | None = None,
 ) -> Float[Tensor, ""]:
-    r"""Compute the weighted mean focal loss, in which labels that are already right count little (Lin et al. 2017).
+    r"""Compute the weighted mean focal loss, in which labels that are already right count little
+    (Lin et al. 2017).
 
-    Equation 5, ``FL(p_t) = -alpha_t (1 - p_t)^gamma log p_t``, with ``p_t = softmax(logits)[y]`` and the weight of the
-    label for ``alpha_t``:
+    Equation 5, ``FL(p_t) = -alpha_t (1 - p_t)^gamma log p_t``, with ``p_t = softmax(logits)[y]``
+    and the weight of the label for ``alpha_t``:
 
         loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]
 
-    over the labels ``y_i`` that count, so that ``gamma = 0`` is the weighted cross-entropy. It is computed from the log
-    odds ``u = log((1 - p_t) / p_t)``, as ``exp(-gamma softplus(-u)) softplus(u)``, which, like its derivatives, is
-    exact where ``p_t`` is close to 1 too.
+    over the labels ``y_i`` that count, so that ``gamma = 0`` is the weighted cross-entropy. It is
+    computed from the log odds ``u = log((1 - p_t) / p_t)``, as
+    ``exp(-gamma softplus(-u)) softplus(u)``, which, like its derivatives, is exact where ``p_t`` is
+    close to 1 too.
 
     Args:
         logits: Scores, ``(*batch, label)``; computed in at least float32.
@@ -89,7 +100,8 @@ def focal_loss(
         TypeError: Labels that are not integers, scores that are not floats.
 
     Example:
-        >>> focal_loss(torch.zeros(3, 2), torch.tensor([0, 1, -100]))  # a quarter of the cross-entropy
+        # a quarter of the cross-entropy
+        >>> focal_loss(torch.zeros(3, 2), torch.tensor([0, 1, -100]))
         tensor(0.1733)
     """
     check_gamma(gamma)
@@ -112,18 +124,27 @@ def check_gamma(gamma: float) -> None:
     require(0.0 <= gamma < float("inf"), "gamma", "be a finite number of 0 or more", gamma)
 
 
-def _prepare(logits: Tensor, labels: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def _prepare(
+    logits: Tensor, labels: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Check shapes, flatten the batch, widen the dtype, and set ignored scores to zero."""
     check_float(logits=logits)
     check_ids("labels", labels)
-    require(logits.dim() > 0, "logits", "have a last axis of labels", f"shape {tuple(logits.shape)}")
+    require(
+        logits.dim() > 0, "logits", "have a last axis of labels", f"shape {tuple(logits.shape)}"
+    )
     shape = tuple(logits.shape[:-1])
     require(tuple(labels.shape) == shape, "labels", f"have shape {shape}", tuple(labels.shape))
     size = logits.shape[-1]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32)).reshape(-1, size)
     labels = labels.reshape(-1).long()
     if weights is not None:
-        require(tuple(weights.shape) == (size,), "weights", f"be one a label, {size}", f"shape {tuple(weights.shape)}")
+        require(
+            tuple(weights.shape) == (size,),
+            "weights",
+            f"be one a label, {size}",
+            f"shape {tuple(weights.shape)}",
+        )
         weights = weights.to(wide.dtype)
     return torch.where((labels != IGNORE_INDEX)[:, None], wide, 0.0), labels, weights
 

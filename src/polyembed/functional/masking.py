@@ -1,7 +1,7 @@
 """Reductions over the valid positions of an axis.
 
-Each function selects before it computes, so that NaN or infinities in the padding reach neither value nor gradient. A
-row without a valid position gives zeros with zero gradient.
+Each function selects before it computes, so that NaN or infinities in the padding reach neither
+value nor gradient. A row without a valid position gives zeros with zero gradient.
 """
 
 import torch
@@ -16,7 +16,9 @@ def select_valid(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"
     return x if mask is None else torch.where(mask[..., None], x, 0.0)
 
 
-def masked_mean(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None) -> Float[Tensor, "*batch dim"]:
+def masked_mean(
+    x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None
+) -> Float[Tensor, "*batch dim"]:
     """Average the valid vectors, accumulating in at least float32; a row without any gives zeros.
 
     Args:
@@ -38,7 +40,9 @@ def masked_mean(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"]
     return (total / count).to(x.dtype)
 
 
-def masked_max(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None) -> Float[Tensor, "*batch dim"]:
+def masked_max(
+    x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None
+) -> Float[Tensor, "*batch dim"]:
     """Compute the element-wise maximum of the valid vectors; a row without any gives zeros.
 
     Args:
@@ -64,7 +68,8 @@ def masked_max(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] 
 def valid_first(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
     """Return each row's positions with the valid ones first, both groups in their old order.
 
-    ``x.gather(1, valid_first(mask))`` closes the holes of a mask, and a gather by `valid_places` opens them again.
+    ``x.gather(1, valid_first(mask))`` closes the holes of a mask, and a gather by `valid_places`
+    opens them again.
 
     Args:
         mask: True = valid, ``(batch, n)``.
@@ -95,4 +100,6 @@ def valid_places(mask: Bool[Tensor, "batch n"]) -> Int[Tensor, "batch n"]:
         tensor([[2, 0, 3, 1]])
     """
     ones = mask.long()  # cumulative sums, not a sort: they export to ONNX
-    return torch.where(mask, ones.cumsum(1) - 1, ones.sum(1, keepdim=True) + (1 - ones).cumsum(1) - 1)
+    return torch.where(
+        mask, ones.cumsum(1) - 1, ones.sum(1, keepdim=True) + (1 - ones).cumsum(1) - 1
+    )

@@ -1,7 +1,7 @@
 """Nearest neighbours across two spaces of vectors.
 
-The similarities of all pairs do not fit into memory for vocabularies of 200,000 words, so the searches compute them
-in blocks.
+The similarities of all pairs do not fit into memory for vocabularies of 200,000 words, so the
+searches compute them in blocks.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,8 @@ from polyembed.functional.alignment import length_normalize
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
 DEVICE_BLOCK = 64 << 20  # the same on a GPU, where starting a kernel costs more
-GROUP = 16  # scores a group: larger groups leave more candidates, smaller ones more maxima to select from
+# scores a group: larger groups leave more candidates, smaller ones more maxima to select from
+GROUP = 16
 
 
 class Nearest(NamedTuple):
@@ -28,9 +29,10 @@ class Nearest(NamedTuple):
 def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> Float[Tensor, "n m"]:
     """Score all pairs by cross-domain similarity local scaling (Lample 2018, equation 3).
 
-    ``csls(x_i, y_j) = 2 cos(x_i, y_j) - r(x_i) - r(y_j)``, where ``r(x_i)`` is the mean cosine of ``x_i`` with its `k`
-    nearest rows of `y`, and ``r(y_j)`` that of ``y_j`` with its `k` nearest of `x`. It lowers the scores of hubs,
-    vectors that are near to everything. All pairs are held in memory; `nearest_csls` searches large spaces.
+    ``csls(x_i, y_j) = 2 cos(x_i, y_j) - r(x_i) - r(y_j)``, where ``r(x_i)`` is the mean cosine of
+    ``x_i`` with its `k` nearest rows of `y`, and ``r(y_j)`` that of ``y_j`` with its `k` nearest of
+    `x`. It lowers the scores of hubs, vectors that are near to everything. All pairs are held in
+    memory; `nearest_csls` searches large spaces.
 
     Args:
         x: Vectors of any length, ``(n, dim)``.
@@ -57,8 +59,11 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
     return (2 * similarity - near_x[:, None] - near_y).to(x.dtype)
 
 
-def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> Float[Tensor, " n"]:
-    """Average each vector's cosine with its `k` nearest of the other space: ``r(x_i)`` of `csls`, in blocks.
+def neighborhood_similarity(
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10
+) -> Float[Tensor, " n"]:
+    """Average each vector's cosine with its `k` nearest of the other space: ``r(x_i)`` of `csls`,
+    in blocks.
 
     Args:
         x: Vectors of any length, ``(n, dim)``.
@@ -78,7 +83,9 @@ def neighborhood_similarity(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"]
         return _neighborhood(_unit(x), _unit(y), k).to(x.dtype)
 
 
-def nearest_cosine(queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"], k: int = 1) -> Nearest:
+def nearest_cosine(
+    queries: Float[Tensor, "n dim"], keys: Float[Tensor, "m dim"], k: int = 1
+) -> Nearest:
     """Return the `k` keys with the largest cosine to each query, in blocks.
 
     The order of equal scores is not defined. NaN comes before all numbers, as in `torch.topk`.
@@ -116,16 +123,16 @@ def nearest_csls(
 ) -> Nearest:
     """Return the `k` keys with the largest `csls` to each query, in blocks.
 
-    The order of equal scores is not defined. NaN in one key, or in one vector of the queries' space, makes all scores
-    NaN.
+    The order of equal scores is not defined. NaN in one key, or in one vector of the queries'
+    space, makes all scores NaN.
 
     Args:
         queries: Vectors of any length, ``(n, dim)``.
         keys: Vectors, ``(m, dim)``.
         k: How many; all keys where there are fewer.
         neighborhood: The size of a neighbourhood, the ``k`` of `csls`.
-        space: The space in which the keys have their neighbourhoods, of which the queries are a part, ``(s, dim)``;
-            the queries themselves if None.
+        space: The space in which the keys have their neighbourhoods, of which the queries are a
+            part, ``(s, dim)``; the queries themselves if None.
 
     Returns:
         Scores of `csls` and rows of the keys, the best first. No gradient.
@@ -217,7 +224,10 @@ def _neighborhood(x: Tensor, y: Tensor, k: int) -> Tensor:
 def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = None) -> Nearest:
     """Return the `k` largest of ``q . key``, or of ``2 q . key - hubness[key]``, block by block."""
     k = min(k, len(keys))
-    scores, ids = queries.new_empty(len(queries), k), queries.new_empty((len(queries), k), dtype=torch.int64)
+    scores, ids = (
+        queries.new_empty(len(queries), k),
+        queries.new_empty((len(queries), k), dtype=torch.int64),
+    )
     if k == 0:
         return Nearest(scores, ids)
     if hubness is not None:  # as one more dimension, which saves another pass over each block
@@ -237,8 +247,8 @@ def _search(queries: Tensor, keys: Tensor, k: int, *, hubness: Tensor | None = N
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the `k` largest of each row as `torch.topk` does, faster where rows are long.
 
-    The rows are cut into groups. The `k` largest are in the `k` groups with the largest maxima, and maxima cost a
-    fraction of a selection.
+    The rows are cut into groups. The `k` largest are in the `k` groups with the largest maxima, and
+    maxima cost a fraction of a selection.
     """
     num_groups = scores.shape[1] // GROUP
     if k > num_groups:

@@ -1,7 +1,7 @@
 """Votes of several taggers on the same words, and their agreement.
 
-Voters are compared pair by pair: with ``n`` voters a position costs ``n * n`` comparisons, whatever the number of
-labels.
+Voters are compared pair by pair: with ``n`` voters a position costs ``n * n`` comparisons, whatever
+the number of labels.
 """
 
 from collections import Counter
@@ -42,13 +42,15 @@ def majority_vote(
 ) -> Int[Tensor, "*batch"] | list[list[Label]]:
     """Return the most frequent label of each position: ``argmax_label |{v : y_v = label}|``.
 
-    Of labels with equally many votes, the one with the largest sum of its voters' scores wins, where there are scores.
-    Of those that are still equal, the label of the earliest voter wins.
+    Of labels with equally many votes, the one with the largest sum of its voters' scores wins,
+    where there are scores. Of those that are still equal, the label of the earliest voter wins.
 
     Args:
-        predictions: Label ids, one row a voter; or labels as ``predictions[voter][sentence][word]``, where sentences
-            may differ in length and voters may not.
-        scores: The score that each voter gives its own label, in the same form; NaN counts as the lowest.
+        predictions: Label ids, one row a voter; or labels as
+            ``predictions[voter][sentence][word]``, where sentences may differ in length and voters
+            may not.
+        scores: The score that each voter gives its own label, in the same form; NaN counts as the
+            lowest.
         ignore_index: The label that abstains. Where all voters abstain, so does the vote.
 
     Returns:
@@ -69,7 +71,13 @@ def majority_vote(
     if isinstance(predictions, Tensor):
         _check(predictions)
         if scores is not None and not (isinstance(scores, Tensor) and scores.is_floating_point()):
-            raise TypeError(must("scores", "be a floating point tensor", getattr(scores, "dtype", class_name(scores))))
+            raise TypeError(
+                must(
+                    "scores",
+                    "be a floating point tensor",
+                    getattr(scores, "dtype", class_name(scores)),
+                )
+            )
         shape = tuple(predictions.shape)
         found = shape if scores is None else tuple(scores.shape)
         require(shape == found, "scores", f"have shape {shape}", found)
@@ -80,11 +88,13 @@ def majority_vote(
 
 
 def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
-    """Return the entities that more than half of the voters found, with the same type and the same ends.
+    """Return the entities that more than half of the voters found, with the same type and the same
+    ends.
 
-    Any two such entities have a voter in common, and one voter's entities do not overlap. So the winners do not
-    overlap either, and the result is always a valid BIO (IOB2) sequence. Voters' labels are read as conlleval reads
-    them (an ``I-x`` that follows no x begins one). Of two voters both must agree.
+    Any two such entities have a voter in common, and one voter's entities do not overlap. So the
+    winners do not overlap either, and the result is always a valid BIO (IOB2) sequence. Voters'
+    labels are read as conlleval reads them (an ``I-x`` that follows no x begins one). Of two voters
+    both must agree.
 
     Args:
         predictions: BIO labels as ``predictions[voter][sentence][word]``.
@@ -112,8 +122,11 @@ def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str
     return elected
 
 
-def vote_entropy(predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100) -> Float[Tensor, "*batch"]:
-    """Compute the entropy of the votes at each position: ``H = -sum_label p log p`` with ``p`` the label's share.
+def vote_entropy(
+    predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100
+) -> Float[Tensor, "*batch"]:
+    """Compute the entropy of the votes at each position: ``H = -sum_label p log p`` with ``p`` the
+    label's share.
 
     Args:
         predictions: Label ids, one row a voter.
@@ -129,7 +142,9 @@ def vote_entropy(predictions: Int[Tensor, "voter *batch"], *, ignore_index: int 
     _check(predictions)
     votes = _agreeing(predictions, ignore_index).sum(1)
     count = votes.gt(0).sum(0)
-    surprise = count.clamp(min=1).log() - votes.clamp(min=1).log()  # -log p of each voter's own label
+    surprise = (
+        count.clamp(min=1).log() - votes.clamp(min=1).log()
+    )  # -log p of each voter's own label
     return torch.where(votes > 0, surprise, 0.0).sum(0) / count.clamp(min=1)
 
 
@@ -192,20 +207,29 @@ def _vote_on_lists(
     voters = _flatten("predictions", predictions, predictions)
     for label in chain.from_iterable(voters):
         if not isinstance(label, str | Integral):
-            raise TypeError(must("predictions", "hold labels (str or int)", f"a {class_name(label)} {label!r}"))
+            raise TypeError(
+                must("predictions", "hold labels (str or int)", f"a {class_name(label)} {label!r}")
+            )
     names = list(dict.fromkeys([ignore_index, *chain.from_iterable(voters)]))
     ids = {name: i for i, name in enumerate(names)}
     labels = torch.tensor([[ids[label] for label in voter] for voter in voters], dtype=torch.int64)
     wide = None
     if scores is not None:
-        require(len(scores) == len(voters), "scores", f"have the {len(voters)} voters of predictions", len(scores))
+        require(
+            len(scores) == len(voters),
+            "scores",
+            f"have the {len(voters)} voters of predictions",
+            len(scores),
+        )
         wide = torch.tensor(_flatten("scores", scores, predictions), dtype=torch.float64)
     elected = iter(_vote(labels, wide, 0).tolist())
     return [[names[next(elected)] for _ in sentence] for sentence in predictions[0]]
 
 
 def _flatten(
-    name: str, nested: Sequence[Sequence[Sequence[Any]]], predictions: Sequence[Sequence[Sequence[Any]]]
+    name: str,
+    nested: Sequence[Sequence[Sequence[Any]]],
+    predictions: Sequence[Sequence[Sequence[Any]]],
 ) -> list[list[Any]]:
     """Concatenate each voter's sentences, after checking that all are as long as the first voter's."""
     require(len(predictions) > 0, "predictions", "hold at least one voter", "none")

@@ -1,10 +1,22 @@
 """Vectors to tags and labels."""
 
-from polyembed.tagging.classifiers import Labelled, LabelledPair, PairClassifier, SequenceClassifier, TextClassifier
+from polyembed.tagging.classifiers import (
+    Labelled,
+    LabelledPair,
+    PairClassifier,
+    SequenceClassifier,
+    TextClassifier,
+)
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.export import export_onnx, export_program
-from polyembed.tagging.losses import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
+from polyembed.tagging.losses import (
+    Criterion,
+    CrossEntropyLoss,
+    FocalLoss,
+    class_weights,
+    label_counts,
+)
 from polyembed.tagging.onnx_tagger import OnnxTagger
 from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
 from polyembed.tagging.text_model import TextModel, to_device

@@ -36,7 +36,9 @@ def modules_of(prepare: Any) -> Iterator[nn.Module]:
         yield from modules_of(list(prepare.get_config().values()))
 
 
-def prepare_words(prepare: Prepare, texts: Sequence[Sequence[str]], start: int = 0) -> list[list[str]]:
+def prepare_words(
+    prepare: Prepare, texts: Sequence[Sequence[str]], start: int = 0
+) -> list[list[str]]:
     """Run the steps on each sentence; errors count sentences from `start`."""
     sentences = check_words(texts, name="sentences", start=start)
     for step in prepare if isinstance(prepare, list) else [prepare]:
@@ -46,7 +48,9 @@ def prepare_words(prepare: Prepare, texts: Sequence[Sequence[str]], start: int =
     return sentences
 
 
-def _transliterate_types(transliterator: Transliterator, sentences: list[list[str]]) -> Callable[[list[str]], Any]:
+def _transliterate_types(
+    transliterator: Transliterator, sentences: list[list[str]]
+) -> Callable[[list[str]], Any]:
     """Transliterate each different word of all sentences in one call, and return a look-up of sentences."""
     types = list(dict.fromkeys(word for words in sentences for word in words))
     found = _run(transliterator.transliterate, types, 0, "sentences") if types else []
@@ -69,7 +73,11 @@ def _run(step: Any, words: list[str], place: int, of: str | None = None) -> list
     if isinstance(step, Normalizer):
         return step.words(words)
     found, of = step(list(words)), of or f"sentences[{place}]"
-    if isinstance(found, str) or not isinstance(found, Sequence) or not all(isinstance(word, str) for word in found):
+    if (
+        isinstance(found, str)
+        or not isinstance(found, Sequence)
+        or not all(isinstance(word, str) for word in found)
+    ):
         raise TypeError(must("prepare", f"return a list of words for {of}, {words}", repr(found)))
     rule = f"keep the {len(words)} words of {of}, {words}"
     require(len(found) == len(words), "prepare", rule, f"{len(found)}: {list(found)}")

@@ -30,13 +30,19 @@ def bidirectional_lstm(
         inputs, states = b.chunk(2)
         weights += [_gates(part, TO_TORCH) for part in (w, r, inputs, states)]
     start = x.new_zeros(2, x.shape[0], hidden_size)
-    states = torch._VF.lstm(packed.data, packed.batch_sizes, (start, start), weights, True, 1, 0.0, False, True)[0]
-    whole = PackedSequence(states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+    states = torch._VF.lstm(
+        packed.data, packed.batch_sizes, (start, start), weights, True, 1, 0.0, False, True
+    )[0]
+    whole = PackedSequence(
+        states, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+    )
     return pad_packed_sequence(whole, batch_first=True, total_length=x.shape[1])[0]
 
 
 @bidirectional_lstm.register_fake
-def _(x: Tensor, lengths: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, hidden_size: int) -> Tensor:
+def _(
+    x: Tensor, lengths: Tensor, weight: Tensor, recurrence: Tensor, bias: Tensor, hidden_size: int
+) -> Tensor:
     return x.new_empty(x.shape[0], x.shape[1], 2 * hidden_size)
 
 
@@ -47,7 +53,8 @@ class RecurrentGraph(nn.Module):
         super().__init__()
         self.hidden_size = encoder.hidden_size
         self.layers = nn.ModuleList(
-            _Layer(both) for both in zip(encoder.forward_layers, encoder.backward_layers, strict=True)
+            _Layer(both)
+            for both in zip(encoder.forward_layers, encoder.backward_layers, strict=True)
         )
 
     def forward(
@@ -57,7 +64,9 @@ class RecurrentGraph(nn.Module):
         states = reorder(select_valid(x, mask), valid_first(mask))
         lengths = mask.sum(1).clamp(min=1)
         for layer in self.layers:
-            states = bidirectional_lstm(states, lengths, layer.weight, layer.recurrence, layer.bias, self.hidden_size)
+            states = bidirectional_lstm(
+                states, lengths, layer.weight, layer.recurrence, layer.bias, self.hidden_size
+            )
         return select_valid(reorder(states, valid_places(mask)), mask)
 
 
@@ -66,7 +75,10 @@ class _Layer(nn.Module):
 
     def __init__(self, directions: Any) -> None:
         super().__init__()
-        found = [[_gates(getattr(lstm, name).detach(), TO_ONNX) for name in WEIGHTS] for lstm in directions]
+        found = [
+            [_gates(getattr(lstm, name).detach(), TO_ONNX) for name in WEIGHTS]
+            for lstm in directions
+        ]
         weight, recurrence, *biases = (torch.stack(parts) for parts in zip(*found, strict=True))
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.recurrence = nn.Parameter(recurrence, requires_grad=False)
@@ -79,13 +91,23 @@ def translations() -> dict[Any, Any]:
 
     op: Any = opset18
 
-    def translate(x: Any, lengths: Any, weight: Any, recurrence: Any, bias: Any, hidden_size: int) -> Any:
+    def translate(
+        x: Any, lengths: Any, weight: Any, recurrence: Any, bias: Any, hidden_size: int
+    ) -> Any:
         rows = op.Transpose(x, perm=[1, 0, 2])
         sizes = op.Cast(lengths, to=INT32)
         states, *_ = op.LSTM(
-            rows, weight, recurrence, bias, sizes, direction="bidirectional", hidden_size=hidden_size
+            rows,
+            weight,
+            recurrence,
+            bias,
+            sizes,
+            direction="bidirectional",
+            hidden_size=hidden_size,
         )  # (word, direction, batch, hidden)
-        return op.Reshape(op.Transpose(states, perm=[2, 0, 1, 3]), op.Constant(value_ints=[0, 0, -1]))
+        return op.Reshape(
+            op.Transpose(states, perm=[2, 0, 1, 3]), op.Constant(value_ints=[0, 0, -1])
+        )
 
     return {torch.ops.polyembed.bidirectional_lstm.default: translate}
 

@@ -13,9 +13,11 @@ Shared = TypeVar("Shared")
 
 
 def share_frozen_parts(members: Iterable[nn.Module]) -> None:
-    """Replace parts of later members by equal parts of earlier ones, in memory and so in a saved folder too.
+    """Replace parts of later members by equal parts of earlier ones, in memory and so in a saved
+    folder too.
 
-    Shared are lexicons, sources of vectors, spellings (files are compared by content) and frozen parameters.
+    Shared are lexicons, sources of vectors, spellings (files are compared by content) and frozen
+    parameters.
 
     Args:
         members: Modules; they are changed.
@@ -29,7 +31,9 @@ def share_frozen_parts(members: Iterable[nn.Module]) -> None:
                     setattr(module, name, _first_equal(parts, vars(module)[name], _are_equal))
             for name, parameter in list(module.named_parameters(recurse=False)):
                 if not (parameter.requires_grad or parameter.is_meta):
-                    known = tensors.setdefault((parameter.shape, parameter.dtype, parameter.device), [])
+                    known = tensors.setdefault(
+                        (parameter.shape, parameter.dtype, parameter.device), []
+                    )
                     setattr(module, name, _first_equal(known, parameter, torch.equal))
 
 
@@ -47,13 +51,17 @@ def _are_equal(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, VectorFiles):
         files, others = one.files(), other.files()
-        if files.keys() != others.keys() or not all(_same_content(files[name], others[name]) for name in files):
+        if files.keys() != others.keys() or not all(
+            _same_content(files[name], others[name]) for name in files
+        ):
             return False
     elif isinstance(one, Configurable) and type(one).write_files is not Configurable.write_files:
         return bool(one == other)  # a lexicon; of others, the files are not known
     if isinstance(one, Configurable):
         config, other_config = one.get_config(), other.get_config()
-        return config.keys() == other_config.keys() and all(_are_equal(config[k], other_config[k]) for k in config)
+        return config.keys() == other_config.keys() and all(
+            _are_equal(config[k], other_config[k]) for k in config
+        )
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_are_equal, one, other))
     return isinstance(one, bool | int | float | str | None) and one == other

@@ -24,7 +24,13 @@ from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
 from polyembed.metrics import MetricName
 from polyembed.tagging.losses import CrossEntropyLoss, check_criterion
-from polyembed.tagging.text_model import TextModel, check_names, feature_size, to_device, word_features
+from polyembed.tagging.text_model import (
+    TextModel,
+    check_names,
+    feature_size,
+    to_device,
+    word_features,
+)
 from polyembed.text.pairs import PairedPieces, check_pairs
 from polyembed.text.pieces import Pieces, check_words
 
@@ -67,8 +73,9 @@ class LabelledPair(Protocol):
 class TextClassifier(TextModel):
     """A label for each text: ``softmax(W dropout(x) + b)`` of a vector ``x`` of the text.
 
-    With `hidden_size`, ``x`` first goes through ``tanh(W' dropout(x) + b')``. Calling a classifier gives the mean loss
-    to train on; `predict` takes raw words. Members: `SequenceClassifier`, `PairClassifier`.
+    With `hidden_size`, ``x`` first goes through ``tanh(W' dropout(x) + b')``. Calling a classifier
+    gives the mean loss to train on; `predict` takes raw words. Members: `SequenceClassifier`,
+    `PairClassifier`.
     """
 
     default_metric: ClassVar[MetricName] = "accuracy"
@@ -95,7 +102,9 @@ class TextClassifier(TextModel):
         self.embedder, self.encoder = embedder, encoder
         size *= self._vectors_per_text()
         if pooling == "cls" and not self.reads_pieces:
-            raise ValueError(must("pooling", "be 'mean' or 'max' over the vectors of words", "'cls'"))
+            raise ValueError(
+                must("pooling", "be 'mean' or 'max' over the vectors of words", "'cls'")
+            )
         self.labels = labels
         self.pooling, self.hidden_size, self.dropout = pooling, hidden_size, dropout
         self.hidden = None if hidden_size is None else nn.Linear(size, hidden_size)
@@ -122,7 +131,11 @@ class TextClassifier(TextModel):
         """Turn words into the inputs of `forward`, and a mask of words where one is needed."""
 
     def forward(
-        self, inputs: Any, *, labels: Int[Tensor, " batch"], mask: Bool[Tensor, "*batch word"] | None = None
+        self,
+        inputs: Any,
+        *,
+        labels: Int[Tensor, " batch"],
+        mask: Bool[Tensor, "*batch word"] | None = None,
     ) -> Float[Tensor, ""]:
         """Compute the mean loss.
 
@@ -138,7 +151,9 @@ class TextClassifier(TextModel):
         loss: Tensor = self.criterion(self.logits(inputs, mask), labels)
         return loss
 
-    def logits(self, inputs: Any, mask: Bool[Tensor, "*batch word"] | None = None) -> Float[Tensor, "batch label"]:
+    def logits(
+        self, inputs: Any, mask: Bool[Tensor, "*batch word"] | None = None
+    ) -> Float[Tensor, "batch label"]:
         """Score each label: ``(batch, label)``."""
         x = self._drop(self.features(inputs, mask))
         if self.hidden is not None:
@@ -159,7 +174,9 @@ class TextClassifier(TextModel):
         logits = self.logits(inputs, mask)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
 
-    def decode(self, inputs: Any, mask: Bool[Tensor, "*batch word"] | None = None) -> Int[Tensor, " batch"]:
+    def decode(
+        self, inputs: Any, mask: Bool[Tensor, "*batch word"] | None = None
+    ) -> Int[Tensor, " batch"]:
         """Return the ids of the best labels."""
         return self.logits(inputs, mask).argmax(-1)
 
@@ -177,10 +194,17 @@ class TextClassifier(TextModel):
             TypeError: One string instead of several names.
         """
         if isinstance(labels, str):
-            raise TypeError(must("labels", "be a sequence of label names", f"the string {labels!r}"))
+            raise TypeError(
+                must("labels", "be a sequence of label names", f"the string {labels!r}")
+            )
         for row, label in enumerate(labels):
             known = isinstance(label, str) and label in self._label_ids
-            require(known, f"labels[{row}]", f"be one of {', '.join(map(repr, self.labels))}", repr(label))
+            require(
+                known,
+                f"labels[{row}]",
+                f"be one of {', '.join(map(repr, self.labels))}",
+                repr(label),
+            )
         return torch.tensor([self._label_ids[str(label)] for label in labels], dtype=torch.int64)
 
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
@@ -193,7 +217,11 @@ class TextClassifier(TextModel):
             ``inputs``, ``labels`` and ``mask``: the arguments of `forward`.
         """
         inputs, mask = self.encode([self.text_of(item) for item in items])
-        return {"inputs": inputs, "labels": self.encode_labels([item.label for item in items]), "mask": mask}
+        return {
+            "inputs": inputs,
+            "labels": self.encode_labels([item.label for item in items]),
+            "mask": mask,
+        }
 
     def _label_batch(self, texts: Mapping[int, Any]) -> list[str]:
         inputs, mask = self.encode(list(texts.values()))
@@ -203,14 +231,18 @@ class TextClassifier(TextModel):
 
     def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
         inputs, mask = self.encode(list(texts.values()))
-        rows = self.probabilities(to_device(inputs, self.device), to_device(mask, self.device)).cpu()
+        rows = self.probabilities(
+            to_device(inputs, self.device), to_device(mask, self.device)
+        ).cpu()
         self._check_scores(texts, rows)
         return list(rows)
 
     def _check_scores(self, texts: Mapping[int, Any], rows: Tensor) -> None:
         valid = rows.isfinite().any(-1) & ~rows.isnan().any(-1)
         for i, sound, scores in zip(texts, valid.tolist(), rows, strict=True):
-            require(sound, f"texts[{i}]", "have a finite score for a label, and no NaN", scores.tolist())
+            require(
+                sound, f"texts[{i}]", "have a finite score for a label, and no NaN", scores.tolist()
+            )
 
     def labels_of(self, item: Any) -> list[str]:
         """Return a list of the text's label; raise a `TypeError` for a label that is not a string."""
@@ -224,7 +256,9 @@ class TextClassifier(TextModel):
 
     def _pool_words(self, inputs: Tensor | Pieces, mask: Tensor | None) -> Tensor:
         """Pool the vectors of each text's words."""
-        return pool_sequence(word_features(self.embedder, self.encoder, inputs, mask), mask, pooling=self.pooling)
+        return pool_sequence(
+            word_features(self.embedder, self.encoder, inputs, mask), mask, pooling=self.pooling
+        )
 
     def _pool_pieces(self, pieces: Pieces, token_types: Tensor | None = None) -> Tensor:
         """Pool the vectors of each row's pieces, special ones included."""
@@ -235,15 +269,16 @@ class TextClassifier(TextModel):
 class SequenceClassifier(TextClassifier):
     """A label for each text, as its sentiment: ``softmax(W dropout(pool(vectors)) + b)``.
 
-    Over a `PretrainedWordEncoder` alone, the pieces' vectors are pooled, ``[CLS]`` and the other special pieces among
-    them; over any other embedder, or with a sequence encoder above, the words' vectors. Calling the classifier gives
-    the mean loss to train on; `predict` takes raw words.
+    Over a `PretrainedWordEncoder` alone, the pieces' vectors are pooled, ``[CLS]`` and the other
+    special pieces among them; over any other embedder, or with a sequence encoder above, the words'
+    vectors. Calling the classifier gives the mean loss to train on; `predict` takes raw words.
 
     Args:
         embedder: A `PretrainedWordEncoder`, or any other word embedder.
         labels: The label set, in the order of its ids.
         encoder: A sequence encoder over the vectors of words; none if None.
-        pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"`` over all vectors.
+        pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"``
+            over all vectors.
         hidden_size: Of a layer ``tanh(W' dropout(x) + b')`` before the last; none if None.
         dropout: Before each linear map, in training.
         criterion: The loss of logits and labels; `CrossEntropyLoss` if None.
@@ -252,7 +287,8 @@ class SequenceClassifier(TextClassifier):
         ids ``(batch, word)``, mask ``(batch, word)``, labels ``(batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over words.
+        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over
+            words.
         TypeError: A mask that is not bool, an embedder that does not know its words.
 
     Example:
@@ -265,12 +301,15 @@ class SequenceClassifier(TextClassifier):
         >>> len(model.predict([["that", "canción"], []]))
         2
 
-    Deviations: 2503.07990 has a linear map over ``[CLS]`` of a frozen mBERT by `AutoModelForSequenceClassification`,
-    which has BERT's pooler (a tanh layer) between; here there is no pooler, and `hidden_size` adds an untrained one.
-    An empty text over words has a vector of zeros.
+    Deviations: 2503.07990 has a linear map over ``[CLS]`` of a frozen mBERT by
+    `AutoModelForSequenceClassification`, which has BERT's pooler (a tanh layer) between; here there
+    is no pooler, and `hidden_size` adds an untrained one. An empty text over words has a vector of
+    zeros.
     """
 
-    def features(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch dim"]:
+    def features(
+        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch dim"]:
         """Compute the texts' vectors.
 
         Args:
@@ -306,27 +345,31 @@ class SequenceClassifier(TextClassifier):
 class PairClassifier(TextClassifier):
     """A label for each pair of texts, as entailment (XNLI) or paraphrase (PAWS-X).
 
-    An encoder of transformers reads both in one row, with its tokenizer's special pieces and token types, and the row
-    is pooled: ``softmax(W dropout(pool([CLS] u [SEP] v [SEP])) + b)``. Over words (a word embedder, another word
-    encoder, or with a sequence encoder above) each text is read by itself, and the vectors ``u`` and ``v`` become
-    ``[u, v, |u - v|, u * v]`` (Conneau et al. 2017).
+    An encoder of transformers reads both in one row, with its tokenizer's special pieces and token
+    types, and the row
+    is pooled: ``softmax(W dropout(pool([CLS] u [SEP] v [SEP])) + b)``. Over words (a word embedder,
+    another word encoder, or with a sequence encoder above) each text is read by itself, and the
+    vectors ``u`` and ``v`` become ``[u, v, |u - v|, u * v]`` (Conneau et al. 2017).
 
     Args:
         embedder: A `PretrainedWordEncoder`, or any other word embedder.
         labels: The label set, in the order of its ids.
         encoder: A sequence encoder over the vectors of words; none if None.
-        pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"`` over all vectors.
+        pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"``
+            over all vectors.
         hidden_size: Of a layer ``tanh(W' dropout(x) + b')`` before the last; none if None.
         dropout: Before each linear map, in training.
         criterion: The loss of logits and labels; `CrossEntropyLoss` if None.
 
     Shape:
-        `PairedPieces` ``(batch, piece)``, or ids and mask ``(batch, 2, word)``; labels ``(batch)``; the loss is a
-        scalar.
+        `PairedPieces` ``(batch, piece)``, or ids and mask ``(batch, 2, word)``; labels ``(batch)``;
+        the loss is a scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over words.
-        TypeError: A tokenizer that takes no pairs, a mask that is not bool, an embedder that does not know its words.
+        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over
+            words.
+        TypeError: A tokenizer that takes no pairs, a mask that is not bool, an embedder that does
+            not know its words.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -336,8 +379,8 @@ class PairClassifier(TextClassifier):
         >>> len(model.predict([(["me", "gusta"], ["that", "song"]), (["canción"], [])]))
         2
 
-    Deviations: Conneau et al. have a hidden layer with ReLU over the four vectors; here only `hidden_size` adds one,
-    with tanh.
+    Deviations: Conneau et al. have a hidden layer with ReLU over the four vectors; here only
+    `hidden_size` adds one, with tanh.
     """
 
     item_fields: ClassVar[tuple[str, ...]] = ("first", "second", "label")
@@ -353,7 +396,8 @@ class PairClassifier(TextClassifier):
         """Compute the pairs' vectors.
 
         Args:
-            inputs: As `encode` makes them: `PairedPieces`, or the inputs of both texts, ``(batch, 2, ...)``.
+            inputs: As `encode` makes them: `PairedPieces`, or the inputs of both texts,
+                ``(batch, 2, ...)``.
             mask: True = a word; None = all are; not read with `PairedPieces`.
 
         Returns:
@@ -361,13 +405,23 @@ class PairClassifier(TextClassifier):
         """
         if self.reads_pieces:
             if not isinstance(inputs, PairedPieces):
-                raise TypeError(must("inputs", "be PairedPieces (what encode gives)", class_name(inputs)))
+                raise TypeError(
+                    must("inputs", "be PairedPieces (what encode gives)", class_name(inputs))
+                )
             return self._pool_pieces(*inputs)
         for ids in _ids_of(inputs):
             check_dim("inputs", ids, 3, "batch, 2, word")
-            require(ids.shape[1] == 2, "inputs", "have the axes (batch, 2, word)", f"shape {tuple(ids.shape)}")
+            require(
+                ids.shape[1] == 2,
+                "inputs",
+                "have the axes (batch, 2, word)",
+                f"shape {tuple(ids.shape)}",
+            )
             if mask is not None:
-                check_mask(mask, ids.shape if isinstance(inputs, Tensor) else (*ids.shape[:2], *mask.shape[2:]))
+                check_mask(
+                    mask,
+                    ids.shape if isinstance(inputs, Tensor) else (*ids.shape[:2], *mask.shape[2:]),
+                )
         flat = _reshaped(inputs, lambda part: part.flatten(0, 1))
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)
@@ -382,7 +436,8 @@ class PairClassifier(TextClassifier):
             texts: Two lists of words each.
 
         Returns:
-            `PairedPieces` and None; or ids or `Pieces` of both texts, and the mask ``(batch, 2, word)``.
+            `PairedPieces` and None; or ids or `Pieces` of both texts, and the mask
+            ``(batch, 2, word)``.
         """
         pairs = self._check_texts(texts)
         if self.reads_pieces:
@@ -417,7 +472,11 @@ def _ids_of(inputs: Any) -> Iterator[Tensor]:
         for part in inputs:
             yield from _ids_of(part)
     else:
-        raise TypeError(must("inputs", "be ids or Pieces of both texts, as encode makes them", class_name(inputs)))
+        raise TypeError(
+            must(
+                "inputs", "be ids or Pieces of both texts, as encode makes them", class_name(inputs)
+            )
+        )
 
 
 def _reshaped(inputs: Any, reshape: Callable[[Tensor], Tensor]) -> Any:

@@ -10,7 +10,15 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_dim, check_last_dim, check_mask, check_positive, check_probability, must, require
+from polyembed._checks import (
+    check_dim,
+    check_last_dim,
+    check_mask,
+    check_positive,
+    check_probability,
+    must,
+    require,
+)
 from polyembed._pretrained import PretrainedModule
 from polyembed.crf import CRF, Constraints
 from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
@@ -24,12 +32,18 @@ class Decoder(PretrainedModule):
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
-        direct_scores: Whether the last `num_tags` features are scores, which are added to the linear map's.
+        direct_scores: Whether the last `num_tags` features are scores, which are added to the
+            linear map's.
     """
 
     def __init__(self, in_features: int, num_tags: int, *, direct_scores: bool = False) -> None:
         check_positive(in_features=in_features, num_tags=num_tags)
-        require(isinstance(direct_scores, bool), "direct_scores", "be True or False", repr(direct_scores))
+        require(
+            isinstance(direct_scores, bool),
+            "direct_scores",
+            "be True or False",
+            repr(direct_scores),
+        )
         mapped = in_features - num_tags if direct_scores else in_features
         require(mapped >= 0, "in_features", f"hold {num_tags} direct scores", in_features)
         super().__init__()
@@ -42,7 +56,9 @@ class Decoder(PretrainedModule):
         return None
 
     def emissions(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
         """Score each tag at each word: ``(batch, word, tag)``."""
         check_dim("features", features, 3, "batch, word, dim")
@@ -62,7 +78,8 @@ class Decoder(PretrainedModule):
         tags: Int[Tensor, "batch word"],
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Compute a mean loss of the tags, in nats: over sentences or words, as the decoder states; 0 over none.
+        """Compute a mean loss of the tags, in nats: over sentences or words, as the decoder states;
+        0 over none.
 
         Args:
             features: Words' features.
@@ -78,32 +95,39 @@ class Decoder(PretrainedModule):
 
     @abstractmethod
     def decode(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "batch word"]:
         """Return the ids of the best tags; -100 at masked positions, and where scores of NaN leave no best tag."""
 
     @abstractmethod
     def probabilities(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
         """Compute the probability of each tag at each word, which sum to 1 over the tags; zeros at masked positions."""
 
     def forward(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
         """Score each tag at each word: `emissions`."""
         return self.emissions(features, mask)
 
 
 class CRFDecoder(Decoder):
-    """A linear map and a `CRF` (Winata 2021, section 3.2.2): ``loss = -mean over sentences of log p(tags)``.
+    """A linear map and a `CRF` (Winata 2021, section 3.2.2):
+    ``loss = -mean over sentences of log p(tags)``.
 
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
         constraints: Which tags may begin, follow each other and end, in training and in decoding.
-        direct_scores: Whether the last `num_tags` features are scores of the tags, which are added to those of the
-            linear map over the others (`WideAndDeepEncoder`).
+        direct_scores: Whether the last `num_tags` features are scores of the tags, which are added
+            to those of the linear map over the others (`WideAndDeepEncoder`).
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
@@ -144,8 +168,9 @@ class CRFDecoder(Decoder):
 
         Args:
             features: Words' features.
-            tags: Tag ids; anything where the mask is off, and -100 where the tag is not known: then the probability
-                is that of all sequences that agree with the known tags (`CRF.partial_log_prob`).
+            tags: Tag ids; anything where the mask is off, and -100 where the tag is not known: then
+                the probability is that of all sequences that agree with the known tags
+                (`CRF.partial_log_prob`).
             mask: True = a word; None = all are.
 
         Returns:
@@ -153,35 +178,43 @@ class CRFDecoder(Decoder):
         """
         emissions = self.emissions(features, mask)
         fits = mask is None or mask.shape == tags.shape  # the CRF refuses others
-        unknown = tags == IGNORE_INDEX if mask is None or not fits else (tags == IGNORE_INDEX) & mask
+        unknown = (
+            tags == IGNORE_INDEX if mask is None or not fits else (tags == IGNORE_INDEX) & mask
+        )
         if torch.compiler.is_compiling() or not unknown.any():
             log_likelihood: Tensor = self.crf(emissions, tags, mask, reduction="mean")
             return -log_likelihood
         return -self.crf.partial_log_prob(emissions, tags, mask).sum() / max(1, len(tags))
 
     def decode(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "batch word"]:
         """Return the ids of the most likely sequence of tags; -100 at masked positions."""
         return self.crf.decode_tensor(self.emissions(features, mask), mask)
 
     def probabilities(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
         """Compute the marginal probability of each tag at each word, in at least float32; zeros at masked positions."""
         return self.crf.marginals(self.emissions(features, mask), mask)
 
 
 class SoftmaxDecoder(Decoder):
-    """A linear map and a softmax for each word on its own: ``loss = -mean over words of log softmax(W h + b)[tag]``.
+    """A linear map and a softmax for each word on its own:
+    ``loss = -mean over words of log softmax(W h + b)[tag]``.
 
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
         dropout: Of the features, in training.
-        criterion: Another loss of the words' scores and tags: `CrossEntropyLoss` with weights or smoothing,
-            `FocalLoss`, or a module of your own, ``(logits (*batch, label), labels (*batch))`` to a mean in nats, for
-            which a tag of -100 must not count.
+        criterion: Another loss of the words' scores and tags: `CrossEntropyLoss` with weights or
+            smoothing, `FocalLoss`, or a module of your own,
+            ``(logits (*batch, label), labels (*batch))`` to a mean in nats, for which a tag of -100
+            must not count.
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
@@ -197,7 +230,12 @@ class SoftmaxDecoder(Decoder):
     """
 
     def __init__(
-        self, in_features: int, num_tags: int, *, dropout: float = 0.0, criterion: nn.Module | None = None
+        self,
+        in_features: int,
+        num_tags: int,
+        *,
+        dropout: float = 0.0,
+        criterion: nn.Module | None = None,
     ) -> None:
         check_probability(dropout=dropout)
         super().__init__(in_features, num_tags)
@@ -205,7 +243,9 @@ class SoftmaxDecoder(Decoder):
         self.dropout, self.criterion = dropout, criterion
 
     def emissions(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
         """Score each tag at each word: ``(batch, word, tag)``."""
         return super().emissions(F.dropout(features, self.dropout, self.training), mask)
@@ -228,12 +268,17 @@ class SoftmaxDecoder(Decoder):
         """
         emissions = self.emissions(features, mask)
         require(
-            tags.shape == emissions.shape[:2], "tags", f"have shape {tuple(emissions.shape[:2])}", tuple(tags.shape)
+            tags.shape == emissions.shape[:2],
+            "tags",
+            f"have shape {tuple(emissions.shape[:2])}",
+            tuple(tags.shape),
         )
         if mask is not None:
             tags = torch.where(mask, tags, IGNORE_INDEX)
         try:
-            loss: Tensor = (cross_entropy if self.criterion is None else self.criterion)(emissions, tags)
+            loss: Tensor = (cross_entropy if self.criterion is None else self.criterion)(
+                emissions, tags
+            )
         except ValueError as error:
             if not isinstance(error.__cause__, IndexError):
                 raise
@@ -242,7 +287,9 @@ class SoftmaxDecoder(Decoder):
         return loss
 
     def decode(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "batch word"]:
         """Return the id of each word's most likely tag; -100 at masked positions and where scores hold NaN."""
         best, tags = self.emissions(features, mask).max(-1)
@@ -250,7 +297,9 @@ class SoftmaxDecoder(Decoder):
         return torch.where(sound if mask is None else sound & mask, tags, IGNORE_INDEX)
 
     def probabilities(
-        self, features: Float[Tensor, "batch word dim"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        features: Float[Tensor, "batch word dim"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
         """Compute the softmax of each word's scores, in at least float32; zeros at masked positions."""
         emissions = self.emissions(features, mask)

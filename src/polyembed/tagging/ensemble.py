@@ -20,18 +20,20 @@ from polyembed.text.pieces import check_words
 class VotingEnsemble(Tagger):
     """Taggers of one tag set that vote (Winata 2021, HME-Ensemble): a tagger like each of them.
 
-    - ``"hard"``: each word's tag is the one that most members decode; of equally many votes, that of the earliest
-      member among them (`polyembed.functional.majority_vote`).
-    - ``"soft"``: the tag of the highest mean probability, ``argmax_y 1/M sum_m p_m(y)``: a softmax's probabilities,
-      or a CRF's marginals.
+    - ``"hard"``: each word's tag is the one that most members decode; of equally many votes, that
+      of the earliest member among them (`polyembed.functional.majority_vote`).
+    - ``"soft"``: the tag of the highest mean probability, ``argmax_y 1/M sum_m p_m(y)``: a
+      softmax's probabilities, or a CRF's marginals.
     - ``"entity"``: the entities that more than half of the members decode
-      (`polyembed.functional.entity_vote`): always a valid BIO sequence, which the other two need not give.
+      (`polyembed.functional.entity_vote`): always a valid BIO sequence, which the other two need
+      not give.
 
-    Calling the ensemble gives the mean of the members' losses: each member gets its own gradient, divided by the
-    number of members.
+    Calling the ensemble gives the mean of the members' losses: each member gets its own gradient,
+    divided by the number of members.
 
-    The members' equal lexicons, sources of vectors, spellings and frozen parameters become one object, in memory and
-    in a saved folder. Unfreeze parameters before the ensemble is built: later, shared ones would train for all members.
+    The members' equal lexicons, sources of vectors, spellings and frozen parameters become one
+    object, in memory and in a saved folder. Unfreeze parameters before the ensemble is built:
+    later, shared ones would train for all members.
 
     Args:
         members: Taggers.
@@ -41,7 +43,8 @@ class VotingEnsemble(Tagger):
         ids ``(batch, word)``, tags and mask ``(batch, word)``; the loss is a scalar.
 
     Raises:
-        ValueError: No member, members of different tag sets, or an entity vote over tags that are not BIO.
+        ValueError: No member, members of different tag sets, or an entity vote over tags that are
+            not BIO.
         TypeError: A member that is not a `SequenceTagger`.
 
     Example:
@@ -70,7 +73,12 @@ class VotingEnsemble(Tagger):
             if not isinstance(member, SequenceTagger):
                 raise TypeError(must(f"members[{i}]", "be a SequenceTagger", class_name(member)))
             first = list(members[0].tags)
-            require(list(member.tags) == first, f"members[{i}]", f"have members[0]'s tags {first}", list(member.tags))
+            require(
+                list(member.tags) == first,
+                f"members[{i}]",
+                f"have members[0]'s tags {first}",
+                list(member.tags),
+            )
         if vote == "entity":
             check_bio(members[0].tags)
         super().__init__()
@@ -117,7 +125,8 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "batch word"]:
-        """Vote on the tags: ids, -100 at masked positions and where a member has no tag, as over scores of NaN.
+        """Vote on the tags: ids, -100 at masked positions and where a member has no tag, as over
+        scores of NaN.
 
         An entity vote makes the host wait for a GPU.
         """
@@ -133,7 +142,8 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the members' mean probability of each tag at each word; zeros at masked positions.
+        """Compute the members' mean probability of each tag at each word; zeros at masked
+        positions.
 
         A word for which a member has no probabilities, as over scores of NaN, has zeros too.
         """
@@ -173,8 +183,8 @@ class VotingEnsemble(Tagger):
             texts: Lists of words.
 
         Returns:
-            Ids where all members have one lexicon and equal `prepare`, else a tuple of each member's inputs; and the
-            mask ``(batch, word)``.
+            Ids where all members have one lexicon and equal `prepare`, else a tuple of each
+            member's inputs; and the mask ``(batch, word)``.
         """
         if self._shares_inputs:
             return self._members[0].encode(texts)
@@ -201,7 +211,11 @@ class VotingEnsemble(Tagger):
         lexicon = None if self.lexicon is None else self.lexicon.extended(words)
         members = []
         for member in self._members:
-            embedder = member.embedder.covering(words) if lexicon is None else member.embedder.extended(lexicon)
+            embedder = (
+                member.embedder.covering(words)
+                if lexicon is None
+                else member.embedder.extended(lexicon)
+            )
             members.append(shallow_copy(member, embedder=embedder))
         copy = shallow_copy(self, members=nn.ModuleList(members))
         copy.members.training = self.training
@@ -217,7 +231,8 @@ class VotingEnsemble(Tagger):
             ``(batch, word)`` int64.
 
         Raises:
-            ValueError: A name outside the tag set, or a sequence that a member's constraints forbid.
+            ValueError: A name outside the tag set, or a sequence that a member's constraints
+                forbid.
         """
         encoded = [member.encode_tags(sentences) for member in self._members]
         return encoded[0]
@@ -236,14 +251,24 @@ class VotingEnsemble(Tagger):
         if self._shares_inputs:
             return [(member, inputs) for member in self._members]
         if type(inputs) not in (tuple, list):
-            raise TypeError(must("inputs", "be a tuple of each member's, as encode makes it", class_name(inputs)))
-        require(len(inputs) == len(self.members), "inputs", f"be those of {len(self.members)} members", len(inputs))
+            raise TypeError(
+                must(
+                    "inputs", "be a tuple of each member's, as encode makes it", class_name(inputs)
+                )
+            )
+        require(
+            len(inputs) == len(self.members),
+            "inputs",
+            f"be those of {len(self.members)} members",
+            len(inputs),
+        )
         return list(zip(self._members, inputs, strict=True))
 
     def _entity_vote(self, votes: Tensor) -> Tensor:
         """Vote on entities over each row's valid words."""
         names = [
-            [[self.tags[tag] for tag in row if tag != IGNORE_INDEX] for row in member] for member in votes.tolist()
+            [[self.tags[tag] for tag in row if tag != IGNORE_INDEX] for row in member]
+            for member in votes.tolist()
         ]
         ids = {tag: i for i, tag in enumerate(self.tags)}
         elected = [ids[name] for row in voting.entity_vote(names) for name in row]

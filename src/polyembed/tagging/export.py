@@ -22,7 +22,13 @@ from polyembed.embeddings.embedder import require_lexicon
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
 from polyembed.tagging._recurrent import RecurrentGraph, translations
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
-from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MODEL_NAME, OUTPUTS, SETTINGS_NAME, digest_of
+from polyembed.tagging.onnx_tagger import (
+    FORMAT_VERSION,
+    MODEL_NAME,
+    OUTPUTS,
+    SETTINGS_NAME,
+    digest_of,
+)
 from polyembed.tagging.tagger import SequenceTagger
 from polyembed.text.lexicon import Lexicon
 
@@ -32,21 +38,24 @@ AXES = {0: "batch", 1: "word"}
 
 
 def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
-    """Export a tagger over a type embedder by ``torch.export``, for batches of any size and sentences of any length.
+    """Export a tagger over a type embedder by ``torch.export``, for batches of any size and
+    sentences of any length.
 
-    ``program.module()(ids, mask)`` gives the emissions ``(batch, word, tag)`` and, of a CRF, its transitions, start
-    and end scores, with -inf where its constraints forbid: what `polyembed.crf.viterbi` takes. Every word of the
-    lexicon is baked; the tagger is not changed. The graph is on the CPU, in float32, in evaluation mode.
+    ``program.module()(ids, mask)`` gives the emissions ``(batch, word, tag)`` and, of a CRF, its
+    transitions, start and end scores, with -inf where its constraints forbid: what
+    `polyembed.crf.viterbi` takes. Every word of the lexicon is baked; the tagger is not changed.
+    The graph is on the CPU, in float32, in evaluation mode.
 
     Args:
-        tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
+        tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a
+            `SoftmaxDecoder`.
 
     Returns:
         A program of ``ids (batch, word)`` int64 and ``mask (batch, word)`` bool.
 
     Raises:
-        TypeError: Another model, a contextual embedder, another decoder, or an encoder with recurrence that is not
-            `LSTMSequenceEncoder`.
+        TypeError: Another model, a contextual embedder, another decoder, or an encoder with
+            recurrence that is not `LSTMSequenceEncoder`.
 
     Example:
         >>> from polyembed import SourceEmbedding
@@ -62,24 +71,31 @@ def export_program(tagger: SequenceTagger) -> torch.export.ExportedProgram:
     return _export(_Graph(_check_tagger(tagger)))
 
 
-def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words: Iterable[str] = ()) -> None:
+def export_onnx(
+    tagger: SequenceTagger, folder: str | os.PathLike[str], *, words: Iterable[str] = ()
+) -> None:
     """Write a tagger over a type embedder as ONNX, for `OnnxTagger` and any other runtime.
 
-    ``tagger.onnx``, with its weights beside it in ``tagger.onnx.data``, takes ``ids`` and ``mask (batch, word)`` of any
-    size and gives ``emissions`` and, of a CRF, ``transitions``, ``start`` and ``end``, with -inf where its constraints
-    forbid. ``tagger.json`` holds the tags, the words in the order of their ids, from id 2 on, and the SHA-256 of each
-    file, which `OnnxTagger` checks. Every word of the lexicon is baked, so any type embedder may be below; words that
-    are not listed are unknown (id 1) where the file is used. The graph is for the CPU, in float32, in evaluation mode.
+    ``tagger.onnx``, with its weights beside it in ``tagger.onnx.data``, takes ``ids`` and
+    ``mask (batch, word)`` of any size and gives ``emissions`` and, of a CRF, ``transitions``,
+    ``start`` and ``end``, with -inf where its constraints forbid. ``tagger.json`` holds the tags,
+    the words in the order of their ids, from id 2 on, and the SHA-256 of each file, which
+    `OnnxTagger` checks. Every word of the lexicon is baked, so any type embedder may be below;
+    words that are not listed are unknown (id 1) where the file is used. The graph is for the CPU,
+    in float32, in evaluation mode.
 
     Args:
-        tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a `SoftmaxDecoder`.
-        folder: Where to; made if missing. Files are replaced when all are written; a replacement that was interrupted
-            is refused by `OnnxTagger`.
-        words: Words beyond the lexicon's to be baked too, with the vectors that they would have in `predict`.
+        tagger: A `SequenceTagger` over a type embedder, baked or not, with a `CRFDecoder` or a
+            `SoftmaxDecoder`.
+        folder: Where to; made if missing. Files are replaced when all are written; a replacement
+            that was interrupted is refused by `OnnxTagger`.
+        words: Words beyond the lexicon's to be baked too, with the vectors that they would have in
+            `predict`.
 
     Raises:
-        TypeError: Another model, a contextual embedder, another decoder, an encoder with recurrence that is not
-            `LSTMSequenceEncoder`, or a tagger with `prepare`, since `OnnxTagger` does not prepare words.
+        TypeError: Another model, a contextual embedder, another decoder, an encoder with recurrence
+            that is not `LSTMSequenceEncoder`, or a tagger with `prepare`, since `OnnxTagger` does
+            not prepare words.
         ImportError: onnx or onnxscript is not installed.
 
     Example:
@@ -116,7 +132,9 @@ def export_onnx(tagger: SequenceTagger, folder: str | os.PathLike[str], *, words
         node.metadata_props.clear()  # traces of the program that exported, with its folders
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as draft:
-        program.save(Path(draft, MODEL_NAME), external_data=True)  # a runtime maps it, and a table may be large
+        program.save(
+            Path(draft, MODEL_NAME), external_data=True
+        )  # a runtime maps it, and a table may be large
         sums = {path.name: checksum(path) for path in Path(draft).iterdir()}
         settings["checksums"] = {SETTINGS_NAME: digest_of(settings), **sums}
         content = json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")
@@ -135,7 +153,9 @@ class _Graph(nn.Module):
         whole = isinstance(embedder, BakedEmbedding) and not embedder.table.num_extended
         table: Tensor = embedder.weight if whole else bake(embedder).weight  # type: ignore[assignment]
         self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
-        self.encoder = None if tagger.encoder is None else _without_recurrence(_copy(tagger.encoder))
+        self.encoder = (
+            None if tagger.encoder is None else _without_recurrence(_copy(tagger.encoder))
+        )
         self.decoder: Decoder = _copy(tagger.decoder)
         self.eval()
 
@@ -167,15 +187,23 @@ def _check_tagger(tagger: SequenceTagger) -> SequenceTagger:
         raise TypeError(must("tagger", rule, class_name(tagger)))
     if tagger.lexicon is None:
         rule = "be a type embedder, of which a table can be baked"
-        raise TypeError(must("tagger.embedder", rule, f"the contextual {class_name(tagger.embedder)}"))
-    if not isinstance(tagger.decoder, CRFDecoder | SoftmaxDecoder):
-        raise TypeError(must("tagger.decoder", "be a CRFDecoder or a SoftmaxDecoder", class_name(tagger.decoder)))
-    encoder = tagger.encoder.encoder if isinstance(tagger.encoder, WideAndDeepEncoder) else tagger.encoder
-    recurrent = encoder is not None and any(isinstance(part, nn.RNNBase) for part in encoder.modules())
-    if recurrent and not isinstance(encoder, LSTMSequenceEncoder):
-        rule = (
-            "be None, an LSTMSequenceEncoder or without recurrence, which torch.export takes with a fixed length only"
+        raise TypeError(
+            must("tagger.embedder", rule, f"the contextual {class_name(tagger.embedder)}")
         )
+    if not isinstance(tagger.decoder, CRFDecoder | SoftmaxDecoder):
+        raise TypeError(
+            must(
+                "tagger.decoder", "be a CRFDecoder or a SoftmaxDecoder", class_name(tagger.decoder)
+            )
+        )
+    encoder = (
+        tagger.encoder.encoder if isinstance(tagger.encoder, WideAndDeepEncoder) else tagger.encoder
+    )
+    recurrent = encoder is not None and any(
+        isinstance(part, nn.RNNBase) for part in encoder.modules()
+    )
+    if recurrent and not isinstance(encoder, LSTMSequenceEncoder):
+        rule = "be None, an LSTMSequenceEncoder or without recurrence, which torch.export takes with a fixed length only"
         raise TypeError(must("tagger.encoder", rule, class_name(tagger.encoder)))
     return tagger
 

@@ -49,7 +49,9 @@ class Criterion(PretrainedModule):
         return None if self._given is None else len(self._given)
 
     @abstractmethod
-    def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
+    def forward(
+        self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, ""]:
         """Compute the mean loss."""
 
     def get_config(self) -> dict[str, Any]:
@@ -60,17 +62,20 @@ class Criterion(PretrainedModule):
 class CrossEntropyLoss(Criterion):
     """The weighted mean cross-entropy with smoothed labels: `polyembed.functional.cross_entropy`.
 
-    ``loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i w[y_i]``
+    ``loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i
+    w[y_i]``
 
     Args:
-        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1 if None.
+        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1
+            if None.
         label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
 
     Shape:
         logits ``(*batch, label)``, labels ``(*batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or smoothing.
+        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or
+            smoothing.
         TypeError: Labels that are not integers.
 
     Example:
@@ -81,14 +86,20 @@ class CrossEntropyLoss(Criterion):
     Where no label counts, torch's mean is NaN and this one 0.
     """
 
-    def __init__(self, weights: Sequence[float] | None = None, *, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, weights: Sequence[float] | None = None, *, label_smoothing: float = 0.0
+    ) -> None:
         check_probability(label_smoothing=label_smoothing)
         super().__init__(weights)
         self.label_smoothing = label_smoothing
 
-    def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
+    def forward(
+        self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, ""]:
         """Compute the mean loss in nats, in at least float32."""
-        return losses.cross_entropy(logits, labels, weights=self.weights, label_smoothing=self.label_smoothing)
+        return losses.cross_entropy(
+            logits, labels, weights=self.weights, label_smoothing=self.label_smoothing
+        )
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -96,27 +107,31 @@ class CrossEntropyLoss(Criterion):
 
 
 class FocalLoss(Criterion):
-    """The weighted mean focal loss: `polyembed.functional.focal_loss` (Lin et al. 2017, equation 5).
+    """The weighted mean focal loss: `polyembed.functional.focal_loss` (Lin et al. 2017, equation
+    5).
 
     ``loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]``
 
     Args:
         gamma: How much less an already likely label counts, 0 or more; 0 is the cross-entropy.
-        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1 if None.
+        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1
+            if None.
 
     Shape:
         logits ``(*batch, label)``, labels ``(*batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or `gamma`.
+        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or
+            `gamma`.
         TypeError: Labels that are not integers.
 
     Example:
         >>> FocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([1]))
         tensor(0.1733)
 
-    Deviations: the paper has a sigmoid a class and divides by the number of boxes with an object; here it is a softmax
-    over the labels and a mean by their weights, the same as for the cross-entropy.
+    Deviations: the paper has a sigmoid a class and divides by the number of boxes with an object;
+    here it is a softmax over the labels and a mean by their weights, the same as for the
+    cross-entropy.
     """
 
     def __init__(self, gamma: float = 2.0, *, weights: Sequence[float] | None = None) -> None:
@@ -124,7 +139,9 @@ class FocalLoss(Criterion):
         super().__init__(weights)
         self.gamma = gamma
 
-    def forward(self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, ""]:
+    def forward(
+        self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, ""]:
         """Compute the mean loss in nats, in at least float32."""
         return losses.focal_loss(logits, labels, gamma=self.gamma, weights=self.weights)
 
@@ -134,11 +151,13 @@ class FocalLoss(Criterion):
 
 
 def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
-    """Weigh labels against their frequency by the effective number of samples (Cui et al. 2019, equation 2).
+    """Weigh labels against their frequency by the effective number of samples (Cui et al. 2019,
+    equation 2).
 
-    ``w[c] ~ (1 - beta) / (1 - beta^n[c])``, scaled so that the weights of all ``N`` counted labels have the mean 1.
-    ``beta = 1`` is the limit ``w[c] = N / (C n[c])`` over the ``C`` labels that occur ("balanced" elsewhere: each label
-    counts as much as any other); ``beta = 0`` gives equal weights. A label that never occurs gets 0.
+    ``w[c] ~ (1 - beta) / (1 - beta^n[c])``, scaled so that the weights of all ``N`` counted labels
+    have the mean 1. ``beta = 1`` is the limit ``w[c] = N / (C n[c])`` over the ``C`` labels that
+    occur ("balanced" elsewhere: each label counts as much as any other); ``beta = 0`` gives equal
+    weights. A label that never occurs gets 0.
 
     Args:
         counts: How often each label occurs, in the order of their ids (`label_counts`).
@@ -148,14 +167,15 @@ def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
         One weight a label.
 
     Raises:
-        ValueError: Counts that are negative or not integers, no count above 0, or `beta` outside of [0, 1].
+        ValueError: Counts that are negative or not integers, no count above 0, or `beta` outside of
+            [0, 1].
 
     Example:
         >>> class_weights([90, 10])
         [0.5555555555555556, 5.0]
 
-    Deviations: the paper scales the weights so that they add up to the number of classes; the losses of this
-    module do not depend on a common factor.
+    Deviations: the paper scales the weights so that they add up to the number of classes; the
+    losses of this module do not depend on a common factor.
     """
     counts = list(counts)
     good = all(is_count(count) and count >= 0 for count in counts) and sum(counts) > 0
@@ -170,7 +190,8 @@ def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
     """Count how often each label occurs.
 
     Args:
-        labels: Labels of texts; for words, ``(tag for sentence in train for tag in sentence.tags)``.
+        labels: Labels of texts; for words,
+            ``(tag for sentence in train for tag in sentence.tags)``.
         names: The label set, in the order of its ids.
 
     Returns:
@@ -197,9 +218,15 @@ def check_criterion(criterion: nn.Module | None, num_labels: int) -> None:
     if criterion is None:
         return
     if not isinstance(criterion, nn.Module):
-        raise TypeError(must("criterion", "be a module (logits, labels) -> loss, or None", class_name(criterion)))
+        raise TypeError(
+            must(
+                "criterion", "be a module (logits, labels) -> loss, or None", class_name(criterion)
+            )
+        )
     weights = getattr(criterion, "num_labels", None)
-    require(weights in (None, num_labels), "criterion", f"have weights for {num_labels} labels", weights)
+    require(
+        weights in (None, num_labels), "criterion", f"have weights for {num_labels} labels", weights
+    )
 
 
 def _rarity(count: int, beta: float) -> float:

@@ -1,7 +1,7 @@
 """An exported tagger, run by onnxruntime and NumPy.
 
-This file and `polyembed/crf/numpy_viterbi.py` import no torch: where torch is not installed, copy both beside the
-program that serves the tagger.
+This file and `polyembed/crf/numpy_viterbi.py` import no torch: where torch is not installed, copy
+both beside the program that serves the tagger.
 """
 
 import hashlib
@@ -39,13 +39,15 @@ Mask = npt.NDArray[np.bool_]
 class OnnxTagger:
     """A tagger that `export_onnx` wrote: words in, tags out, by onnxruntime and NumPy alone.
 
-    Emissions come from the file ``tagger.onnx``; over a CRF's, `viterbi` finds the best tags, else each word has its
-    own best tag. Words that ``tagger.json`` does not list share the vector of the unknown word. A word is looked up
-    as the tagger's `Lexicon` did, its normal form and lower case included.
+    Emissions come from the file ``tagger.onnx``; over a CRF's, `viterbi` finds the best tags, else
+    each word has its own best tag. Words that ``tagger.json`` does not list share the vector of the
+    unknown word. A word is looked up as the tagger's `Lexicon` did, its normal form and lower case
+    included.
 
     Args:
         folder: The folder that `export_onnx` wrote.
-        session_options: onnxruntime's ``SessionOptions``, such as how many threads; its own choice if None.
+        session_options: onnxruntime's ``SessionOptions``, such as how many threads; its own choice
+            if None.
         providers: onnxruntime's execution providers.
 
     Attributes:
@@ -74,11 +76,15 @@ class OnnxTagger:
         folder = Path(folder).absolute()
         for name in (SETTINGS_NAME, MODEL_NAME, DATA_NAME):
             if not (folder / name).is_file():
-                raise FileNotFoundError(_must("folder", f"hold {name}", f"nothing at {folder / name}"))
+                raise FileNotFoundError(
+                    _must("folder", f"hold {name}", f"nothing at {folder / name}")
+                )
         settings = _read_settings(folder / SETTINGS_NAME)
         _verify(folder, settings)
         self.tags: tuple[str, ...] = tuple(settings["tags"])
-        self._normalization: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = settings["normalization"]
+        self._normalization: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = settings[
+            "normalization"
+        ]
         self._lowercase_fallback: bool = settings["lowercase_fallback"]
         self._ids = {word: i for i, word in enumerate(settings["words"], NUM_SPECIAL)}
         self._session = _open(folder / MODEL_NAME, session_options, list(providers))
@@ -113,7 +119,9 @@ class OnnxTagger:
         found = self._ids.get(word)
         if found is None and self._lowercase_fallback:
             lower = word.lower()
-            found = self._ids.get(unicodedata.normalize(self._normalization, lower) if self._normalization else lower)
+            found = self._ids.get(
+                unicodedata.normalize(self._normalization, lower) if self._normalization else lower
+            )
         return UNKNOWN_ID if found is None else found
 
     def emissions(self, ids: Ids, mask: Mask) -> Floats:
@@ -127,7 +135,11 @@ class OnnxTagger:
             ``(batch, word, tag)`` float32.
         """
         if ids.ndim != 2 or ids.shape != mask.shape:
-            raise ValueError(_must("ids and mask", "have the same axes (batch, word)", f"{ids.shape}, {mask.shape}"))
+            raise ValueError(
+                _must(
+                    "ids and mask", "have the same axes (batch, word)", f"{ids.shape}, {mask.shape}"
+                )
+            )
         if not ids.size:
             return np.zeros((*ids.shape, len(self.tags)), np.float32)
         if ids.min() < 0:  # the runtime counts negative ids from the end
@@ -143,8 +155,8 @@ class OnnxTagger:
             mask: True = a word; holes are skipped as if they were not there.
 
         Returns:
-            Tag ids ``(batch, word)``, -100 at masked positions, in rows of which a CRF forbids every path, and where
-            scores are NaN.
+            Tag ids ``(batch, word)``, -100 at masked positions, in rows of which a CRF forbids
+            every path, and where scores are NaN.
         """
         emissions = self.emissions(ids, mask)
         if self._scores:
@@ -153,7 +165,9 @@ class OnnxTagger:
         sound = emissions.max(-1) > -np.inf  # not so of NaN
         return np.where(mask & sound, emissions.argmax(-1), IGNORE_INDEX)
 
-    def predict(self, sentences: Iterable[Iterable[str]], *, batch_size: int = 64) -> list[list[str]]:
+    def predict(
+        self, sentences: Iterable[Iterable[str]], *, batch_size: int = 64
+    ) -> list[list[str]]:
         """Tag raw words.
 
         Args:
@@ -211,7 +225,9 @@ def _check_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
         rows.append(list(words))
         for number, word in enumerate(rows[-1]):
             if not isinstance(word, str):
-                raise TypeError(_must(f"sentences[{i}][{number}]", "be a string", type(word).__name__))
+                raise TypeError(
+                    _must(f"sentences[{i}][{number}]", "be a string", type(word).__name__)
+                )
     return rows
 
 
@@ -256,7 +272,9 @@ def _verify(folder: Path, settings: dict[str, Any]) -> None:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         saved = settings["checksums"].get(name)
         if found != saved:
-            advice = "It is damaged or of another export: copy the folder or export the tagger again"
+            advice = (
+                "It is damaged or of another export: copy the folder or export the tagger again"
+            )
             rule = f"have the SHA-256 {str(saved)[:64]} of {SETTINGS_NAME}"
             raise ValueError(_must(str(folder / name), rule, f"{found}. {advice}"))
 
@@ -283,7 +301,11 @@ def _scores(session: Any, path: Path, last: int, num_tags: int) -> list[Floats]:
     except Exception as error:  # its errors have no class in common
         raise ValueError(_must(str(path), rule, error)) from error
     shapes = dict(zip(names, map(np.shape, found), strict=True))
-    expected = dict(zip(OUTPUTS, [(1, 1, num_tags), (num_tags, num_tags), (num_tags,), (num_tags,)], strict=True))
+    expected = dict(
+        zip(
+            OUTPUTS, [(1, 1, num_tags), (num_tags, num_tags), (num_tags,), (num_tags,)], strict=True
+        )
+    )
     if shapes not in (expected, {OUTPUTS[0]: expected[OUTPUTS[0]]}):
         raise ValueError(_must(str(path), rule, f"outputs {shapes}"))
     return found[1:]

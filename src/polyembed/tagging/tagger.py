@@ -86,9 +86,15 @@ class Tagger(TextModel):
             if not isinstance(item, Tagged):
                 raise TypeError(must(f"items[{row}]", "have words and tags", class_name(item)))
             count, found = len(item.words), len(item.tags)
-            require(count == found, f"sentences[{row}].tags", f"be as many as the words, {count}", found)
+            require(
+                count == found, f"sentences[{row}].tags", f"be as many as the words, {count}", found
+            )
         inputs, mask = self.encode([item.words for item in items])
-        return {"inputs": inputs, "tags": self.encode_tags([item.tags for item in items]), "mask": mask}
+        return {
+            "inputs": inputs,
+            "tags": self.encode_tags([item.tags for item in items]),
+            "mask": mask,
+        }
 
     def text_of(self, item: Tagged) -> Sequence[str]:
         """Return a sentence's words."""
@@ -123,7 +129,10 @@ class Tagger(TextModel):
         return found
 
     def _of_words(
-        self, texts: Mapping[int, Sequence[str]], compute: Callable[[Any, Tensor], Tensor], nothing: Tensor
+        self,
+        texts: Mapping[int, Sequence[str]],
+        compute: Callable[[Any, Tensor], Tensor],
+        nothing: Tensor,
     ) -> list[Tensor]:
         """Return a row for each word of each text, on the CPU; a text without words is not encoded."""
         full = {i: words for i, words in texts.items() if words}
@@ -146,22 +155,24 @@ class SequenceTagger(Tagger):
     Calling the tagger returns the mean loss to train on; `predict` takes raw words.
 
     Args:
-        embedder: Any word embedder: its inputs are ids, `Pieces`, or a tuple of these for a mixed meta-embedding.
+        embedder: Any word embedder: its inputs are ids, `Pieces`, or a tuple of these for a mixed
+            meta-embedding.
         tags: The tag set, in the order of its ids.
         encoder: A sequence encoder over the embedder's vectors, or None.
         decoder: Features to tags; a `CRFDecoder` if None.
-        prepare: What prepares the words of a sentence wherever the tagger takes raw words, in training and prediction:
-            a `Normalizer`, a transliterator, a function from a list of words to as many words, or a list of these, run
-            in order. None changes no words. Transliterators are frozen here. Functions cannot be saved.
+        prepare: What prepares the words of a sentence wherever the tagger takes raw words, in
+            training and prediction: a `Normalizer`, a transliterator, a function from a list of
+            words to as many words, or a list of these, run in order. None changes no words.
+            Transliterators are frozen here. Functions cannot be saved.
 
     Shape:
         inputs of ``(batch, word)`` words, tags and mask ``(batch, word)``; the loss is a scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a tag outside the tag set, ids outside the lexicon, a sentence of
-            which `prepare` makes more or fewer words.
-        TypeError: A mask that is not bool, an embedder that does not know its words (an `nn.Embedding`), or words that
-            `prepare` does not return as a list.
+        ValueError: Parts whose sizes do not fit, a tag outside the tag set, ids outside the
+            lexicon, a sentence of which `prepare` makes more or fewer words.
+        TypeError: A mask that is not bool, an embedder that does not know its words (an
+            `nn.Embedding`), or words that `prepare` does not return as a list.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -186,7 +197,9 @@ class SequenceTagger(Tagger):
         tags = check_names("tags", tags, "tag")
         prepare = check_prepare(prepare)
         dim = feature_size(embedder, encoder)
-        check_part("decoder", decoder, "be a decoder or None", "loss", "decode", "in_features", "num_tags")
+        check_part(
+            "decoder", decoder, "be a decoder or None", "loss", "decode", "in_features", "num_tags"
+        )
         super().__init__()
         self.embedder = embedder
         self.encoder = encoder
@@ -199,7 +212,9 @@ class SequenceTagger(Tagger):
         self.prepare: Any = prepare
         modules = [module.requires_grad_(False) for module in modules_of(prepare)]
         if modules and prepare is not modules[0]:
-            self.prepare_modules = nn.ModuleList(modules)  # so that their weights are saved and moved too
+            self.prepare_modules = nn.ModuleList(
+                modules
+            )  # so that their weights are saved and moved too
 
     @property
     def device(self) -> torch.device:
@@ -225,7 +240,9 @@ class SequenceTagger(Tagger):
         """Return the words that `encode` looks up, which are prepared; errors count texts from `start`."""
         return super().words_of(self.prepared(texts, start))
 
-    def features(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch word dim"]:
+    def features(
+        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch word dim"]:
         """Compute the words' vectors in context, which the decoder reads.
 
         Args:
@@ -237,18 +254,28 @@ class SequenceTagger(Tagger):
         """
         if isinstance(inputs, Tensor):
             check_ids("inputs", inputs)
-            require(inputs.dim() == 2, "inputs", "have the axes (batch, word)", f"shape {tuple(inputs.shape)}")
+            require(
+                inputs.dim() == 2,
+                "inputs",
+                "have the axes (batch, word)",
+                f"shape {tuple(inputs.shape)}",
+            )
             check_mask(mask, inputs.shape)
         return word_features(self.embedder, self.encoder, inputs, mask)
 
     def forward(
-        self, inputs: Any, *, tags: Int[Tensor, "batch word"], mask: Bool[Tensor, "batch word"] | None = None
+        self,
+        inputs: Any,
+        *,
+        tags: Int[Tensor, "batch word"],
+        mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, ""]:
         """Compute the mean loss.
 
         Args:
             inputs: As `encode` makes them.
-            tags: Tag ids (`encode_tags`), -100 where a tag is not known; anything where the mask is off.
+            tags: Tag ids (`encode_tags`), -100 where a tag is not known; anything where the mask is
+                off.
             mask: True = a word; None = all are.
 
         Returns:
@@ -259,11 +286,15 @@ class SequenceTagger(Tagger):
             check_labelled_words(tags, inputs, mask)
         return self.decoder.loss(self.features(inputs, mask), tags, mask)
 
-    def emissions(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Float[Tensor, "batch word tag"]:
+    def emissions(
+        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Float[Tensor, "batch word tag"]:
         """Score each tag at each word: ``(batch, word, tag)``."""
         return self.decoder.emissions(self.features(inputs, mask), mask)
 
-    def decode(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Int[Tensor, "batch word"]:
+    def decode(
+        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
+    ) -> Int[Tensor, "batch word"]:
         """Return the ids of the best tags ``(batch, word)``; -100 at masked positions."""
         return self.decoder.decode(self.features(inputs, mask), mask)
 
@@ -277,14 +308,16 @@ class SequenceTagger(Tagger):
         """Turn tag names into ids, padded with -100.
 
         Args:
-            sentences: One list of tag names a sentence. A missing tag, which is None or a `MISSING_TAG` that the tag
-                set lacks, becomes -100: its word does not count in the loss; of a CRF, all its tags are summed over.
+            sentences: One list of tag names a sentence. A missing tag, which is None or a
+                `MISSING_TAG` that the tag set lacks, becomes -100: its word does not count in the
+                loss; of a CRF, all its tags are summed over.
 
         Returns:
             ``(batch, word)`` int64.
 
         Raises:
-            ValueError: A name outside the tag set, or a sequence that the decoder's constraints forbid.
+            ValueError: A name outside the tag set, or a sequence that the decoder's constraints
+                forbid.
             TypeError: A string instead of a list of names.
         """
         width = max(map(len, sentences), default=0)
@@ -293,7 +326,9 @@ class SequenceTagger(Tagger):
         rows = []
         for row, names in enumerate(sentences):
             if isinstance(names, str):
-                raise TypeError(must(f"tags[{row}]", "be a list of tag names", f"the string {names!r}"))
+                raise TypeError(
+                    must(f"tags[{row}]", "be a list of tag names", f"the string {names!r}")
+                )
             for column, name in enumerate(names):
                 if name not in known:
                     rule = f"be one of {', '.join(self.tags)}"
@@ -312,7 +347,8 @@ class SequenceTagger(Tagger):
         cache_size: int = 50_000,
         progress: bool | None = False,
     ) -> list[list[tuple[list[str], float]]]:
-        """Return the `k` most likely sequences of tags from raw words, with unseen words as in `predict`.
+        """Return the `k` most likely sequences of tags from raw words, with unseen words as in
+        `predict`.
 
         Args:
             texts: Lists of words.
@@ -322,7 +358,8 @@ class SequenceTagger(Tagger):
             progress: As in `predict`.
 
         Returns:
-            For each sentence the tags of each sequence and their log-probability in nats, the best first.
+            For each sentence the tags of each sequence and their log-probability in nats, the best
+            first.
 
         Raises:
             TypeError: As in `predict`, or a decoder other than a `CRFDecoder`.
@@ -333,15 +370,23 @@ class SequenceTagger(Tagger):
         predict = partial(type(self)._n_best_of_batch, k=k)
         return list(self._stream(texts, batch_size, cache_size, progress, predict))
 
-    def _n_best_of_batch(self, texts: Mapping[int, Sequence[str]], k: int) -> list[list[tuple[list[str], float]]]:
+    def _n_best_of_batch(
+        self, texts: Mapping[int, Sequence[str]], k: int
+    ) -> list[list[tuple[list[str], float]]]:
         inputs, mask = (to_device(part, self.device) for part in self.encode(list(texts.values())))
         assert isinstance(self.decoder, CRFDecoder)
         k = min(k, len(self.tags) ** max(map(len, texts.values())))  # as many as there are
         paths = self.decoder.crf.n_best(self.emissions(inputs, mask), k, mask)
         found = []
-        for (i, words), tags, scores in zip(texts.items(), paths.tags.tolist(), paths.log_probs.tolist(), strict=True):
+        for (i, words), tags, scores in zip(
+            texts.items(), paths.tags.tolist(), paths.log_probs.tolist(), strict=True
+        ):
             _check_scores(scores[0] > -math.inf, i, words)
-            pairs = [(row[: len(words)], score) for row, score in zip(tags, scores, strict=True) if score > -math.inf]
+            pairs = [
+                (row[: len(words)], score)
+                for row, score in zip(tags, scores, strict=True)
+                if score > -math.inf
+            ]
             found.append([([self.tags[tag] for tag in row], score) for row, score in pairs])
         return found
 
@@ -350,14 +395,16 @@ class SequenceTagger(Tagger):
         place = None if constraints is None else constraints.first_violation(ids)
         if place is not None:
             found = [
-                MISSING_TAG if tag == IGNORE_INDEX else self.tags[tag] for tag in ids[max(0, place - 1) : place + 1]
+                MISSING_TAG if tag == IGNORE_INDEX else self.tags[tag]
+                for tag in ids[max(0, place - 1) : place + 1]
             ]
             rule = "be a sequence that the decoder's constraints allow"
             raise ValueError(must(f"tags[{row}]", rule, f"{' '.join(found)} at {place}"))
 
 
 class TokenClassifier(SequenceTagger):
-    """A tag for each word by itself: dropout, a linear map and a softmax over any embedder (transformers' heads).
+    """A tag for each word by itself: dropout, a linear map and a softmax over any embedder
+    (transformers' heads).
 
     It is a `SequenceTagger` with a `SoftmaxDecoder`.
 
@@ -397,6 +444,8 @@ class TokenClassifier(SequenceTagger):
         prepare: Prepare = None,
     ) -> None:
         count = len(check_names("tags", tags, "tag"))
-        decoder = SoftmaxDecoder(feature_size(embedder, encoder), count, dropout=dropout, criterion=criterion)
+        decoder = SoftmaxDecoder(
+            feature_size(embedder, encoder), count, dropout=dropout, criterion=criterion
+        )
         super().__init__(embedder, tags, encoder=encoder, decoder=decoder, prepare=prepare)
         self.dropout, self.criterion = dropout, criterion

@@ -23,11 +23,13 @@ BATCHES_TOGETHER = 32
 
 
 class TextModel(PretrainedModule):
-    """A model of texts: calling it returns the mean loss, `predict` takes raw words, `fit` trains it.
+    """A model of texts: calling it returns the mean loss, `predict` takes raw words, `fit` trains
+    it.
 
-    A text is a list of words, or a pair of lists. Members: `SequenceTagger`, `TokenClassifier`, `VotingEnsemble` (a tag
-    for each word), `SequenceClassifier`, `PairClassifier` (a label for each text). `predict` and `predict_stream` do
-    not change the model: any number of threads may call them, also on models that share parts.
+    A text is a list of words, or a pair of lists. Members: `SequenceTagger`, `TokenClassifier`,
+    `VotingEnsemble` (a tag for each word), `SequenceClassifier`, `PairClassifier` (a label for each
+    text). `predict` and `predict_stream` do not change the model: any number of threads may call
+    them, also on models that share parts.
     """
 
     default_metric: ClassVar[MetricName]
@@ -73,10 +75,12 @@ class TextModel(PretrainedModule):
         return {word for text in texts for sentence in self.sentences_of(text) for word in sentence}
 
     def covering(self, words: Iterable[str]) -> Self:
-        """Return a model whose lexicon has each of `words`; it shares every parameter with this one.
+        """Return a model whose lexicon has each of `words`; it shares every parameter with this
+        one.
 
         Args:
-            words: Any words, known ones among them; of a tagger with `prepare`, what `words_of` returns.
+            words: Any words, known ones among them; of a tagger with `prepare`, what `words_of`
+                returns.
 
         Returns:
             The new model.
@@ -84,14 +88,20 @@ class TextModel(PretrainedModule):
         return shallow_copy(self, embedder=self.embedder.covering(words))  # type: ignore[union-attr, operator]
 
     def predict(
-        self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 64,
+        cache_size: int = 50_000,
+        progress: bool | None = False,
     ) -> list[Any]:
         """Label raw words in evaluation mode, on the model's device.
 
         A word that the lexicon lacks gets the same vector as if the lexicon had it.
 
         Args:
-            texts: Lists of words, or pairs of them for a model of pairs. A tagger gives an empty one no tags.
+            texts: Lists of words, or pairs of them for a model of pairs. A tagger gives an empty
+                one no tags.
             batch_size: How many texts of similar length are labelled at once.
             cache_size: How many unseen words are kept for later texts of this call.
             progress: Whether to show a progress bar; if None, only on a terminal.
@@ -102,10 +112,19 @@ class TextModel(PretrainedModule):
         Raises:
             TypeError: A string instead of texts or of a list of words.
         """
-        return list(self.predict_stream(texts, batch_size=batch_size, cache_size=cache_size, progress=progress))
+        return list(
+            self.predict_stream(
+                texts, batch_size=batch_size, cache_size=cache_size, progress=progress
+            )
+        )
 
     def predict_probabilities(
-        self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 64,
+        cache_size: int = 50_000,
+        progress: bool | None = False,
     ) -> list[Tensor]:
         """Compute the probability of each label from raw words, with unseen words as in `predict`.
 
@@ -116,18 +135,28 @@ class TextModel(PretrainedModule):
             progress: As in `predict`.
 
         Returns:
-            One tensor a text, on the CPU: of a tagger ``(word, tag)``, of a classifier ``(label,)``, in the order of
-            the model's tags or labels.
+            One tensor a text, on the CPU: of a tagger ``(word, tag)``, of a classifier
+            ``(label,)``, in the order of the model's tags or labels.
 
         Raises:
             TypeError: As in `predict`.
         """
-        return list(self._stream(texts, batch_size, cache_size, progress, type(self)._probabilities_of_batch))
+        return list(
+            self._stream(
+                texts, batch_size, cache_size, progress, type(self)._probabilities_of_batch
+            )
+        )
 
     def predict_stream(
-        self, texts: Iterable[Any], *, batch_size: int = 64, cache_size: int = 50_000, progress: bool | None = False
+        self,
+        texts: Iterable[Any],
+        *,
+        batch_size: int = 64,
+        cache_size: int = 50_000,
+        progress: bool | None = False,
     ) -> Iterator[Any]:
-        """Label an iterable of texts as `predict` does, holding ``32 * batch_size`` texts in memory.
+        """Label an iterable of texts as `predict` does, holding ``32 * batch_size`` texts in
+        memory.
 
         Args:
             texts: As in `predict`; a generator over a file, for instance.
@@ -153,8 +182,15 @@ class TextModel(PretrainedModule):
     ) -> Iterator[Any]:
         """Check the arguments, then yield what `predict` makes of a model and the texts of a batch, by their places."""
         check_positive(batch_size=batch_size)
-        require(is_count(cache_size) and cache_size >= 0, "cache_size", "be an integer of 0 or more", repr(cache_size))
-        readable = isinstance(texts, Iterable) or hasattr(texts, "__getitem__")  # a Dataset of torch has items alone
+        require(
+            is_count(cache_size) and cache_size >= 0,
+            "cache_size",
+            "be an integer of 0 or more",
+            repr(cache_size),
+        )
+        readable = isinstance(texts, Iterable) or hasattr(
+            texts, "__getitem__"
+        )  # a Dataset of torch has items alone
         if isinstance(texts, str | Mapping) or not readable:
             raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))
 
@@ -165,7 +201,9 @@ class TextModel(PretrainedModule):
             for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
                 bucket = self._check_texts(bucket, start)
                 words = self.words_of(bucket, start)
-                unseen = {word for lexicon in lexicons for word in words if word not in lexicon} - cached
+                unseen = {
+                    word for lexicon in lexicons for word in words if word not in lexicon
+                } - cached
                 if len(cached) + len(unseen) > cache_size:
                     unseen |= words & cached
                     model, cached = base, set[str]()
@@ -209,7 +247,9 @@ def _predicted_bucket(
     return found
 
 
-def word_features(embedder: nn.Module, encoder: nn.Module | None, inputs: Any, mask: Tensor | None) -> Tensor:
+def word_features(
+    embedder: nn.Module, encoder: nn.Module | None, inputs: Any, mask: Tensor | None
+) -> Tensor:
     """Compute the words' vectors in context: ``encoder(embedder(inputs), mask)``."""
     x: Tensor = embedder(inputs)
     require(x.dim() == 3, "inputs", "be a batch of sentences", f"vectors of shape {tuple(x.shape)}")
@@ -224,7 +264,9 @@ def feature_size(embedder: nn.Module, encoder: nn.Module | None) -> int:
     if encoder is None:
         return dim
     input_size = getattr(encoder, "input_size", None)
-    require(input_size == dim, "encoder", f"have the embedder's {dim} as its input_size", input_size)
+    require(
+        input_size == dim, "encoder", f"have the embedder's {dim} as its input_size", input_size
+    )
     return int(encoder.embedding_dim)  # type: ignore[arg-type]
 
 
@@ -248,9 +290,16 @@ def check_labelled_words(tags: Tensor, pieces: Pieces, mask: Tensor | None) -> N
         ValueError: A tag beyond the last word of its sentence.
     """
     index, real = pieces.word_index, pieces.piece_mask
-    if torch.compiler.is_compiling() or tags.device.type != "cpu" or tags.dim() != 2 or len(tags) != len(index):
+    if (
+        torch.compiler.is_compiling()
+        or tags.device.type != "cpu"
+        or tags.dim() != 2
+        or len(tags) != len(index)
+    ):
         return
-    if mask is not None and not (mask.shape == real.shape == tags.shape and torch.equal(mask, real)):
+    if mask is not None and not (
+        mask.shape == real.shape == tags.shape and torch.equal(mask, real)
+    ):
         return
     counts = index.amax(1) + 1 if index.shape[1] else index.new_zeros(len(index))
     labelled = tags.ne(IGNORE_INDEX) if mask is None else tags.ne(IGNORE_INDEX) & mask
@@ -263,10 +312,21 @@ def check_labelled_words(tags: Tensor, pieces: Pieces, mask: Tensor | None) -> N
 
 def check_names(name: str, names: Sequence[str], kind: str) -> tuple[str, ...]:
     """Return the names after checking that they are different strings, at least one."""
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(each, str) for each in names):
-        found = f"the string {names!r}" if isinstance(names, str) else f"{class_name(names)} {names!r}"
+    if (
+        isinstance(names, str)
+        or not isinstance(names, Sequence)
+        or not all(isinstance(each, str) for each in names)
+    ):
+        found = (
+            f"the string {names!r}" if isinstance(names, str) else f"{class_name(names)} {names!r}"
+        )
         raise TypeError(must(name, f"be a sequence of {kind} names", found))
-    require(len(names) > 0 and len(set(names)) == len(names), name, "be different names, at least one", list(names))
+    require(
+        len(names) > 0 and len(set(names)) == len(names),
+        name,
+        "be different names, at least one",
+        list(names),
+    )
     return tuple(names)
 
 
@@ -279,8 +339,8 @@ def to_device(inputs: Any, device: torch.device | str) -> Any:
     """Move inputs, or a whole batch, to a device.
 
     Args:
-        inputs: What ``encode`` or ``collate`` returns: tensors, `Pieces`, tuples, lists and dicts of them. The rest
-            stays.
+        inputs: What ``encode`` or ``collate`` returns: tensors, `Pieces`, tuples, lists and dicts
+            of them. The rest stays.
         device: Where to.
 
     Returns:
@@ -312,7 +372,9 @@ def _buckets(texts: Iterable[Any], size: int, progress: bool | None) -> Iterator
     from tqdm import tqdm
 
     total = len(texts) if isinstance(texts, Sized) else None
-    disable = None if progress is None else not progress  # None: tqdm shows a bar on a terminal only
+    disable = (
+        None if progress is None else not progress
+    )  # None: tqdm shows a bar on a terminal only
     remaining = iter(texts)
     with tqdm(total=total, unit=" texts", leave=False, disable=disable) as bar:
         while bucket := list(islice(remaining, min(size, sys.maxsize))):

@@ -5,7 +5,11 @@ from polyembed.text.draw_spellings import draw_spellings
 from polyembed.text.error_rate import character_error_rate, fold_devanagari
 from polyembed.text.fastbpe import FastBPETokenizer
 from polyembed.text.hinglish import hinglish_words
-from polyembed.text.laser_tokenizers import LaserTokenizer, SentencePieceTokenizer, open_sentencepiece
+from polyembed.text.laser_tokenizers import (
+    LaserTokenizer,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
 from polyembed.text.pairs import PairedPieces, align_pairs

@@ -32,14 +32,17 @@ class Candidate(NamedTuple):
 
 
 class CharacterTransliterator(PretrainedModule):
-    """Spell a word in another script with a small Transformer over characters (transformers' mBART, untrained).
+    """Spell a word in another script with a small Transformer over characters (transformers' mBART,
+    untrained).
 
-    ``p(y | x) = prod_t p(y_t | y_1 ... y_{t-1}, x)``, decoded by beam search. `train_transliterator` trains one from
-    pairs of spellings, in either direction (Latin to Devanagari or Devanagari to Latin).
+    ``p(y | x) = prod_t p(y_t | y_1 ... y_{t-1}, x)``, decoded by beam search.
+    `train_transliterator` trains one from pairs of spellings, in either direction (Latin to
+    Devanagari or Devanagari to Latin).
 
-    Words are read in lower case and NFC; a letter that is repeated more than twice counts twice, and letters that
-    training did not have are ignored. Runs of letters inside a word are replaced: of Latin letters where the model
-    reads Latin, otherwise of the model's letters. `Transliterator` says what is kept.
+    Words are read in lower case and NFC; a letter that is repeated more than twice counts twice,
+    and letters that training did not have are ignored. Runs of letters inside a word are replaced:
+    of Latin letters where the model reads Latin, otherwise of the model's letters. `Transliterator`
+    says what is kept.
 
     Args:
         letters: The letters that are read.
@@ -51,8 +54,8 @@ class CharacterTransliterator(PretrainedModule):
         num_beams: How many spellings the beam search keeps.
 
     Shape:
-        ids ``(word, letter)`` and targets ``(word, symbol)`` from `encode` and `encode_targets`, 0 = padding, to
-        log-probabilities of each target symbol ``(word, symbol)``; padding gives 0.
+        ids ``(word, letter)`` and targets ``(word, symbol)`` from `encode` and `encode_targets`, 0
+        = padding, to log-probabilities of each target symbol ``(word, symbol)``; padding gives 0.
 
     Raises:
         ValueError: Sizes that are not positive or do not divide, repeated letters or symbols.
@@ -79,10 +82,17 @@ class CharacterTransliterator(PretrainedModule):
     ) -> None:
         from transformers import MBartConfig, MBartForConditionalGeneration
 
-        check_positive(hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads, num_beams=num_beams)
+        check_positive(
+            hidden_size=hidden_size, num_layers=num_layers, num_heads=num_heads, num_beams=num_beams
+        )
         require(num_beams > 1, "num_beams", "be at least 2", num_beams)
         check_probability(dropout=dropout)
-        require(hidden_size % num_heads == 0, "hidden_size", f"be a multiple of num_heads, {num_heads}", hidden_size)
+        require(
+            hidden_size % num_heads == 0,
+            "hidden_size",
+            f"be a multiple of num_heads, {num_heads}",
+            hidden_size,
+        )
         for name, characters in {"letters": letters, "symbols": symbols}.items():
             different = 0 < len(characters) == len(set(characters))
             require(different, name, "be different characters, at least one", repr(characters))
@@ -127,12 +137,15 @@ class CharacterTransliterator(PretrainedModule):
             The model.
         """
         sources, targets = map("".join, zip(*pairs, strict=True))
-        return cls("".join(sorted(set(_normal(sources)))), "".join(sorted(set(_nfc(targets)))), **options)
+        return cls(
+            "".join(sorted(set(_normal(sources)))), "".join(sorted(set(_nfc(targets)))), **options
+        )
 
     def forward(
         self, ids: Int[Tensor, "word letter"], targets: Int[Tensor, "word symbol"]
     ) -> Float[Tensor, "word symbol"]:
-        """Compute the log-probability of each symbol given the source word and the symbols before it.
+        """Compute the log-probability of each symbol given the source word and the symbols before
+        it.
 
         Args:
             ids: Letter ids, padded with 0 (`encode`).
@@ -151,7 +164,10 @@ class CharacterTransliterator(PretrainedModule):
         """Compute the scores of every symbol at each place, for losses other than the log-probability."""
         check_ids("ids", ids)
         output = self.network(
-            input_ids=ids.long(), attention_mask=ids.ne(PAD), decoder_input_ids=_shift(targets.long()), use_cache=False
+            input_ids=ids.long(),
+            attention_mask=ids.ne(PAD),
+            decoder_input_ids=_shift(targets.long()),
+            use_cache=False,
         )
         scores: Tensor = output.logits
         return scores
@@ -175,7 +191,9 @@ class CharacterTransliterator(PretrainedModule):
         for word in words:
             strange = sorted(set(_nfc(word)) - set(self.symbols))
             require(not strange, f"the target {word!r}", "have the model's symbols only", strange)
-        return _table("words", [[self._symbol_ids[symbol] for symbol in _nfc(word)] for word in words])
+        return _table(
+            "words", [[self._symbol_ids[symbol] for symbol in _nfc(word)] for word in words]
+        )
 
     @torch.no_grad()
     def candidates(self, words: Sequence[str], *, batch_size: int = 256) -> list[list[Candidate]]:
@@ -219,11 +237,17 @@ class CharacterTransliterator(PretrainedModule):
 
     def _convert(self, runs: list[str]) -> list[str]:
         known = [run for run in runs if 0 < len(self._spell(run)) < MAX_LENGTH]
-        best = {run: found[0].word for run, found in zip(known, self.candidates(known), strict=True)}
+        best = {
+            run: found[0].word for run, found in zip(known, self.candidates(known), strict=True)
+        }
         return [best.get(run) or run for run in runs]
 
     def _spell(self, word: str) -> list[int]:
-        return [self._letter_ids[letter] for letter in squeeze(_normal(word), 2) if letter in self._letter_ids]
+        return [
+            self._letter_ids[letter]
+            for letter in squeeze(_normal(word), 2)
+            if letter in self._letter_ids
+        ]
 
     def _write(self, row: list[int]) -> str:
         first = END + 1 + len(self.letters)

@@ -9,18 +9,21 @@ from polyembed.text.character_transliterator import Candidate
 
 
 def draw_spellings(
-    sentences: Iterable[Sequence[str]], spellings: Mapping[str, Sequence[Candidate]], *, seed: int = 0
+    sentences: Iterable[Sequence[str]],
+    spellings: Mapping[str, Sequence[Candidate]],
+    *,
+    seed: int = 0,
 ) -> Iterator[list[str]]:
     """Write each word in one of its spellings, drawn anew at each place: y with ``p(y | x)``.
 
-    People romanise a word in many ways (*nahi*, *nahin*, *nhi*). Vectors trained on a text that has them all, each as
-    often as people write it, place them side by side.
+    People romanise a word in many ways (*nahi*, *nahin*, *nhi*). Vectors trained on a text that has
+    them all, each as often as people write it, place them side by side.
 
     Args:
         sentences: Lists of words; read once.
         spellings: A word -> its spellings with the logarithms of their weights: what
-            `CharacterTransliterator.candidates` returns, or attested spellings with ``log(count)``. The weights of a
-            word need not add up to one. A word that is not listed is kept.
+            `CharacterTransliterator.candidates` returns, or attested spellings with ``log(count)``.
+            The weights of a word need not add up to one. A word that is not listed is kept.
         seed: The seed of the draws.
 
     Yields:
@@ -39,7 +42,9 @@ def draw_spellings(
     weighted = {word: _weigh(word, found) for word, found in spellings.items()}
     for row, sentence in enumerate(sentences):
         if isinstance(sentence, str):
-            raise TypeError(must(f"sentences[{row}]", "be a list of words", f"the string {sentence!r}"))
+            raise TypeError(
+                must(f"sentences[{row}]", "be a list of words", f"the string {sentence!r}")
+            )
         yield [draw.choices(*weighted[word])[0] if word in weighted else word for word in sentence]
 
 

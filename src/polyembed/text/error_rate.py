@@ -13,8 +13,8 @@ _NASAL_LETTER = re.compile("[ङञणनम]\u094d(?=[क-घच-झट-ढत-
 def character_error_rate(predicted: Sequence[str], expected: Sequence[Sequence[str]]) -> float:
     """Compute the character error rate ``sum_i d(p_i, e_i) / sum_i len(e_i)``.
 
-    d is the Levenshtein distance in code points. Of several right answers, the one with the smallest distance counts,
-    and the longest of those.
+    d is the Levenshtein distance in code points. Of several right answers, the one with the
+    smallest distance counts, and the longest of those.
 
     Args:
         predicted: A spelling for each word.
@@ -31,14 +31,23 @@ def character_error_rate(predicted: Sequence[str], expected: Sequence[Sequence[s
         >>> character_error_rate(["काम", "है"], [["काम", "कम"], ["हैं"]])
         0.16666666666666666
     """
-    require(len(predicted) == len(expected), "expected", f"have {len(predicted)} entries, one a word", len(expected))
+    require(
+        len(predicted) == len(expected),
+        "expected",
+        f"have {len(predicted)} entries, one a word",
+        len(expected),
+    )
     require(len(predicted) > 0, "predicted", "hold at least one word", "none")
     errors = length = 0
     for index, (word, answers) in enumerate(zip(predicted, expected, strict=True)):
         if isinstance(answers, str):
-            raise TypeError(must(f"expected[{index}]", "be a list of answers", f"the string {answers!r}"))
+            raise TypeError(
+                must(f"expected[{index}]", "be a list of answers", f"the string {answers!r}")
+            )
         require(any(answers), f"expected[{index}]", "hold at least one answer", list(answers))
-        distance, negative = min((edit_distance(word, answer), -len(answer)) for answer in answers if answer)
+        distance, negative = min(
+            (edit_distance(word, answer), -len(answer)) for answer in answers if answer
+        )
         errors += distance
         length -= negative
     return errors / length
@@ -68,10 +77,12 @@ def edit_distance(a: str, b: str) -> int:
 
 
 def fold_devanagari(word: str) -> str:
-    """Normalise spellings that Hindi uses side by side, so that a comparison does not count the difference.
+    """Normalise spellings that Hindi uses side by side, so that a comparison does not count the
+    difference.
 
-    The dot of loan sounds is removed (ज़ as ज; ड़ and ढ़ are letters of their own and keep it), chandrabindu becomes
-    anusvara (हाँ as हां), and so does a nasal letter before a stop or a sibilant (हिन्दी as हिंदी).
+    The dot of loan sounds is removed (ज़ as ज; ड़ and ढ़ are letters of their own and keep it),
+    chandrabindu becomes anusvara (हाँ as हां), and so does a nasal letter before a stop or a
+    sibilant (हिन्दी as हिंदी).
 
     Args:
         word: A word.

@@ -8,8 +8,20 @@ from typing import Any, ClassVar, Self
 from torch import nn
 
 from polyembed._checks import class_name, must, require
-from polyembed.text.laser_tokenizers import CutText, LaserTokenizer, MosesRules, check_dictionary, flatten_words
-from polyembed.text.piece_dictionary import SPECIAL, PieceDictionary, check_pieces, read_json, write_json
+from polyembed.text.laser_tokenizers import (
+    CutText,
+    LaserTokenizer,
+    MosesRules,
+    check_dictionary,
+    flatten_words,
+)
+from polyembed.text.piece_dictionary import (
+    SPECIAL,
+    PieceDictionary,
+    check_pieces,
+    read_json,
+    write_json,
+)
 
 END_OF_WORD = "</w>"
 CONTINUES = "@@"
@@ -18,24 +30,28 @@ MERGES_NAME = "merges-{}.json"
 
 
 class FastBPETokenizer(LaserTokenizer):
-    """LASER 1's tokenisation: Moses, then byte pairs merged as fastBPE merges them (Artetxe and Schwenk 2019).
+    """LASER 1's tokenisation: Moses, then byte pairs merged as fastBPE merges them (Artetxe and
+    Schwenk 2019).
 
-    The steps for a whole sentence: control characters to spaces, Moses' punctuation normalisation, Moses'
-    tokenisation, `transform`, lower case, byte pairs. Words that are split already skip Moses' tokenisation, and one
-    word stays one word. Pieces outside `vocabulary` are split again, merge by merge, as fastBPE does.
+    The steps for a whole sentence: control characters to spaces, Moses' punctuation normalisation,
+    Moses' tokenisation, `transform`, lower case, byte pairs. Words that are split already skip
+    Moses' tokenisation, and one word stays one word. Pieces outside `vocabulary` are split again,
+    merge by merge, as fastBPE does.
 
     Args:
         merges: Pairs of pieces in the order of merging; the last piece of a word ends in ``</w>``.
         dictionary: The ids of the pieces; pieces that do not end their word end in ``@@``.
-        vocabulary: The pieces that may result, as fastBPE's vocabulary file lists them; if None, all of `dictionary`.
+        vocabulary: The pieces that may result, as fastBPE's vocabulary file lists them; if None,
+            all of `dictionary`.
         language: A two-letter code, for Moses' rules.
-        transform: Applied to the tokenised text before lower-casing. LASER 1 romanises Greek there, and splits Chinese
-            (jieba) and Japanese (MeCab) into words: pass a function that does. To be saved it must be a
-            `Configurable` without weights.
+        transform: Applied to the tokenised text before lower-casing. LASER 1 romanises Greek there,
+            and splits Chinese (jieba) and Japanese (MeCab) into words: pass a function that does.
+            To be saved it must be a `Configurable` without weights.
 
     Raises:
         ValueError: Merges that fastBPE would not have written, a dictionary of other pieces.
-        TypeError: Merges that are not pairs of strings, no dictionary, a `transform` that cannot be called.
+        TypeError: Merges that are not pairs of strings, no dictionary, a `transform` that cannot be
+            called.
         ImportError: No sacremoses.
 
     Example:
@@ -45,8 +61,9 @@ class FastBPETokenizer(LaserTokenizer):
         >>> pieces.piece_ids.tolist(), pieces.word_index.tolist()
         ([[4, 5, 2]], [[0, 0, -1]])
 
-    Deviations: sacremoses replaces Moses' Perl scripts, with the quotes of LASER's (Moses 4.0). Words that are split
-    already are normalised one by one, so rules that look across words (a quote before a comma) do not apply to them.
+    Deviations: sacremoses replaces Moses' Perl scripts, with the quotes of LASER's (Moses 4.0).
+    Words that are split already are normalised one by one, so rules that look across words (a quote
+    before a comma) do not apply to them.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"merges"})
@@ -63,23 +80,35 @@ class FastBPETokenizer(LaserTokenizer):
         super().__init__()
         self.merges = _check_merges(merges)
         self.dictionary = check_dictionary(dictionary)
-        self.vocabulary = None if vocabulary is None else sorted(check_pieces(vocabulary, name="vocabulary"))
+        self.vocabulary = (
+            None if vocabulary is None else sorted(check_pieces(vocabulary, name="vocabulary"))
+        )
         if not (transform is None or callable(transform)):
-            raise TypeError(must("transform", "be a function from text to text", class_name(transform)))
+            raise TypeError(
+                must("transform", "be a function from text to text", class_name(transform))
+            )
         self.language = language
         self.transform = transform
         self._moses = MosesRules(language)
-        characters = {piece.removesuffix(CONTINUES) for piece in dictionary.pieces() if piece not in SPECIAL}
+        characters = {
+            piece.removesuffix(CONTINUES) for piece in dictionary.pieces() if piece not in SPECIAL
+        }
         alphabet = sorted(character for character in characters if len(character) == 1)
-        tokens = dict.fromkeys([UNKNOWN, *alphabet, *(character + END_OF_WORD for character in alphabet)])
-        tokens.update(dict.fromkeys(itertools.chain.from_iterable((a, b, a + b) for a, b in self.merges)))
+        tokens = dict.fromkeys(
+            [UNKNOWN, *alphabet, *(character + END_OF_WORD for character in alphabet)]
+        )
+        tokens.update(
+            dict.fromkeys(itertools.chain.from_iterable((a, b, a + b) for a, b in self.merges))
+        )
         self._ids = self._outcomes(list(tokens))
         self._model = _bpe_model({token: i for i, token in enumerate(tokens)}, self.merges)
 
     def cut_word(self, word: str) -> list[int]:
         """Return the ids of one word."""
         text = self._moses.prepare(word)
-        return list(itertools.chain.from_iterable(self._merge(part) for part in self._finish(text).split()))
+        return list(
+            itertools.chain.from_iterable(self._merge(part) for part in self._finish(text).split())
+        )
 
     def cut_text(self, text: str) -> CutText:
         """Cut a whole text."""
@@ -90,17 +119,27 @@ class FastBPETokenizer(LaserTokenizer):
         return (text if self.transform is None else self.transform(text)).lower()
 
     def _merge(self, word: str) -> list[int]:
-        return list(itertools.chain.from_iterable(self._ids[token.id] for token in self._model.tokenize(word)))
+        return list(
+            itertools.chain.from_iterable(
+                self._ids[token.id] for token in self._model.tokenize(word)
+            )
+        )
 
     def _outcomes(self, tokens: Sequence[str]) -> list[list[int]]:
         """Return the ids for each token: its own, or the ids of the allowed pieces that it was merged from."""
-        parts = {first + second: (first, second) for first, second in self.merges}  # a later merge wins, as in fastBPE
-        allowed = frozenset(self.dictionary.pieces() if self.vocabulary is None else self.vocabulary)
+        parts = {
+            first + second: (first, second) for first, second in self.merges
+        }  # a later merge wins, as in fastBPE
+        allowed = frozenset(
+            self.dictionary.pieces() if self.vocabulary is None else self.vocabulary
+        )
         known = {_name(token) for token in tokens}
         pieces = [piece for piece in self.dictionary.pieces() if piece not in SPECIAL]
         found = sum(piece in known for piece in pieces)
         rule = "hold the pieces that the merges make"
-        require(2 * found >= len(pieces), "dictionary", rule, f"{found} of {len(pieces)} among its own")
+        require(
+            2 * found >= len(pieces), "dictionary", rule, f"{found} of {len(pieces)} among its own"
+        )
 
         def outcome(token: str) -> list[int]:
             names, waiting = [], [token]
@@ -112,13 +151,19 @@ class FastBPETokenizer(LaserTokenizer):
                     waiting += reversed(parts[part])
             return self.dictionary.ids(names)
 
-        return [outcome(token) if token != UNKNOWN else [self.dictionary.unknown_id] for token in tokens]
+        return [
+            outcome(token) if token != UNKNOWN else [self.dictionary.unknown_id] for token in tokens
+        ]
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments except the merges, which are a file."""
         if isinstance(self.transform, nn.Module):  # its weights would be in no file
             raise TypeError(
-                must("transform", "have no weights for the tokeniser to be saved", class_name(self.transform))
+                must(
+                    "transform",
+                    "have no weights for the tokeniser to be saved",
+                    class_name(self.transform),
+                )
             )
         config = super().get_config()
         del config["merges"]
@@ -151,10 +196,20 @@ def _check_merges(merges: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
         name = f"merges[{place}]"
         if isinstance(pair, str) or not all(isinstance(piece, str) for piece in pair):
             raise TypeError(must(name, "be a pair of strings", repr(pair)))
-        sound = len(pair) == 2 and all(pair) and not pair[0].endswith(END_OF_WORD) and pair[1] != END_OF_WORD
+        sound = (
+            len(pair) == 2
+            and all(pair)
+            and not pair[0].endswith(END_OF_WORD)
+            and pair[1] != END_OF_WORD
+        )
         require(sound, name, rule, tuple(pair))
         first, second = pair
-        require((first, second) not in found, name, "be a pair that did not come before", (first, second))
+        require(
+            (first, second) not in found,
+            name,
+            "be a pair that did not come before",
+            (first, second),
+        )
         found[first, second] = None
     return list(found)
 

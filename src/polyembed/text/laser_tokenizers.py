@@ -32,7 +32,8 @@ class CutText(NamedTuple):
 
 
 class LaserTokenizer(Configurable):
-    """Text to the pieces that a LASER encoder reads: each sentence's pieces, then ``</s>``, which belongs to no word.
+    """Text to the pieces that a LASER encoder reads: each sentence's pieces, then ``</s>``, which
+    belongs to no word.
 
     Attributes:
         dictionary: The ids of the pieces.
@@ -54,7 +55,8 @@ class LaserTokenizer(Configurable):
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words, each word by itself, so that labels never shift.
 
-        A word that the preparation drops (a control character, the empty string) gets the unknown piece.
+        A word that the preparation drops (a control character, the empty string) gets the unknown
+        piece.
 
         Args:
             sentences: Lists of words.
@@ -97,13 +99,15 @@ class LaserTokenizer(Configurable):
 
 
 class SentencePieceTokenizer(LaserTokenizer):
-    """LASER 2's tokenisation: control characters to spaces, Moses' punctuation, lower case, SentencePiece.
+    """LASER 2's tokenisation: control characters to spaces, Moses' punctuation, lower case,
+    SentencePiece.
 
     Ids are the dictionary's, looked up by the piece's name; the model's own ids are not used.
 
     Args:
         model: A ``SentencePieceProcessor``.
-        dictionary: The ids of the pieces; if None, the special pieces of fairseq, then the model's in their order.
+        dictionary: The ids of the pieces; if None, the special pieces of fairseq, then the model's
+            in their order.
         language: A two-letter code, for Moses' rules.
         lowercase: Whether to lower-case text, which LASER 2 needs.
 
@@ -117,26 +121,45 @@ class SentencePieceTokenizer(LaserTokenizer):
         >>> model = sentencepiece.SentencePieceProcessor(model_file="laser2.spm")  # doctest: +SKIP
         >>> SentencePieceTokenizer(model).pieces([["me", "gusta"]])  # doctest: +SKIP
 
-    Deviations: words that are split already are normalised one by one, so rules that look across words (a quote before
-    a comma) do not apply to them. Whole sentences are cut as by the laser_encoders package (0.0.2).
+    Deviations: words that are split already are normalised one by one, so rules that look across
+    words (a quote before a comma) do not apply to them. Whole sentences are cut as by the
+    laser_encoders package (0.0.2).
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"model"})
 
     def __init__(
-        self, model: Any, dictionary: PieceDictionary | None = None, *, language: str = "en", lowercase: bool = True
+        self,
+        model: Any,
+        dictionary: PieceDictionary | None = None,
+        *,
+        language: str = "en",
+        lowercase: bool = True,
     ) -> None:
         if not hasattr(model, "serialized_model_proto"):
             raise TypeError(must("model", "be a SentencePieceProcessor", class_name(model)))
         super().__init__()
-        pieces = [model.id_to_piece(i) for i in range(len(model)) if not (model.is_control(i) or model.is_unknown(i))]
+        pieces = [
+            model.id_to_piece(i)
+            for i in range(len(model))
+            if not (model.is_control(i) or model.is_unknown(i))
+        ]
         self.model = model
-        self.dictionary = PieceDictionary.from_pieces(pieces) if dictionary is None else check_dictionary(dictionary)
+        self.dictionary = (
+            PieceDictionary.from_pieces(pieces)
+            if dictionary is None
+            else check_dictionary(dictionary)
+        )
         self.language = language
         self.lowercase = lowercase
         self._moses = MosesRules(language)
         found = sum(piece in self.dictionary for piece in pieces)
-        require(2 * found >= len(pieces), "dictionary", "hold the model's pieces", f"{found} of {len(pieces)}")
+        require(
+            2 * found >= len(pieces),
+            "dictionary",
+            "hold the model's pieces",
+            f"{found} of {len(pieces)}",
+        )
 
     def cut_word(self, word: str) -> list[int]:
         """Return the ids of one word."""
@@ -188,7 +211,9 @@ def open_sentencepiece(path: Path) -> Any:
 
     model = sentencepiece.SentencePieceProcessor()
     try:
-        model.LoadFromSerializedProto(path.read_bytes())  # from bytes: for a path the package reports every fault alike
+        model.LoadFromSerializedProto(
+            path.read_bytes()
+        )  # from bytes: for a path the package reports every fault alike
     except RuntimeError as error:
         raise ValueError(must(str(path), "be a SentencePiece model", error)) from error
     return model
@@ -219,22 +244,29 @@ def flatten_words(words: Sequence[Sequence[int]]) -> CutText:
 
 
 class MosesRules:
-    """The first steps of LASER's tokenisation: Moses' rules for one language, from sacremoses, with `MOSES_4`.
+    """The first steps of LASER's tokenisation: Moses' rules for one language, from sacremoses, with
+    `MOSES_4`.
 
     Args:
         language: A two-letter code.
     """
 
     def __init__(self, language: str) -> None:
-        moses = import_optional("sacremoses", pip="polyembed[laser]", feature="LASER's tokenisation")
+        moses = import_optional(
+            "sacremoses", pip="polyembed[laser]", feature="LASER's tokenisation"
+        )
         self._normalizer = moses.MosesPunctNormalizer(lang=language)
         rules = self._normalizer.substitutions
-        self._normalizer.substitutions = [(found, MOSES_4.get(found, becomes)) for found, becomes in rules]
+        self._normalizer.substitutions = [
+            (found, MOSES_4.get(found, becomes)) for found, becomes in rules
+        ]
         self._tokenizer = moses.MosesTokenizer(lang=language)
 
     def prepare(self, text: str) -> str:
         """Replace control characters (Unicode's category C) by spaces, and normalise punctuation; keeps case."""
-        visible = "".join(" " if unicodedata.category(character)[0] == "C" else character for character in text)
+        visible = "".join(
+            " " if unicodedata.category(character)[0] == "C" else character for character in text
+        )
         return str(self._normalizer.normalize(visible))
 
     def tokenize(self, text: str) -> list[str]:

@@ -16,7 +16,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_file, check_ids, check_mask, check_positive, must, require
+from polyembed._checks import (
+    check_choice,
+    check_file,
+    check_ids,
+    check_mask,
+    check_positive,
+    must,
+    require,
+)
 from polyembed._pretrained import Configurable
 from polyembed.text.spelling import CharacterSpelling, Spelling, spelling_table
 
@@ -35,16 +43,17 @@ class Lexicon(Configurable):
 
     A lexicon never changes. `extended` returns a new one in which every word keeps its id.
 
-    The two special ids have no spelling, so a corpus may contain the words ``<pad>`` and ``<unk>``. Words are not
-    changed: combining marks, emoji and zero-width characters stay. The empty string is not a type and gets
-    the unknown id, so that labels never shift. An extended lexicon has the characters of the first one: a character
-    that only later words have is unknown.
+    The two special ids have no spelling, so a corpus may contain the words ``<pad>`` and ``<unk>``.
+    Words are not
+    changed: combining marks, emoji and zero-width characters stay. The empty string is not a type
+    and gets the unknown id, so that labels never shift. An extended lexicon has the characters of
+    the first one: a character that only later words have is unknown.
 
     Args:
         words: The types, in the order of their ids; repetitions count once.
         characters: The inventory of characters; the characters of `words` if None.
-        lowercase_fallback: Whether a word that is not a type is looked up in lower case too, among the
-            words of the first lexicon: words that were added later do not matter.
+        lowercase_fallback: Whether a word that is not a type is looked up in lower case too, among
+            the words of the first lexicon: words that were added later do not matter.
         normalization: The Unicode normal form of types and look-ups, or None.
 
     Raises:
@@ -77,7 +86,9 @@ class Lexicon(Configurable):
         self._later_ids: dict[str, int] = {}  # added by `extended`
         self._words = self._new_words(words)  # those of `_ids`
         self._ids = {word: i for i, word in enumerate(self._words, start=NUM_SPECIAL)}
-        inventory = sorted(set(chain.from_iterable(self._words))) if characters is None else characters
+        inventory = (
+            sorted(set(chain.from_iterable(self._words))) if characters is None else characters
+        )
         self.spelling = CharacterSpelling(inventory)
 
     @classmethod
@@ -90,7 +101,8 @@ class Lexicon(Configurable):
         lowercase_fallback: bool = False,
         normalization: NormalForm | None = None,
     ) -> Self:
-        """Collect the types of a corpus, the most frequent first; of one count, in the order of appearance.
+        """Collect the types of a corpus, the most frequent first; of one count, in the order of
+        appearance.
 
         Args:
             sentences: Lists of words.
@@ -132,7 +144,10 @@ class Lexicon(Configurable):
             return self
         lexicon = copy(self)
         lexicon.__dict__.pop("checksum", None)
-        lexicon._later_ids = {**self._later_ids, **{word: len(self) + i for i, word in enumerate(new)}}
+        lexicon._later_ids = {
+            **self._later_ids,
+            **{word: len(self) + i for i, word in enumerate(new)},
+        }
         return lexicon
 
     def extends(self, other: "Lexicon") -> bool:
@@ -168,10 +183,19 @@ class Lexicon(Configurable):
 
     def words(self, start: int = NUM_SPECIAL) -> list[str]:
         """Return the types whose ids are `start` and above, in the order of their ids."""
-        require(start >= NUM_SPECIAL, "start", f"be at least {NUM_SPECIAL}: special ids have no spelling", start)
+        require(
+            start >= NUM_SPECIAL,
+            "start",
+            f"be at least {NUM_SPECIAL}: special ids have no spelling",
+            start,
+        )
         first = start - NUM_SPECIAL
         later = list(self._later_ids)
-        return [*self._words[first:], *later] if first < len(self._words) else later[first - len(self._words) :]
+        return (
+            [*self._words[first:], *later]
+            if first < len(self._words)
+            else later[first - len(self._words) :]
+        )
 
     def id_of(self, word: str) -> int:
         """Return the id of a word, or 1."""
@@ -206,7 +230,10 @@ class Lexicon(Configurable):
         """
         if not isinstance(sentences, Iterable):
             raise TypeError(must("sentences", "be lists of words", type(sentences).__name__))
-        rows = [[self.id_of(word) for word in check_sentence(words)] for words in check_sentence(sentences)]
+        rows = [
+            [self.id_of(word) for word in check_sentence(words)]
+            for words in check_sentence(sentences)
+        ]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         width = max(map(len, rows), default=0)
         mask = torch.arange(width) < lengths[:, None]
@@ -214,7 +241,9 @@ class Lexicon(Configurable):
         ids[mask] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
         return ids, mask
 
-    def decode(self, ids: Int[Tensor, "batch word"], mask: Bool[Tensor, "batch word"] | None = None) -> list[list[str]]:
+    def decode(
+        self, ids: Int[Tensor, "batch word"], mask: Bool[Tensor, "batch word"] | None = None
+    ) -> list[list[str]]:
         """Turn ids back into words.
 
         Args:
@@ -257,11 +286,16 @@ class Lexicon(Configurable):
             start: The first id to spell.
 
         Returns:
-            A table with a row for each id from `start` on: unit ids, padded with 0. The padding's row is empty.
+            A table with a row for each id from `start` on: unit ids, padded with 0. The padding's
+            row is empty.
         """
         special: list[list[int]] = [[], spelling.unknown][start:]
-        # a type that a sub-word model drops (zero-width characters alone) is spelled like the unknown word
-        spelled = [units or spelling.unknown for units in spelling.spell(self.words(max(start, NUM_SPECIAL)))]
+        # a type that a sub-word model drops (zero-width characters alone) is spelled like the
+        # unknown word
+        spelled = [
+            units or spelling.unknown
+            for units in spelling.spell(self.words(max(start, NUM_SPECIAL)))
+        ]
         return spelling_table([*special, *spelled])
 
     def write_files(self, folder: Path) -> dict[str, str]:
@@ -314,19 +348,39 @@ class Lexicon(Configurable):
             data = json.loads(path.read_text("utf-8", "surrogatepass"))
             version = data["format_version"]
             if not isinstance(version, int) or version > FORMAT_VERSION:
-                raise ValueError(must(str(path), f"have a format_version of at most {FORMAT_VERSION}", repr(version)))
-            options = {key: data[key] for key in ("characters", "lowercase_fallback", "normalization")}
+                raise ValueError(
+                    must(
+                        str(path),
+                        f"have a format_version of at most {FORMAT_VERSION}",
+                        repr(version),
+                    )
+                )
+            options = {
+                key: data[key] for key in ("characters", "lowercase_fallback", "normalization")
+            }
             lexicon = cls(data["words"], **options)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if isinstance(error, ValueError) and str(path) in str(error):
                 raise
-            raise ValueError(must(str(path), "hold a saved lexicon", f"{type(error).__name__}: {error}")) from error
+            raise ValueError(
+                must(str(path), "hold a saved lexicon", f"{type(error).__name__}: {error}")
+            ) from error
         # without an id for each word, the rows of every table would shift
-        require(lexicon.words() == data["words"], str(path), "hold a saved lexicon", "words that are not types")
+        require(
+            lexicon.words() == data["words"],
+            str(path),
+            "hold a saved lexicon",
+            "words that are not types",
+        )
         return lexicon
 
     def _options(self) -> tuple[object, ...]:
-        return self.lowercase_fallback, self.normalization, self.spelling.characters, self.spelling.max_length
+        return (
+            self.lowercase_fallback,
+            self.normalization,
+            self.spelling.characters,
+            self.spelling.max_length,
+        )
 
     def _new_words(self, words: Iterable[str]) -> list[str]:
         """Return the words without an id, normalized, once each."""

@@ -17,8 +17,9 @@ _URL = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 
-# The characters with Unicode's property Emoji, and code points reserved for more. Some are ordinary signs
-# (©, ™, ▶) unless a variation selector follows; hearts, faces and weather are pictures without one.
+# The characters with Unicode's property Emoji, and code points reserved for more. Some are ordinary
+# signs (©, ™, ▶) unless a variation selector follows; hearts, faces and weather are pictures
+# without one.
 _SIGN = (
     "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2194-\u2199\u21a9-\u21aa\u2328\u23cf\u23ed-\u23ef\u23f1-\u23f2"
     "\u23f8-\u23fa\u24c2\u25aa-\u25ab\u25b6\u25c0\u25fb-\u25fc\u27a1\u2934-\u2935\u2b05-\u2b07\u3030"
@@ -44,7 +45,8 @@ _PICTURE = (
     "\U0001f7e0-\U0001f7eb\U0001f7f0\U0001f90c-\U0001f93a\U0001f93c-\U0001f945\U0001f947-\U0001f9ff"
     "\U0001fa70-\U0001faff"
 )
-# Possessive quantifiers, since a skin tone is also a picture by itself: backtracking would be exponential.
+# Possessive quantifiers, since a skin tone is also a picture by itself: backtracking would be
+# exponential.
 _ELEMENT = (
     f"(?:[{_PICTURE}]\ufe0f?+|[{_SIGN}]\ufe0f)[\U0001f3fb-\U0001f3ff]?+"
     "(?:[\U000e0020-\U000e007e]++\U000e007f)?+"  # flags of regions
@@ -55,8 +57,9 @@ _EMOJI = re.compile(
     "|[0-9#*]\ufe0f?+\u20e3)++"  # keycaps: a digit alone is not an emoji
 )
 
-# Typographic forms to ASCII, from Moses' normalize-punctuation.perl and replace-unicode-punctuation.perl,
-# without the spaces that these scripts add around some signs, so that a word stays one word.
+# Typographic forms to ASCII, from Moses' normalize-punctuation.perl and
+# replace-unicode-punctuation.perl, without the spaces that these scripts add around some signs, so
+# that a word stays one word.
 _PUNCTUATION = str.maketrans(
     dict.fromkeys("“”„‟«»″《》「」『』〝〞", '"')
     | dict.fromkeys("‘’‚‛‹›′`´", "'")
@@ -72,24 +75,28 @@ class Normalizer(Configurable):
 
     In this order:
 
-    1. `punctuation`: typographic quotes, dashes, ellipses and full-width forms become ASCII, two single
-       quotes one double quote (van der Heijden 2019, "Data and preprocessing"; Moses' rules).
+    1. `punctuation`: typographic quotes, dashes, ellipses and full-width forms become ASCII, two
+       single quotes one double quote (van der Heijden 2019, "Data and preprocessing"; Moses'
+       rules).
     2. A word that is one of these becomes a special token (Winata 2021, section 3.1):
-       `mentions`: it begins with ``@`` and a letter or digit, underscores between allowed: ``<USR>``;
-       `hashtags`: it begins with ``#`` and a letter, digits and underscores between allowed: ``<USR>``;
-       `urls`: it begins with ``http://``, ``https://``, ``ftp://``, ``www.`` or a well-known shortener:
-       ``<URL>``;
-       `emoji`: nothing but emoji, one or more: ``<EMOJI>``.
+       `mentions`: it begins with ``@`` and a letter or digit, underscores between allowed:
+           ``<USR>``;
+       `hashtags`: it begins with ``#`` and a letter, digits and underscores between allowed:
+           ``<USR>``;
+       `urls`: it begins with ``http://``, ``https://``, ``ftp://``, ``www.`` or a well-known
+       shortener: ``<URL>``; `emoji`: nothing but emoji, one or more: ``<EMOJI>``.
     3. `lowercase`: any other word in lower case.
 
-    So ``@`` alone, ``@_@``, ``#1``, ``#`` and ``a@b.com`` stay, and so do ``7``, ``©`` without a variation
-    selector, a picture with the selector for text, and letters followed by emoji. The whole word is replaced, with
-    whatever follows the mention, hashtag or URL (``@user's``, ``#tag!``). No word becomes empty, normalising twice
-    has no effect, and the special tokens are kept.
+    So ``@`` alone, ``@_@``, ``#1``, ``#`` and ``a@b.com`` stay, and so do ``7``, ``©`` without a
+    variation selector, a picture with the selector for text, and letters followed by emoji. The
+    whole word is replaced, with whatever follows the mention, hashtag or URL (``@user's``,
+    ``#tag!``). No word becomes empty, normalising twice has no effect, and the special tokens are
+    kept.
 
-    Deviations: Winata 2021 does not say how its tokens were found; these rules are ours. The authors' code replaces
-    every word that begins with ``@`` or ``#`` or has an emoji in it, and numbers by ``<num>``. Moses adds spaces
-    around a long dash and a double quote made of two single ones.
+    Deviations: Winata 2021 does not say how its tokens were found; these rules are ours. The
+    authors' code replaces every word that begins with ``@`` or ``#`` or has an emoji in it, and
+    numbers by ``<num>``. Moses adds spaces around a long dash and a double quote made of two single
+    ones.
 
     Args:
         mentions: Replace user mentions.

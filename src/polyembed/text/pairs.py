@@ -29,8 +29,8 @@ class PairedPieces(NamedTuple):
 
     Attributes:
         pieces: The rows; the second sentence's words are numbered after the first's.
-        token_types: Which sentence of its row a piece belongs to, as the model counts them, ``(batch, piece)`` int64;
-            None for a model whose tokenizer gives no token types.
+        token_types: Which sentence of its row a piece belongs to, as the model counts them,
+            ``(batch, piece)`` int64; None for a model whose tokenizer gives no token types.
     """
 
     pieces: Pieces
@@ -47,8 +47,8 @@ class PairFrame(NamedTuple):
 
     Attributes:
         ids: The special pieces before the first sentence, between the two, and after the second.
-        types: The token types of the five parts of a row, special pieces and sentences in turn; for a sentence the type
-            of one piece. None without token types.
+        types: The token types of the five parts of a row, special pieces and sentences in turn; for
+            a sentence the type of one piece. None without token types.
     """
 
     ids: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -64,22 +64,25 @@ def align_pairs(
 ) -> PairedPieces:
     """Cut pairs of sentences into pieces, as a tokenizer of transformers joins them.
 
-    Every word is cut by itself, as in `align_words`; special pieces and token types are the tokenizer's own.
+    Every word is cut by itself, as in `align_words`; special pieces and token types are the
+    tokenizer's own.
 
     Args:
         pairs: Two lists of words each; either may be empty.
         tokenizer: Of transformers, fast or slow.
-        max_length: The most pieces of a pair, special ones included; the tokenizer's own limit if None.
-        overflow: How to treat a longer pair: ``"error"``; ``"truncate"``: the longer of the two loses its last
-            pieces, then both in turn (``longest_first`` of fast tokenizers).
+        max_length: The most pieces of a pair, special ones included; the tokenizer's own limit if
+            None.
+        overflow: How to treat a longer pair: ``"error"``; ``"truncate"``: the longer of the two
+            loses its last pieces, then both in turn (``longest_first`` of fast tokenizers).
 
     Returns:
         Rows of pieces on the CPU, padded, with their token types.
 
     Raises:
-        ValueError: A pair beyond the limit under ``"error"``, a limit that leaves no room, or an item without exactly
-            two sentences.
-        TypeError: A tokenizer that takes no pairs, a string in place of a list of words, or words that are not strings.
+        ValueError: A pair beyond the limit under ``"error"``, a limit that leaves no room, or an
+            item without exactly two sentences.
+        TypeError: A tokenizer that takes no pairs, a string in place of a list of words, or words
+            that are not strings.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -107,24 +110,41 @@ def align_pairs(
         index = [[number for number, word in enumerate(words) for _ in cut[word]] for words in pair]
         if room is not None:
             count = sum(map(len, ids))
-            rule = f"have at most {room + num_special} pieces (overflow='truncate' takes longer ones)"
-            require(count <= room or overflow != "error", f"pairs[{row}]", rule, count + num_special)
+            rule = (
+                f"have at most {room + num_special} pieces (overflow='truncate' takes longer ones)"
+            )
+            require(
+                count <= room or overflow != "error", f"pairs[{row}]", rule, count + num_special
+            )
             keep = _share(room, len(ids[0]), len(ids[1]))
-            ids, index = ([part[:k] for part, k in zip(both, keep, strict=True)] for both in (ids, index))
+            ids, index = (
+                [part[:k] for part, k in zip(both, keep, strict=True)] for both in (ids, index)
+            )
         # after the words that are left of the first sentence
         shift = index[0][-1] + 1 if index[0] else 0
         index[1] = [shift + number for number in index[1]]
         before, between, after = frame.ids
         rows.append([*before, *ids[0], *between, *ids[1], *after])
-        owners.append([*no_words(before), *index[0], *no_words(between), *index[1], *no_words(after)])
+        owners.append(
+            [*no_words(before), *index[0], *no_words(between), *index[1], *no_words(after)]
+        )
         if frame.types is not None:
-            parts = [part * n for part, n in zip(frame.types, (1, len(ids[0]), 1, len(ids[1]), 1), strict=True)]
+            parts = [
+                part * n
+                for part, n in zip(frame.types, (1, len(ids[0]), 1, len(ids[1]), 1), strict=True)
+            ]
             types.append([number for part in parts for number in part])
-    pieces = pad_pieces(rows, owners, padding_id(tokenizer), max((max(row) + 1 for row in owners if row), default=0))
-    return PairedPieces(pieces, None if frame.types is None else pad_pieces(types, types, 0).piece_ids)
+    pieces = pad_pieces(
+        rows, owners, padding_id(tokenizer), max((max(row) + 1 for row in owners if row), default=0)
+    )
+    return PairedPieces(
+        pieces, None if frame.types is None else pad_pieces(types, types, 0).piece_ids
+    )
 
 
-def check_pairs(pairs: Iterable[Any], *, name: str = "pairs", start: int = 0) -> list[tuple[list[str], list[str]]]:
+def check_pairs(
+    pairs: Iterable[Any], *, name: str = "pairs", start: int = 0
+) -> list[tuple[list[str], list[str]]]:
     """Require two lists of words each, and return the pairs as tuples of lists.
 
     Args:
@@ -142,10 +162,15 @@ def check_pairs(pairs: Iterable[Any], *, name: str = "pairs", start: int = 0) ->
     found = []
     for row, pair in enumerate(pairs, start):
         if isinstance(pair, str) or not isinstance(pair, Sequence):
-            raise TypeError(must(f"{name}[{row}]", "be two lists of words", f"{class_name(pair)} {pair!r}"))
+            raise TypeError(
+                must(f"{name}[{row}]", "be two lists of words", f"{class_name(pair)} {pair!r}")
+            )
         require(len(pair) == 2, f"{name}[{row}]", "be two lists of words", f"{len(pair)} things")
         found.append((pair[0], pair[1]))
-    first, second = (check_words([pair[i] for pair in found], name=name, place=f"[{i}]", start=start) for i in (0, 1))
+    first, second = (
+        check_words([pair[i] for pair in found], name=name, place=f"[{i}]", start=start)
+        for i in (0, 1)
+    )
     return list(zip(first, second, strict=True))
 
 
@@ -178,7 +203,9 @@ def pair_frame(tokenizer: Any) -> PairFrame:
         return PairFrame(ids, None)
     given = encoded["token_type_ids"][0]
     types = [tuple(given[start:end]) for start, end in pairwise(ends)]
-    return PairFrame(ids, tuple(part[:1] if number in (1, 3) else part for number, part in enumerate(types)))
+    return PairFrame(
+        ids, tuple(part[:1] if number in (1, 3) else part for number, part in enumerate(types))
+    )
 
 
 def _share(room: int, first: int, second: int) -> tuple[int, int]:

@@ -14,7 +14,8 @@ FILE_NAME = "pieces-{}.json"
 
 
 class PieceDictionary(Configurable):
-    """Pieces and their ids, with fairseq's special pieces ``<s>``, ``<pad>``, ``</s>`` and ``<unk>`` among them.
+    """Pieces and their ids, with fairseq's special pieces ``<s>``, ``<pad>``, ``</s>`` and
+    ``<unk>`` among them.
 
     Args:
         pieces: All pieces in the order of their ids, the four special ones included, at any place.
@@ -41,7 +42,9 @@ class PieceDictionary(Configurable):
         self._ids = {piece: i for i, piece in enumerate(self._pieces)}
         require(len(self._ids) == len(self._pieces), "pieces", "occur once each", self._repeated())
         missing = [piece for piece in SPECIAL if piece not in self._ids]
-        require(not missing, "pieces", f"hold {', '.join(SPECIAL)}", f"none of {', '.join(missing)}")
+        require(
+            not missing, "pieces", f"hold {', '.join(SPECIAL)}", f"none of {', '.join(missing)}"
+        )
         self.padding_id, self.end_id, self.unknown_id = (self._ids[piece] for piece in SPECIAL[1:])
 
     @classmethod
@@ -54,7 +57,8 @@ class PieceDictionary(Configurable):
         """Build a dictionary from a checkpoint's table, piece -> id.
 
         Args:
-            ids: The ids 0 to n - 1, each once; missing special pieces get fairseq's ids, if these are free.
+            ids: The ids 0 to n - 1, each once; missing special pieces get fairseq's ids, if these
+                are free.
 
         Returns:
             The dictionary.
@@ -69,10 +73,14 @@ class PieceDictionary(Configurable):
         if wrong:
             raise TypeError(must("dictionary", "hold integer ids", repr(wrong[0])))
         taken = set(ids.values())
-        found = dict(ids) | {piece: i for i, piece in enumerate(SPECIAL) if piece not in ids and i not in taken}
+        found = dict(ids) | {
+            piece: i for i, piece in enumerate(SPECIAL) if piece not in ids and i not in taken
+        }
         order = sorted(found, key=found.__getitem__)
         gaps = [i for i, piece in enumerate(order) if found[piece] != i]
-        got = f"{found[order[gaps[0]]]} for {order[gaps[0]]!r} where {gaps[0]} is due" if gaps else ""
+        got = (
+            f"{found[order[gaps[0]]]} for {order[gaps[0]]!r} where {gaps[0]} is due" if gaps else ""
+        )
         require(not gaps, "dictionary", "number its pieces 0, 1, 2, ..., each once", got)
         return cls(order)
 
@@ -109,7 +117,9 @@ class PieceDictionary(Configurable):
         return f"{class_name(self)}({len(self)} pieces)"
 
     def _repeated(self) -> str:
-        return ", ".join(f"{piece!r} twice" for piece, count in Counter(self._pieces).items() if count > 1)
+        return ", ".join(
+            f"{piece!r} twice" for piece, count in Counter(self._pieces).items() if count > 1
+        )
 
 
 def check_pieces(pieces: Iterable[str], *, name: str = "pieces") -> list[str]:

@@ -16,7 +16,8 @@ class PieceSurface(NamedTuple):
 
     Attributes:
         text: Its characters, without the tokenizer's marks.
-        edge: Whether it is at its word's edge: the start, or the end where the tokenizer marks ends.
+        edge: Whether it is at its word's edge: the start, or the end where the tokenizer marks
+            ends.
     """
 
     text: str
@@ -26,16 +27,17 @@ class PieceSurface(NamedTuple):
 def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
     """Return the text of each piece of a vocabulary.
 
-    Tokenizers mark the edges of words in one of four ways, which is read from the vocabulary: ``##ta`` continues a word
-    (WordPiece), ``▁ta`` starts one (SentencePiece), ``ta</w>`` ends one, ``Ġta`` starts one and characters encode bytes
-    (byte-level).
+    Tokenizers mark the edges of words in one of four ways, which is read from the vocabulary:
+    ``##ta`` continues a word (WordPiece), ``▁ta`` starts one (SentencePiece), ``ta</w>`` ends one,
+    ``Ġta`` starts one and characters encode bytes (byte-level).
 
     Args:
         tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor``.
 
     Returns:
-        One surface for each id, in order; None for ids without text: added and special pieces, bytes (``<0xE2>``, and
-        byte-level pieces that end inside a character), ``[unused1]``, and ids without a piece.
+        One surface for each id, in order; None for ids without text: added and special pieces,
+        bytes (``<0xE2>``, and byte-level pieces that end inside a character), ``[unused1]``, and
+        ids without a piece.
 
     Raises:
         TypeError: No tokenizer.
@@ -50,24 +52,45 @@ def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
     """
     if is_sentencepiece(tokenizer):
         count = tokenizer.get_piece_size()
-        without = (tokenizer.is_control, tokenizer.is_unknown, tokenizer.is_byte, tokenizer.is_unused)
-        vocabulary = {i: tokenizer.id_to_piece(i) for i in range(count) if not any(test(i) for test in without)}
+        without = (
+            tokenizer.is_control,
+            tokenizer.is_unknown,
+            tokenizer.is_byte,
+            tokenizer.is_unused,
+        )
+        vocabulary = {
+            i: tokenizer.id_to_piece(i)
+            for i in range(count)
+            if not any(test(i) for test in without)
+        }
     elif hasattr(tokenizer, "get_vocab") and hasattr(tokenizer, "all_special_ids"):
         known: Mapping[str, int] = tokenizer.get_vocab()
         count = max(known.values(), default=-1) + 1
         apart = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
         vocabulary = {i: piece for piece, i in known.items() if i not in apart}
     else:
-        raise TypeError(must("tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)))
+        raise TypeError(
+            must(
+                "tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)
+            )
+        )
     vocabulary = {i: piece for i, piece in vocabulary.items() if not NO_TEXT.fullmatch(piece)}
     marks = {
-        CONTINUES: sum(piece.startswith(CONTINUES) and len(piece) > len(CONTINUES) for piece in vocabulary.values()),
+        CONTINUES: sum(
+            piece.startswith(CONTINUES) and len(piece) > len(CONTINUES)
+            for piece in vocabulary.values()
+        ),
         SPACE: sum(piece.startswith(SPACE) for piece in vocabulary.values()),
         ENDS: sum(piece.endswith(ENDS) for piece in vocabulary.values()),
         BYTE_SPACE: sum(piece.startswith(BYTE_SPACE) for piece in vocabulary.values()),
     }
     mark = max(marks, key=marks.__getitem__)
-    require(marks[mark] > 0, "tokenizer", "mark the edges of words by ##, \u2581, </w> or \u0120", "none of them")
+    require(
+        marks[mark] > 0,
+        "tokenizer",
+        "mark the edges of words by ##, \u2581, </w> or \u0120",
+        "none of them",
+    )
     return [_surface(vocabulary[i], mark) if i in vocabulary else None for i in range(count)]
 
 
@@ -79,7 +102,10 @@ def word_text(word: str, tokenizer: Any) -> str:
         return word
     try:
         return str(normalizer.normalize_str(word)).replace(SPACE, " ").strip(" ")
-    except (UnicodeEncodeError, TypeError):  # the tokenizers package raises either for a lone surrogate
+    except (
+        UnicodeEncodeError,
+        TypeError,
+    ):  # the tokenizers package raises either for a lone surrogate
         return word
 
 
@@ -102,7 +128,9 @@ def _byte_characters() -> dict[str, int]:
     """Map the characters of byte-level models to bytes: printable bytes to themselves, the others from 256 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     rest = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(rest)}
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + i): byte for i, byte in enumerate(rest)
+    }
 
 
 BYTES = _byte_characters()

@@ -19,10 +19,10 @@ class Pieces(NamedTuple):
     Attributes:
         piece_ids: Ids of the sub-word model's pieces, ``(batch, piece)`` int64.
         piece_mask: True = a real piece, ``(batch, piece)``.
-        word_index: The word that a piece belongs to, counted from 0 in each sentence; -1 for special pieces and
-            padding, ``(batch, piece)`` int64.
-        num_words: The number of words of the longest sentence, which `encode` fills in. If None, it is read from
-            `word_index`, which makes a GPU's host wait.
+        word_index: The word that a piece belongs to, counted from 0 in each sentence; -1 for
+            special pieces and padding, ``(batch, piece)`` int64.
+        num_words: The number of words of the longest sentence, which `encode` fills in. If None, it
+            is read from `word_index`, which makes a GPU's host wait.
     """
 
     piece_ids: Int[Tensor, "batch piece"]
@@ -45,10 +45,12 @@ class Pieces(NamedTuple):
         return int(self.word_index.max()) + 1 if self.word_index.numel() else 0
 
     def check(self) -> None:
-        """Require that words are numbered 0, 1, 2, ... in the order of their pieces; reads the values.
+        """Require that words are numbered 0, 1, 2, ... in the order of their pieces; reads the
+        values.
 
         Raises:
-            ValueError: A gap, a word out of order, a masked piece with a word, or shapes that differ.
+            ValueError: A gap, a word out of order, a masked piece with a word, or shapes that
+                differ.
         """
         shape = tuple(self.piece_ids.shape)
         for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
@@ -57,7 +59,9 @@ class Pieces(NamedTuple):
         require(not bool(hidden.any()), "word_index", "be -1 where piece_mask is off", "a word")
         top = self.word_index.cummax(1).values if self.word_index.numel() else self.word_index
         before = torch.cat([top.new_full((len(top), 1), -1), top[:, :-1]], 1)
-        wrong = self.word_index.ge(0) & (self.word_index != before) & (self.word_index != before + 1)
+        wrong = (
+            self.word_index.ge(0) & (self.word_index != before) & (self.word_index != before + 1)
+        )
         if bool(wrong.any()):
             row, place = wrong.nonzero()[0].tolist()
             rule = "count words 0, 1, 2, ... in the order of their pieces"
@@ -81,24 +85,31 @@ def align_words(
 ) -> Pieces:
     """Cut sentences of words into pieces, each with the number of its word.
 
-    Every word is cut by itself, as the tokenizer cuts words inside a sentence, so no piece crosses a word and labels
-    never shift: a byte-level tokenizer that needs a space before a word is given one. A word that the tokenizer drops
-    (a zero-width space, the empty string, a lone surrogate) gets the unknown piece.
+    Every word is cut by itself, as the tokenizer cuts words inside a sentence, so no piece crosses
+    a word and labels
+    never shift: a byte-level tokenizer that needs a space before a word is given one. A word that
+    the tokenizer drops (a zero-width space, the empty string, a lone surrogate) gets the unknown
+    piece.
 
     Args:
         sentences: Lists of words; an empty one has its special pieces alone.
-        tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor`` (which has no special pieces).
-        max_length: The most pieces of a sentence, special ones included; the tokenizer's own limit if None.
-        overflow: How to treat a longer sentence: ``"error"``; ``"truncate"``: words that do not fit whole have no
-            pieces (an embedder gives them zeros); ``"window"``: leave it whole, for an encoder that reads long
-            sentences in overlapping windows, as `PretrainedWordEncoder` does.
+        tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor`` (which has no
+            special pieces).
+        max_length: The most pieces of a sentence, special ones included; the tokenizer's own limit
+            if None.
+        overflow: How to treat a longer sentence: ``"error"``; ``"truncate"``: words that do not fit
+            whole have no pieces (an embedder gives them zeros); ``"window"``: leave it whole, for
+            an encoder that reads long sentences in overlapping windows, as `PretrainedWordEncoder`
+            does.
 
     Returns:
         Pieces on the CPU, padded, with the number of words of the longest sentence.
 
     Raises:
-        ValueError: A sentence beyond the limit under ``"error"``, or a limit that leaves no room for words.
-        TypeError: No tokenizer, a string in place of a list of words, or words that are not strings.
+        ValueError: A sentence beyond the limit under ``"error"``, or a limit that leaves no room
+            for words.
+        TypeError: No tokenizer, a string in place of a list of words, or words that are not
+            strings.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -125,7 +136,9 @@ def align_words(
                     break
                 around = sum(map(len, special))
                 rule = f"have at most {limit + around} pieces (overflow='window' or 'truncate' takes longer ones)"
-                raise ValueError(must(f"sentences[{row}]", rule, sum(len(cut[word]) for word in words) + around))
+                raise ValueError(
+                    must(f"sentences[{row}]", rule, sum(len(cut[word]) for word in words) + around)
+                )
             ids += cut[word]
             index += [number] * len(cut[word])
         rows.append([*special.before, *ids, *special.after])
@@ -148,14 +161,22 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
     if is_sentencepiece(tokenizer):
         return SpecialPieces((), ())
     if not callable(tokenizer):
-        raise TypeError(must("tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)))
+        raise TypeError(
+            must(
+                "tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)
+            )
+        )
     text = _known_text(tokenizer)
     bare = _encode([[text]], tokenizer, special=False)[0]
     full = _encode([[text]], tokenizer, special=True)[0]
     for start in range(len(full) - len(bare) + 1):
         if bare and full[start : start + len(bare)] == bare:
             return SpecialPieces(tuple(full[:start]), tuple(full[start + len(bare) :]))
-    raise TypeError(must("tokenizer", "put special pieces before and after a sentence only", f"{bare} to {full}"))
+    raise TypeError(
+        must(
+            "tokenizer", "put special pieces before and after a sentence only", f"{bare} to {full}"
+        )
+    )
 
 
 def piece_limit(tokenizer: Any) -> int | None:
@@ -180,7 +201,10 @@ def no_words(special: Sequence[int]) -> list[int]:
 
 
 def pad_pieces(
-    rows: Sequence[Sequence[int]], owners: Sequence[Sequence[int]], filler: int, num_words: int | None = None
+    rows: Sequence[Sequence[int]],
+    owners: Sequence[Sequence[int]],
+    filler: int,
+    num_words: int | None = None,
 ) -> Pieces:
     """Return one padded batch of rows of pieces and the words that they belong to."""
     width = max(map(len, rows), default=0)
@@ -190,7 +214,9 @@ def pad_pieces(
         return torch.tensor(filled, dtype=torch.int64).reshape(len(lists), width)
 
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    return Pieces(padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1), num_words)
+    return Pieces(
+        padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1), num_words
+    )
 
 
 def check_words(
@@ -206,13 +232,17 @@ def check_words(
     rows = []
     for row, words in enumerate(sentences, start):
         if isinstance(words, str):
-            raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", f"the string {words!r}"))
+            raise TypeError(
+                must(f"{name}[{row}]{place}", "be a list of words", f"the string {words!r}")
+            )
         if isinstance(words, Mapping) or not isinstance(words, Iterable):
             raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", class_name(words)))
         rows.append(list(words))
         for number, word in enumerate(rows[-1]):
             if not isinstance(word, str):
-                raise TypeError(must(f"{name}[{row}]{place}[{number}]", "be a string", class_name(word)))
+                raise TypeError(
+                    must(f"{name}[{row}]{place}[{number}]", "be a string", class_name(word))
+                )
     return rows
 
 
@@ -227,15 +257,16 @@ def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, l
 
 
 def word_opener(tokenizer: Any) -> str:
-    """Return what must precede a word that is cut by itself, so that it is cut as inside a sentence.
+    """Return what must precede a word that is cut by itself, so that it is cut as inside a
+    sentence.
 
     Args:
         tokenizer: As in `align_words`.
 
     Returns:
-        A space for tokenizers that recognise the start of a word by the space before it and do not add one
-        (byte-level ones, as those of RoBERTa and ModernBERT: alone, ``gusta`` would continue the word before);
-        otherwise the empty string.
+        A space for tokenizers that recognise the start of a word by the space before it and do not
+        add one (byte-level ones, as those of RoBERTa and ModernBERT: alone, ``gusta`` would
+        continue the word before); otherwise the empty string.
     """
     text = "a" if is_sentencepiece(tokenizer) else _known_text(tokenizer)
     first, later, both = _cut([text, f" {text}", f"{text} {text}"], tokenizer)
@@ -251,7 +282,13 @@ def _known_text(tokenizer: Any) -> str:
     if known("a"):
         return "a"
     special = set(tokenizer.all_special_ids)
-    return next(filter(known, (tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special)), "a")
+    return next(
+        filter(
+            known,
+            (tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special),
+        ),
+        "a",
+    )
 
 
 def _cut(texts: list[str], tokenizer: Any) -> list[list[int]]:
@@ -264,7 +301,12 @@ def _cut(texts: list[str], tokenizer: Any) -> list[list[int]]:
 
 def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> list[list[int]]:
     # no truncation and no warning: the limit applies to whole sentences, which are assembled later
-    options = {"add_special_tokens": special, "truncation": False, "padding": False, "verbose": False}
+    options = {
+        "add_special_tokens": special,
+        "truncation": False,
+        "padding": False,
+        "verbose": False,
+    }
     ids: list[list[int]] = tokenizer(sentences, is_split_into_words=True, **options)["input_ids"]
     return ids
 
@@ -287,7 +329,9 @@ def unknown_id(tokenizer: Any) -> int:
     """Return the id of the piece for words that cannot be cut."""
     found = tokenizer.unk_id() if is_sentencepiece(tokenizer) else tokenizer.unk_token_id
     if found is None:  # byte-level models can cut everything but the empty word
-        found = next((i for i in (tokenizer.mask_token_id, tokenizer.eos_token_id) if i is not None), 0)
+        found = next(
+            (i for i in (tokenizer.mask_token_id, tokenizer.eos_token_id) if i is not None), 0
+        )
     return int(found)
 
 

@@ -1,7 +1,7 @@
 """Words as sequences of smaller units: characters, or the pieces of a sub-word model.
 
-A *spelling* turns words into lists of unit ids; id 0 is kept for padding. It is complete in itself, so a
-word met later is spelled as it would have been from the start.
+A *spelling* turns words into lists of unit ids; id 0 is kept for padding. It is complete in itself,
+so a word met later is spelled as it would have been from the start.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,8 +37,9 @@ class Spelling(Protocol):
 class CharacterSpelling(Configurable):
     """Spell words by their characters (Unicode code points).
 
-    Ids: 0 pads, 1 is any character outside the inventory, the inventory's follow in order. A word longer than
-    `max_length` keeps its first and its last characters, half each, which has its affixes.
+    Ids: 0 pads, 1 is any character outside the inventory, the inventory's follow in order. A word
+    longer than `max_length` keeps its first and its last characters, half each, which has its
+    affixes.
 
     Args:
         characters: The inventory.
@@ -68,7 +69,10 @@ class CharacterSpelling(Configurable):
 
     def spell(self, words: Sequence[str]) -> list[list[int]]:
         """Return each word's character ids."""
-        return [[self._ids.get(character, 1) for character in clip(word, self.max_length)] for word in words]
+        return [
+            [self._ids.get(character, 1) for character in clip(word, self.max_length)]
+            for word in words
+        ]
 
 
 class PieceSpelling(Configurable):
@@ -77,7 +81,8 @@ class PieceSpelling(Configurable):
     Ids are the model's plus one; 0 pads.
 
     Args:
-        pieces: An object with ``piece_ids(words)``, ``num_pieces`` and ``unknown_id``: a `BPEmbVectors`.
+        pieces: An object with ``piece_ids(words)``, ``num_pieces`` and ``unknown_id``: a
+            `BPEmbVectors`.
         max_length: The most pieces of a word that count: half from its start, half from its end.
     """
 

@@ -10,7 +10,11 @@ import regex
 from polyembed._checks import check_positive, class_name, must, require
 from polyembed._pretrained import Configurable
 
-FEATURES = ("lower", "shape", *(f"{end}{size}" for end in ("prefix", "suffix") for size in (1, 2, 3, 4)))
+FEATURES = (
+    "lower",
+    "shape",
+    *(f"{end}{size}" for end in ("prefix", "suffix") for size in (1, 2, 3, 4)),
+)
 """The features of a hand-made tagger that need no dictionary."""
 
 _NAME = re.compile(r"lower|shape|(prefix|suffix)[1-9]")
@@ -19,13 +23,14 @@ _NAME = re.compile(r"lower|shape|(prefix|suffix)[1-9]")
 class SurfaceSpelling(Configurable):
     """Spell words by the features of their surface, each hashed to an id.
 
-    Every word has one id for each feature, in order. Features: ``lower``, the word in lower case; ``shape``, its
-    characters as ``X`` (upper case), ``x`` (other letters), ``0`` (digits) or themselves, of which at most two equal
-    ones in a row count; ``prefixN`` and ``suffixN``, the first and last N grapheme clusters in lower case, so that a
-    Devanagari vowel sign stays with its consonant and an emoji sequence is one unit. A shorter word is its own prefix.
+    Every word has one id for each feature, in order. Features: ``lower``, the word in lower case;
+    ``shape``, its characters as ``X`` (upper case), ``x`` (other letters), ``0`` (digits) or
+    themselves, of which at most two equal ones in a row count; ``prefixN`` and ``suffixN``, the
+    first and last N grapheme clusters in lower case, so that a Devanagari vowel sign stays with its
+    consonant and an emoji sequence is one unit. A shorter word is its own prefix.
 
-    An id is ``1 + crc32("feature=value") % num_buckets``: the same in every process and on every machine. Different
-    values may share an id.
+    An id is ``1 + crc32("feature=value") % num_buckets``: the same in every process and on every
+    machine. Different values may share an id.
 
     Args:
         features: Names of features.
@@ -50,8 +55,18 @@ class SurfaceSpelling(Configurable):
         for i, name in enumerate(features):
             if not isinstance(name, str):
                 raise TypeError(must(f"features[{i}]", "be a name", class_name(name)))
-            require(_NAME.fullmatch(name) is not None, f"features[{i}]", "be lower, shape, prefixN or suffixN", name)
-        require(0 < len(set(features)) == len(features), "features", "be different names, at least one", list(features))
+            require(
+                _NAME.fullmatch(name) is not None,
+                f"features[{i}]",
+                "be lower, shape, prefixN or suffixN",
+                name,
+            )
+        require(
+            0 < len(set(features)) == len(features),
+            "features",
+            "be different names, at least one",
+            list(features),
+        )
         self.features = tuple(features)
         self.num_buckets = num_buckets
 
@@ -68,7 +83,10 @@ class SurfaceSpelling(Configurable):
     def spell(self, words: Sequence[str]) -> list[list[int]]:
         """Return each word's ids, one for each feature."""
         return [
-            [self._id(f"{name}={value}") for name, value in zip(self.features, self.values(word), strict=True)]
+            [
+                self._id(f"{name}={value}")
+                for name, value in zip(self.features, self.values(word), strict=True)
+            ]
             for word in words
         ]
 
@@ -92,7 +110,8 @@ class SurfaceSpelling(Configurable):
 
 
 def shape_of(word: str) -> str:
-    """Return a word's shape: upper case, other letters, digits and the rest, of equal ones at most two in a row.
+    """Return a word's shape: upper case, other letters, digits and the rest, of equal ones at most
+    two in a row.
 
     Args:
         word: The word.

@@ -4,13 +4,28 @@ from types import MappingProxyType
 
 from polyembed._checks import check_choice, must
 
-UNIVERSAL_TAGS = ("ADJ", "ADP", "ADV", "CONJ", "DET", "NOUN", "NUM", "PRON", "PRT", "VERB", "X", ".")
-"""Adjectives, adpositions, adverbs, conjunctions, determiners, nouns, numerals, pronouns, particles, verbs, anything
-else, punctuation."""
+UNIVERSAL_TAGS = (
+    "ADJ",
+    "ADP",
+    "ADV",
+    "CONJ",
+    "DET",
+    "NOUN",
+    "NUM",
+    "PRON",
+    "PRT",
+    "VERB",
+    "X",
+    ".",
+)
+"""Adjectives, adpositions, adverbs, conjunctions, determiners, nouns, numerals, pronouns,
+particles, verbs, anything else, punctuation."""
 
 
 def _invert(groups: dict[str, str]) -> MappingProxyType[str, str]:
-    return MappingProxyType({tag: universal for universal, tags in groups.items() for tag in tags.split()})
+    return MappingProxyType(
+        {tag: universal for universal, tags in groups.items() for tag in tags.split()}
+    )
 
 
 _TAGSETS = {
@@ -100,18 +115,21 @@ TAGSETS = tuple(_TAGSETS)
 def to_universal(tag: str, *, tagset: str) -> str:
     """Map a tag to the 12 universal ones.
 
-    ======================  =========================================================================
-    ``"conll2002-es"``      Spanish CoNLL-2002: EAGLES tags cut to category and type, to category, type and
+    ======================
+    ========================================================================= ``"conll2002-es"``
+    Spanish CoNLL-2002: EAGLES tags cut to category and type, to category, type and
                             mood for verbs
     ``"conll2002-nl"``      Dutch CoNLL-2002: the categories of the tagger MBT
     ``"ptb"``               English Penn Treebank, with the tags of CoNLL-2003
     ``"stts"``              German Stuttgart-Tübingen tag set, as in TIGER and NEGRA
     ``"ud"``                the 17 tags of Universal Dependencies, version 2
-    ======================  =========================================================================
+    ======================
+    =========================================================================
 
-    In Spanish, numerals before a noun (DN) are determiners and those without one (PN) are pronouns; Dutch has one tag
-    for all numerals. Dutch ``Pron`` includes possessives and demonstratives that are ``DET`` in Spanish; German
-    determiners are the articles alone, and pronominal and interrogative adverbs (PROAV, PWAV) are pronouns.
+    In Spanish, numerals before a noun (DN) are determiners and those without one (PN) are pronouns;
+    Dutch has one tag for all numerals. Dutch ``Pron`` includes possessives and demonstratives that
+    are ``DET`` in Spanish; German determiners are the articles alone, and pronominal and
+    interrogative adverbs (PROAV, PWAV) are pronouns.
 
     Args:
         tag: A tag, spelt as in the corpus.
@@ -131,23 +149,26 @@ def to_universal(tag: str, *, tagset: str) -> str:
         >>> to_universal("VBZ", tagset="ptb"), to_universal("ADJA", tagset="stts")
         ('VERB', 'ADJ')
 
-    Deviations: Spanish agrees with the authors' map for the treebank Cast3LB, whose tags have the same first two
-    letters. Dutch and UD are mapped by the definitions of their tags. The paper has no tag for UD's INTJ and SYM; they
-    become X, "other". English is the authors' ``en-ptb.map`` and the quotation mark of CoNLL-2003. German is their
-    ``de-tiger.map``, PIDAT of ``de-negra.map``, and PAV, the first name of PROAV.
+    Deviations: Spanish agrees with the authors' map for the treebank Cast3LB, whose tags have the
+    same first two letters. Dutch and UD are mapped by the definitions of their tags. The paper has
+    no tag for UD's INTJ and SYM; they become X, "other". English is the authors' ``en-ptb.map`` and
+    the quotation mark of CoNLL-2003. German is their ``de-tiger.map``, PIDAT of ``de-negra.map``,
+    and PAV, the first name of PROAV.
     """
     check_choice("tagset", tagset, TAGSETS)
     universal = _TAGSETS[tagset].get(tag)
     if universal is None:
-        raise ValueError(must("tag", f"be one of {tagset}: {', '.join(_TAGSETS[tagset])}", repr(tag)))
+        raise ValueError(
+            must("tag", f"be one of {tagset}: {', '.join(_TAGSETS[tagset])}", repr(tag))
+        )
     return universal
 
 
 def tags_of(universal: str, *, tagset: str) -> frozenset[str]:
     """Return the tags that map to a universal tag: the inverse of `to_universal`.
 
-    For UD there is one tag for ADJ, ADP, ADV, DET, NUM, PRON, PRT (PART) and ``.`` (PUNCT), and several for
-    CONJ (CCONJ, SCONJ), NOUN (NOUN, PROPN), VERB (AUX, VERB) and X (INTJ, SYM, X).
+    For UD there is one tag for ADJ, ADP, ADV, DET, NUM, PRON, PRT (PART) and ``.`` (PUNCT), and
+    several for CONJ (CCONJ, SCONJ), NOUN (NOUN, PROPN), VERB (AUX, VERB) and X (INTJ, SYM, X).
 
     Args:
         universal: One of `UNIVERSAL_TAGS`.

@@ -25,11 +25,13 @@ def train_transliterator(
 ) -> CharacterTransliterator:
     """Train on the cross-entropy of the target's symbols, with label smoothing of 0.1.
 
-    AdamW with one cycle of the learning rate; the gradient's norm is clipped to 1. Order, dropout and a new model's
-    weights are drawn from `seed` inside a fork of the global random state: on a CPU the same call gives the same model.
+    AdamW with one cycle of the learning rate; the gradient's norm is clipped to 1. Order, dropout
+    and a new model's weights are drawn from `seed` inside a fork of the global random state: on a
+    CPU the same call gives the same model.
 
     Args:
-        pairs: A word in the source script and in the target script; a pair that is listed twice weighs twice.
+        pairs: A word in the source script and in the target script; a pair that is listed twice
+            weighs twice.
         model: What to train, in place, on its device; `CharacterTransliterator.for_pairs` if None.
         num_train_epochs: How many times each pair is seen.
         batch_size: Pairs a step, of similar length.
@@ -53,7 +55,11 @@ def train_transliterator(
     check_positive(num_train_epochs=num_train_epochs, batch_size=batch_size)
     require(learning_rate > 0, "learning_rate", "be positive", learning_rate)
     for index, pair in enumerate(pairs):
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+        if (
+            isinstance(pair, str)
+            or len(pair) != 2
+            or not all(isinstance(side, str) for side in pair)
+        ):
             raise TypeError(must(f"pairs[{index}]", "be two strings", repr(pair)))
         require(all(pair), f"pairs[{index}]", "have a word on each side", repr(pair))
     require(len(pairs) > 0, "pairs", "hold at least one pair", "none")
@@ -66,7 +72,9 @@ def train_transliterator(
         lengths = torch.stack([sources.ne(PAD).sum(-1), targets.ne(PAD).sum(-1)], -1)
         optimizer = AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98))
         steps = num_train_epochs * math.ceil(len(pairs) / batch_size)
-        scheduler = OneCycleLR(optimizer, learning_rate, total_steps=max(steps, 2), pct_start=0.1, cycle_momentum=False)
+        scheduler = OneCycleLR(
+            optimizer, learning_rate, total_steps=max(steps, 2), pct_start=0.1, cycle_momentum=False
+        )
         batches = _batches(lengths.tolist(), num_train_epochs, batch_size, random.Random(seed))
         model.train()
         for batch in _progress(batches, steps, progress):
@@ -99,7 +107,9 @@ def _batches(
         yield from batches
 
 
-def _progress(batches: Iterator[list[int]], steps: int, progress: bool | None) -> Iterator[list[int]]:
+def _progress(
+    batches: Iterator[list[int]], steps: int, progress: bool | None
+) -> Iterator[list[int]]:
     from tqdm import tqdm
 
     disable = None if progress is None else not progress  # tqdm's None: off without a terminal

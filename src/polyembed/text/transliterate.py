@@ -19,8 +19,8 @@ _find_special = Normalizer()
 class Transliterator(Protocol):
     """Words of one script to words of another.
 
-    As many words are returned as were given, in the same order, so that labels keep their words. Numbers,
-    punctuation, mentions, hashtags, URLs, emoji and words of other scripts are kept.
+    As many words are returned as were given, in the same order, so that labels keep their words.
+    Numbers, punctuation, mentions, hashtags, URLs, emoji and words of other scripts are kept.
     """
 
     def transliterate(self, words: Sequence[str]) -> list[str]:
@@ -31,17 +31,20 @@ class Transliterator(Protocol):
 class DictionaryTransliterator(Configurable):
     """Look words up, and leave unlisted ones to another transliterator.
 
-    ``y = dictionary[x] if x in dictionary else fallback(x)``, for every run of Latin letters x of a word, in lower
-    case. If the run is not listed, it is looked up again with letters that are repeated three times or more written
-    once (``bahuuut``).
+    ``y = dictionary[x] if x in dictionary else fallback(x)``, for every run of Latin letters x of a
+    word, in lower case. If the run is not listed, it is looked up again with letters that are
+    repeated three times or more written once (``bahuuut``).
 
     Args:
-        words: Roman spelling in lower case -> the word in the other script; `hinglish_words()`, or your own.
+        words: Roman spelling in lower case -> the word in the other script; `hinglish_words()`, or
+            your own.
         fallback: For runs that are not in the dictionary; if None, they are kept.
-        keep: Runs that are kept, in lower case, as words of another language; they win over the dictionary.
+        keep: Runs that are kept, in lower case, as words of another language; they win over the
+            dictionary.
 
     Raises:
-        TypeError: A dictionary that is not a mapping, a fallback that is not a transliterator, or a string for `keep`.
+        TypeError: A dictionary that is not a mapping, a fallback that is not a transliterator, or a
+            string for `keep`.
         ValueError: A key that is not made of Latin letters in lower case.
 
     Example:
@@ -50,19 +53,28 @@ class DictionaryTransliterator(Configurable):
         >>> dictionary.transliterate(["Yeh", "song", "achha", "haiiii!", "@kya", "2017", "न"])
         ['यह', 'song', 'अच्छा', 'है!', '@kya', '2017', 'न']
 
-    Deviations: Winata 2021 (section 3.1) transliterates its Hindi-English data from Roman to Devanagari and does not
-    say how.
+    Deviations: Winata 2021 (section 3.1) transliterates its Hindi-English data from Roman to
+    Devanagari and does not say how.
     """
 
     def __init__(
-        self, words: Mapping[str, str], *, fallback: Transliterator | None = None, keep: Collection[str] = ()
+        self,
+        words: Mapping[str, str],
+        *,
+        fallback: Transliterator | None = None,
+        keep: Collection[str] = (),
     ) -> None:
         if not isinstance(words, Mapping):
             raise TypeError(must("words", "be a mapping of spellings to words", class_name(words)))
         if fallback is not None and not isinstance(fallback, Transliterator):
             raise TypeError(must("fallback", "be a transliterator or None", class_name(fallback)))
         for spelling, word in words.items():
-            require(isinstance(word, str) and word != "", f"words[{spelling!r}]", "be a word", repr(word))
+            require(
+                isinstance(word, str) and word != "",
+                f"words[{spelling!r}]",
+                "be a word",
+                repr(word),
+            )
             sound = LATIN_RUN.fullmatch(spelling) is not None and spelling == spelling.lower()
             require(sound, "words", "have Latin letters in lower case as keys", repr(spelling))
         if isinstance(keep, str):
@@ -87,7 +99,11 @@ class DictionaryTransliterator(Configurable):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments; the dictionary as pairs, since any word may be a key."""
-        return {"words": sorted(self.words.items()), "fallback": self.fallback, "keep": sorted(self.keep)}
+        return {
+            "words": sorted(self.words.items()),
+            "fallback": self.fallback,
+            "keep": sorted(self.keep),
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -96,18 +112,23 @@ class DictionaryTransliterator(Configurable):
 
     def __repr__(self) -> str:
         kept = f", keep={len(self.keep)} words" if self.keep else ""
-        return f"DictionaryTransliterator({len(self.words)} words, fallback={self.fallback!r}{kept})"
+        return (
+            f"DictionaryTransliterator({len(self.words)} words, fallback={self.fallback!r}{kept})"
+        )
 
 
 class SchemeTransliterator(Configurable):
-    """Convert a transliteration scheme (ITRANS, IAST, Harvard-Kyoto...) by the package indic-transliteration.
+    """Convert a transliteration scheme (ITRANS, IAST, Harvard-Kyoto...) by the package
+    indic-transliteration.
 
-    Schemes are exact and reversible: every letter counts, case included. People on social media follow none, so their
-    words become wrong Devanagari: ``"kya hai"`` क्य है for क्या है, ``kaam`` काम् for काम. Use it for text that was
-    written in a scheme, and `CharacterTransliterator` for other text.
+    Schemes are exact and reversible: every letter counts, case included. People on social media
+    follow none, so their
+    words become wrong Devanagari: ``"kya hai"`` क्य है for क्या है, ``kaam`` काम् for काम. Use it
+    for text that was written in a scheme, and `CharacterTransliterator` for other text.
 
     Args:
-        scheme: The scheme that the words are in, as the package names it: ``"itrans"``, ``"iast"``, ``"hk"``...
+        scheme: The scheme that the words are in, as the package names it: ``"itrans"``, ``"iast"``,
+            ``"hk"``...
         target: The scheme or script to convert to.
 
     Raises:
@@ -131,7 +152,9 @@ class SchemeTransliterator(Configurable):
     def transliterate(self, words: Sequence[str]) -> list[str]:
         """Return each word in the target scheme."""
         convert = _sanscript().transliterate
-        return convert_words(words, lambda runs: [convert(run, self.scheme, self.target) for run in runs], LATIN_CORE)
+        return convert_words(
+            words, lambda runs: [convert(run, self.scheme, self.target) for run in runs], LATIN_CORE
+        )
 
 
 def transliterate_sentences(
@@ -165,9 +188,19 @@ def transliterate_sentences(
     """
     if isinstance(only, str):
         raise TypeError(must("only", "be a collection of languages", f"the string {only!r}"))
-    require(len(languages) == len(sentences), "languages", f"have {len(sentences)} sentences", len(languages))
+    require(
+        len(languages) == len(sentences),
+        "languages",
+        f"have {len(sentences)} sentences",
+        len(languages),
+    )
     for row, (words, names) in enumerate(zip(sentences, languages, strict=True)):
-        require(len(names) == len(words), f"languages[{row}]", f"have {len(words)} languages, one a word", len(names))
+        require(
+            len(names) == len(words),
+            f"languages[{row}]",
+            f"have {len(words)} languages, one a word",
+            len(names),
+        )
     wanted = {
         (row, column): word
         for row, words in enumerate(sentences)
@@ -176,7 +209,8 @@ def transliterate_sentences(
     }
     converted = dict(zip(wanted, transliterator.transliterate(list(wanted.values())), strict=True))
     return [
-        [converted.get((row, column), word) for column, word in enumerate(words)] for row, words in enumerate(sentences)
+        [converted.get((row, column), word) for column, word in enumerate(words)]
+        for row, words in enumerate(sentences)
     ]
 
 
@@ -185,8 +219,8 @@ def convert_words(
 ) -> list[str]:
     """Replace what `pattern` finds in each word, except in mentions, URLs and emoji.
 
-    Words with a digit, ``@`` or an apostrophe between letters (``women's``) are kept too, because Hindi in
-    Roman letters has none.
+    Words with a digit, ``@`` or an apostrophe between letters (``women's``) are kept too, because
+    Hindi in Roman letters has none.
 
     Args:
         words: The words.
@@ -204,7 +238,9 @@ def convert_words(
     found = {word: [] if _stays(word) else pattern.findall(word) for word in words}
     runs = list(dict.fromkeys(run for parts in found.values() for run in parts))
     replaced = dict(zip(runs, convert(runs), strict=True))
-    return [pattern.sub(lambda run: replaced[run[0]], word) if found[word] else word for word in words]
+    return [
+        pattern.sub(lambda run: replaced[run[0]], word) if found[word] else word for word in words
+    ]
 
 
 def squeeze(word: str, count: int) -> str:
@@ -218,5 +254,7 @@ def _stays(word: str) -> bool:
 
 def _sanscript() -> Any:
     return import_optional(
-        "indic_transliteration.sanscript", pip="indic-transliteration", feature="SchemeTransliterator"
+        "indic_transliteration.sanscript",
+        pip="indic-transliteration",
+        feature="SchemeTransliterator",
     )

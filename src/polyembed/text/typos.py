@@ -9,20 +9,25 @@ ERRORS = ("swap", "drop", "insert", "replace")
 MIN_LENGTH = 4
 
 
-def misspell(word: str, letters: Sequence[str], draw: random.Random, *, min_length: int = MIN_LENGTH) -> str:
-    """Return the word with one typing error: swap two neighbouring letters, drop one, insert one or replace one.
+def misspell(
+    word: str, letters: Sequence[str], draw: random.Random, *, min_length: int = MIN_LENGTH
+) -> str:
+    """Return the word with one typing error: swap two neighbouring letters, drop one, insert one or
+    replace one.
 
-    The four errors are equally likely, and so are the places. The first letter stays, as in most typing errors.
+    The four errors are equally likely, and so are the places. The first letter stays, as in most
+    typing errors.
 
     Args:
         word: Any word.
-        letters: The letters to insert or to replace others with; if empty, letters are only swapped or dropped.
+        letters: The letters to insert or to replace others with; if empty, letters are only swapped
+            or dropped.
         draw: The source of randomness.
         min_length: Shorter words are kept.
 
     Returns:
-        The misspelled word; the word itself if it is too short, or if two equal letters were swapped or a letter was
-        replaced by itself.
+        The misspelled word; the word itself if it is too short, or if two equal letters were
+        swapped or a letter was replaced by itself.
 
     Example:
         >>> [misspell("gracias", "aeiou", random.Random(seed)) for seed in (0, 1, 2, 5)]

@@ -11,7 +11,12 @@ from polyembed.training.perplexity import perplexity
 from polyembed.training.runs import Run
 from polyembed.training.state import Epoch, FitResult
 from polyembed.training.switch_points import MaskedScore, SwitchPoints, switch_points
-from polyembed.training.trainers import DataCollatorForWords, TrainerModel, trainer_metrics, wrap_for_trainer
+from polyembed.training.trainers import (
+    DataCollatorForWords,
+    TrainerModel,
+    trainer_metrics,
+    wrap_for_trainer,
+)
 
 __all__ = [
     "AdaptationResult",

@@ -16,14 +16,22 @@ class MaskedBatches:
     """The batches of each epoch, the same for the same seed and epoch."""
 
     def __init__(
-        self, corpus: TextCorpus, encoder: ExampleEncoder, *, batch_size: int, shuffle_buffer: int, seed: int
+        self,
+        corpus: TextCorpus,
+        encoder: ExampleEncoder,
+        *,
+        batch_size: int,
+        shuffle_buffer: int,
+        seed: int,
     ) -> None:
         self.corpus = corpus
         self.encoder = encoder
         self.batch_size = batch_size
         self.shuffle_buffer = shuffle_buffer
         self.seed = seed
-        self.size: tuple[int, int] | None = None  # batches and pieces of an epoch, where they were counted
+        self.size: tuple[int, int] | None = (
+            None  # batches and pieces of an epoch, where they were counted
+        )
 
     def measure(self) -> tuple[int, int]:
         """Count the batches and the pieces of an epoch."""
@@ -35,7 +43,9 @@ class MaskedBatches:
     def __call__(self, epoch: int) -> Iterator[list[Example]]:
         rng = random.Random(f"texts {self.seed} {epoch}")
         examples = self.encoder(self.corpus.shuffled(rng, self.shuffle_buffer))
-        order = random.Random(f"batches {self.seed} {epoch}")  # `rng` is used while examples are read
+        order = random.Random(
+            f"batches {self.seed} {epoch}"
+        )  # `rng` is used while examples are read
         for pool in chunked(examples, POOL * self.batch_size):
             pool.sort(key=lambda example: len(example.ids))
             batches = list(chunked(pool, self.batch_size))
@@ -75,7 +85,9 @@ class MaskedStream(IterableDataset[dict[str, Tensor]]):
                 if step >= self.start:
                     yield self.collate(batch, step)
                 step += 1
-            require(step > begun, "texts", f"hold text for {self.stop} steps", f"an end after {step}")
+            require(
+                step > begun, "texts", f"hold text for {self.stop} steps", f"an end after {step}"
+            )
             epoch += 1
 
 
@@ -85,9 +97,13 @@ def make_collator(
     """Return the function that masks a batch of a step, by transformers' own collator."""
     from transformers import DataCollatorForLanguageModeling
 
-    # the collator always replaces whole words by mask pieces, and warns unless these arguments say so
-    shares: dict[str, Any] = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0} if whole_word_mask else {}
-    # with priorities, the pieces that are not to be masked are special to the collator, and it masks all others
+    # the collator always replaces whole words by mask pieces, and warns unless these arguments say
+    # so
+    shares: dict[str, Any] = (
+        {"mask_replace_prob": 1.0, "random_replace_prob": 0.0} if whole_word_mask else {}
+    )
+    # with priorities, the pieces that are not to be masked are special to the collator, and it
+    # masks all others
     probability = 1.0 if mask_switches else mlm_probability
     # without a seed, else transformers 5.24 replaces the generator that a step is given
     collator = DataCollatorForLanguageModeling(
@@ -99,13 +115,19 @@ def make_collator(
         longest = max(len(example.ids) for example in batch)
         features = []
         for example in batch:
-            kept = _draw(example, mlm_probability, collator.generator) if mask_switches else example.special
+            kept = (
+                _draw(example, mlm_probability, collator.generator)
+                if mask_switches
+                else example.special
+            )
             feature: dict[str, Any] = {"input_ids": example.ids, "special_tokens_mask": kept}
             if whole_word_mask:
                 offsets = _word_offsets(example.word_ids)
                 feature["offset_mapping"] = offsets + [(0, 0)] * (longest - len(offsets))
             features.append(feature)
-        real = torch.tensor([[not s for s in one.special] + [False] * (longest - len(one.ids)) for one in batch])
+        real = torch.tensor(
+            [[not s for s in one.special] + [False] * (longest - len(one.ids)) for one in batch]
+        )
         found = dict(collator(features))
         if not (found["labels"] != -100).any():  # the mean over no piece would be NaN
             candidates = real.nonzero()

@@ -23,7 +23,13 @@ POOL = 32  # batches whose examples are sorted by length together
 _OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 T = TypeVar("T")
-Texts = str | os.PathLike[str] | Iterable[str] | Sequence[os.PathLike[str]] | Callable[[], Iterator[str]]
+Texts = (
+    str
+    | os.PathLike[str]
+    | Iterable[str]
+    | Sequence[os.PathLike[str]]
+    | Callable[[], Iterator[str]]
+)
 
 
 class TextCorpus:
@@ -35,9 +41,15 @@ class TextCorpus:
         self.paths: list[Path] = []
         if isinstance(texts, str | os.PathLike):
             texts = [Path(texts)]
-        if isinstance(texts, Sequence) and len(texts) and all(isinstance(part, os.PathLike) for part in texts):
+        if (
+            isinstance(texts, Sequence)
+            and len(texts)
+            and all(isinstance(part, os.PathLike) for part in texts)
+        ):
             self.paths = paths = [check_file(path, name="texts") for path in texts]
-            self.open: Callable[[], Iterator[str]] = lambda: itertools.chain.from_iterable(map(_read_lines, paths))
+            self.open: Callable[[], Iterator[str]] = lambda: itertools.chain.from_iterable(
+                map(_read_lines, paths)
+            )
         elif isinstance(texts, Sequence):
             held: Sequence[Any] = texts
             self.sequence = held
@@ -84,7 +96,8 @@ class TextCorpus:
 
 
 class Example(NamedTuple):
-    """Ids of pieces with the special ones; of each whether it is special, its word (None = special), and its priority.
+    """Ids of pieces with the special ones; of each whether it is special, its word (None =
+    special), and its priority.
 
     Pieces with priority are masked before others; without them `priority` is empty.
     """
@@ -103,18 +116,37 @@ class Example(NamedTuple):
 class ExampleEncoder:
     """Turns texts into examples that fit the model."""
 
-    def __init__(self, model: nn.Module, tokenizer: Any, *, max_length: int, truncation: bool) -> None:
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, max_length: int, truncation: bool
+    ) -> None:
         if not getattr(tokenizer, "is_fast", False):
-            raise TypeError(must("tokenizer", "be a fast transformers tokenizer", class_name(tokenizer)))
+            raise TypeError(
+                must("tokenizer", "be a fast transformers tokenizer", class_name(tokenizer))
+            )
         for kind in ("mask", "pad"):
             found = getattr(tokenizer, f"{kind}_token_id")
             require(found is not None, "tokenizer", f"have a {kind} piece", "none")
         special = tokenizer.num_special_tokens_to_add()
-        require(max_length > special, "max_length", f"leave room beside {special} special pieces", max_length)
+        require(
+            max_length > special,
+            "max_length",
+            f"leave room beside {special} special pieces",
+            max_length,
+        )
         limit = _position_limit(model)
-        require(max_length <= limit, "max_length", f"be at most the model's {limit} positions", max_length)
+        require(
+            max_length <= limit,
+            "max_length",
+            f"be at most the model's {limit} positions",
+            max_length,
+        )
         size = model.get_input_embeddings().num_embeddings  # type: ignore[operator]
-        require(len(tokenizer) <= size, "tokenizer", f"have at most the model's {size} pieces", len(tokenizer))
+        require(
+            len(tokenizer) <= size,
+            "tokenizer",
+            f"have at most the model's {size} pieces",
+            len(tokenizer),
+        )
         self.tokenizer = tokenizer
         self.opener = word_opener(tokenizer)
         self.max_length = max_length
@@ -122,7 +154,9 @@ class ExampleEncoder:
 
     def __call__(self, texts: Iterable[str], name: str = "texts") -> Iterator[Example]:
         for group in chunked(texts, 256):
-            kept = [text for text in (_sound(_check_text(text, name)) for text in group) if text.strip()]
+            kept = [
+                text for text in (_sound(_check_text(text, name)) for text in group) if text.strip()
+            ]
             if not kept:
                 continue
             for example in self._encode(kept, return_overflowing_tokens=not self.truncation):
@@ -160,9 +194,13 @@ class ExampleEncoder:
         if not options["truncation"]:
             del options["max_length"]
         with _silenced_length_warning():
-            encoded = self.tokenizer(texts, return_special_tokens_mask=True, return_attention_mask=False, **options)
+            encoded = self.tokenizer(
+                texts, return_special_tokens_mask=True, return_attention_mask=False, **options
+            )
         pairs = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
-        return [Example(ids, special, encoded.word_ids(i)) for i, (ids, special) in enumerate(pairs)]
+        return [
+            Example(ids, special, encoded.word_ids(i)) for i, (ids, special) in enumerate(pairs)
+        ]
 
 
 def check_masked_lm(model: object) -> None:
@@ -171,7 +209,11 @@ def check_masked_lm(model: object) -> None:
 
     head = getattr(model, "get_output_embeddings", lambda: None)()
     if not isinstance(model, PreTrainedModel) or head is None:
-        raise TypeError(must("model", "be a transformers model for masked language modelling", class_name(model)))
+        raise TypeError(
+            must(
+                "model", "be a transformers model for masked language modelling", class_name(model)
+            )
+        )
 
 
 def check_masking(mlm_probability: float) -> None:
@@ -200,7 +242,11 @@ def _check_text(text: object, name: str) -> str:
 
 
 def _content(text: Any) -> Any:
-    return [*text.words, *(text.languages or ())] if hasattr(text, "languages") else _check_text(text, "texts")
+    return (
+        [*text.words, *(text.languages or ())]
+        if hasattr(text, "languages")
+        else _check_text(text, "texts")
+    )
 
 
 def _sound(text: str) -> str:
@@ -212,7 +258,9 @@ def _position_limit(model: nn.Module) -> float:
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             # RoBERTa and its likes count positions from after the padding's
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+            return module.num_embeddings - (
+                0 if module.padding_idx is None else module.padding_idx + 1
+            )
     return math.inf
 
 

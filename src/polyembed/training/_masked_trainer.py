@@ -23,7 +23,12 @@ COMPLETE_NAME = "complete"
 
 
 def train(
-    model: nn.Module, stream: MaskedStream, args: Any, checkpoint: Path | None, *, progress: bool | None
+    model: nn.Module,
+    stream: MaskedStream,
+    args: Any,
+    checkpoint: Path | None,
+    *,
+    progress: bool | None,
 ) -> tuple[float, ...]:
     """Train on a stream by transformers' Trainer, from a checkpoint if there is one; return the logged losses."""
     from transformers import PrinterCallback, Trainer, TrainerCallback
@@ -47,7 +52,9 @@ def train(
         def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             loss = kwargs["logs"].get("loss", 0.0)
             if not math.isfinite(loss):
-                raise ValueError(must("loss", "stay finite", f"{loss} up to step {state.global_step}"))
+                raise ValueError(
+                    must("loss", "stay finite", f"{loss} up to step {state.global_step}")
+                )
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
@@ -104,7 +111,11 @@ def untouched(model: nn.Module) -> Iterator[None]:
     from transformers.utils import logging as verbosity
 
     modes = [(module, module.training) for module in model.modules()]
-    wrapping = ("forward", "_original_forward", "_is_accelerate_prepared")  # accelerate's, for autocast
+    wrapping = (
+        "forward",
+        "_original_forward",
+        "_is_accelerate_prepared",
+    )  # accelerate's, for autocast
     own = {name: value for name, value in vars(model).items() if name in wrapping}
     missing = object()
     use_cache = getattr(model.config, "use_cache", missing)

@@ -53,7 +53,9 @@ class Failure(NamedTuple):
         hint = ""
         if isinstance(error, BrokenProcessPool):
             hint = " (it was killed, or a script lacks: if __name__ == '__main__')"
-        return cls(f"{class_name(error)}: {error}{hint}", "".join(traceback.format_exception(error)))
+        return cls(
+            f"{class_name(error)}: {error}{hint}", "".join(traceback.format_exception(error))
+        )
 
 
 def build_member(build: Build, seed: int) -> SequenceTagger:
@@ -91,8 +93,12 @@ def train_member(
             training = Training(tagger.to(device), task.train, task.dev, task.options, seed=seed)
             with open_run(task, seed, training, writes=True) as run:
                 result = training.run(run, progress=progress)
-                weights = {name: value.detach().cpu() for name, value in trained_state(tagger).items()}
-                run.finish({"weights": weights, "history": [tuple(epoch) for epoch in result.history]})
+                weights = {
+                    name: value.detach().cpu() for name, value in trained_state(tagger).items()
+                }
+                run.finish(
+                    {"weights": weights, "history": [tuple(epoch) for epoch in result.history]}
+                )
             tagger.to(home)
         finally:
             torch.set_num_threads(threads)
@@ -125,7 +131,9 @@ def train_in_processes(
     threads, failures = ThreadPoolExecutor(num_processes), dict[int, Failure]()
     try:
         futures = {threads.submit(train_one, seed): seed for seed in seeds}
-        for future in progress_bar(as_completed(futures), progress=progress, total=len(seeds), desc="members"):
+        for future in progress_bar(
+            as_completed(futures), progress=progress, total=len(seeds), desc="members"
+        ):
             error = future.exception()
             if error is not None:
                 failures[futures[future]] = Failure.of(error)
@@ -136,7 +144,9 @@ def train_in_processes(
     return failures
 
 
-def _train_in_process(task: Task, seed: int, device: torch.device, num_threads: int, alive: Connection) -> None:
+def _train_in_process(
+    task: Task, seed: int, device: torch.device, num_threads: int, alive: Connection
+) -> None:
     """Train a member in a pool of one process, so that its death breaks no other member's pool."""
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA
     with ProcessPoolExecutor(1, mp_context=context, initializer=_start, initargs=(alive,)) as pool:
@@ -160,7 +170,9 @@ def _check_importable(task: Task) -> None:
     rule = "be a function of a module, or a partial of one, so that processes find it (not with num_processes=1)"
     main = sys.modules["__main__"]
     typed_in = getattr(main, "__file__", None) is None and getattr(main, "__spec__", None) is None
-    parts: dict[str, Any] = {name: getattr(task.options, name) for name in ("optimizer", "scheduler", "metric")}
+    parts: dict[str, Any] = {
+        name: getattr(task.options, name) for name in ("optimizer", "scheduler", "metric")
+    }
     for name, part in {"build": task.build, **parts}.items():
         try:
             pickled = pickle.dumps(part)

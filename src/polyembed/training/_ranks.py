@@ -77,7 +77,9 @@ def open_ranks() -> Iterator[Ranks]:
     with ExitStack() as stack:
         if ours:
             store, rank, size = next(rendezvous("env://"))
-            fresh = PrefixStore(f"polyembed-{next(_CALLS)}", store)  # a store keeps what earlier groups wrote
+            fresh = PrefixStore(
+                f"polyembed-{next(_CALLS)}", store
+            )  # a store keeps what earlier groups wrote
             dist.init_process_group("gloo", store=fresh, rank=rank, world_size=size)
             stack.callback(dist.destroy_process_group)
         group = dist.new_group(backend="gloo")  # whatever the caller's backend

@@ -24,8 +24,8 @@ class Rows(Protocol):
 class Stream:
     """Reads rows in passes, each in a new random order, in batches that are all full.
 
-    A batch that a pass does not fill continues with the next pass. Several processes share each joined batch: the first
-    process takes its first rows.
+    A batch that a pass does not fill continues with the next pass. Several processes share each
+    joined batch: the first process takes its first rows.
 
     Args:
         rows: What to read.
@@ -52,12 +52,16 @@ class Stream:
         number, offset = divmod(place, len(self.rows))
         if number != self.drawn:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-            self.drawn, self.order = number, torch.randperm(len(self.rows), generator=generator).tolist()
+            self.drawn, self.order = (
+                number,
+                torch.randperm(len(self.rows), generator=generator).tolist(),
+            )
         return self.rows[self.order[offset]]
 
 
 class Plan:
-    """The batches of one objective, of each data set by language; the target is the last and its language is None.
+    """The batches of one objective, of each data set by language; the target is the last and its
+    language is None.
 
     Args:
         objective: Of the trainer.
@@ -85,7 +89,9 @@ class Plan:
         self.objective, self.epochs, self.accumulated = objective, epochs, accumulated
         read = {None: corpora[None]} if objective == "target_only" else corpora
         self.streams = {
-            language: Stream(rows, batch_size=batch_size, seed=seed * 1_009 + number, rank=rank, size=size)
+            language: Stream(
+                rows, batch_size=batch_size, seed=seed * 1_009 + number, rank=rank, size=size
+            )
             for number, (language, rows) in enumerate(read.items())
         }
         self.steps = math.ceil(max(map(len, read.values())) / (batch_size * size * accumulated))
@@ -93,7 +99,11 @@ class Plan:
     def read(self, step: int) -> Batches:
         """Read a step's batches, each with its language."""
         numbers = range(step * self.accumulated, (step + 1) * self.accumulated)
-        return [(language, stream.batch(number)) for language, stream in self.streams.items() for number in numbers]
+        return [
+            (language, stream.batch(number))
+            for language, stream in self.streams.items()
+            for number in numbers
+        ]
 
 
 def moved(value: Any, device: torch.device) -> Any:
@@ -105,8 +115,18 @@ def moved(value: Any, device: torch.device) -> Any:
 
 def check_rows(name: str, rows: Any) -> None:
     """Require a data set that can be read at any index."""
-    if not hasattr(rows, "__len__") or not hasattr(rows, "__getitem__") or isinstance(rows, str | Mapping):
-        raise TypeError(must(name, "be rows, with a length and an index (no loader, no iterator)", class_name(rows)))
+    if (
+        not hasattr(rows, "__len__")
+        or not hasattr(rows, "__getitem__")
+        or isinstance(rows, str | Mapping)
+    ):
+        raise TypeError(
+            must(
+                name,
+                "be rows, with a length and an index (no loader, no iterator)",
+                class_name(rows),
+            )
+        )
     require(len(rows) > 0, name, "hold at least one row", "none")
 
 
@@ -121,12 +141,20 @@ def check_labels(sources: Iterable[Rows], target: Rows) -> None:
     if theirs and ours and theirs - ours and ours - theirs:
         rule = "be the sources', or the other way round"
         found = f"only the target has {sorted(map(repr, ours - theirs))[0]}"
-        raise ValueError(must("the labels of target", rule, f"{found}, not {sorted(map(repr, theirs - ours))[0]}"))
+        raise ValueError(
+            must(
+                "the labels of target", rule, f"{found}, not {sorted(map(repr, theirs - ours))[0]}"
+            )
+        )
     for rows in sources:
         for key, names in _label_names(target).items():
-            for number, (our, their) in enumerate(zip(names, _label_names(rows).get(key, names), strict=False)):
+            for number, (our, their) in enumerate(
+                zip(names, _label_names(rows).get(key, names), strict=False)
+            ):
                 rule = f"count the labels in {key!r} as source does"
-                require(our == their, "target", rule, f"{our!r} for {number}, which is {their!r} there")
+                require(
+                    our == their, "target", rule, f"{our!r} for {number}, which is {their!r} there"
+                )
 
 
 def _labels(rows: Rows) -> set[Any]:
@@ -150,7 +178,9 @@ def _label_names(rows: Any) -> dict[str, list[str]]:
     """Return the names that the numbers in the columns of a `datasets.Dataset` mean."""
     found = {}
     for key, feature in dict(getattr(rows, "features", None) or {}).items():
-        names = getattr(getattr(feature, "feature", feature), "names", None)  # a sequence's items have the names
+        names = getattr(
+            getattr(feature, "feature", feature), "names", None
+        )  # a sequence's items have the names
         if key in LABELS and names:
             found[key] = list(names)
     return found

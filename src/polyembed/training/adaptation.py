@@ -16,7 +16,13 @@ from torch import nn
 from polyembed._checks import check_positive, import_optional, must, require
 from polyembed._fingerprint import describe_model, trained_state
 from polyembed.training._masked_batches import MaskedBatches, MaskedStream, make_collator
-from polyembed.training._masked_text import ExampleEncoder, TextCorpus, Texts, check_masked_lm, check_masking
+from polyembed.training._masked_text import (
+    ExampleEncoder,
+    TextCorpus,
+    Texts,
+    check_masked_lm,
+    check_masking,
+)
 from polyembed.training._masked_trainer import last_checkpoint, train, untouched
 from polyembed.training.runs import Run
 from polyembed.training.switch_points import Spoken, SwitchEncoder
@@ -55,7 +61,8 @@ class AdaptationResult(NamedTuple):
     """The result of an adaptation; the model holds the last step's weights.
 
     Attributes:
-        losses: The mean masked-LM loss, in nats, of each `logging_steps` steps; the last one of the rest.
+        losses: The mean masked-LM loss, in nats, of each `logging_steps` steps; the last one of the
+            rest.
         steps: Steps of the optimiser, over all calls that continued one another.
         tokens: Pieces seen, without special ones and padding; a piece counts again in each epoch.
     """
@@ -80,56 +87,65 @@ def adapt_masked_lm(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> AdaptationResult:
-    r"""Continue the training of a masked language model on `texts`, by transformers' own `Trainer` and data collator.
+    r"""Continue the training of a masked language model on `texts`, by transformers' own `Trainer`
+    and data collator.
 
     .. math:: L = -\frac{1}{|M|} \sum_{i \in M} \log p(x_i \mid \tilde{x})
 
-    over a batch, where each piece is in M with probability `mlm_probability` and x~ has, in the places of M,
-    80 % mask pieces, 10 % random pieces and 10 % the pieces themselves (Devlin et al. 2019; on code-switched text:
-    2503.07990, section "Method Summary").
+    over a batch, where each piece is in M with probability `mlm_probability` and x~ has, in the
+    places of M, 80 % mask pieces, 10 % random pieces and 10 % the pieces themselves (Devlin et al.
+    2019; on code-switched text: 2503.07990, section "Method Summary").
 
-    **Masks** are dynamic: drawn anew for each batch of each epoch. A batch in which chance chose no piece gets one.
-    With `whole_word_mask` words are drawn, as the tokenizer's pre-tokenizer splits them, and all their pieces replaced
-    by mask pieces (the collator has no 80/10/10 there).
+    **Masks** are dynamic: drawn anew for each batch of each epoch. A batch in which chance chose no
+    piece gets one. With `whole_word_mask` words are drawn, as the tokenizer's pre-tokenizer splits
+    them, and all their pieces replaced by mask pieces (the collator has no 80/10/10 there).
 
-    With `mask_switches`, pieces of words at or next to a switch of language are masked with priority (after Das et al.
-    2023): both words of a switch, as `switch_points` finds it. Of n pieces with k of such words, each of the k is in M
-    with probability ``q = min(1, n p / k)``, each of the others with ``(n p - k q) / (n - k)``, where p is
-    `mlm_probability`: n p on average, as without. A longer sentence is cut between words.
+    With `mask_switches`, pieces of words at or next to a switch of language are masked with
+    priority (after Das et al. 2023): both words of a switch, as `switch_points` finds it. Of n
+    pieces with k of such words, each of the k is in M with probability ``q = min(1, n p / k)``,
+    each of the others with ``(n p - k q) / (n - k)``, where p is `mlm_probability`: n p on average,
+    as without. A longer sentence is cut between words.
 
-    **Examples**: an example holds one text. A text longer than `max_length` becomes several examples; with
-    `truncation` its tail is dropped. Texts without a piece are left out, as are lone surrogates.
+    **Examples**: an example holds one text. A text longer than `max_length` becomes several
+    examples; with `truncation` its tail is dropped. Texts without a piece are left out, as are lone
+    surrogates.
 
-    **Order**: a sequence is shuffled as a whole each epoch. A stream, that is any other source, goes through a buffer
-    of `shuffle_buffer` texts, and the next text is drawn from the buffer. So a file that is sorted by language stays
-    roughly sorted unless the buffer is as large as its parts. Then ``32 * batch_size`` examples at a time are sorted by
-    length, cut into batches, and the batches shuffled, so that there is little padding.
+    **Order**: a sequence is shuffled as a whole each epoch. A stream, that is any other source,
+    goes through a buffer of `shuffle_buffer` texts, and the next text is drawn from the buffer. So
+    a file that is sorted by language stays roughly sorted unless the buffer is as large as its
+    parts. Then ``32 * batch_size`` examples at a time are sorted by length, cut into batches, and
+    the batches shuffled, so that there is little padding.
 
-    **Memory**: texts are tokenised when they are needed. Of a stream at most `shuffle_buffer` texts and the pieces of
-    32 batches are held. Without ``max_steps`` the texts are tokenised once beforehand, to count the steps.
+    **Memory**: texts are tokenised when they are needed. Of a stream at most `shuffle_buffer` texts
+    and the pieces of 32 batches are held. Without ``max_steps`` the texts are tokenised once
+    beforehand, to count the steps.
 
-    **Resuming**: with `folder`, the Trainer saves its state there every ``save_steps`` steps. After a kill the same
-    call, with the same initial weights, continues from the last checkpoint and reaches the same weights and losses:
-    each step draws its masks and dropout from the seed and its own number. A stream is read again up to that point.
-    When finished, the folder holds the last weights and the result, and the same call returns at once.
+    **Resuming**: with `folder`, the Trainer saves its state there every ``save_steps`` steps. After
+    a kill the same call, with the same initial weights, continues from the last checkpoint and
+    reaches the same weights and losses: each step draws its masks and dropout from the seed and its
+    own number. A stream is read again up to that point. When finished, the folder holds the last
+    weights and the result, and the same call returns at once.
 
-    The caller's random state, the model's device and its modes are restored afterwards. There are no reports,
-    and all files are written into `folder`.
+    The caller's random state, the model's device and its modes are restored afterwards. There are
+    no reports, and all files are written into `folder`.
 
-    Deviations: the paper truncates texts at 128 pieces; here the rest becomes further examples. It does not name the
-    learning rate, the schedule, the order of texts, nor the shares of mask, random and kept pieces (the collator's
-    defaults). It masks no switches with priority, and the formula above is not Das et al.'s.
+    Deviations: the paper truncates texts at 128 pieces; here the rest becomes further examples. It
+    does not name the learning rate, the schedule, the order of texts, nor the shares of mask,
+    random and kept pieces (the collator's defaults). It masks no switches with priority, and the
+    formula above is not Das et al.'s.
 
     Args:
         model: A transformers model for masked language modelling.
         tokenizer: Its tokenizer, a fast one, with a mask piece.
-        texts: A sequence of strings; one path or a sequence of `Path`, of files with one text a line (``.xz``,
-            ``.gz`` and ``.bz2`` are opened as such); a function that returns a new iterator at each call; or any
-            iterable, one that can only be read once with ``max_steps`` and without `folder`. A bare string is a path.
-            With `mask_switches`, objects with ``words`` and ``languages`` instead of strings.
-        args: Epochs or steps, batch size, learning rate, schedule, precision, device, seed, ``logging_steps`` and
-            ``save_steps``; transformers' defaults if None, with seed 0 and a loss each 50 steps. What it says about
-            evaluation, reporting, data loading and the output folder is not used.
+        texts: A sequence of strings; one path or a sequence of `Path`, of files with one text a
+            line (``.xz``, ``.gz`` and ``.bz2`` are opened as such); a function that returns a new
+            iterator at each call; or any iterable, one that can only be read once with
+            ``max_steps`` and without `folder`. A bare string is a path. With `mask_switches`,
+            objects with ``words`` and ``languages`` instead of strings.
+        args: Epochs or steps, batch size, learning rate, schedule, precision, device, seed,
+            ``logging_steps`` and ``save_steps``; transformers' defaults if None, with seed 0 and a
+            loss each 50 steps. What it says about evaluation, reporting, data loading and the
+            output folder is not used.
         mlm_probability: The probability with which a piece, or a word, is masked.
         whole_word_mask: Whether all pieces of a word are masked together.
         mask_switches: Whether words at or next to a switch of language are masked with priority.
@@ -144,9 +160,10 @@ def adapt_masked_lm(
 
     Raises:
         ImportError: accelerate, which the Trainer needs, is missing.
-        ValueError: Nothing to train on, options out of range, a loss that is not finite, a folder that is damaged or
-            of another run, or several processes.
-        TypeError: A model without a masked-LM head, a slow tokenizer, or texts that are not strings.
+        ValueError: Nothing to train on, options out of range, a loss that is not finite, a folder
+            that is damaged or of another run, or several processes.
+        TypeError: A model without a masked-LM head, a slow tokenizer, or texts that are not
+            strings.
         FileNotFoundError: A file does not exist.
         RuntimeError: Another process trains in the folder.
 
@@ -176,7 +193,12 @@ def adapt_masked_lm(
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     require(alone, "adapt_masked_lm", "run in one process", "a launcher's several")
     check_masked_lm(model)
-    require(not (whole_word_mask and mask_switches), "whole_word_mask", "be False with mask_switches", True)
+    require(
+        not (whole_word_mask and mask_switches),
+        "whole_word_mask",
+        "be False with mask_switches",
+        True,
+    )
     encoder = (SwitchEncoder if mask_switches else ExampleEncoder)(
         model, tokenizer, max_length=max_length, truncation=truncation
     )
@@ -195,14 +217,18 @@ def adapt_masked_lm(
             "shuffle_buffer": None if corpus.sequence is not None else shuffle_buffer,
         }
         numbers = {name: getattr(args, name) for name in NUMBERS}
-        fingerprint = {} if folder is None else {**masking, **numbers, **_describe(model, tokenizer, corpus)}
+        fingerprint = (
+            {} if folder is None else {**masking, **numbers, **_describe(model, tokenizer, corpus)}
+        )
         run = stack.enter_context(Run(folder, fingerprint))
         state = run.load() or {}
         if run.finished:
             model.load_state_dict(state["weights"], strict=False)
             return AdaptationResult(tuple(state["losses"]), state["steps"], state["tokens"])
         size = args.per_device_train_batch_size
-        batches = MaskedBatches(corpus, encoder, batch_size=size, shuffle_buffer=shuffle_buffer, seed=args.seed)
+        batches = MaskedBatches(
+            corpus, encoder, batch_size=size, shuffle_buffer=shuffle_buffer, seed=args.seed
+        )
         if args.max_steps <= 0:
             batches.size = tuple(state["size"]) if state else batches.measure()
             require(batches.size[0] > 0, "texts", "hold at least one text with a piece", "none")
@@ -214,7 +240,9 @@ def adapt_masked_lm(
         collate = make_collator(tokenizer, mlm_probability, **kinds, seed=args.seed)
         start = 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
         stream = MaskedStream(batches, collate, start=start, stop=args.max_steps)
-        _set_arguments(args, checkpoints, scratch=stack.enter_context(tempfile.TemporaryDirectory()))
+        _set_arguments(
+            args, checkpoints, scratch=stack.enter_context(tempfile.TemporaryDirectory())
+        )
         losses = train(model, stream, args, checkpoint, progress=progress)
         model.to(home)
         result = AdaptationResult(losses, args.max_steps, stream.tokens)
@@ -232,13 +260,24 @@ def _check_arguments(args: "TrainingArguments", corpus: TextCorpus, *, saves: bo
         raise TypeError(must("args", "be TrainingArguments of transformers", type(args).__name__))
     steps = args.max_steps > 0
     check_positive(per_device_train_batch_size=args.per_device_train_batch_size)
-    require(steps or args.num_train_epochs > 0, "num_train_epochs", "be positive", args.num_train_epochs)
+    require(
+        steps or args.num_train_epochs > 0, "num_train_epochs", "be positive", args.num_train_epochs
+    )
     whole = args.logging_steps >= 1 and args.save_steps >= 1
-    require(whole, "logging_steps and save_steps", "be 1 or more", (args.logging_steps, args.save_steps))
+    require(
+        whole, "logging_steps and save_steps", "be 1 or more", (args.logging_steps, args.save_steps)
+    )
     accumulated = args.gradient_accumulation_steps
-    require(accumulated == 1, "gradient_accumulation_steps", "be 1 (take a larger batch size)", accumulated)
+    require(
+        accumulated == 1,
+        "gradient_accumulation_steps",
+        "be 1 (take a larger batch size)",
+        accumulated,
+    )
     rule = f"be a multiple of logging_steps, {args.logging_steps}"
-    require(not saves or args.save_steps % args.logging_steps == 0, "save_steps", rule, args.save_steps)
+    require(
+        not saves or args.save_steps % args.logging_steps == 0, "save_steps", rule, args.save_steps
+    )
     if saves or not steps:
         rule = "be readable again and again (give a function, files or a sequence)"
         reason = "with folder" if steps else "without max_steps"
@@ -265,4 +304,9 @@ def _describe(model: nn.Module, tokenizer: Any, corpus: TextCorpus) -> dict[str,
     core = json.loads(tokenizer.backend_tokenizer.to_str())
     for name in ("truncation", "padding"):  # of its last call
         core.pop(name, None)
-    return {"kind": "adaptation", "texts": corpus.content(), "tokenizer": core, **describe_model(model)}
+    return {
+        "kind": "adaptation",
+        "texts": corpus.content(),
+        "tokenizer": core,
+        **describe_model(model),
+    }

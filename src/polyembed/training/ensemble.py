@@ -32,7 +32,8 @@ class EnsembleResult(NamedTuple):
     """The result of training an ensemble.
 
     Attributes:
-        ensemble: The members, in the order of their seeds, each with its best epoch's weights; in evaluation mode.
+        ensemble: The members, in the order of their seeds, each with its best epoch's weights; in
+            evaluation mode.
         results: The result of each member's training.
     """
 
@@ -56,49 +57,53 @@ def fit_ensemble(
 ) -> EnsembleResult:
     """Train one member a seed, side by side, and let them vote (HME-Ensemble of Winata 2021).
 
-    Each member equals the result of ``fit(build(seed), train, dev, options, seed=seed)``. How many are trained at once
-    changes no number as long as each has the same `num_threads` and kind of device: other numbers of threads round
-    sums differently.
+    Each member equals the result of ``fit(build(seed), train, dev, options, seed=seed)``. How many
+    are trained at once changes no number as long as each has the same `num_threads` and kind of
+    device: other numbers of threads round sums differently.
 
-    **Resuming.** ``folder/member-<seed>/checkpoint.pt`` holds a member's state while it trains, then its best weights
-    and its history. When a member fails or its process is killed, the others finish first; the same call then trains
-    only what is missing, from the last finished epoch. Arguments that change a member's numbers may not differ from
-    call to call; `seeds` may.
+    **Resuming.** ``folder/member-<seed>/checkpoint.pt`` holds a member's state while it trains,
+    then its best weights and its history. When a member fails or its process is killed, the others
+    finish first; the same call then trains only what is missing, from the last finished epoch.
+    Arguments that change a member's numbers may not differ from call to call; `seeds` may.
 
-    **Processes.** With `num_processes` above 1 each member trains in another process, which imports `build`
-    and the functions of `options`. So they must be functions of a module (or `functools.partial` of one), and a script
-    must make this call under ``if __name__ == "__main__":``. Ctrl-C ends the processes.
+    **Processes.** With `num_processes` above 1 each member trains in another process, which imports
+    `build` and the functions of `options`. So they must be functions of a module (or
+    `functools.partial` of one), and a script must make this call under
+    ``if __name__ == "__main__":``. Ctrl-C ends the processes.
 
-    **Several machines.** Under `torchrun` each process makes this same call: rank r trains ``seeds[r::world_size]``
-    in its own process, then the ranks exchange their members, so every rank returns the whole ensemble and every
-    machine's folder holds it, shared or not. The caller may have initialised `torch.distributed`, with any backend.
+    **Several machines.** Under `torchrun` each process makes this same call: rank r trains
+    ``seeds[r::world_size]`` in its own process, then the ranks exchange their members, so every
+    rank returns the whole ensemble and every machine's folder holds it, shared or not. The caller
+    may have initialised `torch.distributed`, with any backend.
 
     Args:
-        build: Seed to an untrained tagger; called with torch's random state seeded, here and in the process that
-            trains. Members may share frozen tables, but no trainable parameter.
+        build: Seed to an untrained tagger; called with torch's random state seeded, here and in the
+            process that trains. Members may share frozen tables, but no trainable parameter.
         train: Objects with ``words`` and ``tags``.
         dev: The same, to choose each member's epoch by.
         options: As in `fit`.
         folder: Where members are kept.
         seeds: One a member: of its initial weights, its batches and its dropout.
         vote: How the ensemble votes; see `VotingEnsemble`.
-        num_processes: Members trained at once; 1 = one after the other in this process, where `build` may be any
-            function. If None, one a GPU, or else one a CPU core.
-        devices: Where members are trained: each on one that is free, under `torchrun` on that of its ``LOCAL_RANK``.
-            All GPUs if None, or else the CPU. Members return to the device where `build` had put them.
-        num_threads: CPU threads a member; if None, this process's number, divided by `num_processes`.
-        progress: Whether to show a progress bar: of members where they have processes, else of steps; if None, only
-            on a terminal.
+        num_processes: Members trained at once; 1 = one after the other in this process, where
+            `build` may be any function. If None, one a GPU, or else one a CPU core.
+        devices: Where members are trained: each on one that is free, under `torchrun` on that of
+            its ``LOCAL_RANK``. All GPUs if None, or else the CPU. Members return to the device
+            where `build` had put them.
+        num_threads: CPU threads a member; if None, this process's number, divided by
+            `num_processes`.
+        progress: Whether to show a progress bar: of members where they have processes, else of
+            steps; if None, only on a terminal.
 
     Returns:
         The ensemble and each member's history.
 
     Raises:
-        ValueError: Seeds that repeat, members that differ in their tags or share what trains, wrong options, or a
-            folder of another run.
+        ValueError: Seeds that repeat, members that differ in their tags or share what trains, wrong
+            options, or a folder of another run.
         TypeError: A function that other processes cannot import, or one that makes something else.
-        RuntimeError: Members that could not be trained; the message names their seeds and the first one's reason,
-            and a note for each gives its traceback.
+        RuntimeError: Members that could not be trained; the message names their seeds and the first
+            one's reason, and a note for each gives its traceback.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -129,7 +134,9 @@ def fit_ensemble(
             if vote == "entity":
                 check_bio(next(iter(members.values()))[0].tags)
             where = _check_devices(devices)
-            return _Plan(task, members, where, _check_processes(num_processes, ranks, where, len(members)))
+            return _Plan(
+                task, members, where, _check_processes(num_processes, ranks, where, len(members))
+            )
 
         plan = ranks.together(prepare)
         _agree(ranks, plan)
@@ -137,7 +144,9 @@ def fit_ensemble(
         if failures:
             raise _lost(failures, list(plan.members))
         _exchange(ranks, plan)
-        results = ranks.together(lambda: tuple(_load(tagger, run) for tagger, run in plan.members.values()))
+        results = ranks.together(
+            lambda: tuple(_load(tagger, run) for tagger, run in plan.members.values())
+        )
     ensemble = VotingEnsemble([tagger for tagger, _ in plan.members.values()], vote=vote)
     return EnsembleResult(ensemble.eval(), results)
 
@@ -153,24 +162,46 @@ class _Plan(NamedTuple):
 
 def _check_seeds(seeds: Iterable[int]) -> list[int]:
     seeds = list(seeds)
-    good = len(seeds) > 0 and all(isinstance(seed, Integral) for seed in seeds) and len(set(seeds)) == len(seeds)
+    good = (
+        len(seeds) > 0
+        and all(isinstance(seed, Integral) for seed in seeds)
+        and len(set(seeds)) == len(seeds)
+    )
     require(good, "seeds", "be different integers, at least one", seeds)
     return [int(seed) for seed in seeds]
 
 
 def _check_devices(devices: Sequence[str | torch.device] | None) -> list[torch.device]:
     if devices is None:
-        return [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [torch.device("cpu")]
-    require(len(devices) > 0 and not isinstance(devices, str), "devices", "be a list, at least one", repr(devices))
+        return [torch.device("cuda", i) for i in range(torch.cuda.device_count())] or [
+            torch.device("cpu")
+        ]
+    require(
+        len(devices) > 0 and not isinstance(devices, str),
+        "devices",
+        "be a list, at least one",
+        repr(devices),
+    )
     return [check_device(f"devices[{i}]", device) for i, device in enumerate(devices)]
 
 
-def _check_processes(num_processes: int | None, ranks: Ranks, devices: list[torch.device], num_members: int) -> int:
+def _check_processes(
+    num_processes: int | None, ranks: Ranks, devices: list[torch.device], num_members: int
+) -> int:
     if ranks.size > 1:
-        require(num_processes in (None, 1), "num_processes", "be None under a launcher of processes", num_processes)
+        require(
+            num_processes in (None, 1),
+            "num_processes",
+            "be None under a launcher of processes",
+            num_processes,
+        )
         return 1
     if num_processes is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
         accelerators = {device for device in devices if device.type != "cpu"}
         num_processes = min(num_members, len(accelerators) or cores)
     check_positive(num_processes=num_processes)
@@ -182,7 +213,12 @@ def _build_members(task: Task, seeds: list[int]) -> dict[int, tuple[SequenceTagg
     taggers = {seed: build_member(task.build, seed) for seed in seeds}
     tags = taggers[seeds[0]].tags
     for seed, tagger in taggers.items():
-        require(tagger.tags == tags, f"build({seed}).tags", f"be {tags}, as build({seeds[0]}) has it", tagger.tags)
+        require(
+            tagger.tags == tags,
+            f"build({seed}).tags",
+            f"be {tags}, as build({seeds[0]}) has it",
+            tagger.tags,
+        )
     _check_apart(taggers)
     members = {}
     for seed, tagger in taggers.items():
@@ -208,7 +244,9 @@ def _check_apart(taggers: dict[int, SequenceTagger]) -> None:
 
 def _agree(ranks: Ranks, plan: _Plan) -> None:
     """Refuse ranks whose calls differ, before any of them trains."""
-    first, *others = ranks.gather({seed: run.fingerprint for seed, (_, run) in plan.members.items()})
+    first, *others = ranks.gather(
+        {seed: run.fingerprint for seed, (_, run) in plan.members.items()}
+    )
     for rank, theirs in enumerate(others, start=1):
         differs = "" if list(theirs) == list(first) else "other seeds"
         for seed in first.keys() & theirs.keys():
@@ -216,7 +254,9 @@ def _agree(ranks: Ranks, plan: _Plan) -> None:
         require(not differs, f"rank {rank}", "make the same call as rank 0", differs)
 
 
-def _train(ranks: Ranks, plan: _Plan, num_threads: int | None, progress: bool | None) -> dict[int, Failure]:
+def _train(
+    ranks: Ranks, plan: _Plan, num_threads: int | None, progress: bool | None
+) -> dict[int, Failure]:
     """Train what no rank has, and return why some have no result, on every rank."""
     done = {seed for seeds in ranks.gather(_done(plan)) for seed in seeds}
     mine = [seed for seed in list(plan.members)[ranks.rank :: ranks.size] if seed not in done]
@@ -231,11 +271,16 @@ def _train(ranks: Ranks, plan: _Plan, num_threads: int | None, progress: bool | 
             progress=progress,
         )
     else:
-        device, shows = plan.devices[ranks.local_rank % len(plan.devices)], progress if ranks.rank == 0 else False
+        device, shows = (
+            plan.devices[ranks.local_rank % len(plan.devices)],
+            progress if ranks.rank == 0 else False,
+        )
         for seed in mine:
             tagger, _ = plan.members[seed]
             try:
-                train_member(plan.task, seed, tagger, device=device, num_threads=num_threads, progress=shows)
+                train_member(
+                    plan.task, seed, tagger, device=device, num_threads=num_threads, progress=shows
+                )
             except Exception as error:
                 failures[seed] = Failure.of(error)
     return {seed: failure for part in ranks.gather(failures) for seed, failure in part.items()}
@@ -263,7 +308,9 @@ def _load(tagger: SequenceTagger, run: Run) -> FitResult:
 def _lost(failures: dict[int, Failure], seeds: list[int]) -> RuntimeError:
     lost = [seed for seed in seeds if seed in failures]
     rule = "finish (the same call continues where the lost ones stopped)"
-    error = RuntimeError(must("every member", rule, f"seeds {lost} lost, the first: {failures[lost[0]].text}"))
+    error = RuntimeError(
+        must("every member", rule, f"seeds {lost} lost, the first: {failures[lost[0]].text}")
+    )
     for seed in lost:
         error.add_note(f"seed {seed}: {failures[seed].trace}")
     return error
@@ -289,6 +336,8 @@ def _write(path: Path | None, content: bytes) -> None:
     if path is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.draft")  # several processes of one machine may write the same
+    draft = path.with_suffix(
+        f".{os.getpid()}.draft"
+    )  # several processes of one machine may write the same
     draft.write_bytes(content)
     draft.replace(path)

@@ -41,23 +41,26 @@ def fit(
     on_epoch: Callable[[Epoch], object] | None = None,
     progress: bool | None = None,
 ) -> FitResult:
-    """Train a tagger or a classifier, keep the epoch that is best on the development set, or the mean of several.
+    """Train a tagger or a classifier, keep the epoch that is best on the development set, or the
+    mean of several.
 
-    Batches hold texts of like length in random order. Every epoch draws its order and its dropout from `seed`
-    and its own number, inside a fork of the global random state. So a run that was killed continues after its last
-    finished epoch and reaches the same numbers. The checkpoint is of one run: options, data and initial weights must
-    be the same (seed torch before the model is built); only `num_train_epochs`, `patience` and `max_decreases` may
-    change.
+    Batches hold texts of like length in random order. Every epoch draws its order and its dropout
+    from `seed` and its own number, inside a fork of the global random state. So a run that was
+    killed continues after its last finished epoch and reaches the same numbers. The checkpoint is
+    of one run: options, data and initial weights must be the same (seed torch before the model is
+    built); only `num_train_epochs`, `patience` and `max_decreases` may change.
 
     Args:
-        model: What to train, on the device that it is on: a `SequenceTagger` or `TokenClassifier`, a
-            `SequenceClassifier` or a `PairClassifier`.
-        train: Objects with ``words`` and ``tags``; for a classifier ``words`` and ``label``, or ``first``, ``second``
-            and ``label``. Those without any word are left out.
-        dev: The same, to choose the epoch by; words unseen in training get their vectors as in `predict`.
+        model: What to train, on the device that it is on: a `SequenceTagger` or `TokenClassifier`,
+            a `SequenceClassifier` or a `PairClassifier`.
+        train: Objects with ``words`` and ``tags``; for a classifier ``words`` and ``label``, or
+            ``first``, ``second`` and ``label``. Those without any word are left out.
+        dev: The same, to choose the epoch by; words unseen in training get their vectors as in
+            `predict`.
         options: Epochs, batch size, optimiser, metric and the rest.
         seed: Of the batches' order and of dropout.
-        checkpoint: A folder for the state after each epoch; if it holds one, training continues from there.
+        checkpoint: A folder for the state after each epoch; if it holds one, training continues
+            from there.
         on_epoch: Called after each epoch.
         progress: Whether to show a progress bar; if None, only on a terminal.
 
@@ -65,9 +68,9 @@ def fit(
         The best epoch and the history.
 
     Raises:
-        ValueError: Nothing to train on or to measure, a tag or label outside the set, another number of tags than of
-            words, a loss or weights that are not finite (the model then has the best epoch's weights), or a
-            checkpoint that is damaged or of another run.
+        ValueError: Nothing to train on or to measure, a tag or label outside the set, another
+            number of tags than of words, a loss or weights that are not finite (the model then has
+            the best epoch's weights), or a checkpoint that is damaged or of another run.
         TypeError: A wrapped model, as by `DistributedDataParallel`, or another module.
         RuntimeError: Another process uses the checkpoint's folder.
         OSError: The checkpoint's folder cannot be written to.
@@ -87,7 +90,8 @@ def fit(
 
 
 class Training:
-    """One training of one model, checked before its first step; `fit`, ensembles and protocols run it.
+    """One training of one model, checked before its first step; `fit`, ensembles and protocols run
+    it.
 
     Args:
         model: See `fit`.
@@ -98,7 +102,13 @@ class Training:
     """
 
     def __init__(
-        self, model: TextModel, train: Sequence[Item], dev: Sequence[Item], options: FitOptions, *, seed: int
+        self,
+        model: TextModel,
+        train: Sequence[Item],
+        dev: Sequence[Item],
+        options: FitOptions,
+        *,
+        seed: int,
     ) -> None:
         if not isinstance(model, TextModel):
             rule = "be a tagger or a classifier of this library, not wrapped (a loop of your own may wrap it)"
@@ -108,7 +118,9 @@ class Training:
         self.model = model
         self.options = options
         self.seed = seed
-        self.metric: str | Metric = model.default_metric if options.metric is None else options.metric
+        self.metric: str | Metric = (
+            model.default_metric if options.metric is None else options.metric
+        )
         numbered = [(i, item) for i, item in enumerate(train) if count_words(self.model, item)]
         self.train = [item for _, item in numbered]
         self.dev = list(dev)
@@ -119,25 +131,38 @@ class Training:
         optimizer = options.make_optimizer(model)
         model.check_items(self.train)
         for items in (self.train, self.dev):
-            model.words_of([model.text_of(item) for item in items])  # raises where the words cannot be prepared
+            model.words_of(
+                [model.text_of(item) for item in items]
+            )  # raises where the words cannot be prepared
         self._check_labels("train", numbered)
         self._check_labels("dev", list(enumerate(self.dev)))
         self.gold = [model.labels_of(item) for item in self.dev]
         self.labels: Sequence[str] = getattr(model, "tags", None) or model.labels  # type: ignore[assignment]
         names = set(self.labels)
         for i, row in enumerate(self.gold):
-            strange = next((label for label in row if label is not None and label not in names), None)
-            require(strange is None, f"dev[{i}]", f"have labels among {', '.join(sorted(names))}", repr(strange))
+            strange = next(
+                (label for label in row if label is not None and label not in names), None
+            )
+            require(
+                strange is None,
+                f"dev[{i}]",
+                f"have labels among {', '.join(sorted(names))}",
+                repr(strange),
+            )
         if isinstance(self.metric, str):
             try:
                 measure(self.metric, self.gold, self.gold)  # type: ignore[arg-type]
             except ValueError as error:
                 rule = "be one for these labels, as FitOptions(metric='accuracy')"
-                raise ValueError(must("metric", rule, f"{self.metric!r}, for which {error}")) from error
+                raise ValueError(
+                    must("metric", rule, f"{self.metric!r}, for which {error}")
+                ) from error
         self.device = next(value.device for value in model.parameters() if value.requires_grad)
         scaler = torch.amp.GradScaler(self.device.type, enabled=options.amp_dtype == torch.float16)
         self.optimizer, self.scheduler = optimizer, options.make_scheduler(optimizer)
-        self.state = TrainingState(model, [optimizer], [self.scheduler], scaler, average=options.average)
+        self.state = TrainingState(
+            model, [optimizer], [self.scheduler], scaler, average=options.average
+        )
 
     def fingerprint(self, *, outcome: bool = False) -> dict[str, Any]:
         """Return all that changes the numbers of this training; with `outcome`, where it ends too."""
@@ -166,14 +191,23 @@ class Training:
         return [[*model.sentences_of(model.text_of(item)), model.labels_of(item)] for item in items]
 
     def run(
-        self, run: Run, *, on_epoch: Callable[[Epoch], object] | None = None, progress: bool | None = None
+        self,
+        run: Run,
+        *,
+        on_epoch: Callable[[Epoch], object] | None = None,
+        progress: bool | None = None,
     ) -> FitResult:
         """Train from the run's last saved epoch to the end; leave the best epoch's weights in the model."""
         state, history, wanted = run.load(), self.state.history, self.options.num_train_epochs
         if state is not None:
             self.state.load_state_dict(state)
             history = self.state.history
-            require(len(history) <= wanted, "num_train_epochs", f"be at least the {len(history)} of {run.path}", wanted)
+            require(
+                len(history) <= wanted,
+                "num_train_epochs",
+                f"be at least the {len(history)} of {run.path}",
+                wanted,
+            )
         devices = [self.device] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             while len(history) < wanted and not self._is_stale():
@@ -202,7 +236,11 @@ class Training:
             with self._autocast():
                 predicted = self.model.predict([self.model.text_of(item) for item in self.dev])
         except ValueError as error:
-            if all(bool(value.isfinite().all()) for value in self.model.parameters() if value.requires_grad):
+            if all(
+                bool(value.isfinite().all())
+                for value in self.model.parameters()
+                if value.requires_grad
+            ):
                 raise
             found = f"NaN or infinities in epoch {number}: the training has diverged"
             raise ValueError(must("weights", "stay finite", found)) from error
@@ -234,12 +272,18 @@ class Training:
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
 
     def _is_stale(self) -> bool:
-        history, patience, decreases = self.state.history, self.options.patience, self.options.max_decreases
+        history, patience, decreases = (
+            self.state.history,
+            self.options.patience,
+            self.options.max_decreases,
+        )
         if patience is not None and history and len(history) - self.state.best.number >= patience:
             return True
         if decreases is None or len(history) <= decreases:
             return False
-        return all(after.score < before.score for before, after in pairwise(history[-1 - decreases :]))
+        return all(
+            after.score < before.score for before, after in pairwise(history[-1 - decreases :])
+        )
 
     def _batches(self, epoch: int) -> Iterator[list[Item]]:
         """Yield batches of like length in random order: shuffle, sort inside pools of batches, shuffle batches."""
@@ -247,7 +291,10 @@ class Training:
         lengths = [count_words(self.model, item) for item in self.train]
         order = torch.randperm(len(lengths), generator=generator).tolist()
         size = self.options.batch_size
-        pools = [sorted(order[i : i + POOL * size], key=lengths.__getitem__) for i in range(0, len(order), POOL * size)]
+        pools = [
+            sorted(order[i : i + POOL * size], key=lengths.__getitem__)
+            for i in range(0, len(order), POOL * size)
+        ]
         batches = [chunk[i : i + size] for chunk in pools for i in range(0, len(chunk), size)]
         for i in torch.randperm(len(batches), generator=generator).tolist():
             yield [self.train[k] for k in batches[i]]
@@ -260,7 +307,12 @@ class Training:
             known = known or any(label is not None for label in labels)
             if isinstance(self.model, Tagger):
                 count = count_words(self.model, item)
-                require(len(labels) == count, f"{name}[{i}].tags", f"be as many as the words, {count}", len(labels))
+                require(
+                    len(labels) == count,
+                    f"{name}[{i}].tags",
+                    f"be as many as the words, {count}",
+                    len(labels),
+                )
         require(known, name, "hold at least one known label", "none")
 
 
@@ -270,5 +322,7 @@ def count_words(model: TextModel, item: Any) -> int:
     missing = [name for name in fields if not hasattr(item, name)]
     if missing:
         rule = f"have {' and '.join(fields)} for a {class_name(model)}"
-        raise TypeError(must("a labelled text", rule, f"{class_name(item)} without {' and '.join(missing)}"))
+        raise TypeError(
+            must("a labelled text", rule, f"{class_name(item)} without {' and '.join(missing)}")
+        )
     return count_words_of(model.sentences_of(model.text_of(item)))

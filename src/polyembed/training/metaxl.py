@@ -36,40 +36,49 @@ class MetaXLTrainer:
 
     One option makes a baseline, over the same batches and as many steps. `objective`:
 
-    - ``"metaxl"``: `metaxl_step` on a batch of each source language and one of the target. Every second row of the
-      target batch is in the inner loss, the others are in the outer loss (with a `target_weight` of 0, all are).
-    - ``"joint"``: `joint_step`, a step along the gradient of ``L_s + L_t``, the mean source loss and the target loss.
-    - ``"joint_rtn"``: the same, with source batches transformed; the network learns by the same loss (section 4.4).
+    - ``"metaxl"``: `metaxl_step` on a batch of each source language and one of the target. Every
+      second row of the target batch is in the inner loss, the others are in the outer loss (with a
+      `target_weight` of 0, all are).
+    - ``"joint"``: `joint_step`, a step along the gradient of ``L_s + L_t``, the mean source loss
+      and the target loss.
+    - ``"joint_rtn"``: the same, with source batches transformed; the network learns by the same
+      loss (section 4.4).
     - ``"target_only"``: the target's data alone.
 
-    An epoch is one pass over the largest data set (the source, as a rule); the others are read repeatedly. With
-    ``"target_only"`` it is one pass over the target. Evaluation and prediction do not use the network that transforms.
+    An epoch is one pass over the largest data set (the source, as a rule); the others are read
+    repeatedly. With ``"target_only"`` it is one pass over the target. Evaluation and prediction do
+    not use the network that transforms.
 
-    *Back-off* (section 4.6): with `backoff_epochs`, the best epoch's model is then trained jointly, without the
-    network, for so many epochs more; these take part in the choice of the best.
+    *Back-off* (section 4.6): with `backoff_epochs`, the best epoch's model is then trained jointly,
+    without the network, for so many epochs more; these take part in the choice of the best.
 
-    *Order.* Every batch is full: one that a pass does not fill continues with the next pass. (Only such a target batch
-    can have a row in both its halves.) Orders and dropout follow from `seed` and the number of the pass or epoch alone,
-    inside a fork of torch's random state. A run that was killed resumes after its last finished epoch, with the same
-    numbers. Random numbers of other generators in `collate` and `loss` are not restored.
+    *Order.* Every batch is full: one that a pass does not fill continues with the next pass. (Only
+    such a target batch can have a row in both its halves.) Orders and dropout follow from `seed`
+    and the number of the pass or epoch alone, inside a fork of torch's random state. A run that was
+    killed resumes after its last finished epoch, with the same numbers. Random numbers of other
+    generators in `collate` and `loss` are not restored.
 
-    *Processes.* Where ``torch.distributed`` runs (or under `torchrun`), each process takes `batch_size` rows of each
-    joined batch, and gradients are averaged: the numbers are equal to one process with larger batches, dropout aside.
-    All processes start from the first one's parameters and use its score; the first one writes the checkpoint, in a
-    folder that all can read.
+    *Processes.* Where ``torch.distributed`` runs (or under `torchrun`), each process takes
+    `batch_size` rows of each
+    joined batch, and gradients are averaged: the numbers are equal to one process with larger
+    batches, dropout aside. All processes start from the first one's parameters and use its score;
+    the first one writes the checkpoint, in a folder that all can read.
 
     Args:
         model: What to train, on the device that it is on. Not wrapped, not compiled.
-        rtn: The network that transforms, one for all languages, or an ``nn.ModuleDict`` with one for each; for several
-            layers a list with one for each layer. None for the objectives without.
-        layer: The layer whose output is transformed: a number as `hidden_states` counts (see `encoder_layer`), a
-            module, or several.
+        rtn: The network that transforms, one for all languages, or an ``nn.ModuleDict`` with one
+            for each; for several layers a list with one for each layer. None for the objectives
+            without.
+        layer: The layer whose output is transformed: a number as `hidden_states` counts (see
+            `encoder_layer`), a module, or several.
         options: Numbers and choices; the defaults of `MetaXLOptions` if None.
         optimizer: Of the model; Adam with a learning rate of 3e-5 if None.
         meta_optimizer: Of `rtn`; the same if None.
-        scheduler: From an optimiser and the number of steps to a scheduler that is stepped after each step: one
-            function for both optimisers, or a pair of functions (None = no schedule).
-        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its ``loss``.
+        scheduler: From an optimiser and the number of steps to a scheduler that is stepped after
+            each step: one function for both optimisers, or a pair of functions (None = no
+            schedule).
+        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its
+            ``loss``.
 
     Raises:
         ValueError: A compiled model, a layer that cannot be found, or no parameter to train.
@@ -88,13 +97,15 @@ class MetaXLTrainer:
         >>> len(result.history)
         2
 
-    Deviations: the paper does not say how an epoch is counted (its code: by the source), names no optimiser but
-    gradient descent, and neither schedule nor clipping. Of its code's steps, MetaXL's alone clips; here all objectives
-    do. Its joint training is on the concatenation of source and target (section 2.1); its code, and this, take a batch
-    of each in a step. (For the concatenation, give it as the target of ``"target_only"``.) The paper has one source
-    language at a time; its code merges and shuffles several, here each step has a batch of each. The authors' code has
-    the first half of a target batch in the inner loss; here it is every second row, so that accumulated batches and
-    several processes split as one large batch does. See `metaxl_gradients` for more.
+    Deviations: the paper does not say how an epoch is counted (its code: by the source), names no
+    optimiser but gradient descent, and neither schedule nor clipping. Of its code's steps, MetaXL's
+    alone clips; here all objectives do. Its joint training is on the concatenation of source and
+    target (section 2.1); its code, and this, take a batch of each in a step. (For the
+    concatenation, give it as the target of ``"target_only"``.) The paper has one source language at
+    a time; its code merges and shuffles several, here each step has a batch of each. The authors'
+    code has the first half of a target batch in the inner loss; here it is every second row, so
+    that accumulated batches and several processes split as one large batch does. See
+    `metaxl_gradients` for more.
     """
 
     def __init__(
@@ -125,7 +136,9 @@ class MetaXLTrainer:
         self.meta_optimizer = None
         if transforms:
             phi = trained("rtn", self.parts["rtn"], None, "meta_optimizer")
-            self.meta_optimizer = Adam(phi.values(), lr=3e-5) if meta_optimizer is None else meta_optimizer
+            self.meta_optimizer = (
+                Adam(phi.values(), lr=3e-5) if meta_optimizer is None else meta_optimizer
+            )
             trained("rtn", self.parts["rtn"], self.meta_optimizer, "meta_optimizer")
         self.schedules = scheduler if isinstance(scheduler, tuple) else (scheduler, scheduler)
         self.loss = loss
@@ -141,16 +154,20 @@ class MetaXLTrainer:
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> FitResult:
-        """Train, evaluate after each epoch, and leave the model (and `rtn`) with the best epoch's weights.
+        """Train, evaluate after each epoch, and leave the model (and `rtn`) with the best epoch's
+        weights.
 
         Args:
             source: The source language's rows, or language -> rows. ``"target_only"`` needs none.
             target: The target language's rows.
-            evaluate: The model's score on the development set, higher is better; the model is in eval mode, without
-                gradients. If None, the last epoch is the best, and scores are NaN.
-            collate: From a list of rows to a batch; by default torch's. Its tensors are moved to the model's device.
+            evaluate: The model's score on the development set, higher is better; the model is in
+                eval mode, without gradients. If None, the last epoch is the best, and scores are
+                NaN.
+            collate: From a list of rows to a batch; by default torch's. Its tensors are moved to
+                the model's device.
             on_step: Called after each step, in every process.
-            checkpoint: A folder for the state after each epoch; if it holds one, training resumes from there.
+            checkpoint: A folder for the state after each epoch; if it holds one, training resumes
+                from there.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
@@ -158,8 +175,9 @@ class MetaXLTrainer:
 
         Raises:
             TypeError: Data that are not rows.
-            ValueError: No rows, labels that differ, languages without a network, a loss that is not finite (the
-                message has the step's number; it has changed nothing), or a checkpoint of another run.
+            ValueError: No rows, labels that differ, languages without a network, a loss that is not
+                finite (the message has the step's number; it has changed nothing), or a checkpoint
+                of another run.
             RuntimeError: Another process failed, or trains in the folder.
         """
         corpora = self._corpora(source, target)
@@ -172,13 +190,18 @@ class MetaXLTrainer:
             if ranks.size > 1:
                 for tensor in self.parts.state_dict().values():
                     torch.distributed.broadcast(tensor.detach(), 0)
-            phases = [(options.objective, options.num_train_epochs), ("joint", options.backoff_epochs)]
+            phases = [
+                (options.objective, options.num_train_epochs),
+                ("joint", options.backoff_epochs),
+            ]
             sizes: dict[str, Any] = {
                 "batch_size": options.batch_size,
                 "accumulated": options.gradient_accumulation_steps,
             }
             places: dict[str, Any] = {"seed": options.seed, "rank": ranks.rank, "size": ranks.size}
-            plans = [Plan(kind, epochs, corpora, **sizes, **places) for kind, epochs in phases if epochs]
+            plans = [
+                Plan(kind, epochs, corpora, **sizes, **places) for kind, epochs in phases if epochs
+            ]
             optimizers = [one for one in (self.optimizer, self.meta_optimizer) if one is not None]
             steps = sum(plan.steps * plan.epochs for plan in plans)
             pairs = zip(optimizers, self.schedules, strict=False)
@@ -187,7 +210,9 @@ class MetaXLTrainer:
             needed = checkpoint is not None or ranks.size > 1
             fingerprint = self._fingerprint(corpora, state, ranks) if needed else {}
             writes = ranks.rank == 0
-            run = ranks.together(lambda: stack.enter_context(Run(checkpoint, fingerprint, writes=writes)))
+            run = ranks.together(
+                lambda: stack.enter_context(Run(checkpoint, fingerprint, writes=writes))
+            )
             for theirs in ranks.gather(run.fingerprint):
                 differs = differences(theirs, run.fingerprint)
                 require(not differs, "train", "be called alike in every process", differs)
@@ -196,7 +221,9 @@ class MetaXLTrainer:
             require(len(set(there)) == 1, "checkpoint", "be a folder that all processes see", there)
             if saved is not None:
                 state.load_state_dict(saved)
-            stack.enter_context(torch.random.fork_rng([self._device] if self._device.type == "cuda" else []))
+            stack.enter_context(
+                torch.random.fork_rng([self._device] if self._device.type == "cuda" else [])
+            )
             epoch = step = 0
             for plan in plans:
                 for turn in range(plan.epochs):
@@ -212,7 +239,9 @@ class MetaXLTrainer:
                     shown = progress if ranks.rank == 0 else False
                     for i in progress_bar(range(plan.steps), progress=shown, desc=f"epoch {epoch}"):
                         read = plan.read(turn * plan.steps + i)
-                        found = self._step(plan.objective, read, make, step - plan.steps + i + 1, epoch)
+                        found = self._step(
+                            plan.objective, read, make, step - plan.steps + i + 1, epoch
+                        )
                         for scheduler in schedulers:
                             scheduler.step()
                         total += found.loss
@@ -228,7 +257,9 @@ class MetaXLTrainer:
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def _corpora(self, source: Rows | Mapping[str, Rows] | None, target: Rows) -> dict[str | None, Rows]:
+    def _corpora(
+        self, source: Rows | Mapping[str, Rows] | None, target: Rows
+    ) -> dict[str | None, Rows]:
         """Check the data and return them by language, the target last and by None."""
         needed = self.options.objective != "target_only" or self.options.backoff_epochs > 0
         named: dict[str, Rows] = {}
@@ -247,12 +278,18 @@ class MetaXLTrainer:
         check_labels(named.values(), target)
         return dict([*named.items(), (None, target)])
 
-    def _step(self, objective: str, read: Batches, make: Callable[[Any], Any], number: int, epoch: int) -> TrainerStep:
+    def _step(
+        self, objective: str, read: Batches, make: Callable[[Any], Any], number: int, epoch: int
+    ) -> TrainerStep:
         """Do step `number` of the run, on batches that `make` makes of the rows read."""
         options = self.options
         names = ("weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         shared: dict[str, Any] = {name: getattr(options, name) for name in names}
-        shared |= {"optimizer": self.optimizer, "meta_optimizer": self.meta_optimizer, "loss": self.loss}
+        shared |= {
+            "optimizer": self.optimizer,
+            "meta_optimizer": self.meta_optimizer,
+            "loss": self.loss,
+        }
         shared["languages"] = [name for name, _ in read if name is not None]
         source = [make(rows) for name, rows in read if name is not None]
         target = [rows for name, rows in read if name is None]
@@ -261,10 +298,21 @@ class MetaXLTrainer:
         target = [make(rows[1::2] if splits else rows) for rows in target]
         try:
             if objective == "metaxl":
-                rest: dict[str, Any] = {"target_weight": options.target_weight, "method": options.method}
+                rest: dict[str, Any] = {
+                    "target_weight": options.target_weight,
+                    "method": options.method,
+                }
                 rest["target_inner"] = inner
-                found = metaxl_step(self.model, listed(self.rtn), self.layers, source, target, **rest, **shared)
-                losses = found.source_loss, found.source_norm, found.target_loss, found.meta_norm, found.cosine
+                found = metaxl_step(
+                    self.model, listed(self.rtn), self.layers, source, target, **rest, **shared
+                )
+                losses = (
+                    found.source_loss,
+                    found.source_norm,
+                    found.target_loss,
+                    found.meta_norm,
+                    found.cosine,
+                )
                 return TrainerStep(number, epoch, *losses)
             rtn = self.rtn if objective == "joint_rtn" else None
             step = joint_step(self.model, rtn, self.layers, source, target, **shared)
@@ -272,17 +320,23 @@ class MetaXLTrainer:
             raise ValueError(f"{error} (step {number})") from error
         return TrainerStep(number, epoch, step.loss, step.norm, meta_norm=step.meta_norm)
 
-    def _score(self, evaluate: Callable[[nn.Module], float] | None, epoch: int, ranks: Ranks) -> float:
+    def _score(
+        self, evaluate: Callable[[nn.Module], float] | None, epoch: int, ranks: Ranks
+    ) -> float:
         """Evaluate in every process; the first one's score counts."""
         if evaluate is None:
             return math.nan
         self.parts.eval()
         with torch.no_grad():
             score = ranks.gather(ranks.together(lambda: float(evaluate(self.model))))[0]
-        require(math.isfinite(score), "evaluate", "give a finite score", f"{score} in epoch {epoch}")
+        require(
+            math.isfinite(score), "evaluate", "give a finite score", f"{score} in epoch {epoch}"
+        )
         return score
 
-    def _fingerprint(self, corpora: Mapping[str | None, Rows], state: TrainingState, ranks: Ranks) -> dict[str, Any]:
+    def _fingerprint(
+        self, corpora: Mapping[str | None, Rows], state: TrainingState, ranks: Ranks
+    ) -> dict[str, Any]:
         """Return what a resumed run must have in common; the numbers of epochs if anything is planned by them."""
         places = {id(module): name for name, module in self.model.named_modules()}
         options = asdict(self.options)
@@ -291,7 +345,10 @@ class MetaXLTrainer:
             del options["num_train_epochs"]
         return {
             **options,
-            **{f"{part} of model and rtn": value for part, value in describe_model(self.parts).items()},
+            **{
+                f"{part} of model and rtn": value
+                for part, value in describe_model(self.parts).items()
+            },
             "splits_target": self.options.splits_target,
             "layers": ", ".join(places.get(id(layer), class_name(layer)) for layer in self.layers),
             "rows": {str(name): (len(rows), rows_checksum(rows)) for name, rows in corpora.items()},

@@ -18,16 +18,19 @@ class MetaXLOptions:
     """How `MetaXLTrainer` trains.
 
     Attributes:
-        objective: ``"metaxl"``, ``"joint"``, ``"joint_rtn"`` or ``"target_only"``; see `MetaXLTrainer`.
+        objective: ``"metaxl"``, ``"joint"``, ``"joint_rtn"`` or ``"target_only"``; see
+            `MetaXLTrainer`.
         method: How meta-gradients are computed; see `polyembed.metaxl_gradients`.
-        target_weight: The weight of the target's own loss in the inner loss of ``"metaxl"``; the authors' code has 1.
-            Each target batch is then split in two: every second row is for the inner loss, the others for the outer
-            loss. With 0 the whole batch is for the outer loss, and the model learns from source batches alone. That is
-            algorithm 1 as printed, and measured far below joint training (5.6 against 33.0 F1).
+        target_weight: The weight of the target's own loss in the inner loss of ``"metaxl"``; the
+            authors' code has 1. Each target batch is then split in two: every second row is for the
+            inner loss, the others for the outer loss. With 0 the whole batch is for the outer loss,
+            and the model learns from source batches alone. That is algorithm 1 as printed, and
+            measured far below joint training (5.6 against 33.0 F1).
         weight: The share of the transform; see `polyembed.transformed_output`.
         num_train_epochs: How many epochs.
         backoff_epochs: How many epochs of joint training follow.
-        batch_size: Rows of each batch, in each process; an even number where target batches are split.
+        batch_size: Rows of each batch, in each process; an even number where target batches are
+            split.
         gradient_accumulation_steps: Batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
@@ -61,7 +64,9 @@ class MetaXLOptions:
         names = ("target_weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         check_options(**{name: getattr(self, name) for name in names})
         rule = f"be even, because target batches are split in two for a target_weight of {self.target_weight}"
-        require(self.batch_size % 2 == 0 or not self.splits_target, "batch_size", rule, self.batch_size)
+        require(
+            self.batch_size % 2 == 0 or not self.splits_target, "batch_size", rule, self.batch_size
+        )
 
     @property
     def splits_target(self) -> bool:

@@ -18,11 +18,12 @@ LINEAR_RATE = 1000
 def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
     """Build Adam over a model's parameters, with a learning rate for each kind of them.
 
-    - A CRF's transitions, and what a linear path gives for the edges of a sentence, have ``30 * lr``: they are few, all
-      words share them, and in the few hundred steps of a small corpus they would hardly move at the network's rate.
-    - A linear path's weights (`FeatureSum`) have ``1000 * lr`` and ``eps=1``: in place of Adam's steps of equal size
-      these are steps in proportion to the gradient, with momentum. Equal steps would make every rare feature as heavy
-      as a frequent one.
+    - A CRF's transitions, and what a linear path gives for the edges of a sentence, have
+      ``30 * lr``: they are few, all words share them, and in the few hundred steps of a small
+      corpus they would hardly move at the network's rate.
+    - A linear path's weights (`FeatureSum`) have ``1000 * lr`` and ``eps=1``: in place of Adam's
+      steps of equal size these are steps in proportion to the gradient, with momentum. Equal steps
+      would make every rare feature as heavy as a frequent one.
     - All others have `lr`.
 
     Args:
@@ -42,25 +43,36 @@ def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
     """
     require(lr > 0, "lr", "be positive", lr)
     linear = {part.embedding.weight for part in model.modules() if isinstance(part, FeatureSum)}
-    shared = {value for part in model.modules() if isinstance(part, CRF) for value in part.parameters()}
+    shared = {
+        value for part in model.modules() if isinstance(part, CRF) for value in part.parameters()
+    }
     shared |= {part.edges for part in model.modules() if isinstance(part, WideAndDeepEncoder)}
     trainable = [value for value in model.parameters() if value.requires_grad]
     require(bool(trainable), "model", "have a parameter that requires a gradient", "none")
     groups: list[dict[str, Any]] = [
         {"params": [value for value in trainable if value not in linear | shared]},
         {"params": [value for value in trainable if value in shared], "lr": CRF_RATE * lr},
-        {"params": [value for value in trainable if value in linear], "lr": LINEAR_RATE * lr, "eps": 1.0},
+        {
+            "params": [value for value in trainable if value in linear],
+            "lr": LINEAR_RATE * lr,
+            "eps": 1.0,
+        },
     ]
-    fused = all(value.device.type in ("cpu", "cuda") for value in trainable)  # one kernel: faster on both
+    fused = all(
+        value.device.type in ("cpu", "cuda") for value in trainable
+    )  # one kernel: faster on both
     return Adam([group for group in groups if group["params"]], lr=lr, fused=fused)
 
 
 def noam(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
-    """Build the schedule of Vaswani et al. 2017, section 5.3: a linear warm-up, then a fall with the root of the steps.
+    """Build the schedule of Vaswani et al. 2017, section 5.3: a linear warm-up, then a fall with
+    the root of the steps.
 
-    At step ``s = 1, 2, ...`` the rate is ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its
-    peak is ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each batch:
-    ``FitOptions(scheduler=lambda optimizer: noam(optimizer, 200), scheduler_interval="step")``.
+    At step ``s = 1, 2, ...`` the rate is
+    ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its peak is
+    ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each
+    batch: ``FitOptions(scheduler=lambda optimizer: noam(optimizer, 200),
+    scheduler_interval="step")``.
 
     Args:
         optimizer: The optimiser, each group with its ``lr``.

@@ -10,7 +10,14 @@ from torch import nn
 
 from polyembed._checks import check_positive, require
 from polyembed.training._masked_scores import Row, score_rows
-from polyembed.training._masked_text import Example, ExampleEncoder, TextCorpus, Texts, check_masked_lm, check_masking
+from polyembed.training._masked_text import (
+    Example,
+    ExampleEncoder,
+    TextCorpus,
+    Texts,
+    check_masked_lm,
+    check_masking,
+)
 
 
 @overload
@@ -52,19 +59,21 @@ def perplexity(
 
     .. math:: \exp\Bigl(-\frac{1}{|M|} \sum_{i \in M} \log p(x_i \mid x_{\setminus M})\Bigr)
 
-    In each example of n pieces, `mlm_probability` of them, rounded, at least one, are replaced by the mask piece. Which
-    ones depends on `seed` and the example alone: the same before and after an adaptation, in whatever order and
-    batch. The mean runs over the masked pieces of all texts. Figures of tokenizers that differ are not comparable.
+    In each example of n pieces, `mlm_probability` of them, rounded, at least one, are replaced by
+    the mask piece. Which ones depends on `seed` and the example alone: the same before and after an
+    adaptation, in whatever order and batch. The mean runs over the masked pieces of all texts.
+    Figures of tokenizers that differ are not comparable.
 
-    Deviations: none of the papers defines it; pseudo-perplexity is also the name of the product over all pieces,
-    each masked alone, which costs one pass a piece.
+    Deviations: none of the papers defines it; pseudo-perplexity is also the name of the product
+    over all pieces, each masked alone, which costs one pass a piece.
 
     Args:
         model: A transformers model for masked language modelling; in evaluation mode for the while.
         tokenizer: Its tokenizer, a fast one, with a mask piece.
         texts: As in `adapt_masked_lm`; or a mapping from languages to such, each measured apart.
         mlm_probability: The share of pieces masked.
-        max_length: The most pieces of an example, special ones included; a longer text becomes several.
+        max_length: The most pieces of an example, special ones included; a longer text becomes
+            several.
         truncation: Whether the rest of a longer text is dropped.
         batch_size: Examples a pass.
         seed: Of the masks.
@@ -74,12 +83,13 @@ def perplexity(
 
     Raises:
         ValueError: No text with a piece, or options out of range.
-        TypeError: A model without a masked-LM head, a slow tokenizer, or texts that are not strings.
+        TypeError: A model without a masked-LM head, a slow tokenizer, or texts that are not
+            strings.
         FileNotFoundError: A file that is not there.
 
     Example:
-        ``perplexity(model, tokenizer, {"es": ["me gusta"], "en": ["that song"]})`` gives a dict of two figures; see
-        `adapt_masked_lm` for a model and a tokenizer.
+        ``perplexity(model, tokenizer, {"es": ["me gusta"], "en": ["that song"]})`` gives a dict of
+        two figures; see `adapt_masked_lm` for a model and a tokenizer.
     """
     check_masking(mlm_probability)
     check_positive(max_length=max_length, batch_size=batch_size)
@@ -105,5 +115,7 @@ def perplexity(
 def _fixed_mask(example: Example, mlm_probability: float, seed: int) -> list[int]:
     places = [i for i, special in enumerate(example.special) if not special]
     count = max(1, round(mlm_probability * len(places)))
-    rng = random.Random(f"{seed} {example.ids}")  # hashed, not truncated, and the same in every process
+    rng = random.Random(
+        f"{seed} {example.ids}"
+    )  # hashed, not truncated, and the same in every process
     return sorted(rng.sample(places, count))

@@ -23,17 +23,20 @@ ANEW = "remove the file to start anew"
 
 
 class Run:
-    """The state of a training on disk, so that it can be killed anywhere and go on to the same numbers.
+    """The state of a training on disk, so that it can be killed anywhere and go on to the same
+    numbers.
 
-    ``folder/checkpoint.pt`` holds the last saved state, the fingerprint and whether the run is finished, followed by a
-    SHA-256 digest of these bytes. It is replaced as a whole, so a kill or a power cut leaves the state before or after.
-    While the run is open, a lock of the operating system excludes other processes; it ends with the process.
+    ``folder/checkpoint.pt`` holds the last saved state, the fingerprint and whether the run is
+    finished, followed by a SHA-256 digest of these bytes. It is replaced as a whole, so a kill or a
+    power cut leaves the state before or after. While the run is open, a lock of the operating
+    system excludes other processes; it ends with the process.
 
     Args:
         folder: Where the state is saved; None disables saving.
-        fingerprint: Whatever changes the numbers, by name. Strings and numbers are stored unchanged, all other values
-            (data, models, optimisers, functions) as a `checksum`.
-        writes: Whether this process locks the folder and saves. Of several processes with one run, one does.
+        fingerprint: Whatever changes the numbers, by name. Strings and numbers are stored
+            unchanged, all other values (data, models, optimisers, functions) as a `checksum`.
+        writes: Whether this process locks the folder and saves. Of several processes with one run,
+            one does.
 
     Attributes:
         fingerprint: The strings, numbers and checksums that are stored.
@@ -58,7 +61,11 @@ class Run:
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str] | None, fingerprint: Mapping[str, Any], *, writes: bool = True
+        self,
+        folder: str | os.PathLike[str] | None,
+        fingerprint: Mapping[str, Any],
+        *,
+        writes: bool = True,
     ) -> None:
         # absolute, so that it stays true if the working folder changes
         self.folder = None if folder is None else Path(folder).absolute()
@@ -78,7 +85,9 @@ class Run:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._lock = (self.folder / LOCK_NAME).open("ab")
             except OSError as error:
-                raise type(error)(f"{self.folder} must be a folder that can be written to: {error}") from error
+                raise type(error)(
+                    f"{self.folder} must be a folder that can be written to: {error}"
+                ) from error
             if not try_lock(self._lock):
                 self._lock.close()
                 rule = "must be used by one process at a time, and another process trains in it now"
@@ -129,11 +138,15 @@ class Run:
         except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
-            raise OSError(f"{self.path} could not be written ({class_name(error)}: {error})") from error
+            raise OSError(
+                f"{self.path} could not be written ({class_name(error)}: {error})"
+            ) from error
         unknown = torch.serialization.get_unsafe_globals_in_checkpoint(draft)
         if unknown:
             draft.unlink()
-            raise TypeError(f"the state of a run must hold tensors and plain values, got objects of {unknown}")
+            raise TypeError(
+                f"the state of a run must hold tensors and plain values, got objects of {unknown}"
+            )
         draft.replace(self.path)
         sync(self.path.parent)
 
@@ -150,7 +163,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
             if not set(content) >= CONTENTS:
                 raise KeyError(*(CONTENTS - set(content)))
-        except Exception as error:  # torch raises many kinds; the digest of such a file is right by intent
+        except (
+            Exception
+        ) as error:  # torch raises many kinds; the digest of such a file is right by intent
             rule = "must hold tensors and plain values of a run"
             raise ValueError(f"{path} {rule}, got {class_name(error)}: {error} ({ANEW})") from error
         return content
@@ -162,13 +177,17 @@ def differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     for name in {**ours, **theirs}:
         there, here = repr(theirs.get(name)), repr(ours.get(name))
         if there != here:
-            found.append(f"other {name}" if MARK in there + here else f"{name} {there} in place of {here}")
+            found.append(
+                f"other {name}" if MARK in there + here else f"{name} {there} in place of {here}"
+            )
     return ", ".join(found)
 
 
 def _stored(value: Any) -> str | int | float | bool | None:
     value = value.value if isinstance(value, Enum) else value
-    return value if value is None or isinstance(value, str | bool | int | float) else checksum(value)
+    return (
+        value if value is None or isinstance(value, str | bool | int | float) else checksum(value)
+    )
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:

@@ -29,7 +29,8 @@ class Epoch(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """The result of a training; the model holds the best epoch's weights, or the mean of several (``average``).
+    """The result of a training; the model holds the best epoch's weights, or the mean of several
+    (``average``).
 
     Attributes:
         best: The best epoch.
@@ -42,7 +43,9 @@ class FitResult(NamedTuple):
 
 def best_epochs(history: Sequence[Epoch], count: int) -> list[Epoch]:
     """Return the epochs of the highest scores, of equal ones the first; the last epochs without scores."""
-    return sorted(history, key=lambda epoch: -epoch.number if math.isnan(epoch.score) else -epoch.score)[:count]
+    return sorted(
+        history, key=lambda epoch: -epoch.number if math.isnan(epoch.score) else -epoch.score
+    )[:count]
 
 
 def read_result(history: Sequence[Sequence[Any]]) -> FitResult:
@@ -52,7 +55,8 @@ def read_result(history: Sequence[Sequence[Any]]) -> FitResult:
 
 
 class TrainingState:
-    """Everything that a killed training needs to go on; frozen tensors never change and are left out.
+    """Everything that a killed training needs to go on; frozen tensors never change and are left
+    out.
 
     Args:
         model: All modules that learn.
@@ -77,7 +81,9 @@ class TrainingState:
         self.scaler = scaler
         self.history: list[Epoch] = []
         self.average = average
-        self.best_weights: list[tuple[int, dict[str, Tensor]]] = []  # of the best epochs, by number, the best first
+        self.best_weights: list[
+            tuple[int, dict[str, Tensor]]
+        ] = []  # of the best epochs, by number, the best first
 
     @property
     def best(self) -> Epoch:
@@ -95,7 +101,9 @@ class TrainingState:
         numbers = [best.number for best in best_epochs(self.history, self.average)]
         weights = dict(self.best_weights)
         if epoch.number in numbers:
-            weights[epoch.number] = {name: value.clone() for name, value in trained_state(self.model).items()}
+            weights[epoch.number] = {
+                name: value.clone() for name, value in trained_state(self.model).items()
+            }
         self.best_weights = [(number, weights[number]) for number in numbers]
 
     def restore_best(self) -> None:
@@ -105,7 +113,8 @@ class TrainingState:
             self.model.load_state_dict(kept[0], strict=False)
         elif kept:
             means = {
-                name: torch.stack([weights[name] for weights in kept]).to(torch.float64).mean(0) for name in kept[0]
+                name: torch.stack([weights[name] for weights in kept]).to(torch.float64).mean(0)
+                for name in kept[0]
             }
             self.model.load_state_dict(means, strict=False)
 

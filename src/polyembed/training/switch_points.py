@@ -68,46 +68,56 @@ def switch_points(
 ) -> SwitchPoints:
     """Score a masked language model at code-switch points apart from the rest.
 
-    A word is a switch point if its language differs from that of the last word before it, in the same sentence, that
-    has a language. Words whose tag is in `no_language` have none: a switch across a comma counts. A tag for words of
-    mixed language (``MIXED``) is a language like others, unless it is in `no_language`.
+    A word is a switch point if its language differs from that of the last word before it, in the
+    same sentence, that has a language. Words whose tag is in `no_language` have none: a switch
+    across a comma counts. A tag for words of mixed language (``MIXED``) is a language like others,
+    unless it is in `no_language`.
 
-    Every word is masked once, all its pieces together, each piece by one mask piece, so the number of pieces is given
-    away. By default each word has its own pass, with the whole rest of the sentence visible: one row a word. With
-    `folds` = k the words i, i + k, i + 2k, ... are masked in one row: k rows a sentence, faster, less in sight.
+    Every word is masked once, all its pieces together, each piece by one mask piece, so the number
+    of pieces is given away. By default each word has its own pass, with the whole rest of the
+    sentence visible: one row a word. With `folds` = k the words i, i + k, i + 2k, ... are masked in
+    one row: k rows a sentence, faster, less in sight.
 
-    A sentence of more than `max_length` pieces is cut between words into parts that fit; no word is lost, and a part's
-    first word may be a switch point by the part before. A word without pieces is not counted.
-    Words are tokenised as by `polyembed.text.align_words`, after a space where the tokenizer needs one.
+    A sentence of more than `max_length` pieces is cut between words into parts that fit; no word is
+    lost, and a part's first word may be a switch point by the part before. A word without pieces is
+    not counted. Words are tokenised as by `polyembed.text.align_words`, after a space where the
+    tokenizer needs one.
 
-    Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why This Works (Mechanism)")
-    and does not measure it.
+    Deviations: 2503.07990 claims that adaptation helps at language boundaries (section "Why This
+    Works (Mechanism)") and does not measure it.
 
     Args:
         model: A transformers model for masked language modelling; in evaluation mode for the while.
-        tokenizer: Its tokenizer, a fast one, with a mask piece, that takes words (``is_split_into_words``).
-        sentences: Objects with ``words`` and ``languages``, as `polyembed.data.read_conllu` gives them with
-            ``language="misc:CSID"``.
+        tokenizer: Its tokenizer, a fast one, with a mask piece, that takes words
+            (``is_split_into_words``).
+        sentences: Objects with ``words`` and ``languages``, as `polyembed.data.read_conllu` gives
+            them with ``language="misc:CSID"``.
         folds: How many rows a sentence; None = one a word.
         no_language: Tags that are not languages.
         max_length: The most pieces of a row, special ones included.
         batch_size: Rows a pass.
 
     Returns:
-        Accuracy and mean loss over pieces at switch points, at the other words, and at words without a language.
+        Accuracy and mean loss over pieces at switch points, at the other words, and at words
+        without a language.
 
     Raises:
-        ValueError: A sentence without languages, a word longer than `max_length`, or no word to score.
-        TypeError: A model without a masked-LM head, a slow tokenizer, sentences without these attributes, or a string
-            instead of tags.
+        ValueError: A sentence without languages, a word longer than `max_length`, or no word to
+            score.
+        TypeError: A model without a masked-LM head, a slow tokenizer, sentences without these
+            attributes, or a string instead of tags.
 
     Example:
-        ``switch_points(model, tokenizer, read_conllu(path, language="misc:CSID")).switch.accuracy``; see
-        `adapt_masked_lm` for a model and a tokenizer.
+        ``switch_points(model, tokenizer, read_conllu(path,
+        language="misc:CSID")).switch.accuracy``; see `adapt_masked_lm` for a model and a tokenizer.
     """
-    check_positive(max_length=max_length, batch_size=batch_size, folds=1 if folds is None else folds)
+    check_positive(
+        max_length=max_length, batch_size=batch_size, folds=1 if folds is None else folds
+    )
     if isinstance(no_language, str):  # "O" is in "OTHER"
-        raise TypeError(must("no_language", "be a collection of tags", f"the string {no_language!r}"))
+        raise TypeError(
+            must("no_language", "be a collection of tags", f"the string {no_language!r}")
+        )
     check_masked_lm(model)
     encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=False)
     kinds = ("switch", "rest", "no_language")
@@ -132,7 +142,9 @@ def switch_points(
     for kind in kinds:
         count = len(losses[kind])
         mean = math.fsum(losses[kind]) / count if count else math.nan
-        scores.append(MaskedScore(hits[kind] / count if count else math.nan, mean, count, words[kind]))
+        scores.append(
+            MaskedScore(hits[kind] / count if count else math.nan, mean, count, words[kind])
+        )
     return SwitchPoints(*scores)
 
 
@@ -145,7 +157,9 @@ class SwitchEncoder(ExampleEncoder):
             near = _near_switches(_kinds(sentence, NO_LANGUAGE, name))
             for first, part in self.words(sentence.words, name):
                 if part.size:
-                    yield part._replace(priority=[i is not None and first + i in near for i in part.word_ids])
+                    yield part._replace(
+                        priority=[i is not None and first + i in near for i in part.word_ids]
+                    )
                 if self.truncation:
                     break
 
@@ -169,7 +183,12 @@ def _kinds(sentence: Spoken, no_language: Collection[str], name: str) -> list[st
     if languages is None:
         raise ValueError(must(f"{name}.languages", "be one language a word", "none"))
     count = len(sentence.words)
-    require(len(languages) == count, f"{name}.languages", f"be as many as the words, {count}", len(languages))
+    require(
+        len(languages) == count,
+        f"{name}.languages",
+        f"be as many as the words, {count}",
+        len(languages),
+    )
     kinds: list[str] = []
     last: str | None = None
     for language in languages:
@@ -191,4 +210,9 @@ def _word_rows(part: Example, kinds: Sequence[str], folds: int | None) -> Iterat
     for fold in range(min(step, len(words))):
         chosen = words[fold::step]
         masked = [(i, kinds[word]) for word in chosen for i in places[word]]
-        yield Row(part.ids, [i for i, _ in masked], [kind for _, kind in masked], [kinds[word] for word in chosen])
+        yield Row(
+            part.ids,
+            [i for i, _ in masked],
+            [kind for _, kind in masked],
+            [kinds[word] for word in chosen],
+        )

@@ -1,6 +1,8 @@
-"""The library's models in the `Trainer` of transformers: arguments, batches, metrics and folders as it expects them.
+"""The library's models in the `Trainer` of transformers: arguments, batches, metrics and folders as
+it expects them.
 
-A loop of your own, Accelerate and Lightning Fabric call a model directly and do not need this module.
+A loop of your own, Accelerate and Lightning Fabric call a model directly and do not need this
+module.
 """
 
 import os
@@ -27,17 +29,20 @@ PREDICTIONS = ("decoded", "probabilities")
 
 
 class TrainerModel(nn.Module):
-    """A tagger or a classifier as the `Trainer` of transformers calls it; made by `wrap_for_trainer`.
+    """A tagger or a classifier as the `Trainer` of transformers calls it; made by
+    `wrap_for_trainer`.
 
-    Its state has the names of the model inside, and each shared tensor once, since safetensors refuses shared memory.
-    So what a trainer writes is what `save_pretrained` writes.
+    Its state has the names of the model inside, and each shared tensor once, since safetensors
+    refuses shared memory. So what a trainer writes is what `save_pretrained` writes.
 
     Args:
         model: The model inside, which is trained.
         predictions: What `logits` holds in evaluation mode.
     """
 
-    def __init__(self, model: TextModel, *, predictions: Literal["decoded", "probabilities"]) -> None:
+    def __init__(
+        self, model: TextModel, *, predictions: Literal["decoded", "probabilities"]
+    ) -> None:
         super().__init__()
         self.model = model
         self.predictions = predictions
@@ -50,17 +55,21 @@ class TrainerModel(nn.Module):
         Args:
             inputs: The model's inputs, as `DataCollatorForWords` packs them.
             mask: True = a word.
-            labels: Ids of tags ``(batch, word)`` or labels ``(batch)``, -100 without one; without them there is
-                no loss.
+            labels: Ids of tags ``(batch, word)`` or labels ``(batch)``, -100 without one; without
+                them there is no loss.
 
         Returns:
-            A `TokenClassifierOutput` or `SequenceClassifierOutput` of transformers: ``loss``, and in evaluation mode
-            ``logits``: ids of the shape of `labels`, -100 at padding, or probabilities with one axis more.
+            A `TokenClassifierOutput` or `SequenceClassifierOutput` of transformers: ``loss``, and
+            in evaluation mode
+            ``logits``: ids of the shape of `labels`, -100 at padding, or probabilities with one
+                axis more.
         """
         from transformers.modeling_outputs import SequenceClassifierOutput, TokenClassifierOutput
 
         inputs = unpack(inputs)
-        output = TokenClassifierOutput if isinstance(self.model, Tagger) else SequenceClassifierOutput
+        output = (
+            TokenClassifierOutput if isinstance(self.model, Tagger) else SequenceClassifierOutput
+        )
         if self.training:
             return output(loss=None if labels is None else self._loss(inputs, mask, labels))
         loss, found = self._evaluate(inputs, mask, labels)
@@ -71,7 +80,9 @@ class TrainerModel(nn.Module):
         loss: Tensor = self.model(inputs, mask=mask, **named)
         return loss
 
-    def _evaluate(self, inputs: Any, mask: Tensor | None, labels: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    def _evaluate(
+        self, inputs: Any, mask: Tensor | None, labels: Tensor | None
+    ) -> tuple[Tensor | None, Tensor]:
         """Return loss and predictions, both from the same features where the model has any."""
         model: Any = self.model
         wants = "decode" if self.predictions == "decoded" else "probabilities"
@@ -84,23 +95,30 @@ class TrainerModel(nn.Module):
             loss = None if labels is None else model.criterion(logits, labels)
             wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
             return loss, logits.argmax(-1) if wants == "decode" else wide.softmax(-1)
-        return None if labels is None else self._loss(inputs, mask, labels), getattr(model, wants)(inputs, mask)
+        return None if labels is None else self._loss(inputs, mask, labels), getattr(model, wants)(
+            inputs, mask
+        )
 
 
-def wrap_for_trainer(model: TextModel, *, predictions: Literal["decoded", "probabilities"] = "decoded") -> TrainerModel:
-    """Wrap a tagger or a classifier for the `Trainer` of transformers; the model inside is the one that is trained.
+def wrap_for_trainer(
+    model: TextModel, *, predictions: Literal["decoded", "probabilities"] = "decoded"
+) -> TrainerModel:
+    """Wrap a tagger or a classifier for the `Trainer` of transformers; the model inside is the one
+    that is trained.
 
-    With `DataCollatorForWords` as the ``data_collator``, each folder that the trainer writes (``save_model``, a
-    checkpoint) is one that `from_pretrained` of the model's class opens, and one that the trainer resumes from.
+    With `DataCollatorForWords` as the ``data_collator``, each folder that the trainer writes
+    (``save_model``, a checkpoint) is one that `from_pretrained` of the model's class opens, and one
+    that the trainer resumes from.
 
-    In evaluation mode the predictions are decoded, ids like the labels: a CRF's best path is not the argmax of any
-    score of single words. They are padded with -100, as the trainer pads, so ``compute_metrics`` compares ids with ids
-    where the label is not -100; `trainer_metrics` does.
+    In evaluation mode the predictions are decoded, ids like the labels: a CRF's best path is not
+    the argmax of any score of single words. They are padded with -100, as the trainer pads, so
+    ``compute_metrics`` compares ids with ids where the label is not -100; `trainer_metrics` does.
 
     Args:
-        model: A `SequenceTagger` or `TokenClassifier`, a `SequenceClassifier` or a `PairClassifier`, or a
-            `VotingEnsemble` (all members train on all batches).
-        predictions: ``"decoded"``: ids; ``"probabilities"``: of each tag or label (a CRF's marginals).
+        model: A `SequenceTagger` or `TokenClassifier`, a `SequenceClassifier` or a
+            `PairClassifier`, or a `VotingEnsemble` (all members train on all batches).
+        predictions: ``"decoded"``: ids; ``"probabilities"``: of each tag or label (a CRF's
+            marginals).
 
     Returns:
         A module for ``Trainer(model=...)``.
@@ -126,23 +144,28 @@ def wrap_for_trainer(model: TextModel, *, predictions: Literal["decoded", "proba
 
 
 class DataCollatorForWords:
-    """Batches of words for a model that `wrap_for_trainer` has wrapped: ``inputs``, ``mask`` and ``labels``.
+    """Batches of words for a model that `wrap_for_trainer` has wrapped: ``inputs``, ``mask`` and
+    ``labels``.
 
-    Rows are what `fit` takes (objects with ``words`` and ``tags``; ``words`` and ``label``; ``first``, ``second`` and
-    ``label``), or mappings with these keys, as `datasets` gives them: then set ``remove_unused_columns=False`` in the
-    training arguments. Rows without tags or labels make a batch without ``labels``, to predict.
+    Rows are what `fit` takes (objects with ``words`` and ``tags``; ``words`` and ``label``;
+    ``first``, ``second`` and ``label``), or mappings with these keys, as `datasets` gives them:
+    then set ``remove_unused_columns=False`` in the training arguments. Rows without tags or labels
+    make a batch without ``labels``, to predict.
 
-    Inputs of several parts (`Pieces`, a tuple) are nested dicts of tensors, which every trainer can move to a device.
+    Inputs of several parts (`Pieces`, a tuple) are nested dicts of tensors, which every trainer can
+    move to a device.
 
-    Words that the model's lexicon does not hold are unknown here, in training and in evaluation, while `predict` gives
-    them vectors of their own. A model that ``model.covering(words)`` returns knows the development set's words too.
+    Words that the model's lexicon does not hold are unknown here, in training and in evaluation,
+    while `predict` gives them vectors of their own. A model that ``model.covering(words)`` returns
+    knows the development set's words too.
 
     Args:
         model: The tagger or classifier, wrapped or not.
 
     Raises:
         TypeError: Another module, or rows that are not texts.
-        ValueError: Rows of which some have labels and some have none, or a tag or label outside the set.
+        ValueError: Rows of which some have labels and some have none, or a tag or label outside the
+            set.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -177,10 +200,17 @@ class DataCollatorForWords:
             if missing:
                 rule = f"have {' and '.join(needed)} (a Trainer drops columns unless remove_unused_columns=False)"
                 found = rows[number]
-                got = f"the keys {sorted(found)}" if isinstance(found, Mapping) else class_name(found)
+                got = (
+                    f"the keys {sorted(found)}" if isinstance(found, Mapping) else class_name(found)
+                )
                 raise TypeError(must(f"rows[{number}]", rule, got))
         labelled = [getattr(item, key, None) is not None for item in items]
-        require(len(set(labelled)) < 2, "rows", f"all have {key}, or none of them", f"{sum(labelled)} of {len(rows)}")
+        require(
+            len(set(labelled)) < 2,
+            "rows",
+            f"all have {key}, or none of them",
+            f"{sum(labelled)} of {len(rows)}",
+        )
         if all(labelled):
             batch = model.collate(items)
             batch["labels"] = batch.pop("tags" if key == "tags" else "labels")
@@ -193,12 +223,13 @@ class DataCollatorForWords:
 def trainer_metrics(
     model: TextModel | TrainerModel, metrics: Sequence[MetricName] | None = None
 ) -> Callable[[Any], dict[str, float]]:
-    """Return the ``compute_metrics`` of a wrapped model: the scores that `fit` computes for the same predictions.
+    """Return the ``compute_metrics`` of a wrapped model: the scores that `fit` computes for the
+    same predictions.
 
     Args:
         model: The tagger or classifier, wrapped or not.
-        metrics: ``"f1"`` (entity micro-F1 as conlleval counts), ``"accuracy"``, ``"macro_f1"``; the model's default
-            (a tagger's ``"f1"``, a classifier's ``"accuracy"``) if None.
+        metrics: ``"f1"`` (entity micro-F1 as conlleval counts), ``"accuracy"``, ``"macro_f1"``; the
+            model's default (a tagger's ``"f1"``, a classifier's ``"accuracy"``) if None.
 
     Returns:
         A function of the trainer's predictions and labels to scores by name.
@@ -230,7 +261,12 @@ def trainer_metrics(
         if predicted.ndim == gold.ndim + 1:  # probabilities
             predicted = predicted.argmax(-1)
         same = predicted.shape == gold.shape
-        require(same, "predictions", f"have the labels' shape {tuple(gold.shape)}", tuple(predicted.shape))
+        require(
+            same,
+            "predictions",
+            f"have the labels' shape {tuple(gold.shape)}",
+            tuple(predicted.shape),
+        )
         counts = gold != IGNORE_INDEX
         rule = "be a tag for each word (scores of NaN, or all forbidden, give none)"
         require(bool((predicted[counts] >= 0).all()), "predictions", rule, IGNORE_INDEX)
@@ -260,7 +296,9 @@ class _Folder:
 
 def _check_model(model: object) -> None:
     if not isinstance(model, TextModel):
-        raise TypeError(must("model", "be a tagger or a classifier of this library", class_name(model)))
+        raise TypeError(
+            must("model", "be a tagger or a classifier of this library", class_name(model))
+        )
 
 
 def _give_state(module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: Any) -> None:
@@ -275,7 +313,12 @@ def _give_state(module: nn.Module, state: dict[str, Any], prefix: str, local_met
 
 
 def _take_state(
-    module: nn.Module, state: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, *reports: list[str]
+    module: nn.Module,
+    state: dict[str, Any],
+    prefix: str,
+    local_metadata: Any,
+    strict: bool,
+    *reports: list[str],
 ) -> None:
     """Rename a state of `_give_state` or `save_pretrained` as the module expects it."""
     inside: Any = module.model

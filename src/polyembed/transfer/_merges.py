@@ -13,7 +13,8 @@ def learn_merges(
 ) -> Iterator[tuple[str, str, str]]:
     """Yield merges, the most frequent pair first, and apply each (Sennrich 2016, algorithm 1).
 
-    Pairs of the same frequency are merged in the order of their strings. It ends where no pair occurs twice.
+    Pairs of the same frequency are merged in the order of their strings. It ends where no pair
+    occurs twice.
 
     Args:
         words: Each word's pieces, and how often the word occurs.

@@ -25,8 +25,9 @@ class Learned(NamedTuple):
     model: dict[str, Any]
 
 
-# The arguments: the JSON of the tokenizer's model with a piece for each id; all pieces and their ids; those that are
-# added or special; the words of the text and their counts; the number of pieces to learn.
+# The arguments: the JSON of the tokenizer's model with a piece for each id; all pieces and their
+# ids; those that are added or special; the words of the text and their counts; the number of pieces
+# to learn.
 Learn = Callable[[dict[str, Any], Mapping[str, int], Set[str], Counter[str], int], Learned]
 
 
@@ -37,7 +38,10 @@ def learn_word_piece(
     mark = model["continuing_subword_prefix"]
     limit = model["max_input_chars_per_word"]
     cut = [
-        ([character if place == 0 else mark + character for place, character in enumerate(word)], count)
+        (
+            [character if place == 0 else mark + character for place, character in enumerate(word)],
+            count,
+        )
         for word, count in sorted(words.items())
         if len(word) <= limit
     ]
@@ -59,7 +63,9 @@ def learn_unigram(
     """Train a unigram model and add its new pieces with their log-probabilities; the old ones keep theirs."""
     characters = {character for word in words for character in word}
     _check_room(size, len(characters))
-    least = min(score for _, score in model["vocab"])  # below it, unknown characters would cost more than before
+    least = min(
+        score for _, score in model["vocab"]
+    )  # below it, unknown characters would cost more than before
     trained = sorted(_train_unigram(words, size).items(), key=lambda item: (-item[1], item[0]))
     fresh_scores = {
         piece: max(score, least)
@@ -87,7 +93,10 @@ def learn_byte_pairs(
     cut = _cutter(model, model["vocab"].get(model.get("unk_token")))
     fresh = {form: cut(form.removeprefix(mark).removesuffix(end)) for form in missing}
     core = _open({**model, "vocab": model["vocab"] | _numbered(fresh, ids)})
-    symbols = [([token.value for token in core.model.tokenize(word)], count) for word, count in sorted(words.items())]
+    symbols = [
+        ([token.value for token in core.model.tokenize(word)], count)
+        for word, count in sorted(words.items())
+    ]
     apart = {piece for piece in ids if NO_TEXT.fullmatch(piece)} | added | {model.get("unk_token")}
 
     def join(left: str, right: str) -> str | None:
@@ -102,10 +111,16 @@ def learn_byte_pairs(
         parts = (fresh.get(part, (ids[part],) if part in ids else ()) for part in (left, right))
         fresh.setdefault(piece, tuple(origin for part in parts for origin in part))
         merges.append([left, right] if as_pairs else f"{left} {right}")
-    return Learned(fresh, {**model, "vocab": model["vocab"] | _numbered(fresh, ids), "merges": merges})
+    return Learned(
+        fresh, {**model, "vocab": model["vocab"] | _numbered(fresh, ids), "merges": merges}
+    )
 
 
-KINDS: dict[str, Learn] = {"WordPiece": learn_word_piece, "Unigram": learn_unigram, "BPE": learn_byte_pairs}
+KINDS: dict[str, Learn] = {
+    "WordPiece": learn_word_piece,
+    "Unigram": learn_unigram,
+    "BPE": learn_byte_pairs,
+}
 
 
 def _numbered(pieces: Iterable[str], ids: Mapping[str, int]) -> dict[str, int]:
@@ -164,7 +179,9 @@ def _open(model: dict[str, Any]) -> Any:
 def _cutter(model: dict[str, Any], unknown: int | None) -> Callable[[str], Origin]:
     """Return a function that cuts text into the ids of a model's pieces, without the unknown piece."""
     core = _open(model)
-    return lambda text: tuple(token.id for token in core.model.tokenize(text) if token.id != unknown)
+    return lambda text: tuple(
+        token.id for token in core.model.tokenize(text) if token.id != unknown
+    )
 
 
 def _train_unigram(words: Counter[str], size: int) -> dict[str, float]:
@@ -172,7 +189,11 @@ def _train_unigram(words: Counter[str], size: int) -> dict[str, float]:
     import sentencepiece
 
     serialized = io.BytesIO()
-    lines = (f"{word}\t{count}" for word, count in sorted(words.items()) if not set(word) & {"\t", "\n", "\r", "\0"})
+    lines = (
+        f"{word}\t{count}"
+        for word, count in sorted(words.items())
+        if not set(word) & {"\t", "\n", "\r", "\0"}
+    )
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=lines,

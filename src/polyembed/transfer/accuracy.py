@@ -62,19 +62,23 @@ def translation_accuracy(
     max_words: int = 200_000,
     device: torch.device | str | None = None,
 ) -> TranslationAccuracy:
-    """Compute the share of words with a right translation among the `k` nearest words of an aligned space.
+    """Compute the share of words with a right translation among the `k` nearest words of an aligned
+    space.
 
-    ``P@k = mean over w of [a translation of w is among the k nearest target words]``, over the dictionary's source
-    words that have a vector, and a translation with a vector; ``coverage`` is their share.
+    ``P@k = mean over w of [a translation of w is among the k nearest target words]``, over the
+    dictionary's source words that have a vector, and a translation with a vector; ``coverage`` is
+    their share.
 
-    With `spelling`, the 20 nearest words are sorted again by ``score + spelling * (1 - d / length)``, where ``d`` is
-    the edit distance of the two words without their accents and ``length`` that of the longer (Riley and Gildea 2018,
-    section 3.2): related languages share words. Choose it on words outside `dictionary`.
+    With `spelling`, the 20 nearest words are sorted again by
+    ``score + spelling * (1 - d / length)``, where ``d`` is the edit distance of the two words
+    without their accents and ``length`` that of the longer (Riley and Gildea 2018, section 3.2):
+    related languages share words. Choose it on words outside `dictionary`.
 
     Args:
         source: Vectors of one language in the target's space, ``mapping(source)``.
         target: Vectors of the other.
-        dictionary: Pairs of a source word and a target word; several translations of a word are several pairs.
+        dictionary: Pairs of a source word and a target word; several translations of a word are
+            several pairs.
         ks: Ranks.
         neighborhood: The ``k`` of `csls`.
         spelling: The weight of similar spelling.
@@ -103,7 +107,9 @@ def translation_accuracy(
     if not isinstance(ks, Iterable):
         raise TypeError(must("ks", "be ranks", repr(ks)))
     ks, given = tuple(ks), distinct_pairs(dictionary)
-    check_positive(**{f"ks[{i}]": k for i, k in enumerate(ks)}, neighborhood=neighborhood, max_words=max_words)
+    check_positive(
+        **{f"ks[{i}]": k for i, k in enumerate(ks)}, neighborhood=neighborhood, max_words=max_words
+    )
     require(len(ks) > 0, "ks", "hold a rank", "none")
     require(spelling >= 0, "spelling", "be 0 or more", spelling)
     one, other = read_spaces(source, target, source_words, target_words, max_words, device)
@@ -141,12 +147,16 @@ def _ranked(
 def _spelling_similarity(a: str, b: str) -> float:
     """Return ``1 - d(a, b) / max(|a|, |b|)`` of the edit distance without accents and case."""
     a, b = (
-        "".join(c for c in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(c))
+        "".join(
+            c for c in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(c)
+        )
         for word in (a, b)
     )
     return 1 - edit_distance(a, b) / max(len(a), len(b), 1)
 
 
 def _precision(ranked: list[list[int]], answers: dict[int, set[int]], k: int) -> float:
-    hits = (not right.isdisjoint(ids[:k]) for ids, right in zip(ranked, answers.values(), strict=True))
+    hits = (
+        not right.isdisjoint(ids[:k]) for ids, right in zip(ranked, answers.values(), strict=True)
+    )
     return sum(hits) / len(answers)

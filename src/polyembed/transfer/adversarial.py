@@ -9,7 +9,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, check_probability, must, require
+from polyembed._checks import (
+    check_dim,
+    check_float,
+    check_last_dim,
+    check_positive,
+    check_probability,
+    must,
+    require,
+)
 from polyembed.functional.alignment import length_normalize, procrustes
 from polyembed.functional.neighbors import mutual_csls
 
@@ -58,7 +66,14 @@ class AdversarialOptions:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
-        counts = ("restarts", "num_epochs", "epoch_size", "batch_size", "discriminator_steps", "hidden_size")
+        counts = (
+            "restarts",
+            "num_epochs",
+            "epoch_size",
+            "batch_size",
+            "discriminator_steps",
+            "hidden_size",
+        )
         check_positive(**{name: getattr(self, name) for name in (*counts, "most_frequent")})
         check_probability(dropout=self.dropout, smoothing=self.smoothing)
         require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
@@ -78,13 +93,16 @@ class AdversarialMapping(NamedTuple):
     criteria: list[list[float]]
 
 
-def mapping_criterion(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, neighborhood: int = 10) -> float:
+def mapping_criterion(
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, neighborhood: int = 10
+) -> float:
     """Compute how well two spaces match: the mean cosine of rows that are mutually nearest by CSLS.
 
     It needs no pair of words, and goes with the precision of a mapping (Lample 2018, section 2.4).
 
     Args:
-        x: The mapped space, ``(n, dim)``, the most frequent word first; the first 10,000 rows count.
+        x: The mapped space, ``(n, dim)``, the most frequent word first; the first 10,000 rows
+            count.
         y: The other space, ``(m, dim)``, likewise.
         neighborhood: The ``k`` of `csls`.
 
@@ -106,24 +124,28 @@ def mapping_criterion(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], *, n
 def adversarial_mapping(
     x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], options: AdversarialOptions | None = None
 ) -> AdversarialMapping:
-    """Learn a rotation by which a discriminator cannot tell `x` from `y` (Lample 2018, section 2.1).
+    """Learn a rotation by which a discriminator cannot tell `x` from `y` (Lample 2018, section
+    2.1).
 
-    The discriminator ``D`` (two hidden layers, leaky rectifiers) minimises the cross-entropy of telling ``x W`` from
-    ``y`` with labels smoothed by ``s``; ``W``, which starts as the identity, minimises that of the wrong answers.
-    After each step ``W <- (1 + beta) W - beta W W' W`` keeps it near the orthogonal matrices (their equation 7). ``D``
-    has dropout in its input while it learns, and none while ``W`` learns from it.
+    The discriminator ``D`` (two hidden layers, leaky rectifiers) minimises the cross-entropy of
+    telling ``x W`` from ``y`` with labels smoothed by ``s``; ``W``, which starts as the identity,
+    minimises that of the wrong answers. After each step ``W <- (1 + beta) W - beta W W' W`` keeps
+    it near the orthogonal matrices (their equation 7). ``D`` has dropout in its input while it
+    learns, and none while ``W`` learns from it.
 
-    Both learn by plain SGD. The rate of ``D`` is constant. That of ``W`` is multiplied by ``decay`` after each epoch,
-    with 1e-6 as its minimum. It is also halved after each epoch whose criterion is below the run's best, except the
-    first such epoch. A run ends early where halving leads below 1e-6.
+    Both learn by plain SGD. The rate of ``D`` is constant. That of ``W`` is multiplied by ``decay``
+    after each epoch, with 1e-6 as its minimum. It is also halved after each epoch whose criterion
+    is below the run's best, except the first such epoch. A run ends early where halving leads below
+    1e-6.
 
-    After each epoch the orthogonal matrix nearest to ``W`` is judged by `mapping_criterion`; the best of all epochs
-    and restarts is returned. A run either finds the rotation or fails, and the criterion shows which without a
+    After each epoch the orthogonal matrix nearest to ``W`` is judged by `mapping_criterion`; the
+    best of all epochs and restarts is returned. A run either finds the rotation or fails, and the
+    criterion shows which without a
     dictionary: restart where it stays low.
 
     Args:
-        x: Source vectors, ``(n, dim)``, the most frequent word first, not normalised: the learning rate suits
-            numbers around 1.
+        x: Source vectors, ``(n, dim)``, the most frequent word first, not normalised: the learning
+            rate suits numbers around 1.
         y: Target vectors, ``(m, dim)``.
         options: The defaults if None.
 
@@ -131,8 +153,8 @@ def adversarial_mapping(
         The best matrix, float32, and the criteria of all epochs.
 
     Raises:
-        ValueError: Other shapes, NaN in the vectors, or a run that gave NaN (its learning rate or ``beta`` is too
-            high, or the vectors are too long).
+        ValueError: Other shapes, NaN in the vectors, or a run that gave NaN (its learning rate or
+            ``beta`` is too high, or the vectors are too long).
         TypeError: Integers.
 
     Example:
@@ -141,9 +163,9 @@ def adversarial_mapping(
         >>> found.weight.shape, len(found.criteria[0])
         (torch.Size([3, 3]), 2)
 
-    Deviations: MUSE judges the mapping itself, by the nearest neighbour of each source word; here the nearest
-    orthogonal matrix is judged and returned, by mutual neighbours. An epoch has ``epoch_size // batch_size`` steps,
-    where MUSE rounds up. Restarts are added.
+    Deviations: MUSE judges the mapping itself, by the nearest neighbour of each source word; here
+    the nearest orthogonal matrix is judged and returned, by mutual neighbours. An epoch has
+    ``epoch_size // batch_size`` steps, where MUSE rounds up. Restarts are added.
     """
     options = options or AdversarialOptions()
     check_dim("x", x, 2, "n, dim")
@@ -184,12 +206,18 @@ class _Game:
     """A mapping and a discriminator that learn against one another, with a random generator of their own."""
 
     def __init__(self, x: Tensor, y: Tensor, options: AdversarialOptions, restart: int) -> None:
-        self.x, self.y, self.options = x[: options.most_frequent], y[: options.most_frequent], options
+        self.x, self.y, self.options = (
+            x[: options.most_frequent],
+            y[: options.most_frequent],
+            options,
+        )
         self.generator = torch.Generator(x.device).manual_seed(options.seed + restart)
         dim, hidden = x.shape[1], options.hidden_size
         self.weight = torch.eye(dim, dtype=x.dtype, device=x.device).requires_grad_()
         sizes = (dim, hidden, hidden, 1)
-        self.layers = [self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)]
+        self.layers = [
+            self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)
+        ]
 
     def teach_discriminator(self) -> None:
         """Update the discriminator once, to separate the languages."""
@@ -212,14 +240,24 @@ class _Game:
         """Return the orthogonal matrix nearest to the mapping."""
         weight = self.weight.detach()
         if not bool(weight.isfinite().all()):
-            name, rule = "learning_rate, beta and the vectors", "be so small that the mapping stays finite"
+            name, rule = (
+                "learning_rate, beta and the vectors",
+                "be so small that the mapping stays finite",
+            )
             raise ValueError(must(name, rule, "NaN or an infinity"))
         return procrustes(torch.eye(len(weight), dtype=weight.dtype, device=weight.device), weight)
 
     def _draw(self) -> Tensor:
         """Draw vectors of both languages, the source's mapped, ``(2 * batch_size, dim)``."""
         source, target = (
-            rows[torch.randint(len(rows), (self.options.batch_size,), generator=self.generator, device=rows.device)]
+            rows[
+                torch.randint(
+                    len(rows),
+                    (self.options.batch_size,),
+                    generator=self.generator,
+                    device=rows.device,
+                )
+            ]
             for rows in (self.x, self.y)
         )
         return torch.cat([source @ self.weight, target])
@@ -234,7 +272,9 @@ class _Game:
         """Return the discriminator's loss, or that of the wrong answers if `fooled`, then without dropout."""
         hidden, dropout, smoothing = vectors, self.options.dropout, self.options.smoothing
         if not fooled:
-            chance = torch.rand(vectors.shape, generator=self.generator, dtype=torch.float32, device=vectors.device)
+            chance = torch.rand(
+                vectors.shape, generator=self.generator, dtype=torch.float32, device=vectors.device
+            )
             hidden = vectors * (chance >= dropout) / (1 - dropout)
         for layer in self.layers[:-1]:
             hidden = F.leaky_relu(F.linear(hidden, layer[:, :-1], layer[:, -1]), SLOPE)
@@ -244,7 +284,9 @@ class _Game:
         return F.binary_cross_entropy_with_logits(logits, 1 - labels if fooled else labels)
 
     def _uniform(self, rows: int, columns: int, bound: float) -> Tensor:
-        numbers = torch.rand(rows, columns, generator=self.generator, dtype=self.x.dtype, device=self.x.device)
+        numbers = torch.rand(
+            rows, columns, generator=self.generator, dtype=self.x.dtype, device=self.x.device
+        )
         return ((2 * numbers - 1) * bound).requires_grad_()
 
 
@@ -252,5 +294,7 @@ def _bar(options: AdversarialOptions, description: str) -> Iterator[int]:
     from tqdm import tqdm
 
     steps = range(max(1, options.epoch_size // options.batch_size))
-    disable = None if options.progress is None else not options.progress  # tqdm's None: off without a terminal
+    disable = (
+        None if options.progress is None else not options.progress
+    )  # tqdm's None: off without a terminal
     yield from tqdm(steps, desc=description, leave=False, disable=disable)

@@ -59,9 +59,11 @@ def joint_step(
     meta_max_grad_norm: float | None = None,
     amp_dtype: torch.dtype | None = None,
 ) -> JointStep:
-    """Descend ``L_s + L_t``, the mean losses of the source and of the target batches (Xia 2021, section 2.1).
+    """Descend ``L_s + L_t``, the mean losses of the source and of the target batches (Xia 2021,
+    section 2.1).
 
-    With `rtn`, source batches are transformed; with `meta_optimizer` the network descends the same loss (section 4.4).
+    With `rtn`, source batches are transformed; with `meta_optimizer` the network descends the same
+    loss (section 4.4).
 
     Args:
         model: As in `metaxl_step`, like the other arguments.
@@ -82,8 +84,8 @@ def joint_step(
         The loss and the norms.
 
     Raises:
-        ValueError: No target batch, a loss that is not finite (weights are then unchanged), a compiled model, or
-            options out of range.
+        ValueError: No target batch, a loss that is not finite (weights are then unchanged), a
+            compiled model, or options out of range.
         TypeError: A wrapped model, or one batch where a list of batches is expected.
         RuntimeError: Another process failed, or the layer did not run.
 
@@ -99,9 +101,15 @@ def joint_step(
     """
     check_modules(model, [] if rtn is None else rtn)
     check_batches(target=target, **({"source": source} if len(source) else {}))
-    check_options(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm, amp_dtype=amp_dtype)
+    check_options(
+        max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm, amp_dtype=amp_dtype
+    )
     networks = nn.ModuleList([] if rtn is None else listed(rtn))
-    phi = {} if rtn is None or meta_optimizer is None else trained("rtn", networks, meta_optimizer, "meta_optimizer")
+    phi = (
+        {}
+        if rtn is None or meta_optimizer is None
+        else trained("rtn", networks, meta_optimizer, "meta_optimizer")
+    )
     theta = trained("model", model, optimizer, "optimizer", besides=networks)
     known = {**theta, **phi}
     layers = [] if rtn is None else layers_of(model, layer)
@@ -111,11 +119,15 @@ def joint_step(
              zip(source, languages_of(languages, len(source)), strict=True)]  # fmt: skip
     total: dict[str, Tensor] = {}
     with whole_step(averager, model, networks):
-        for number, (batch, language, count) in enumerate([*parts, *((batch, None, len(target)) for batch in target)]):
+        for number, (batch, language, count) in enumerate(
+            [*parts, *((batch, None, len(target)) for batch in target)]
+        ):
             with ExitStack() as stack:
                 calls = []
                 if rtn is not None and number < len(source):
-                    calls = stack.enter_context(hooks(layers, rtn, weight=weight, language=language))
+                    calls = stack.enter_context(
+                        hooks(layers, rtn, weight=weight, language=language)
+                    )
                 found = check_loss("loss", evaluate(batch)) / count
                 check_called(calls)
                 # inside the hooks: gradient checkpointing runs the layer again
@@ -124,7 +136,10 @@ def joint_step(
         total = averager.average(total)
         value = total.pop(LOSS)
         norms = [
-            norm_of("the gradient of loss", (grad for name, grad in total.items() if name.startswith(part)))
+            norm_of(
+                "the gradient of loss",
+                (grad for name, grad in total.items() if name.startswith(part)),
+            )
             for part in ("model.", "rtn.")
         ]
     optimizer.zero_grad(set_to_none=True)

@@ -7,7 +7,11 @@ from torch import nn
 from polyembed._checks import class_name, must, require
 
 EMBEDDINGS = (
-    *("layer_norm_emb", "embeddings_project", "embeddings"),  # XLM and ELECTRA have the last, too, for words
+    *(
+        "layer_norm_emb",
+        "embeddings_project",
+        "embeddings",
+    ),  # XLM and ELECTRA have the last, too, for words
     *("embed_tokens", "drop"),  # of causal models; GPT-2 adds positions before it drops
 )
 LAYERS = ("layer", "layers", "layer_norm2", "h")
@@ -17,9 +21,10 @@ LAST_NORMS = ("final_norm", "LayerNorm", "norm", "ln_f")
 def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     """Return the module whose output is ``hidden_states[number]`` of a transformers encoder.
 
-    0 is the embeddings, 12 of twelve is the last layer. Where a separate norm follows the last layer (ModernBERT,
-    causal models), the number of the last layer means that norm. The layers of XLM are not modules: the result is the
-    norm that ends the layer. Dropout of XLM's embeddings, and the zeros for padding, then come after the module.
+    0 is the embeddings, 12 of twelve is the last layer. Where a separate norm follows the last
+    layer (ModernBERT, causal models), the number of the last layer means that norm. The layers of
+    XLM are not modules: the result is the norm that ends the layer. Dropout of XLM's embeddings,
+    and the zeros for padding, then come after the module.
 
     Args:
         model: A transformers model, or any module that has one inside.
@@ -29,8 +34,9 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         A module for `transformed_output` or `metaxl_step`.
 
     Raises:
-        ValueError: A number out of range, not exactly one encoder inside, or an encoder whose layers are not separate
-            modules (ALBERT's are one module that runs many times). Pass the module instead of the number then.
+        ValueError: A number out of range, not exactly one encoder inside, or an encoder whose
+            layers are not separate modules (ALBERT's are one module that runs many times). Pass the
+            module instead of the number then.
         TypeError: A number that is not an int.
 
     Example:
@@ -46,19 +52,28 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     require(0 <= number <= count, "layer", f"be between 0 (embeddings) and {count}", number)
     if number == 0:
         names = [name for name in EMBEDDINGS if isinstance(getattr(encoder, name, None), nn.Module)]
-        require(bool(names), "model", "have its embeddings in one module (else give the module)", class_name(encoder))
+        require(
+            bool(names),
+            "model",
+            "have its embeddings in one module (else give the module)",
+            class_name(encoder),
+        )
         return encoder.get_submodule(names[0])
     lists = [
         (name, module)
         for name, module in encoder.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) == count and name.rpartition(".")[2] in LAYERS
+        if isinstance(module, nn.ModuleList)
+        and len(module) == count
+        and name.rpartition(".")[2] in LAYERS
     ]
     rule = f"have {count} layers in one nn.ModuleList (else give the module)"
     require(len(lists) == 1, "model", rule, class_name(encoder))
     name, layers = lists[0]
     if number == count:
         holder = encoder.get_submodule(name.rpartition(".")[0])
-        for norm in LAST_NORMS if not hasattr(holder, "rel_embeddings") else ():  # DeBERTa's is of its positions
+        for norm in (
+            LAST_NORMS if not hasattr(holder, "rel_embeddings") else ()
+        ):  # DeBERTa's is of its positions
             if isinstance(getattr(holder, norm, None), nn.Module):
                 return holder.get_submodule(norm)
     return layers[number - 1]
@@ -70,7 +85,11 @@ def _encoder(model: nn.Module) -> tuple[nn.Module, int]:
     for module in model.modules():
         base = getattr(module, "base_model", None)
         inner = getattr(base, "base_model", None) is base  # not so of what peft wraps around it
-        if isinstance(base, nn.Module) and inner and hasattr(getattr(base, "config", None), "num_hidden_layers"):
+        if (
+            isinstance(base, nn.Module)
+            and inner
+            and hasattr(getattr(base, "config", None), "num_hidden_layers")
+        ):
             found += [base] if all(base is not other for other in found) else []
     rule = "hold one transformers encoder (else give the layer's module)"
     require(len(found) == 1, "model", rule, f"{len(found)} in {class_name(model)}")

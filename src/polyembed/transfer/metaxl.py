@@ -66,49 +66,58 @@ def metaxl_gradients(
     method: str = "forward_over_reverse",
     amp_dtype: torch.dtype | None = None,
 ) -> MetaXLStep:
-    r"""Add both gradients of a MetaXL step to ``.grad``, as ``loss.backward()`` would (Xia 2021, equations 3 and 4).
+    r"""Add both gradients of a MetaXL step to ``.grad``, as ``loss.backward()`` would (Xia 2021,
+    equations 3 and 4).
 
-    The inner loss ``L`` is the mean loss ``L_s(theta, phi)`` of the source batches, and `target_weight` times the mean
-    loss of the batches `target_inner`. The model's parameters ``theta`` get ``dL/dtheta``. Those of the network get
-    ``dL_t(theta')/dphi`` with ``theta' = theta - inner_lr * dL/dtheta`` and the mean loss ``L_t`` of the batches
-    `target`. Clipping, schedules, accumulation and optimisers are the caller's.
+    The inner loss ``L`` is the mean loss ``L_s(theta, phi)`` of the source batches, and
+    `target_weight` times the mean loss of the batches `target_inner`. The model's parameters
+    ``theta`` get ``dL/dtheta``. Those of the network get ``dL_t(theta')/dphi`` with
+    ``theta' = theta - inner_lr * dL/dtheta`` and the mean loss ``L_t`` of the batches `target`.
+    Clipping, schedules, accumulation and optimisers are the caller's.
 
-    Every computation below the transformed layer is free of ``phi``. So the source batch is cut at the output ``h`` of
-    that layer: the part above is differentiated twice, and the part below needs one directional derivative of ``h``
-    along ``v = inner_lr * dL_t/dtheta'``. The higher the layer, the cheaper the step. Methods:
+    Every computation below the transformed layer is free of ``phi``. So the source batch is cut at
+    the output ``h`` of
+    that layer: the part above is differentiated twice, and the part below needs one directional
+    derivative of ``h`` along ``v = inner_lr * dL_t/dtheta'``. The higher the layer, the cheaper the
+    step. Methods:
 
-    - ``"forward_over_reverse"``: exact; the directional derivative by forward-mode differentiation. Where a function
-      below the layer has none, by finite differences.
-    - ``"finite_difference"``: ``(h(theta + e v) - h(theta - e v)) / 2e`` without autocast. The meta-gradient's relative
-      error is about 1e-8 in float64. In float32 it is about 1e-4 on small networks and up to 5.6e-3 was measured on
-      pretrained ones; lower precision is refused. It differentiates through ``detach`` and ``no_grad`` too.
-    - ``"reverse_over_reverse"``: exact; without a cut, everything is differentiated twice. The most memory.
+    - ``"forward_over_reverse"``: exact; the directional derivative by forward-mode differentiation.
+      Where a function below the layer has none, by finite differences.
+    - ``"finite_difference"``: ``(h(theta + e v) - h(theta - e v)) / 2e`` without autocast. The
+      meta-gradient's relative error is about 1e-8 in float64. In float32 it is about 1e-4 on small
+      networks and up to 5.6e-3 was measured on pretrained ones; lower precision is refused. It
+      differentiates through ``detach`` and ``no_grad`` too.
+    - ``"reverse_over_reverse"``: exact; without a cut, everything is differentiated twice. The most
+      memory.
 
-    Attention in source passes runs by PyTorch's math kernel, which has all derivatives. Passes that run again use the
-    same random numbers and the same buffers. Buffers, such as batch statistics, change as in two training steps.
-    Batches in a list are accumulated: the loss is the mean of theirs, for each list. Gradient checkpointing
-    (``use_reentrant=False``) changes no gradient.
+    Attention in source passes runs by PyTorch's math kernel, which has all derivatives. Passes that
+    run again use the same random numbers and the same buffers. Buffers, such as batch statistics,
+    change as in two training steps. Batches in a list are accumulated: the loss is the mean of
+    theirs, for each list. Gradient checkpointing (``use_reentrant=False``) changes no gradient.
 
-    Where ``torch.distributed`` runs, each process brings batches of its own, of the same sizes: source gradients,
-    target gradients and meta-gradients are averaged, so the result is that of one process with the joined batches.
-    Start from equal parameters. `DistributedDataParallel` does not see these gradients and is refused.
+    Where ``torch.distributed`` runs, each process brings batches of its own, of the same sizes:
+    source gradients, target gradients and meta-gradients are averaged, so the result is that of one
+    process with the joined batches. Start from equal parameters. `DistributedDataParallel` does not
+    see these gradients and is refused.
 
     Args:
         model: Any model, in the mode that is wanted.
-        rtn: The network to train, or an ``nn.ModuleDict`` with one for each source language; or a list with one
-            for each layer. See `transformed_output`.
-        layer: The layer whose output is transformed, or several: a module of the model, or a number as `hidden_states`
-            counts (see `encoder_layer`).
+        rtn: The network to train, or an ``nn.ModuleDict`` with one for each source language; or a
+            list with one for each layer. See `transformed_output`.
+        layer: The layer whose output is transformed, or several: a module of the model, or a number
+            as `hidden_states` counts (see `encoder_layer`).
         source: Source batches.
         target: Target batches of the outer loss.
         inner_lr: The learning rate of the look-ahead: one number, or by the parameter's name.
-        target_inner: Target batches of the inner loss, of other rows than `target`. The authors' code takes the first
-            half of each target batch for the inner loss and the second half for the outer one.
-        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its ``loss``.
+        target_inner: Target batches of the inner loss, of other rows than `target`. The authors'
+            code takes the first half of each target batch for the inner loss and the second half
+            for the outer one.
+        loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its
+            ``loss``.
         languages: The language of each source batch, or of all, for an ``nn.ModuleDict``.
-        target_weight: The weight of `target_inner` in the inner loss; the authors' code has 1. With 0, `target_inner`
-            is None, and this is algorithm 1 as printed. It trains the model on source batches alone, and measured far
-            below joint training (5.6 against 33.0 F1).
+        target_weight: The weight of `target_inner` in the inner loss; the authors' code has 1. With
+            0, `target_inner` is None, and this is algorithm 1 as printed. It trains the model on
+            source batches alone, and measured far below joint training (5.6 against 33.0 F1).
         weight: The share of the transform; see `transformed_output`.
         method: One of the above.
         amp_dtype: The dtype in which the losses are computed, ``torch.bfloat16``.
@@ -117,10 +126,11 @@ def metaxl_gradients(
         Losses, norms, and the cosine between the source's and the target's gradient.
 
     Raises:
-        ValueError: No batch, no `target_inner` for its weight, a loss that is not finite (weights are then unchanged),
-            a compiled model, a parameter of `rtn` without effect on the source loss, options out of range, or a
-            function without second derivatives.
-        TypeError: A wrapped model, a network that is not a module, or one batch where a list of batches is expected.
+        ValueError: No batch, no `target_inner` for its weight, a loss that is not finite (weights
+            are then unchanged), a compiled model, a parameter of `rtn` without effect on the source
+            loss, options out of range, or a function without second derivatives.
+        TypeError: A wrapped model, a network that is not a module, or one batch where a list of
+            batches is expected.
         RuntimeError: Another process failed, or the layer did not run.
 
     Example:
@@ -132,9 +142,9 @@ def metaxl_gradients(
         >>> model[0].weight.grad.shape, rtn.weight.grad.shape
         (torch.Size([7, 5]), torch.Size([7, 7]))
 
-    Deviations: algorithm 1 has source batches alone in the inner loss. By section 4.4 and in the authors' code the
-    target's is there too, and so it is by default. The authors' code moves the model in a second pass, with the network
-    that has just been updated.
+    Deviations: algorithm 1 has source batches alone in the inner loss. By section 4.4 and in the
+    authors' code the target's is there too, and so it is by default. The authors' code moves the
+    model in a second pass, with the network that has just been updated.
     """
     options = _Options(target_inner, loss, languages, target_weight, weight, method, amp_dtype)
     found = _gradients(model, rtn, layer, source, target, inner_lr, options)
@@ -163,12 +173,14 @@ def metaxl_step(
     meta_max_grad_norm: float | None = None,
     amp_dtype: torch.dtype | None = None,
 ) -> MetaXLStep:
-    """Do a step of MetaXL (Xia 2021, lines 3 to 5 of algorithm 1): `metaxl_gradients`, clipping, both optimisers.
+    """Do a step of MetaXL (Xia 2021, lines 3 to 5 of algorithm 1): `metaxl_gradients`, clipping,
+    both optimisers.
 
     ``theta <- theta - alpha * dL(theta, phi)/dtheta``, and with the ``theta`` from before
-    ``phi <- phi - beta * dL_t(theta - alpha * dL(theta, phi)/dtheta)/dphi``, where ``L`` is the inner loss of source
-    batches and `target_inner`. The look-ahead is plain gradient descent; any optimiser may do the steps. Gradients are
-    cleared before and after. Other arguments and errors: see `metaxl_gradients`.
+    ``phi <- phi - beta * dL_t(theta - alpha * dL(theta, phi)/dtheta)/dphi``, where ``L`` is the
+    inner loss of source batches and `target_inner`. The look-ahead is plain gradient descent; any
+    optimiser may do the steps. Gradients are cleared before and after. Other arguments and errors:
+    see `metaxl_gradients`.
 
     Args:
         model: See `metaxl_gradients`.
@@ -181,7 +193,8 @@ def metaxl_step(
         target_inner: Target batches of the inner loss; see `metaxl_gradients`.
         loss: See `metaxl_gradients`.
         languages: See `metaxl_gradients`.
-        inner_lr: ``alpha`` of the look-ahead; by default each parameter's learning rate in `optimizer`.
+        inner_lr: ``alpha`` of the look-ahead; by default each parameter's learning rate in
+            `optimizer`.
         target_weight: See `metaxl_gradients`.
         weight: See `metaxl_gradients`.
         method: See `metaxl_gradients`.
@@ -205,7 +218,9 @@ def metaxl_step(
     """
     check_options(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm)
     options = _Options(target_inner, loss, languages, target_weight, weight, method, amp_dtype)
-    found = _gradients(model, rtn, layer, source, target, inner_lr, options, optimizer, meta_optimizer)
+    found = _gradients(
+        model, rtn, layer, source, target, inner_lr, options, optimizer, meta_optimizer
+    )
     for one, parameters, grads, norm, max_norm in (
         (optimizer, found.theta, found.grads, found.step.source_norm, max_grad_norm),
         (meta_optimizer, found.phi, found.metas, found.step.meta_norm, meta_max_grad_norm),
@@ -261,15 +276,30 @@ def _gradients(
     plain = rates_of(inner_lr or 0.0, {name.removeprefix("model."): p for name, p in theta.items()})
     rates = {f"model.{name}": rate for name, rate in plain.items()}
     setup = Setup(
-        model, rtn, layers_of(model, layer), theta, phi, options.loss, options.weight, options.method, options.amp_dtype
+        model,
+        rtn,
+        layers_of(model, layer),
+        theta,
+        phi,
+        options.loss,
+        options.weight,
+        options.method,
+        options.amp_dtype,
     )
-    used = {id(p) for one in listed(rtn) for name in languages for p in _parameters(network(one, name))}
+    used = {
+        id(p) for one in listed(rtn) for name in languages for p in _parameters(network(one, name))
+    }
     averager = Averager({**theta, **phi}, exchanges=3)
     total: dict[str, Tensor] = {}
     with whole_step(averager, model, networks):
-        passes = [SourcePass(setup, *pair, 1.0 / len(source), total) for pair in zip(source, languages, strict=True)]
+        passes = [
+            SourcePass(setup, *pair, 1.0 / len(source), total)
+            for pair in zip(source, languages, strict=True)
+        ]
         reached = {name for one in passes for name in one.reached}
-        idle = ", ".join(repr(name) for name, p in phi.items() if name not in reached and id(p) in used)
+        idle = ", ".join(
+            repr(name) for name, p in phi.items() if name not in reached and id(p) in used
+        )
         require(not idle, "the parameters of rtn", "all reach source_loss", f"no effect of {idle}")
         if options.target_inner is not None:
             setup.target_pass(options.target_inner, theta, options.target_weight, total)
@@ -287,12 +317,24 @@ def _gradients(
             add(metas, passes.pop(0).meta_gradient(direction))
         metas = averager.average({name: -meta for name, meta in metas.items()})
         meta_norm = norm_of("the meta-gradient", metas.values())
-    return _Gradients(theta, phi, grads, metas, MetaXLStep(float(inner), float(outer), source_norm, meta_norm, cosine))
+    return _Gradients(
+        theta,
+        phi,
+        grads,
+        metas,
+        MetaXLStep(float(inner), float(outer), source_norm, meta_norm, cosine),
+    )
 
 
 def _cosine(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    dots = [torch.dot(one[n].flatten().float(), other[n].flatten().float()).cpu() for n in one if n in other]
-    size = norm_of("the gradient of source_loss", one.values()) * norm_of("the gradient of target_loss", other.values())
+    dots = [
+        torch.dot(one[n].flatten().float(), other[n].flatten().float()).cpu()
+        for n in one
+        if n in other
+    ]
+    size = norm_of("the gradient of source_loss", one.values()) * norm_of(
+        "the gradient of target_loss", other.values()
+    )
     return float(torch.stack(dots).sum()) / size if dots and size else 0.0
 
 

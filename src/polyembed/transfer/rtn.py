@@ -9,7 +9,14 @@ from typing import Any, TypeAlias
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_last_dim, check_positive, class_name, must, require
+from polyembed._checks import (
+    check_choice,
+    check_last_dim,
+    check_positive,
+    class_name,
+    must,
+    require,
+)
 from polyembed._pretrained import PretrainedModule
 
 Transform: TypeAlias = Callable[[Tensor], Tensor]
@@ -18,20 +25,20 @@ Transform: TypeAlias = Callable[[Tensor], Tensor]
 class RepresentationTransformationNetwork(PretrainedModule):
     """Transform hidden states, position by position (Xia 2021, equation 1).
 
-    ``g(h) = w2^T ReLU(w1^T h + b1) + b2``, with ``w1`` and ``b1`` in `down`, ``w2`` and ``b2`` in `up`; with a
-    residual, ``h + g(h)``. With a gate, ``g(h)`` is multiplied by ``sigmoid(w(h))``, one number for each position,
-    before the residual is added. It is used in training only: `transformed_output` applies it after a
-    layer, for a source batch.
+    ``g(h) = w2^T ReLU(w1^T h + b1) + b2``, with ``w1`` and ``b1`` in `down`, ``w2`` and ``b2`` in
+    `up`; with a residual, ``h + g(h)``. With a gate, ``g(h)`` is multiplied by ``sigmoid(w(h))``,
+    one number for each position, before the residual is added. It is used in training only:
+    `transformed_output` applies it after a layer, for a source batch.
 
     Args:
         hidden_size: The size of a hidden state, ``d``.
         bottleneck: The size of the hidden layer, ``r``; the paper uses 384 and 192 for 768.
         residual: Whether to add the input.
         detach_input: Whether the gradient stops before ``g``. The residual still passes it on.
-        gate: What ``w`` is. ``"none"``: there is no gate. ``"tied"``: one more output of `up`. ``"separate"``: another
-            network, with a hidden layer of size `bottleneck`.
-        xavier: Whether `down` and `up` start with weights by Xavier's normal distribution and biases of zero; else as
-            ``nn.Linear`` does.
+        gate: What ``w`` is. ``"none"``: there is no gate. ``"tied"``: one more output of `up`.
+            ``"separate"``: another network, with a hidden layer of size `bottleneck`.
+        xavier: Whether `down` and `up` start with weights by Xavier's normal distribution and
+            biases of zero; else as ``nn.Linear`` does.
 
     Shape:
         Input and output: ``(*batch, hidden_size)``.
@@ -44,9 +51,9 @@ class RepresentationTransformationNetwork(PretrainedModule):
         >>> rtn(torch.randn(2, 7, 12)).shape
         torch.Size([2, 7, 12])
 
-    Deviations: equation 1 has neither residual, detached input nor gate. The authors' code has the first two, a gate as
-    an option, and Xavier's weights. Here the residual is on and the others are off unless asked for. Their separate
-    gate is one network for all layers and languages.
+    Deviations: equation 1 has neither residual, detached input nor gate. The authors' code has the
+    first two, a gate as an option, and Xavier's weights. Here the residual is on and the others are
+    off unless asked for. Their separate gate is one network for all layers and languages.
     """
 
     def __init__(
@@ -70,7 +77,9 @@ class RepresentationTransformationNetwork(PretrainedModule):
         self.down = nn.Linear(hidden_size, bottleneck)
         self.up = nn.Linear(bottleneck, hidden_size + (gate == "tied"))
         if gate == "separate":
-            self.gate_network = nn.Sequential(nn.Linear(hidden_size, bottleneck), nn.ReLU(), nn.Linear(bottleneck, 1))
+            self.gate_network = nn.Sequential(
+                nn.Linear(hidden_size, bottleneck), nn.ReLU(), nn.Linear(bottleneck, 1)
+            )
         if xavier:
             for layer in (self.down, self.up):
                 nn.init.xavier_normal_(layer.weight)
@@ -99,30 +108,33 @@ def transformed_output(
 ) -> Iterator[None]:
     """Replace a layer's output ``h`` by ``g(h)`` inside the context (Xia 2021, section 2.2).
 
-    The layer is any module that returns a tensor, or a tuple or list whose first item is the hidden states: the
-    embeddings or a layer of an encoder, for example. A forward hook is added, and removed at the end of the context.
-    Contexts nest: the inner one transforms the output of the outer one. ``torch.func.functional_call`` of the model
-    runs the hook too. To give the transform other parameters than its own, write it as
-    ``lambda h: functional_call(rtn, phi, (h,))``.
+    The layer is any module that returns a tensor, or a tuple or list whose first item is the hidden
+    states: the embeddings or a layer of an encoder, for example. A forward hook is added, and
+    removed at the end of the context. Contexts nest: the inner one transforms the output of the
+    outer one. ``torch.func.functional_call`` of the model runs the hook too. To give the transform
+    other parameters than its own, write it as ``lambda h: functional_call(rtn, phi, (h,))``.
 
     Args:
         layer: One layer, or several.
-        transform: A callable for hidden states: one for all layers, or one for each. Of an ``nn.ModuleDict``, the
-            network of `language` is used.
-        detach_input: Whether the gradient stops at the layer's output: then no layer below learns from this pass. (For
-            a gradient through the residual only, see `RepresentationTransformationNetwork`.)
-        weight: The share of the transform, one number for all layers or one for each: ``h + weight * (g(h) - h)``.
+        transform: A callable for hidden states: one for all layers, or one for each. Of an
+            ``nn.ModuleDict``, the network of `language` is used.
+        detach_input: Whether the gradient stops at the layer's output: then no layer below learns
+            from this pass. (For a gradient through the residual only, see
+            `RepresentationTransformationNetwork`.)
+        weight: The share of the transform, one number for all layers or one for each:
+            ``h + weight * (g(h) - h)``.
         language: The source language, for an ``nn.ModuleDict``.
 
     Yields:
         Nothing.
 
     Raises:
-        ValueError: Different numbers of layers, transforms and weights; a language without a network.
-        TypeError: A layer that is not a module, a transform that cannot be called, a weight that is not a number, or an
-            output without hidden states.
-        RuntimeError: A layer that did not run inside the context. A model that ``torch.compile`` has compiled before
-            skips hooks that are added later.
+        ValueError: Different numbers of layers, transforms and weights; a language without a
+            network.
+        TypeError: A layer that is not a module, a transform that cannot be called, a weight that is
+            not a number, or an output without hidden states.
+        RuntimeError: A layer that did not run inside the context. A model that ``torch.compile``
+            has compiled before skips hooks that are added later.
 
     Example:
         >>> encoder = nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 3))
@@ -153,22 +165,34 @@ def hooks(
     `cut` is called on the hidden states before the transform.
     """
     layers = listed(layer)
-    transforms, weights = (many * len(layers) if len(many) == 1 else many for many in map(listed, (transform, weight)))
+    transforms, weights = (
+        many * len(layers) if len(many) == 1 else many for many in map(listed, (transform, weight))
+    )
     require(bool(layers), "layer", "name at least one layer", "none")
     for share in weights:
         if share is not None and not isinstance(share, Real | Tensor):
             raise TypeError(must("weight", "be a number, or one for each layer", class_name(share)))
     for name, found in (("transform", transforms), ("weight", weights)):
-        require(len(found) == len(layers), name, f"be one for all or one for each of {len(layers)} layers", len(found))
+        require(
+            len(found) == len(layers),
+            name,
+            f"be one for all or one for each of {len(layers)} layers",
+            len(found),
+        )
     calls = [0] * len(layers)
     with ExitStack() as stack:
-        for number, (module, function, share) in enumerate(zip(layers, transforms, weights, strict=True)):
+        for number, (module, function, share) in enumerate(
+            zip(layers, transforms, weights, strict=True)
+        ):
             if not isinstance(module, nn.Module):
                 raise TypeError(must("layer", "be a module, or several", class_name(module)))
             chosen = network(function, language)
 
             def transformed(
-                states: Tensor, number: int = number, chosen: Transform = chosen, share: float | Tensor | None = share
+                states: Tensor,
+                number: int = number,
+                chosen: Transform = chosen,
+                share: float | Tensor | None = share,
             ) -> Tensor:
                 calls[number] += 1
                 start = states if cut is None else cut(states)
@@ -184,7 +208,9 @@ def _replaced(function: Transform, module: nn.Module, inputs: Any, output: Any) 
     """Return a layer's output with its hidden states transformed."""
     states = output[0] if isinstance(output, tuple | list) and len(output) else output
     if not isinstance(states, Tensor):
-        raise TypeError(must("layer", "return a tensor, or a tuple whose first item is one", class_name(output)))
+        raise TypeError(
+            must("layer", "return a tensor, or a tuple whose first item is one", class_name(output))
+        )
     new = function(states)
     if states is output:
         return new
@@ -197,7 +223,9 @@ def check_called(calls: Sequence[int]) -> None:
     for number, count in enumerate(calls):
         rule = "run inside transformed_output (a model that is compiled already skips its hook)"
         if count == 0:
-            raise RuntimeError(must(f"layer {number}" if len(calls) > 1 else "layer", rule, "no call"))
+            raise RuntimeError(
+                must(f"layer {number}" if len(calls) > 1 else "layer", rule, "no call")
+            )
 
 
 def network(transform: Any, language: str | None) -> Transform:
@@ -207,7 +235,13 @@ def network(transform: Any, language: str | None) -> Transform:
         require(known, "language", f"be one of {', '.join(map(repr, transform))}", repr(language))
         return transform[str(language)]
     if not callable(transform):
-        raise TypeError(must("transform", "be callable, an nn.ModuleDict, or a list of such", class_name(transform)))
+        raise TypeError(
+            must(
+                "transform",
+                "be callable, an nn.ModuleDict, or a list of such",
+                class_name(transform),
+            )
+        )
     found: Transform = transform
     return found
 

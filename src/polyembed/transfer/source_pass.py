@@ -54,7 +54,11 @@ class Setup(nn.Module):
         return function()
 
     def target_pass(
-        self, batches: Sequence[Any], theta: Mapping[str, Tensor], share: float, total: dict[str, Tensor]
+        self,
+        batches: Sequence[Any],
+        theta: Mapping[str, Tensor],
+        share: float,
+        total: dict[str, Tensor],
     ) -> None:
         """Add the mean loss of target batches at `theta`, and its gradient, times `share`."""
 
@@ -79,7 +83,9 @@ class _Cut:
         self.leaf: Tensor | None = None
 
     def __call__(self, h: Tensor) -> Tensor:
-        if self.seen or not h.requires_grad:  # a later layer, a layer in gradient checkpointing, or frozen layers below
+        if (
+            self.seen or not h.requires_grad
+        ):  # a later layer, a layer in gradient checkpointing, or frozen layers below
             self.seen = True
             return h
         self.seen, self.below, self.leaf = True, h, h.detach().requires_grad_()
@@ -97,7 +103,9 @@ class SourcePass:
         total: Loss and gradient are added to this.
     """
 
-    def __init__(self, setup: Setup, batch: Any, language: str | None, share: float, total: dict[str, Tensor]) -> None:
+    def __init__(
+        self, setup: Setup, batch: Any, language: str | None, share: float, total: dict[str, Tensor]
+    ) -> None:
         self.setup, self.batch, self.language = setup, batch, language
         self.randomness = Randomness(p.device for p in (*setup.theta.values(), *setup.phi.values()))
         self.buffers = buffers_of(setup.model)
@@ -106,7 +114,9 @@ class SourcePass:
         with self._passing(cut) as calls:
             loss = check_loss("source_loss", setup.evaluate(batch)) * share
             check_called(calls)
-            require(loss.requires_grad, "source_loss", "depend on the model's parameters", "a constant")
+            require(
+                loss.requires_grad, "source_loss", "depend on the model's parameters", "a constant"
+            )
             leaf, below = (None, None) if cut is None else (cut.leaf, cut.below)
             leaves = [*theta.values(), *phi.values(), *([] if leaf is None else [leaf])]
             found = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
@@ -116,16 +126,28 @@ class SourcePass:
             self.slope = None if leaf is None else found[-1]
             lower: dict[str, Tensor] = {}
             if below is not None and self.slope is not None:
-                slopes = torch.autograd.grad(below, list(theta.values()), self.slope.detach(), allow_unused=True)
+                slopes = torch.autograd.grad(
+                    below, list(theta.values()), self.slope.detach(), allow_unused=True
+                )
                 lower = present(theta, slopes)
         self.lower = set(lower)
-        require(bool(self.upper or lower), "source_loss", "depend on the model's parameters", "a loss that uses none")
+        require(
+            bool(self.upper or lower),
+            "source_loss",
+            "depend on the model's parameters",
+            "a loss that uses none",
+        )
         add(total, lower)
-        add(total, {LOSS: loss.detach(), **{name: slope.detach() for name, slope in self.upper.items()}})
+        add(
+            total,
+            {LOSS: loss.detach(), **{name: slope.detach() for name, slope in self.upper.items()}},
+        )
 
     def meta_gradient(self, direction: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Differentiate ``<dL_s/dtheta, direction>`` by ``phi``."""
-        pairs = [(slope, direction[name]) for name, slope in self.upper.items() if name in direction]
+        pairs = [
+            (slope, direction[name]) for name, slope in self.upper.items() if name in direction
+        ]
         moving = {name: direction[name] for name in self.lower if name in direction}
         if self.slope is not None and moving and self.slope.requires_grad:
             pairs.append((self.slope, self._tangent(moving).to(self.slope)))
@@ -142,7 +164,9 @@ class SourcePass:
                 dual = {n: make_dual(values[n], way) for n, way in moving.items()}
                 try:
                     with _Constants():
-                        tangent: Tensor | None = unpack_dual(self._states({**values, **dual})).tangent
+                        tangent: Tensor | None = unpack_dual(
+                            self._states({**values, **dual})
+                        ).tangent
                 except RuntimeError as error:
                     if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
                         raise
@@ -151,7 +175,10 @@ class SourcePass:
                         return tangent
         step = difference_step(values, moving)
         high, low = (
-            self._states({**values, **{name: values[name] + sign * way for name, way in moving.items()}}, exact=True)
+            self._states(
+                {**values, **{name: values[name] + sign * way for name, way in moving.items()}},
+                exact=True,
+            )
             for sign in (step, -step)
         )
         return (high - low) / (2.0 * step)
@@ -177,12 +204,17 @@ class SourcePass:
             return found[0]
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-        raise RuntimeError(must("source_loss", "run the layer whenever it is called", "a pass without it"))
+        raise RuntimeError(
+            must("source_loss", "run the layer whenever it is called", "a pass without it")
+        )
 
     @contextmanager
     def _passing(self, cut: Callable[[Tensor], Tensor] | None) -> Iterator[list[int]]:
         """Surround a pass, and whatever runs layers again, by the network and an attention with all derivatives."""
-        with sdpa_kernel(SDPBackend.MATH), self.setup.hooks(language=self.language, cut=cut) as calls:
+        with (
+            sdpa_kernel(SDPBackend.MATH),
+            self.setup.hooks(language=self.language, cut=cut) as calls,
+        ):
             yield calls
 
 
@@ -190,7 +222,11 @@ class _Constants(TorchFunctionMode):
     """Treat values computed under ``torch.no_grad`` as constants in forward mode, as backward passes do."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if torch.is_grad_enabled():
             return func(*args, **(kwargs or {}))

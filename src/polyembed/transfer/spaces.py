@@ -7,11 +7,23 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_dim, check_float, check_positive, is_count, must, require
+from polyembed._checks import (
+    check_choice,
+    check_dim,
+    check_float,
+    check_positive,
+    is_count,
+    must,
+    require,
+)
 from polyembed.functional.alignment import length_normalize, mean_center, procrustes
 from polyembed.functional.neighbors import mutual_csls
 from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
-from polyembed.transfer.adversarial import AdversarialOptions, adversarial_mapping, mapping_criterion
+from polyembed.transfer.adversarial import (
+    AdversarialOptions,
+    adversarial_mapping,
+    mapping_criterion,
+)
 from polyembed.vectors.mapped import OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
 
@@ -36,45 +48,49 @@ def align_spaces(
     device: torch.device | str | None = None,
     adversarial: AdversarialOptions | None = None,
 ) -> OrthogonalMapping:
-    """Compute the rotation from the source's space to the target's (Winata 2021, section 2.1.2; Lample 2018).
+    """Compute the rotation from the source's space to the target's (Winata 2021, section 2.1.2;
+    Lample 2018).
 
-    A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping give the next one
-    by `procrustes`. The mapping with the best `mapping_criterion`, the first one included, is returned. The first one
-    comes from
+    A first mapping is refined: the pairs of words that are mutually nearest by CSLS under a mapping
+    give the next one by `procrustes`. The mapping with the best `mapping_criterion`, the first one
+    included, is returned. The first one comes from
 
     - pairs of words, by `procrustes`;
     - ``"identical"``: the words that both vocabularies hold;
-    - ``"similarity"``: the words whose similarities to the words of their own language have like distributions
-      (Artetxe 2018); a rough guess, so refine 10 times or more;
+    - ``"similarity"``: the words whose similarities to the words of their own language have like
+      distributions (Artetxe 2018); a rough guess, so refine 10 times or more;
     - None: no pairs, by `adversarial_mapping`, as in Winata 2021.
 
     Args:
         source: Vectors of one language.
         target: Vectors of the other, of the same length.
-        dictionary: Where the first mapping comes from. Pairs whose words are not both in the vocabularies are left
-            out; ``report`` of the mapping counts them.
+        dictionary: Where the first mapping comes from. Pairs whose words are not both in the
+            vocabularies are left out; ``report`` of the mapping counts them.
         refine: The number of refinements.
-        normalize: What is done to both spaces, in this order, before they are compared. The adversarial stage takes
-            the vectors without it, and the returned mapping applies to vectors without it.
+        normalize: What is done to both spaces, in this order, before they are compared. The
+            adversarial stage takes the vectors without it, and the returned mapping applies to
+            vectors without it.
         neighborhood: The ``k`` of `csls`.
-        source_words: The source's words, the most frequent first, repetitions ignored; ``source.words`` if None.
+        source_words: The source's words, the most frequent first, repetitions ignored;
+            ``source.words`` if None.
         target_words: The target's.
         max_words: How many of the most frequent words count.
         device: Where to compute; the CPU if None.
         adversarial: Options of `adversarial_mapping`, used without a dictionary.
 
     Returns:
-        A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the target's into the
-        source's. Its ``report`` has: ``dictionary``, the origin of the first mapping; ``num_pairs``, its pairs, each
-        once; ``num_dropped``, the pairs of the dictionary with a word that has no vector; ``num_empty``, the words of
-        both vocabularies whose vector is zero; ``criteria``, of the first mapping and of each refinement;
-        ``restarts``, the criteria of the adversarial stage.
+        A mapping with ``mapping(source)`` in the target's space, and ``mapping.inverse()`` from the
+        target's into the source's. Its ``report`` has: ``dictionary``, the origin of the first
+        mapping; ``num_pairs``, its pairs, each once; ``num_dropped``, the pairs of the dictionary
+        with a word that has no vector; ``num_empty``, the words of both vocabularies whose vector
+        is zero; ``criteria``, of the first mapping and of each refinement; ``restarts``, the
+        criteria of the adversarial stage.
 
     Raises:
-        ValueError: Vectors of other lengths or with NaN, no words, no pair that both vocabularies hold, an unknown
-            step.
-        TypeError: A dictionary that is not pairs of words; not words or steps; adversarial options beside a
-            dictionary.
+        ValueError: Vectors of other lengths or with NaN, no words, no pair that both vocabularies
+            hold, an unknown step.
+        TypeError: A dictionary that is not pairs of words; not words or steps; adversarial options
+            beside a dictionary.
 
     Example:
         >>> class Vectors:
@@ -88,10 +104,11 @@ def align_spaces(
         >>> mapping.report["num_pairs"], mapping.report["num_dropped"]
         (2, 1)
 
-    Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual neighbours; MUSE
-    chooses by a validation metric of its own. MUSE does not normalise by default; here vectors
-    have length 1 by default, which is better on the Spanish-English vectors of docs/results/alignment.md.
-    ``"similarity"`` is vecmap's start with plain refinements, without its random omissions.
+    Deviations: the best mapping is the best by `mapping_criterion`, the mean cosine of mutual
+    neighbours; MUSE chooses by a validation metric of its own. MUSE does not normalise by default;
+    here vectors have length 1 by default, which is better on the Spanish-English vectors of
+    docs/results/alignment.md. ``"similarity"`` is vecmap's start with plain refinements, without
+    its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
     require(is_count(refine) and refine >= 0, "refine", "be a number of refinements", repr(refine))
@@ -124,12 +141,18 @@ def align_spaces(
 
 
 def similarity_pairs(
-    x: Float[Tensor, "n dim"], y: Float[Tensor, "m other"], *, num_words: int = SIMILARITY_WORDS, neighborhood: int = 10
+    x: Float[Tensor, "n dim"],
+    y: Float[Tensor, "m other"],
+    *,
+    num_words: int = SIMILARITY_WORDS,
+    neighborhood: int = 10,
 ) -> Int[Tensor, "pair 2"]:
-    """Pair words by how their similarities to their own language's words are distributed (Artetxe 2018, section 3.2).
+    """Pair words by how their similarities to their own language's words are distributed (Artetxe
+    2018, section 3.2).
 
-    The rows of ``sqrt(x x')``, each sorted, do not depend on the axes of a space, so that words of both languages can
-    be compared by them. They are normalised (length, mean, length) and paired by CSLS from both sides.
+    The rows of ``sqrt(x x')``, each sorted, do not depend on the axes of a space, so that words of
+    both languages can be compared by them. They are normalised (length, mean, length) and paired by
+    CSLS from both sides.
 
     Args:
         x: Vectors, ``(n, dim)``, the most frequent word first.
@@ -138,7 +161,8 @@ def similarity_pairs(
         neighborhood: The ``k`` of `csls`.
 
     Returns:
-        Rows of `x` and of `y`, ``(pair, 2)``. Most are wrong; there are enough right ones to refine from.
+        Rows of `x` and of `y`, ``(pair, 2)``. Most are wrong; there are enough right ones to refine
+        from.
 
     Raises:
         ValueError: Other shapes; NaN or an infinity.
@@ -185,7 +209,9 @@ def _pairs(
     return torch.tensor(ids, device=x.device), len(dictionary) - len(ids)
 
 
-def _refine(x: Tensor, y: Tensor, weight: Tensor, refine: int, neighborhood: int) -> tuple[Tensor, list[float]]:
+def _refine(
+    x: Tensor, y: Tensor, weight: Tensor, refine: int, neighborhood: int
+) -> tuple[Tensor, list[float]]:
     """Refine a mapping; return the best by the criterion, and the criterion of each."""
     best, criteria = weight, [mapping_criterion(x @ weight, y, neighborhood=neighborhood)]
     for _ in range(refine):

@@ -42,7 +42,9 @@ def with_autocast(
 
 def layers_of(model: nn.Module, layer: Any) -> list[nn.Module]:
     """Return the modules of layers, which are numbers or modules."""
-    return [one if isinstance(one, nn.Module) else encoder_layer(model, one) for one in listed(layer)]
+    return [
+        one if isinstance(one, nn.Module) else encoder_layer(model, one) for one in listed(layer)
+    ]
 
 
 def check_modules(model: nn.Module, rtn: Any) -> None:
@@ -56,7 +58,9 @@ def check_modules(model: nn.Module, rtn: Any) -> None:
                 rule = "not be wrapped for several processes (gradients are averaged here: pass the module inside)"
                 raise TypeError(must(name, rule, class_name(part)))
             if "OptimizedModule" in kinds or getattr(part, "_compiled_call_impl", None) is not None:
-                raise ValueError(must(name, "not be compiled (it would skip the hooks)", class_name(part)))
+                raise ValueError(
+                    must(name, "not be compiled (it would skip the hooks)", class_name(part))
+                )
 
 
 def check_batches(**batches: Any) -> None:
@@ -75,8 +79,16 @@ def check_options(
     amp_dtype: torch.dtype | None = None,
 ) -> None:
     """Check the range of options."""
-    require(target_weight >= 0.0 and math.isfinite(target_weight), "target_weight", "be 0 or more", target_weight)
-    for name, norm in (("max_grad_norm", max_grad_norm), ("meta_max_grad_norm", meta_max_grad_norm)):
+    require(
+        target_weight >= 0.0 and math.isfinite(target_weight),
+        "target_weight",
+        "be 0 or more",
+        target_weight,
+    )
+    for name, norm in (
+        ("max_grad_norm", max_grad_norm),
+        ("meta_max_grad_norm", meta_max_grad_norm),
+    ):
         require(norm is None or norm > 0.0, name, "be positive, or None", norm)
     lossless = amp_dtype in (None, torch.bfloat16)
     require(lossless, "amp_dtype", "be torch.bfloat16 (float16 needs its losses scaled)", amp_dtype)
@@ -85,7 +97,9 @@ def check_options(
 def check_target_inner(batches: Any, target_weight: float) -> None:
     """Require target batches for the inner loss where they have a weight, and none where they have not."""
     if not target_weight:
-        require(batches is None, "target_inner", "be None for a target_weight of 0", class_name(batches))
+        require(
+            batches is None, "target_inner", "be None for a target_weight of 0", class_name(batches)
+        )
         return
     rule = f"be target batches of the inner loss for a target_weight of {target_weight} (0: algorithm 1 as printed)"
     require(batches is not None, "target_inner", rule, None)
@@ -96,19 +110,30 @@ def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str 
     """Return the language of each source batch."""
     one = languages is None or isinstance(languages, str)
     named: list[str | None] = [languages] * count if one else list(languages)  # type: ignore[arg-type, list-item]
-    require(len(named) == count, "languages", f"name one of each of {count} source batches", len(named))
+    require(
+        len(named) == count, "languages", f"name one of each of {count} source batches", len(named)
+    )
     return named
 
 
 def trained(
-    name: str, module: nn.Module, optimizer: Optimizer | None, optimizer_name: str, besides: nn.Module | None = None
+    name: str,
+    module: nn.Module,
+    optimizer: Optimizer | None,
+    optimizer_name: str,
+    besides: nn.Module | None = None,
 ) -> dict[str, nn.Parameter]:
-    """Return the parameters of `module` to train, as ``name.parameter``, without the parameters of `besides`.
+    """Return the parameters of `module` to train, as ``name.parameter``, without the parameters of
+    `besides`.
 
     They require a gradient, and the optimiser holds them if there is one.
     """
     others = {id(p) for p in besides.parameters()} if besides is not None else set()
-    found = {f"{name}.{key}": p for key, p in module.named_parameters() if p.requires_grad and id(p) not in others}
+    found = {
+        f"{name}.{key}": p
+        for key, p in module.named_parameters()
+        if p.requires_grad and id(p) not in others
+    }
     require(bool(found), name, "have a parameter that requires a gradient", "none")
     if optimizer is not None:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -126,7 +151,9 @@ def add(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
 def norm_of(name: str, tensors: Iterable[Tensor]) -> float:
     """Return the norm of all tensors, in at least float32; it must be finite."""
     norms = [
-        torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)).double()
+        torch.linalg.vector_norm(
+            tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)
+        ).double()
         for tensor in tensors
     ]
     norm = float(torch.stack(norms).norm()) if norms else 0.0
@@ -140,7 +167,9 @@ def accumulate(parameters: Mapping[str, Tensor], grads: Mapping[str, Tensor]) ->
         torch.autograd.backward([parameters[name] for name in grads], list(grads.values()))
 
 
-def descend(optimizer: Optimizer, parameters: Mapping[str, Tensor], norm: float, max_norm: float | None) -> None:
+def descend(
+    optimizer: Optimizer, parameters: Mapping[str, Tensor], norm: float, max_norm: float | None
+) -> None:
     """Clip the gradients of this norm, step, and clear them."""
     if max_norm is not None and norm > max_norm:
         for parameter in parameters.values():
@@ -172,7 +201,8 @@ def whole_step(averager: "Averager", *modules: nn.Module) -> Iterator[None]:
 
 
 class Averager:
-    """Averages losses and gradients over the processes of ``torch.distributed``; if one process fails, all do.
+    """Averages losses and gradients over the processes of ``torch.distributed``; if one process
+    fails, all do.
 
     Every exchange begins with a sum of failures. A process that fails joins the next exchange only.
 
@@ -196,8 +226,12 @@ class Averager:
         failures = self._sum(torch.zeros_like(self.known[LOSS])).item()
         if failures:
             self.left = 0
-            raise RuntimeError(must("the step", "succeed in every process", f"{failures:.0f} that failed"))
-        there = self._sum(torch.tensor([float(name in tensors) for name in self.known]).to(self.known[LOSS]))
+            raise RuntimeError(
+                must("the step", "succeed in every process", f"{failures:.0f} that failed")
+            )
+        there = self._sum(
+            torch.tensor([float(name in tensors) for name in self.known]).to(self.known[LOSS])
+        )
         found = {}
         for name, count in zip(self.known, there.tolist(), strict=True):
             if count:

@@ -23,7 +23,8 @@ class ExtendedVocabulary(NamedTuple):
     Attributes:
         tokenizer: A new tokenizer, of the same class and settings.
         pieces: The new pieces, in the order of their ids, which follow the old ones.
-        origins: For each new piece, the ids of the old pieces whose rows it averages; empty for all pieces.
+        origins: For each new piece, the ids of the old pieces whose rows it averages; empty for all
+            pieces.
     """
 
     tokenizer: Any
@@ -32,45 +33,57 @@ class ExtendedVocabulary(NamedTuple):
 
 
 def extend_vocabulary(
-    tokenizer: Any, model: nn.Module, texts: Iterable[str], size: int, *, pad_to_multiple_of: int | None = None
+    tokenizer: Any,
+    model: nn.Module,
+    texts: Iterable[str],
+    size: int,
+    *,
+    pad_to_multiple_of: int | None = None,
 ) -> ExtendedVocabulary:
-    r"""Train a sub-word model on `texts` and merge it into a tokenizer and its model (Xia 2021, appendix C).
+    r"""Train a sub-word model on `texts` and merge it into a tokenizer and its model (Xia 2021,
+    appendix C).
 
     .. math:: E_{\text{new}} = \frac{1}{n} \sum_i E_{o_i}
 
-    where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into. A piece that the old tokenizer does
-    not know (a new script without byte pieces) gets the mean of the rows of all pieces. Output rows and biases
-    are set in the same way.
+    where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into. A piece that the
+    old tokenizer does not know (a new script without byte pieces) gets the mean of the rows of all
+    pieces. Output rows and biases are set in the same way.
 
-    The sub-word model is of the tokenizer's kind and sees text as the tokenizer normalises and splits it:
+    The sub-word model is of the tokenizer's kind and sees text as the tokenizer normalises and
+    splits it:
 
-    - WordPiece: byte pairs learned from characters. Single characters are added, beyond `size` if necessary, so that
-      no known word becomes unknown.
-    - Unigram: trained by SentencePiece. New pieces have the log-probabilities of that training, old ones keep theirs.
-    - BPE, byte-level or not: training starts from the pieces that the tokenizer cuts today, and all new merges come
-      after the old ones, since a merge that starts from characters would never be reached. Unknown characters come
-      first.
+    - WordPiece: byte pairs learned from characters. Single characters are added, beyond `size` if
+      necessary, so that no known word becomes unknown.
+    - Unigram: trained by SentencePiece. New pieces have the log-probabilities of that training, old
+      ones keep theirs.
+    - BPE, byte-level or not: training starts from the pieces that the tokenizer cuts today, and all
+      new merges come after the old ones, since a merge that starts from characters would never be
+      reached. Unknown characters come first.
 
-    Old pieces keep their ids and their rows. A text that the new tokenizer cuts without new pieces is cut as before,
-    and the model's outputs for it stay the same, the logits of old pieces included. Other text of the old languages may
-    get new pieces: count how often.
+    Old pieces keep their ids and their rows. A text that the new tokenizer cuts without new pieces
+    is cut as before, and the model's outputs for it stay the same, the logits of old pieces
+    included. Other text of the old languages may get new pieces: count how often.
 
     Args:
-        tokenizer: A fast one of transformers, with a WordPiece, Unigram or BPE model. It is not changed.
-        model: Its model, with or without a head. Its tables are resized in place, as transformers does: build the
-            optimiser afterwards.
+        tokenizer: A fast one of transformers, with a WordPiece, Unigram or BPE model. It is not
+            changed.
+        model: Its model, with or without a head. Its tables are resized in place, as transformers
+            does: build the optimiser afterwards.
         texts: Text of the new language, any number of strings.
-        size: The number of pieces of the trained model, of which only new ones are added. For BPE, where training
-            starts from the old pieces, the number of new ones. Fewer where no pair occurs twice.
+        size: The number of pieces of the trained model, of which only new ones are added. For BPE,
+            where training starts from the old pieces, the number of new ones. Fewer where no pair
+            occurs twice.
         pad_to_multiple_of: Round the number of the tables' rows up.
 
     Returns:
         The tokenizer with the new pieces, the pieces, and their origins.
 
     Raises:
-        TypeError: A slow tokenizer, a model that is not of transformers, texts that are not strings.
-        ValueError: Another kind of tokenizer, a table with fewer rows than the tokenizer has pieces, no text, or a
-            `size` that leaves no room for the texts' characters (WordPiece, Unigram).
+        TypeError: A slow tokenizer, a model that is not of transformers, texts that are not
+            strings.
+        ValueError: Another kind of tokenizer, a table with fewer rows than the tokenizer has
+            pieces, no text, or a `size` that leaves no room for the texts' characters (WordPiece,
+            Unigram).
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -87,10 +100,12 @@ def extend_vocabulary(
         >>> len(new.tokenizer) == model.get_input_embeddings().num_embeddings
         True
 
-    Deviations: the appendix says in one sentence that the vocabularies are combined; how new rows start, the scores of
-    new Unigram pieces, and all of BPE are this library's.
+    Deviations: the appendix says in one sentence that the vocabularies are combined; how new rows
+    start, the scores of new Unigram pieces, and all of BPE are this library's.
     """
-    check_positive(size=size, pad_to_multiple_of=1 if pad_to_multiple_of is None else pad_to_multiple_of)
+    check_positive(
+        size=size, pad_to_multiple_of=1 if pad_to_multiple_of is None else pad_to_multiple_of
+    )
     if not getattr(tokenizer, "is_fast", False):
         raise TypeError(must("tokenizer", "be a fast one of transformers", class_name(tokenizer)))
     if not hasattr(model, "resize_token_embeddings"):
@@ -107,7 +122,9 @@ def extend_vocabulary(
     require(len(words) > 0, "texts", "hold a word", "none")
     plan["model"] = _with_all_ids(plan["model"], ids, count)
     apart = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    learned = KINDS[kind](plan["model"], ids, {piece for piece, i in ids.items() if i in apart}, words, size)
+    learned = KINDS[kind](
+        plan["model"], ids, {piece for piece, i in ids.items() if i in apart}, words, size
+    )
     plan["model"] = learned.model
     extended = _rebuilt(tokenizer, plan)
     ordinary = tuple(sorted(set(ids.values()) - apart)) or tuple(range(count))
@@ -129,7 +146,12 @@ def _count_words(core: Any, texts: Iterable[str], *, split: bool) -> Counter[str
         parts = [text]
         if core.pre_tokenizer is not None:
             parts = [part for part, _ in core.pre_tokenizer.pre_tokenize_str(text)]
-        words.update(word for part in parts for word in (WORD.findall(part) if split else [part]) if word.strip(SPACE))
+        words.update(
+            word
+            for part in parts
+            for word in (WORD.findall(part) if split else [part])
+            if word.strip(SPACE)
+        )
     return words
 
 
@@ -141,7 +163,12 @@ def _with_all_ids(model: dict[str, Any], ids: dict[str, int], count: int) -> dic
         return {**model, "vocab": {**vocabulary, **ids}}
     least = min((score for _, score in vocabulary), default=0.0)
     behind = range(len(vocabulary), count)
-    require(all(i in pieces for i in behind), "tokenizer", "have a piece for each id", f"{len(pieces)} for {count}")
+    require(
+        all(i in pieces for i in behind),
+        "tokenizer",
+        "have a piece for each id",
+        f"{len(pieces)} for {count}",
+    )
     return {**model, "vocab": [*vocabulary, *([pieces[i], least] for i in behind)]}
 
 
@@ -161,16 +188,25 @@ def _table(model: Any) -> Tensor:
 
 
 @torch.no_grad()
-def _grow(model: Any, count: int, origins: Sequence[Origin], rows: int, pad_to_multiple_of: int | None) -> None:
+def _grow(
+    model: Any, count: int, origins: Sequence[Origin], rows: int, pad_to_multiple_of: int | None
+) -> None:
     """Resize the model's tables and fill the rows from `count` on with the means of their origins."""
     device = _table(model).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        model.resize_token_embeddings(rows, pad_to_multiple_of=pad_to_multiple_of, mean_resizing=False)
+        model.resize_token_embeddings(
+            rows, pad_to_multiple_of=pad_to_multiple_of, mean_resizing=False
+        )
     output = model.get_output_embeddings()
     tables = [_table(model)]
     if output is not None:
-        tables += [part for part in (output.weight, getattr(output, "bias", None)) if part is not None]
+        tables += [
+            part for part in (output.weight, getattr(output, "bias", None)) if part is not None
+        ]
     for table in {id(table): table for table in tables}.values():  # tied ones once
-        means = {origin: table[list(origin)].float().mean(0).to(table.dtype) for origin in dict.fromkeys(origins)}
+        means = {
+            origin: table[list(origin)].float().mean(0).to(table.dtype)
+            for origin in dict.fromkeys(origins)
+        }
         for i, origin in enumerate(origins):
             table[count + i] = means[origin]

@@ -27,7 +27,9 @@ def download(url: str, path: Path, *, check: Callable[[Path], None] | None = Non
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
         fetched, unpacked = Path(folder, "fetched"), Path(folder, "unpacked")
-        with urllib.request.urlopen(url, timeout=TIMEOUT, context=ssl.create_default_context()) as response:
+        with urllib.request.urlopen(
+            url, timeout=TIMEOUT, context=ssl.create_default_context()
+        ) as response:
             length = response.headers.get("Content-Length")
             with fetched.open("wb") as file:
                 shutil.copyfileobj(response, file)

@@ -21,8 +21,8 @@ NEWEST_VERSION = 12
 SUPERVISED = 3
 NUM_CENTROIDS = 256
 
-# An entry is a word, a zero byte, its count and its type. Anything else matches the rest of the file, so that a
-# broken dictionary ends the scan instead of restarting it at every byte.
+# An entry is a word, a zero byte, its count and its type. Anything else matches the rest of the
+# file, so that a broken dictionary ends the scan instead of restarting it at every byte.
 ENTRY = re.compile(rb"([^\0]*+)\0.{8}[\0\1]|.+", re.DOTALL)
 
 Ids = npt.NDArray[np.int64]
@@ -91,7 +91,9 @@ class _Cursor:
             self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def fail(self, what: str) -> NoReturn:
-        raise ValueError(must("path", "name a whole fastText .bin or .ftz file", f"{self.path} ({what})"))
+        raise ValueError(
+            must("path", "name a whole fastText .bin or .ftz file", f"{self.path} ({what})")
+        )
 
     def need(self, size: int) -> int:
         """Step over `size` bytes and return where they start."""
@@ -146,7 +148,9 @@ def _read_dictionary(cursor: _Cursor, version: int) -> tuple[Words, npt.NDArray[
     size, num_words, num_labels, _ = cursor.unpack("<3iq")
     num_pruned = cursor.unpack("<q")[0] if version else -1
     if min(size, num_words, num_labels) < 0 or size != num_words + num_labels:
-        cursor.fail(f"a dictionary of {size} entries, {num_words} of them words and {num_labels} labels")
+        cursor.fail(
+            f"a dictionary of {size} entries, {num_words} of them words and {num_labels} labels"
+        )
     starts, hashes = array("q"), array("q")
     match = None
     for match in islice(ENTRY.finditer(cursor.data, cursor.position), size):
@@ -156,7 +160,9 @@ def _read_dictionary(cursor: _Cursor, version: int) -> tuple[Words, npt.NDArray[
         cursor.fail(f"a dictionary of {len(starts)} of {size} entries")
     if match is not None:
         cursor.position = match.end()
-    words = Words(cursor.data, *(np.array(numbers[:num_words], np.int64) for numbers in (starts, hashes)))
+    words = Words(
+        cursor.data, *(np.array(numbers[:num_words], np.int64) for numbers in (starts, hashes))
+    )
     if num_pruned < 0:
         return words, None
     pruned = cursor.array("<i4", num_pruned, 2)
@@ -174,7 +180,8 @@ class Matrix:
 
     def __init__(self, cursor: _Cursor) -> None:
         self.num_rows, self.dim = cursor.unpack("<2q")
-        # As bytes: floats in a file are not aligned, and NumPy would copy all of them to take a row.
+        # As bytes: floats in a file are not aligned, and NumPy would copy all of them to take a
+        # row.
         self._bytes = cursor.array("u1", self.num_rows, self.dim * 4)
         self._file = cursor.data
 
@@ -198,11 +205,17 @@ class _QuantizedMatrix(Matrix):
         if num_codes != self.num_rows * len(self._slices):
             cursor.fail(f"{num_codes} codes for {self.num_rows} rows of {len(self._slices)}")
         self._codes = codes.reshape(self.num_rows, len(self._slices))
-        self._norms = (cursor.array("u1", self.num_rows), _read_centroids(cursor, 1)[0]) if has_norms else None
+        self._norms = (
+            (cursor.array("u1", self.num_rows), _read_centroids(cursor, 1)[0])
+            if has_norms
+            else None
+        )
 
     def rows(self, ids: Ids) -> Rows:
         codes = self._codes[ids]
-        rows = np.concatenate([centroids[codes[:, i]] for i, centroids in enumerate(self._slices)], axis=1)
+        rows = np.concatenate(
+            [centroids[codes[:, i]] for i, centroids in enumerate(self._slices)], axis=1
+        )
         if self._norms is not None:
             codes, norms = self._norms
             rows *= norms[codes[ids]]
@@ -212,7 +225,9 @@ class _QuantizedMatrix(Matrix):
 def _read_centroids(cursor: _Cursor, dim: int) -> list[Rows]:
     """Read a product quantiser of vectors of length `dim`: the 256 centroids of each slice."""
     stored_dim, num_slices, width, last_width = cursor.unpack("<4i")
-    most = (cursor.size - cursor.position) // (NUM_CENTROIDS * 4)  # numbers of each centroid that the file can hold
+    most = (cursor.size - cursor.position) // (
+        NUM_CENTROIDS * 4
+    )  # numbers of each centroid that the file can hold
     fits = stored_dim == dim <= most and 0 < num_slices <= dim and min(width, last_width) > 0
     if not fits or width * (num_slices - 1) + last_width != dim:
         cursor.fail(f"a quantiser of {stored_dim} dimensions in {num_slices} slices of {width}")

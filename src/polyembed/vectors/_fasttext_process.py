@@ -30,7 +30,9 @@ json.dump([model.predict(text + "\\n", k, 0.0, "strict") for text in json.load(s
 """By the compiled module, since the package's own predict fails under numpy 2."""
 
 
-def run_fasttext(program: str, arguments: str, *, given: str = "", folder: Path | None = None) -> str:
+def run_fasttext(
+    program: str, arguments: str, *, given: str = "", folder: Path | None = None
+) -> str:
     """Run a program that uses the fasttext package, and return what it prints.
 
     Args:
@@ -46,9 +48,15 @@ def run_fasttext(program: str, arguments: str, *, given: str = "", folder: Path 
         RuntimeError: It failed.
     """
     done = subprocess.run(
-        [sys.executable, "-P", "-c", program, arguments], cwd=folder, input=given, capture_output=True, text=True
+        [sys.executable, "-P", "-c", program, arguments],
+        cwd=folder,
+        input=given,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         said = done.stderr.strip().rpartition("\n")[2]
-        raise RuntimeError(must("the fasttext package", "finish its work", f"{done.returncode} ({said})"))
+        raise RuntimeError(
+            must("the fasttext package", "finish its work", f"{done.returncode} ({said})")
+        )
     return done.stdout

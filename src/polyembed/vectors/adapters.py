@@ -10,14 +10,15 @@ from polyembed.vectors.protocol import Rows, WordVectors, check_words
 
 
 def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
-    """Return `vectors` as a source of word vectors: itself, or gensim's ``KeyedVectors`` in an adapter.
+    """Return `vectors` as a source of word vectors: itself, or gensim's ``KeyedVectors`` in an
+    adapter.
 
-    Where no word of ``KeyedVectors`` has an upper-case letter, a word that is missing has the vector of ``w.lower()``,
-    as in `TextVectors`.
+    Where no word of ``KeyedVectors`` has an upper-case letter, a word that is missing has the
+    vector of ``w.lower()``, as in `TextVectors`.
 
     Args:
-        vectors: What has ``dim`` and ``vectors(words)``, or else ``vector_size``, ``key_to_index`` and
-            ``get_vector(word)``.
+        vectors: What has ``dim`` and ``vectors(words)``, or else ``vector_size``, ``key_to_index``
+            and ``get_vector(word)``.
         name: The argument's name, for the error.
 
     Returns:
@@ -36,7 +37,9 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
     if hasattr(vectors, "dim") and callable(getattr(vectors, "vectors", None)):
         source: WordVectors = vectors
         return source
-    if all(hasattr(vectors, attribute) for attribute in ("vector_size", "key_to_index", "get_vector")):
+    if all(
+        hasattr(vectors, attribute) for attribute in ("vector_size", "key_to_index", "get_vector")
+    ):
         return _KeyedVectors(vectors)
     raise TypeError(must(name, "have dim and vectors(words)", class_name(vectors)))
 
@@ -57,7 +60,9 @@ class _KeyedVectors:
         return list(self.keyed.key_to_index)
 
     def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and any(form in self.keyed.key_to_index for form in self._forms(word))
+        return isinstance(word, str) and any(
+            form in self.keyed.key_to_index for form in self._forms(word)
+        )
 
     def vectors(self, words: Sequence[str]) -> Rows:
         check_words(words)

@@ -24,12 +24,14 @@ MAX_HEADER = 64  # bytes
 class BPEmbVectors(VectorFiles):
     """Vectors of SentencePiece pieces, and words as the mean of theirs.
 
-    ``vector(w) = mean(table[i] for i in piece_ids(w))``; a word without pieces gets zeros. Words are prepared
-    as the BPEmb models expect: lower-cased, each digit replaced by 0. Where digits are letters, as in romanised Arabic
-    ("3arabi", "7abibi"), that changes the word: set ``preprocess=False``.
+    ``vector(w) = mean(table[i] for i in piece_ids(w))``; a word without pieces gets zeros. Words
+    are prepared
+    as the BPEmb models expect: lower-cased, each digit replaced by 0. Where digits are letters, as
+    in romanised Arabic ("3arabi", "7abibi"), that changes the word: set ``preprocess=False``.
 
-    A language's files are looked for in `cache_dir` and fetched if missing. Alternatively, name two files of your
-    own, or take the files of a `bpemb.BPEmb` by `from_bpemb`. The bpemb package opens the files.
+    A language's files are looked for in `cache_dir` and fetched if missing. Alternatively, name two
+    files of your own, or take the files of a `bpemb.BPEmb` by `from_bpemb`. The bpemb package opens
+    the files.
 
     Args:
         lang: A Wikipedia code such as ``"es"``, or ``"multi"``.
@@ -37,12 +39,14 @@ class BPEmbVectors(VectorFiles):
         dim: The length of the language's vectors.
         model_file: A SentencePiece model, instead of a language.
         vectors_file: Its pieces' vectors, word2vec's binary (``.bin``) or text format.
-        cache_dir: Where downloads are kept; ``~/.cache/bpemb``, as the bpemb package has it, if None.
+        cache_dir: Where downloads are kept; ``~/.cache/bpemb``, as the bpemb package has it, if
+            None.
         preprocess: Whether to lower-case words and replace digits.
 
     Raises:
         FileNotFoundError: A file is missing and cannot be fetched.
-        ValueError: The files are damaged, or do not belong together; or both a language and files are given.
+        ValueError: The files are damaged, or do not belong together; or both a language and files
+            are given.
 
     Example:
         >>> vectors = BPEmbVectors("es", vocab_size=10000, dim=100)  # doctest: +SKIP
@@ -50,8 +54,9 @@ class BPEmbVectors(VectorFiles):
         ['▁zaragoza', '0000']
 
     Deviations: the bpemb package downloads without checking certificates, and falls back to another
-    vocabulary size where a language lacks the one asked for. Here certificates are checked and nothing is
-    replaced. Rows follow their pieces' names, where the package trusts the order of the file.
+    vocabulary size where a language lacks the one asked for. Here certificates are checked and
+    nothing is replaced. Rows follow their pieces' names, where the package trusts the order of the
+    file.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"model_file", "vectors_file"})
@@ -73,7 +78,9 @@ class BPEmbVectors(VectorFiles):
             model_file, vectors_file = _download(lang, vocab_size, dim, folder)
         elif lang is not None or model_file is None or vectors_file is None:
             given = {"lang": lang, "model_file": model_file, "vectors_file": vectors_file}
-            raise ValueError(must("lang", "be given, or else both model_file and vectors_file", given))
+            raise ValueError(
+                must("lang", "be given, or else both model_file and vectors_file", given)
+            )
         self.model_file = check_file(model_file, name="model_file")
         self.vectors_file = check_file(vectors_file, name="vectors_file")
         self.preprocess = preprocess
@@ -101,7 +108,9 @@ class BPEmbVectors(VectorFiles):
         """
         if not (hasattr(bpemb, "model_file") and hasattr(bpemb, "emb_file")):
             raise TypeError(must("bpemb", "be a bpemb.BPEmb with vectors", class_name(bpemb)))
-        return cls(model_file=bpemb.model_file, vectors_file=bpemb.emb_file, preprocess=bpemb.do_preproc)
+        return cls(
+            model_file=bpemb.model_file, vectors_file=bpemb.emb_file, preprocess=bpemb.do_preproc
+        )
 
     @classmethod
     def train(
@@ -116,13 +125,15 @@ class BPEmbVectors(VectorFiles):
         seed: int = 0,
         preprocess: bool = True,
     ) -> Self:
-        """Train a byte-pair SentencePiece model and skip-gram vectors of its pieces, as BPEmb was made.
+        """Train a byte-pair SentencePiece model and skip-gram vectors of its pieces, as BPEmb was
+        made.
 
         A piece that the corpus does not use gets zeros.
 
         Args:
             sentences: Lists of words.
-            folder: Where to save ``pieces.model`` and ``pieces.vec``; both appear when both are whole.
+            folder: Where to save ``pieces.model`` and ``pieces.vec``; both appear when both are
+                whole.
             vocab_size: The number of pieces; fewer where the corpus has no more.
             dim: The length of a vector.
             epochs: Passes over the corpus.
@@ -142,7 +153,13 @@ class BPEmbVectors(VectorFiles):
 
         prepare = BPEmb.preprocess if preprocess else str
         corpus = [" ".join(map(prepare, words)) for words in map(check_sentence, sentences)]
-        options = {"vocab_size": vocab_size, "dim": dim, "epochs": epochs, "threads": threads, "seed": seed}
+        options = {
+            "vocab_size": vocab_size,
+            "dim": dim,
+            "epochs": epochs,
+            "threads": threads,
+            "seed": seed,
+        }
         model_file, vectors_file = train_pieces(corpus, Path(folder), **options)
         return cls(model_file=model_file, vectors_file=vectors_file, preprocess=preprocess)
 
@@ -191,7 +208,12 @@ class BPEmbVectors(VectorFiles):
             A list of ids per word, empty where `pieces` is.
         """
         check_words(words)
-        return [list(ids) for ids in self._bpemb.spm.encode([self._prepared(word) for word in words], out_type=int)]
+        return [
+            list(ids)
+            for ids in self._bpemb.spm.encode(
+                [self._prepared(word) for word in words], out_type=int
+            )
+        ]
 
     def vectors(self, words: Sequence[str]) -> Rows:
         """Average the vectors of each word's pieces; return float32 rows, ``(len(words), dim)``."""
@@ -250,17 +272,25 @@ def _order(pieces: list[str], names: list[str], model_file: Path, vectors_file: 
     rows = {name: row for row, name in enumerate(names)}
     if all(piece in rows for piece in pieces):
         return [rows[piece] for piece in pieces]
-    # A few names may be damaged. Then only the order can tell the rows, and most names must agree with it.
+    # A few names may be damaged. Then only the order can tell the rows, and most names must agree
+    # with it.
     same = sum(piece == name for piece, name in zip(pieces, names, strict=True))
-    require(same > len(pieces) // 2, "vectors_file", rule, f"{same} of {len(pieces)} in {vectors_file}")
+    require(
+        same > len(pieces) // 2, "vectors_file", rule, f"{same} of {len(pieces)} in {vectors_file}"
+    )
     return list(range(len(pieces)))
 
 
 def _download(lang: str, vocab_size: int, dim: int, cache_dir: Path) -> tuple[Path, Path]:
     """Return a language's two files, fetched where the cache lacks them."""
-    require(LANGUAGE.fullmatch(lang) is not None, "lang", "be a Wikipedia code or 'multi'", repr(lang))
+    require(
+        LANGUAGE.fullmatch(lang) is not None, "lang", "be a Wikipedia code or 'multi'", repr(lang)
+    )
     base = BASE_URL + ("multi/" if lang == "multi" else "")
-    names = [name.format(lang=lang, vocab_size=vocab_size, dim=dim) for name in (MODEL_NAME, VECTORS_NAME)]
+    names = [
+        name.format(lang=lang, vocab_size=vocab_size, dim=dim)
+        for name in (MODEL_NAME, VECTORS_NAME)
+    ]
     urls = [base + names[0], base + names[1] + ".tar.gz"]
     paths = [cache_dir / name for name in names]
     for url, path in zip(urls, paths, strict=True):
@@ -272,5 +302,7 @@ def _download(lang: str, vocab_size: int, dim: int, cache_dir: Path) -> tuple[Pa
             rule = f"name a language that BPEmb has with vocab_size {vocab_size} and dim {dim}, within reach"
             advice = f"Fetch {urls[0]} and {urls[1]} by other means, unpack the latter"
             call = "open them with BPEmbVectors(model_file=..., vectors_file=...)"
-            raise FileNotFoundError(must("lang", rule, f"{lang!r} ({error}). {advice}, and {call}")) from error
+            raise FileNotFoundError(
+                must("lang", rule, f"{lang!r} ({error}). {advice}, and {call}")
+            ) from error
     return paths[0], paths[1]

@@ -16,20 +16,24 @@ from polyembed.vectors.protocol import check_words
 from polyembed.vectors.textfile import open_compressed
 
 MAX_PREFIX = 64  # bits; Brown's trees have about 20 levels
-MAX_BYTES = 1 << 26  # of a table, uncompressed, so that a small compressed file cannot fill the memory
+MAX_BYTES = (
+    1 << 26
+)  # of a table, uncompressed, so that a small compressed file cannot fill the memory
 MAX_FEATURES = 1 << 20  # clusters times prefixes; Brown's tools make thousands of clusters
 
 
 class ClusterFeatures(VectorFiles):
-    r"""The Brown clusters of words (Brown et al. 1992), by prefixes of their bit strings: coarse and fine classes.
+    r"""The Brown clusters of words (Brown et al. 1992), by prefixes of their bit strings: coarse
+    and fine classes.
 
-    Reads the ``paths`` file of Liang's tool (lines ``<bits>\t<word>\t<count>``) and spaCy's lookup tables
-    (``<language>_lexeme_cluster.json.gz`` of the package ``spacy-lookups-data``), compressed or not. A word that the
-    table lacks has the cluster of its lower form, else the unknown one. The table is kept in memory, about 280 bytes
-    a word.
+    Reads the ``paths`` file of Liang's tool (lines ``<bits>\t<word>\t<count>``) and spaCy's lookup
+    tables (``<language>_lexeme_cluster.json.gz`` of the package ``spacy-lookups-data``), compressed
+    or not. A word that the table lacks has the cluster of its lower form, else the unknown one. The
+    table is kept in memory, about 280 bytes a word.
 
     It spells words for a `SpelledEmbedding`, each by one id for each prefix:
-    ``SpelledEmbedding(PieceSpelling(clusters), FeatureEncoder(clusters.num_pieces + 1, len(prefixes)), lexicon)``.
+    ``SpelledEmbedding(PieceSpelling(clusters), FeatureEncoder(clusters.num_pieces + 1,
+    len(prefixes)), lexicon)``.
 
     Args:
         path: The file.
@@ -37,8 +41,8 @@ class ClusterFeatures(VectorFiles):
 
     Raises:
         FileNotFoundError: No file at `path`.
-        ValueError: A line that is not of this format (its number is named), a damaged file, no word at all, more than
-            64 MiB uncompressed, or more than 2^20 clusters times prefixes.
+        ValueError: A line that is not of this format (its number is named), a damaged file, no word
+            at all, more than 64 MiB uncompressed, or more than 2^20 clusters times prefixes.
 
     Example:
         >>> import tempfile
@@ -53,20 +57,34 @@ class ClusterFeatures(VectorFiles):
     file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
     unknown_id: ClassVar[int] = 0
 
-    def __init__(self, path: str | os.PathLike[str], *, prefixes: Sequence[int] = (4, 6, 10, 20)) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, prefixes: Sequence[int] = (4, 6, 10, 20)
+    ) -> None:
         self.path = check_file(path)
         if not isinstance(prefixes, Sequence):
             raise TypeError(must("prefixes", "be a sequence of lengths", repr(prefixes)))
         check_positive(**{f"prefixes[{i}]": length for i, length in enumerate(prefixes)})
         lengths = tuple(prefixes)
-        require(max(lengths, default=0) <= MAX_PREFIX, "prefixes", f"have at most {MAX_PREFIX} bits", list(prefixes))
-        require(0 < len(set(lengths)) == len(lengths), "prefixes", "be different lengths, at least one", list(prefixes))
+        require(
+            max(lengths, default=0) <= MAX_PREFIX,
+            "prefixes",
+            f"have at most {MAX_PREFIX} bits",
+            list(prefixes),
+        )
+        require(
+            0 < len(set(lengths)) == len(lengths),
+            "prefixes",
+            "be different lengths, at least one",
+            list(prefixes),
+        )
         self.prefixes = lengths
         bits = self._read()
         require(bool(bits), "path", "name a file with at least one word", self.path)
         strings = sorted(set(bits.values()))
         if len(strings) * len(lengths) > MAX_FEATURES:
-            self._fail(f"{len(strings)} clusters; {MAX_FEATURES // len(lengths)} at most with {len(lengths)} prefixes")
+            self._fail(
+                f"{len(strings)} clusters; {MAX_FEATURES // len(lengths)} at most with {len(lengths)} prefixes"
+            )
         keys = sorted({(length, string[:length]) for string in strings for length in lengths})
         ids = {key: i for i, key in enumerate(keys, start=1)}
         self.num_pieces = len(keys) + 1
@@ -83,7 +101,9 @@ class ClusterFeatures(VectorFiles):
             if not isinstance(word, str):
                 raise TypeError(must(f"words[{i}]", "be a string", class_name(word)))
         unknown = [self.unknown_id]
-        return [list(self._rows.get(word) or self._rows.get(word.lower(), unknown)) for word in words]
+        return [
+            list(self._rows.get(word) or self._rows.get(word.lower(), unknown)) for word in words
+        ]
 
     def _read(self) -> dict[str, str]:
         """Return each word's bit string."""
@@ -103,10 +123,15 @@ class ClusterFeatures(VectorFiles):
         except (ValueError, RecursionError) as error:
             self._fail(f"no JSON: {error}")
         width = max(self.prefixes)
-        wrong = next((word for word, value in table.items() if not (is_count(value) and value >= 0)), None)
+        wrong = next(
+            (word for word, value in table.items() if not (is_count(value) and value >= 0)), None
+        )
         if wrong is not None:
             self._fail(f"{table[wrong]!r} is the cluster of {wrong!r}")
-        return {word: format(value & ((1 << width) - 1), f"0{width}b")[::-1] for word, value in table.items()}
+        return {
+            word: format(value & ((1 << width) - 1), f"0{width}b")[::-1]
+            for word, value in table.items()
+        }
 
     def _read_lines(self, text: bytes) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(io.BytesIO(text), 1):

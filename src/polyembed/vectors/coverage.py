@@ -13,24 +13,29 @@ COLUMNS = ("language", "types", "known", "known %", "tokens", "known tokens", "k
 
 
 def coverage(
-    source: Container[str], sentences: Iterable[Sequence[str]], languages: Iterable[Sequence[str]] | None = None
+    source: Container[str],
+    sentences: Iterable[Sequence[str]],
+    languages: Iterable[Sequence[str]] | None = None,
 ) -> Table:
     """Count the types and tokens of a text that a source knows, in all and by language.
 
-    A word is known if ``word in source``: it has its own row. fastText models give other words a vector of their
-    n-grams; those count as unknown here.
+    A word is known if ``word in source``: it has its own row. fastText models give other words a
+    vector of their n-grams; those count as unknown here.
 
     Args:
-        source: Anything with ``in``: vectors, a lexicon, a set of words. Not `BPEmbVectors`, which has pieces only.
+        source: Anything with ``in``: vectors, a lexicon, a set of words. Not `BPEmbVectors`, which
+            has pieces only.
         sentences: Lists of words.
-        languages: The language tag of each word, a list for each sentence; None if no word has one. A type with several
-            tags counts under each.
+        languages: The language tag of each word, a list for each sentence; None if no word has one.
+            A type with several tags counts under each.
 
     Returns:
-        A row for all words, then one for each tag, the one with most tokens first; shares are in percent.
+        A row for all words, then one for each tag, the one with most tokens first; shares are in
+        percent.
 
     Raises:
-        TypeError: A source without ``in``, or None or another object instead of a sentence's words or tags.
+        TypeError: A source without ``in``, or None or another object instead of a sentence's words
+            or tags.
         ValueError: Not as many lists of tags as sentences, or not as many tags as words; no words.
 
     Example:
@@ -48,23 +53,38 @@ def coverage(
     end: Any = object()
     pairs: Iterable[tuple[Sequence[str], Sequence[str]]]
     pairs = (
-        ((words, ()) for words in sentences) if languages is None else zip_longest(sentences, languages, fillvalue=end)
+        ((words, ()) for words in sentences)
+        if languages is None
+        else zip_longest(sentences, languages, fillvalue=end)
     )
     for i, (words, tags) in enumerate(pairs):
         if words is end or tags is end:
-            raise ValueError(must("languages", "have a list of tags for each sentence", f"one of the two ends at {i}"))
+            raise ValueError(
+                must(
+                    "languages",
+                    "have a list of tags for each sentence",
+                    f"one of the two ends at {i}",
+                )
+            )
         _check_strings(f"sentences[{i}]", words)
         _check_strings(f"languages[{i}]", tags)
         counts[ALL].update(words)
         if languages is not None:
-            require(len(tags) == len(words), f"languages[{i}]", f"be as many as the words, {len(words)}", len(tags))
+            require(
+                len(tags) == len(words),
+                f"languages[{i}]",
+                f"be as many as the words, {len(words)}",
+                len(tags),
+            )
             for word, tag in zip(words, tags, strict=True):
                 counts.setdefault(f"{tag}\0", Counter())[word] += 1  # a tag may be called "all"
     require(bool(counts[ALL]), "sentences", "hold at least one word", "none")
     known = {word for word in counts[ALL] if word in source}
     total, *others = counts
     names = [total, *sorted(others, key=lambda name: (-counts[name].total(), name))]
-    return Table(COLUMNS, [_row(name.removesuffix("\0"), counts[name], known) for name in names], digits=1)
+    return Table(
+        COLUMNS, [_row(name.removesuffix("\0"), counts[name], known) for name in names], digits=1
+    )
 
 
 def _check_strings(name: str, strings: Any) -> None:
@@ -76,5 +96,16 @@ def _check_strings(name: str, strings: Any) -> None:
 
 
 def _row(name: str, words: Counter[str], known: set[str]) -> tuple[str | int | float, ...]:
-    types, tokens = len(words.keys() & known), sum(count for word, count in words.items() if word in known)
-    return name, len(words), types, 100 * types / len(words), words.total(), tokens, 100 * tokens / words.total()
+    types, tokens = (
+        len(words.keys() & known),
+        sum(count for word, count in words.items() if word in known),
+    )
+    return (
+        name,
+        len(words),
+        types,
+        100 * types / len(words),
+        words.total(),
+        tokens,
+        100 * tokens / words.total(),
+    )

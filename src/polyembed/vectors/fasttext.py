@@ -17,28 +17,31 @@ from polyembed.vectors._fasttext_process import LABELS, run_fasttext
 from polyembed.vectors.protocol import Rows, check_words
 
 END_OF_SENTENCE = b"</s>"
-CHUNK_BYTES = 2_048  # of words spelled at once: bounds the rows held in memory to about 5 MB at 300 dimensions
+# of words spelled at once: bounds the rows held in memory to about 5 MB at 300 dimensions
+CHUNK_BYTES = 2_048
 FNV_BASIS = np.uint32(2166136261)
 FNV_PRIME = np.uint32(16777619)
 
 
 class FastTextVectors(VectorFiles):
-    """Word vectors of a fastText model: the mean of a word's row and the rows of its character n-grams.
+    """Word vectors of a fastText model: the mean of a word's row and the rows of its character
+    n-grams.
 
-    ``vector(w) = mean({row(w)} | {row(num_words + fnv1a(g) % bucket) : g in ngrams("<" + w + ">")})``, with
-    ``row(w)`` for vocabulary words only, the n-grams of ``min_n`` to ``max_n`` code points (a bare ``<`` or
-    ``>`` is not one), and no n-grams for ``</s>``. A word with neither row nor n-grams gets zeros.
+    ``vector(w) = mean({row(w)} | {row(num_words + fnv1a(g) % bucket) : g in ngrams("<" + w +
+    ">")})``, with ``row(w)`` for vocabulary words only, the n-grams of ``min_n`` to ``max_n`` code points (a bare ``<`` or ``>`` is not one), and no n-grams for ``</s>``.
+    A word with neither row nor n-grams gets zeros.
 
-    Matrix and dictionary are memory-mapped: the object needs memory for the rows asked for, and 20 bytes for each
-    word of the vocabulary. It may be pickled and shared with worker processes, which open the file themselves.
+    Matrix and dictionary are memory-mapped: the object needs memory for the rows asked for, and 20
+    bytes for each word of the vocabulary. It may be pickled and shared with worker processes, which
+    open the file themselves.
 
     Args:
         path: A fastText ``.bin`` (with or without version number) or quantised ``.ftz`` file.
 
     Raises:
         FileNotFoundError: No file at `path`.
-        ValueError: The file is not a whole fastText model, or is newer than version 12; or, of `vectors`, a word has
-            NaN or an infinity.
+        ValueError: The file is not a whole fastText model, or is newer than version 12; or, of
+            `vectors`, a word has NaN or an infinity.
 
     Example:
         >>> import tempfile
@@ -48,9 +51,10 @@ class FastTextVectors(VectorFiles):
         >>> vectors.vectors(["song", "songs"]).shape, "song" in vectors, "songs" in vectors
         ((2, 8), True, False)
 
-    Deviations: the fasttext package refuses files without version number and pruned files that are not
-    quantised; both are read here, and ``</s>`` has n-grams in the former, as when they were trained. Labels
-    of a supervised model are not words here; the package looks for their rows among the n-grams.
+    Deviations: the fasttext package refuses files without version number and pruned files that are
+    not quantised; both are read here, and ``</s>`` has n-grams in the former, as when they were
+    trained. Labels of a supervised model are not words here; the package looks for their rows among
+    the n-grams.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
@@ -88,11 +92,16 @@ class FastTextVectors(VectorFiles):
         if len(chunks) > 1:
             self._file.matrix.release()
         for row in np.flatnonzero(~np.isfinite(out).all(1))[:1]:
-            raise ValueError(must(str(self.path), "hold finite numbers", f"NaN or an infinity for {words[row]!r}"))
+            raise ValueError(
+                must(
+                    str(self.path), "hold finite numbers", f"NaN or an infinity for {words[row]!r}"
+                )
+            )
         return out
 
     def labels(self, words: Sequence[str], *, k: int = 1) -> list[dict[str, float]]:
-        """Classify each word by a supervised model, such as ``lid.176.ftz``, which names the language of a text.
+        """Classify each word by a supervised model, such as ``lid.176.ftz``, which names the
+        language of a text.
 
         The fasttext package does it, in its own process.
 
@@ -101,7 +110,8 @@ class FastTextVectors(VectorFiles):
             k: How many labels.
 
         Returns:
-            For each word, its best labels and their probabilities, best first; a label without ``__label__``.
+            For each word, its best labels and their probabilities, best first; a label without
+            ``__label__``.
 
         Raises:
             ValueError: A line break or a lone surrogate in a word.
@@ -124,20 +134,30 @@ class FastTextVectors(VectorFiles):
         distinct, index = np.unique(rows, return_inverse=True)
         table = self._file.matrix.rows(distinct)
         bounds = np.searchsorted(owners, np.arange(len(words) + 1))
-        # A loop over words, since torch's bags hang in a forked process and numpy's reduceat is slower.
+        # A loop over words, since torch's bags hang in a forked process and numpy's reduceat is
+        # slower.
         for i, (start, stop) in enumerate(pairwise(bounds.tolist())):
             if start < stop:
-                out[i] = np.add.reduce(table.take(index[start:stop], axis=0), axis=0) / (stop - start)
+                out[i] = np.add.reduce(table.take(index[start:stop], axis=0), axis=0) / (
+                    stop - start
+                )
 
     def _rows_of(self, words: Sequence[bytes | None]) -> tuple[Ids, Ids]:
         """Return the matrix rows that each word averages: the words' indices, ascending, and the rows."""
         ids = self._file.words.find(words)
         known = np.flatnonzero(ids >= 0)
-        spelled = [i for i, word in enumerate(words) if word is not None and word != self._unspelled]
+        spelled = [
+            i for i, word in enumerate(words) if word is not None and word != self._unspelled
+        ]
         if not self._file.max_n or not spelled:
             return known, ids[known]
-        owners, hashes = _ngram_hashes([words[i] or b"" for i in spelled], self._file.min_n, self._file.max_n)
-        owners, ngrams = np.array(spelled)[owners], (hashes % np.uint32(self._file.bucket)).astype(np.int64)
+        owners, hashes = _ngram_hashes(
+            [words[i] or b"" for i in spelled], self._file.min_n, self._file.max_n
+        )
+        owners, ngrams = (
+            np.array(spelled)[owners],
+            (hashes % np.uint32(self._file.bucket)).astype(np.int64),
+        )
         if self._file.kept is not None:
             owners, ngrams = _renumber(owners, ngrams, self._file.kept)
         owners = np.concatenate([known, owners])
@@ -175,8 +195,9 @@ class FastTextVectors(VectorFiles):
             bucket: Rows for the hashed n-grams.
             min_n: Code points in the shortest n-gram.
             max_n: Code points in the longest n-gram; 0 for none.
-            threads: Threads, at least 11: the package (0.9.3) initialises a tenth of the vectors in each, rounded
-                down, and leaves the rest undefined. So the result differs a little from run to run.
+            threads: Threads, at least 11: the package (0.9.3) initialises a tenth of the vectors in
+                each, rounded down, and leaves the rest undefined. So the result differs a little
+                from run to run.
             seed: The seed of the initial vectors.
 
         Returns:
@@ -190,9 +211,20 @@ class FastTextVectors(VectorFiles):
 
         check_choice("model", model, ("skipgram", "cbow"))
         check_positive(dim=dim, min_count=min_count, epochs=epochs, bucket=bucket)
-        require(threads >= 11, "threads", "be at least 11, or the package leaves vectors undefined", threads)
+        require(
+            threads >= 11,
+            "threads",
+            "be at least 11, or the package leaves vectors undefined",
+            threads,
+        )
         require(min(min_n, max_n) >= 0, "min_n and max_n", "not be negative", (min_n, max_n))
-        settings = {"model": model, "dim": dim, "epoch": epochs, "minCount": min_count, "bucket": bucket}
+        settings = {
+            "model": model,
+            "dim": dim,
+            "epoch": epochs,
+            "minCount": min_count,
+            "bucket": bucket,
+        }
         settings |= {"minn": min_n, "maxn": max_n, "thread": threads, "seed": seed}
         # Opened before it is moved, since the package does not notice a full disk.
         train_fasttext(sentences, Path(path), settings, check=cls)
@@ -204,7 +236,8 @@ class FastTextVectors(VectorFiles):
     ) -> Self:
         """Fetch a model of the public collection for 157 languages, and open it.
 
-        The file is ``model.bin`` of ``facebook/fasttext-<language>-vectors``; several gigabytes for most.
+        The file is ``model.bin`` of ``facebook/fasttext-<language>-vectors``; several gigabytes for
+        most.
 
         Args:
             language: The language's code, such as ``"es"``.
@@ -221,7 +254,9 @@ class FastTextVectors(VectorFiles):
 
         repository, name = f"facebook/fasttext-{language}-vectors", "model.bin"
         try:
-            found = huggingface_hub.hf_hub_download(repository, name, revision=revision, cache_dir=cache_dir)
+            found = huggingface_hub.hf_hub_download(
+                repository, name, revision=revision, cache_dir=cache_dir
+            )
         # What the hub raises is an OSError: offline; no such repository, file or revision.
         except OSError as error:
             url = f"https://huggingface.co/{repository}/resolve/{revision or 'main'}/{name}"
@@ -258,15 +293,20 @@ def _renumber(owners: Ids, ngrams: Ids, kept: npt.NDArray[np.int32]) -> tuple[Id
     return owners[found], kept[place[found], 1]
 
 
-def _ngram_hashes(words: Sequence[bytes], min_n: int, max_n: int) -> tuple[Ids, npt.NDArray[np.uint32]]:
-    """Hash the n-grams of every word: the words' indices, ascending, and the hashes in fastText's order.
+def _ngram_hashes(
+    words: Sequence[bytes], min_n: int, max_n: int
+) -> tuple[Ids, npt.NDArray[np.uint32]]:
+    """Hash the n-grams of every word: the words' indices, ascending, and the hashes in fastText's
+    order.
 
     N-grams grow by one code point at a time, and their hashes by one byte, over all words at once.
     """
     text = np.frombuffer(b"".join(b"<%b>" % word for word in words), np.uint8)
     # fastText hashes signed chars: a byte above 127 enters with its sign extended.
     signed = text.view(np.int8).astype(np.int32).view(np.uint32)
-    starts = np.flatnonzero((text & 0xC0) != 0x80)  # a code point is one byte and its continuation bytes
+    starts = np.flatnonzero(
+        (text & 0xC0) != 0x80
+    )  # a code point is one byte and its continuation bytes
     widths = np.diff(starts, append=len(text))
     owners = np.repeat(np.arange(len(words)), [len(word) + 2 for word in words])[starts]
     stops = np.cumsum(np.bincount(owners, minlength=len(words)))
@@ -285,7 +325,11 @@ def _ngram_hashes(words: Sequence[bytes], min_n: int, max_n: int) -> tuple[Ids, 
             hashes[grown] = (hashes[grown] ^ signed[place]) * FNV_PRIME
         if n >= min_n:
             # A bare boundary is not an n-gram.
-            whole = alive if n > 1 else alive[(alive + 1 != stop[alive]) & (alive != np.r_[0, stops][owners[alive]])]
+            whole = (
+                alive
+                if n > 1
+                else alive[(alive + 1 != stop[alive]) & (alive != np.r_[0, stops][owners[alive]])]
+            )
             found.append((whole, hashes[whole]))
     begins = np.concatenate([begin for begin, _ in found])
     order = np.argsort(begins, kind="stable")

@@ -15,10 +15,11 @@ from polyembed.vectors.protocol import Rows, WordVectors, check_words
 class JoinedVectors(VectorFiles):
     """Sources of one space as one: ``vector(w) = s(w)`` of the first source ``s`` that knows ``w``.
 
-    For spaces that `polyembed.align_spaces` has aligned, and for text in several languages: for example the matrix
-    language first, and the embedded language for the words that it lacks. A source knows the words of its vocabulary
-    (``word in source``), or, where it has none, the words whose vector is not zero. A word that no source knows has
-    the first spelled vector that is not zero.
+    For spaces that `polyembed.align_spaces` has aligned, and for text in several languages: for
+    example the matrix language first, and the embedded language for the words that it lacks. A
+    source knows the words of its vocabulary (``word in source``), or, where it has none, the words
+    whose vector is not zero. A word that no source knows has the first spelled vector that is not
+    zero.
 
     Args:
         sources: Sources of vectors of one length, the most trusted first.
@@ -39,7 +40,9 @@ class JoinedVectors(VectorFiles):
     def __init__(self, sources: Sequence[WordVectors]) -> None:
         if not isinstance(sources, Iterable):
             raise TypeError(must("sources", "be a sequence of sources", class_name(sources)))
-        self.sources = tuple(as_source(source, name=f"sources[{i}]") for i, source in enumerate(sources))
+        self.sources = tuple(
+            as_source(source, name=f"sources[{i}]") for i, source in enumerate(sources)
+        )
         require(len(self.sources) > 0, "sources", "hold at least one source", "none")
         dims = [source.dim for source in self.sources]
         require(len(set(dims)) == 1, "sources", "have vectors of one length", dims)
@@ -52,7 +55,9 @@ class JoinedVectors(VectorFiles):
     @property
     def words(self) -> list[str]:
         """The words of all vocabularies, in the order of the sources."""
-        return list(dict.fromkeys(word for source in self.sources for word in getattr(source, "words", ())))
+        return list(
+            dict.fromkeys(word for source in self.sources for word in getattr(source, "words", ()))
+        )
 
     def __contains__(self, word: object) -> bool:
         return isinstance(word, str) and any(_knows(source, [word])[0] for source in self.sources)

@@ -14,7 +14,10 @@ RELEASES = {
         "https://dl.fbaipublicfiles.com/laser/models/",
         ("bilstm.93langs.2018-12-26.pt", "93langs.fcodes", "93langs.fvocab"),
     ),
-    "laser2": ("https://dl.fbaipublicfiles.com/nllb/laser/", ("laser2.pt", "laser2.spm", "laser2.cvocab")),
+    "laser2": (
+        "https://dl.fbaipublicfiles.com/nllb/laser/",
+        ("laser2.pt", "laser2.spm", "laser2.cvocab"),
+    ),
 }
 
 
@@ -40,12 +43,15 @@ def fetch_laser(
 ) -> LaserFiles:
     """Return the public files of a LASER encoder, fetched where the cache lacks them.
 
-    The authors publish no checksums. Each file's SHA-256 is therefore written beside it when it is downloaded, and
-    every later call checks it again. With `sha256` the files must have the sums that you know.
+    The authors publish no checksums. Each file's SHA-256 is therefore written beside it when it is
+    downloaded, and every later call checks it again. With `sha256` the files must have the sums
+    that you know.
 
     Args:
-        version: ``"laser1"`` (93 languages, byte pairs) or ``"laser2"`` (the same languages, SentencePiece).
-        cache_dir: Where downloads are kept; ``~/.cache/laser_encoders``, as the laser_encoders package has it, if None.
+        version: ``"laser1"`` (93 languages, byte pairs) or ``"laser2"`` (the same languages,
+            SentencePiece).
+        cache_dir: Where downloads are kept; ``~/.cache/laser_encoders``, as the laser_encoders
+            package has it, if None.
         sha256: File name -> checksum in hexadecimal, for some or all files.
 
     Returns:
@@ -82,7 +88,9 @@ def fetch_laser(
         except DOWNLOAD_ERRORS as error:
             urls = ", ".join(base + other for other in names)
             advice = f"Fetch {urls} by other means, and put them into {folder}"
-            raise FileNotFoundError(must(str(path), "be there or within reach", f"{error}. {advice}")) from error
+            raise FileNotFoundError(
+                must(str(path), "be there or within reach", f"{error}. {advice}")
+            ) from error
     return LaserFiles(*(folder / name for name in names))
 
 
@@ -97,7 +105,8 @@ def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
 
     Raises:
         FileNotFoundError: No such file.
-        ValueError: Another format: the files of subword-nmt and of transformers, for example, have no counts.
+        ValueError: Another format: the files of subword-nmt and of transformers, for example, have
+            no counts.
     """
     merges = []
     for where, line in _lines(path, "merges"):
@@ -109,7 +118,8 @@ def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
 
 
 def read_pieces(path: str | os.PathLike[str]) -> list[str]:
-    """Read a file of pieces in the format that fastBPE and fairseq share: a piece and a count a line.
+    """Read a file of pieces in the format that fastBPE and fairseq share: a piece and a count a
+    line.
 
     Args:
         path: The file.
@@ -136,7 +146,9 @@ def _lines(path: str | os.PathLike[str], content: str) -> Iterator[tuple[str, st
     except UnicodeDecodeError as error:
         raise ValueError(must(str(path), "be text in UTF-8", error)) from error
     require(bool(text), str(path), f"hold {content}", "none")
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):  # no other separator ends a line here
+    for number, line in enumerate(
+        text.removesuffix("\n").split("\n"), 1
+    ):  # no other separator ends a line here
         yield f"{path}, line {number},", line
 
 

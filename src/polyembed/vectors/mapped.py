@@ -18,10 +18,12 @@ TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32
 
 
 class OrthogonalMapping(PretrainedModule):
-    """A rotation from one space of word vectors to another: ``x -> x W`` with ``W' W = 1`` (Winata 2021, 2.1.2).
+    """A rotation from one space of word vectors to another: ``x -> x W`` with ``W' W = 1`` (Winata
+    2021, 2.1.2).
 
-    It keeps lengths and angles. `polyembed.align_spaces` finds one. ``mapping(vectors)`` maps a whole source of
-    vectors, also for words met later; `transform` maps tensors; `inverse` is the other direction.
+    It keeps lengths and angles. `polyembed.align_spaces` finds one. ``mapping(vectors)`` maps a
+    whole source of vectors, also for words met later; `transform` maps tensors; `inverse` is the
+    other direction.
 
     Args:
         weight: ``W``, orthogonal, ``(dim, dim)``.
@@ -38,20 +40,29 @@ class OrthogonalMapping(PretrainedModule):
         >>> mapping.inverse().transform(torch.tensor([[-3.0, 2.0]]))
         tensor([[2., 3.]])
 
-    Deviations: MUSE writes the mapped vectors to a file. Here they are computed when asked for, so that a fastText
-    model can spell unseen words in the other space too.
+    Deviations: MUSE writes the mapped vectors to a file. Here they are computed when asked for, so
+    that a fastText model can spell unseen words in the other space too.
     """
 
-    def __init__(self, weight: Float[Tensor, "dim dim"], *, report: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, weight: Float[Tensor, "dim dim"], *, report: dict[str, Any] | None = None
+    ) -> None:
         super().__init__()
         if not isinstance(weight, Tensor):
             raise TypeError(must("weight", "be a tensor", class_name(weight)))
         square = weight.dim() == 2 and weight.shape[0] == weight.shape[1]
         require(square, "weight", "be a square matrix", f"shape {tuple(weight.shape)}")
         _check_orthogonal(weight)
-        # Row by row in memory, as a loaded one is: other layouts are multiplied with other rounding.
-        with torch.inference_mode(False):  # a tensor made in inference mode could never take part in a gradient
-            weight = weight.detach().to("cpu", torch.float32).clone(memory_format=torch.contiguous_format)
+        # Row by row in memory, as a loaded one is: other layouts are multiplied with other
+        # rounding.
+        with torch.inference_mode(
+            False
+        ):  # a tensor made in inference mode could never take part in a gradient
+            weight = (
+                weight.detach()
+                .to("cpu", torch.float32)
+                .clone(memory_format=torch.contiguous_format)
+            )
             self.weight = nn.Parameter(weight, requires_grad=False)
         self.report = dict(report or {})
 
@@ -85,7 +96,9 @@ class OrthogonalMapping(PretrainedModule):
         """Build a mapping whose numbers are loaded afterwards."""
         mapping = cls.__new__(cls)
         nn.Module.__init__(mapping)
-        mapping.weight = nn.Parameter(torch.empty(config["dim"], config["dim"]), requires_grad=False)
+        mapping.weight = nn.Parameter(
+            torch.empty(config["dim"], config["dim"]), requires_grad=False
+        )
         mapping.report = dict(config["report"])
         return mapping
 
@@ -106,9 +119,15 @@ class OrthogonalMapping(PretrainedModule):
 
 def _check_orthogonal(weight: Tensor) -> None:
     """Check that ``W' W = 1`` up to the rounding of the dtype."""
-    tolerance = max(TOLERANCE, torch.finfo(weight.dtype).eps) if weight.is_floating_point() else TOLERANCE
+    tolerance = (
+        max(TOLERANCE, torch.finfo(weight.dtype).eps) if weight.is_floating_point() else TOLERANCE
+    )
     weight = weight.detach().to("cpu", torch.float64)
-    error = float((weight.mT @ weight - torch.eye(len(weight), device="cpu")).abs().max()) if len(weight) else 0.0
+    error = (
+        float((weight.mT @ weight - torch.eye(len(weight), device="cpu")).abs().max())
+        if len(weight)
+        else 0.0
+    )
     require(error < tolerance, "weight", "be orthogonal", f"W'W that differs from 1 by {error:.2g}")
 
 
@@ -117,7 +136,8 @@ class MappedVectors(VectorFiles):
 
     Args:
         source: The vectors.
-        mapping: The rotation. ``W`` is copied in float32, so that later changes of `mapping` have no effect here.
+        mapping: The rotation. ``W`` is copied in float32, so that later changes of `mapping` have
+            no effect here.
 
     Raises:
         ValueError: The mapping is for vectors of another length.
@@ -138,7 +158,12 @@ class MappedVectors(VectorFiles):
         self.source = as_source(source, name="vectors")
         if not isinstance(mapping, OrthogonalMapping):
             raise TypeError(must("mapping", "be an OrthogonalMapping", class_name(mapping)))
-        require(self.source.dim == mapping.dim, "vectors.dim", f"be the mapping's {mapping.dim}", self.source.dim)
+        require(
+            self.source.dim == mapping.dim,
+            "vectors.dim",
+            f"be the mapping's {mapping.dim}",
+            self.source.dim,
+        )
         self.mapping = OrthogonalMapping(mapping.weight, report=mapping.report)
 
     @property
@@ -192,7 +217,9 @@ class MappedVectors(VectorFiles):
         try:
             weight = load_file(path)["weight"]
         except (SafetensorError, KeyError) as error:
-            raise ValueError(must(str(path), "be an intact safetensors file with a weight", error)) from error
+            raise ValueError(
+                must(str(path), "be an intact safetensors file with a weight", error)
+            ) from error
         try:
             with torch.device("cpu"):
                 mapping = OrthogonalMapping(weight, report=config["report"])

@@ -15,7 +15,8 @@ Rows = npt.NDArray[np.float32]
 class WordVectors(Protocol):
     """A source of one vector per word: ``vectors(words)[i]`` is the vector of ``words[i]``.
 
-    A word that the source does not know and cannot spell has a row of zeros, so that rows never shift.
+    A word that the source does not know and cannot spell has a row of zeros, so that rows never
+    shift.
     """
 
     @property

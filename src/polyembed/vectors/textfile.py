@@ -23,29 +23,32 @@ MAX_DIGITS = 18  # of a number in a header
 
 
 class TextVectors(VectorFiles):
-    r"""Word vectors of a text file: one line a word, the word and its numbers separated by single spaces.
+    r"""Word vectors of a text file: one line a word, the word and its numbers separated by single
+    spaces.
 
-    ``vector(w) = the numbers of the first line whose word is w``. Where there is none and no word of the file has an
-    upper-case letter (GloVe's small tables, MUSE's), it is the vector of ``w.lower()``; else zeros. Everything before
-    the last `dim` numbers of a line is its word, which may hold spaces, as some of GloVe's do.
+    ``vector(w) = the numbers of the first line whose word is w``. Where there is none and no word
+    of the file has an upper-case letter (GloVe's small tables, MUSE's), it is the vector of
+    ``w.lower()``; else zeros. Everything before the last `dim` numbers of a line is its word, which
+    may hold spaces, as some of GloVe's do.
 
-    The file may be compressed by gzip or xz. It is streamed once per call of `vectors`, however many words
-    are asked for. Only the rows asked for are kept, and a word asked for again is not searched again.
+    The file may be compressed by gzip or xz. It is streamed once per call of `vectors`, however
+    many words are asked for. Only the rows asked for are kept, and a word asked for again is not
+    searched again.
 
     Args:
         path: The file, UTF-8.
-        header: Whether the first line is ``<rows> <dim>``. If None, it is a header where it holds two whole
-            numbers. That is wrong only for a file without header whose first word is a number and whose vectors
-            are one whole number.
-        dim: The length of a vector, needed for a file without header whose first word ends in a number of its own;
-            else it is read off the first line.
+        header: Whether the first line is ``<rows> <dim>``. If None, it is a header where it holds
+            two whole numbers. That is wrong only for a file without header whose first word is a
+            number and whose vectors are one whole number.
+        dim: The length of a vector, needed for a file without header whose first word ends in a
+            number of its own; else it is read off the first line.
 
     Raises:
         FileNotFoundError: No file at `path`.
-        ValueError: A line has too few or too many numbers, or something else in their place; a line's word is
-            not UTF-8; the header promises other numbers of rows or columns; the compressed data are damaged.
-            The constructor checks the first row. The first call checks all lines, but the numbers only of the
-            rows asked for.
+        ValueError: A line has too few or too many numbers, or something else in their place; a
+            line's word is not UTF-8; the header promises other numbers of rows or columns; the
+            compressed data are damaged. The constructor checks the first row. The first call checks
+            all lines, but the numbers only of the rows asked for.
 
     Example:
         >>> import tempfile
@@ -57,13 +60,17 @@ class TextVectors(VectorFiles):
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
 
-    def __init__(self, path: str | os.PathLike[str], *, header: bool | None = None, dim: int | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, header: bool | None = None, dim: int | None = None
+    ) -> None:
         self.path = check_file(path)
         self.header = header
         if dim is not None:
             check_positive(dim=dim)
         self._num_rows, self.dim = self._read_first_line(dim)
-        if next(self._lines(), None) is None:  # the first row shows that the file holds vectors of this length
+        if (
+            next(self._lines(), None) is None
+        ):  # the first row shows that the file holds vectors of this length
             self._fail(2, "hold a word and its numbers", "the end of the file")
         self._found: dict[str, Rows | None] = {}
         self._has_case: bool | None = None  # not known before all lines were read
@@ -109,7 +116,9 @@ class TextVectors(VectorFiles):
                     break
         else:
             self._has_case = has_case
-        self._found |= {word: found.get(word, None if has_case else found.get(word.lower())) for word in words}
+        self._found |= {
+            word: found.get(word, None if has_case else found.get(word.lower())) for word in words
+        }
 
     def _lines(self) -> Iterator["_Line"]:
         """Split every line into word and numbers, and count the rows."""
@@ -130,7 +139,13 @@ class TextVectors(VectorFiles):
             num_rows += 1
             yield _Line(number, decoded, b" ".join(numbers))
         if self._num_rows is not None and num_rows != self._num_rows:
-            raise ValueError(must(f"{self.path}", f"hold the {self._num_rows} rows that its header promises", num_rows))
+            raise ValueError(
+                must(
+                    f"{self.path}",
+                    f"hold the {self._num_rows} rows that its header promises",
+                    num_rows,
+                )
+            )
 
     def _numbers(self, line: "_Line") -> Rows:
         try:
@@ -149,7 +164,11 @@ class TextVectors(VectorFiles):
                 self._fail(number, "be a header of two whole numbers", _excerpt(text))
             if counts is not None and self.header is not False:
                 if counts[1] < 1 or given_dim not in (None, counts[1]):
-                    self._fail(number, f"promise vectors of length {given_dim or '1 or more'}", _excerpt(text))
+                    self._fail(
+                        number,
+                        f"promise vectors of length {given_dim or '1 or more'}",
+                        _excerpt(text),
+                    )
                 return counts
             fields = text.split(b" ")
             words = [i for i, field in enumerate(fields) if not _is_number(field)]
@@ -157,7 +176,9 @@ class TextVectors(VectorFiles):
             if dim < 1:
                 self._fail(number, "hold a word and its numbers", _excerpt(text))
             return None, dim
-        raise ValueError(must("path", "name a file with at least one line", f"the empty {self.path}"))
+        raise ValueError(
+            must("path", "name a file with at least one line", f"the empty {self.path}")
+        )
 
     def _raw_lines(self) -> Iterator[tuple[int, bytes]]:
         """Yield line numbers from 1 and lines without their ends."""
@@ -170,7 +191,9 @@ class TextVectors(VectorFiles):
                         text = text.removeprefix(codecs.BOM_UTF8)
                     yield number, text.rstrip(b" \t\r\n")
         except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-            raise ValueError(must("path", "name a whole compressed file", f"{self.path} ({error})")) from error
+            raise ValueError(
+                must("path", "name a whole compressed file", f"{self.path} ({error})")
+            ) from error
 
     def _fail(self, number: int, rule: str, value: str) -> NoReturn:
         raise ValueError(must(f"{self.path}, line {number},", rule, value))
@@ -185,7 +208,9 @@ class _Line(NamedTuple):
 def read_header(line: bytes) -> tuple[int, int] | None:
     """Return rows and columns, where a line holds two whole numbers."""
     fields = line.split(b" ")
-    if len(fields) != 2 or not all(field.isdigit() and len(field) <= MAX_DIGITS for field in fields):
+    if len(fields) != 2 or not all(
+        field.isdigit() and len(field) <= MAX_DIGITS for field in fields
+    ):
         return None
     return int(fields[0]), int(fields[1])
 

@@ -21,11 +21,15 @@ def check_sentence(sentence: Sequence[str]) -> Sequence[str]:
     if isinstance(sentence, str):
         raise TypeError(must("sentences", "be lists of words", f"the string {sentence!r}"))
     for word in sentence:
-        require(not WHITE_SPACE.search(word), "sentences", "hold words without white space", repr(word))
+        require(
+            not WHITE_SPACE.search(word), "sentences", "hold words without white space", repr(word)
+        )
         try:
             word.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise ValueError(must("sentences", "hold words that UTF-8 can write", repr(word))) from error
+            raise ValueError(
+                must("sentences", "hold words that UTF-8 can write", repr(word))
+            ) from error
     return sentence
 
 
@@ -56,7 +60,13 @@ def train_fasttext(
         enough = any(count >= int(settings["minCount"]) for count in counts.values())
         require(enough, "sentences", rule, f"{counts.total()} words")
         # A label begins with what no word can begin with.
-        arguments = {**settings, "input": corpus.name, "output": trained.name, "verbose": 0, "label": "\n"}
+        arguments = {
+            **settings,
+            "input": corpus.name,
+            "output": trained.name,
+            "verbose": 0,
+            "label": "\n",
+        }
         run_fasttext(TRAINING, json.dumps(arguments), folder=Path(folder))
         check(trained)
         trained.replace(path)
@@ -101,11 +111,15 @@ def train_pieces(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".training-") as draft:
         options |= {"dim": dim, "min_count": 1, "min_n": 0, "max_n": 0, "bucket": 1}
-        trained = FastTextVectors.train(model.encode(corpus, out_type=str), Path(draft, "vectors.bin"), **options)
+        trained = FastTextVectors.train(
+            model.encode(corpus, out_type=str), Path(draft, "vectors.bin"), **options
+        )
         with Path(draft, "pieces.vec").open("w", encoding="utf-8") as file:
             file.write(f"{len(pieces)} {dim}\n")
             for piece, row in zip(pieces, trained.vectors(pieces), strict=True):
                 file.write(f"{piece} {' '.join(f'{value:.6g}' for value in row)}\n")
         Path(draft, "pieces.model").write_bytes(serialized.getvalue())
-        model_file, vectors_file = (Path(draft, name).replace(folder / name) for name in ("pieces.model", "pieces.vec"))
+        model_file, vectors_file = (
+            Path(draft, name).replace(folder / name) for name in ("pieces.model", "pieces.vec")
+        )
     return model_file, vectors_file

@@ -24,21 +24,21 @@ MAX_WORD = 1 << 16  # bytes, so that a file without spaces does not fill the mem
 class Word2VecBinaryVectors(VectorFiles):
     r"""Word vectors of word2vec's binary format: a line ``<rows> <dim>``, then a row a word.
 
-    ``vector(w) = the numbers of the first row whose word is w``, zeros without one. A row is the word, a
-    space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out.
+    ``vector(w) = the numbers of the first row whose word is w``, zeros without one. A row is the
+    word, a space, `dim` float32 numbers, lowest byte first, and a line feed, which may be left out.
 
-    The file is memory-mapped. The constructor walks over all rows once, since the format has no index; afterwards
-    the object needs memory for the rows asked for, and about 20 bytes for each word. It may be pickled and shared
-    with worker processes, which open the file themselves.
+    The file is memory-mapped. The constructor walks over all rows once, since the format has no
+    index; afterwards the object needs memory for the rows asked for, and about 20 bytes for each
+    word. It may be pickled and shared with worker processes, which open the file themselves.
 
     Args:
         path: The file, not compressed.
 
     Raises:
         FileNotFoundError: No file at `path`.
-        ValueError: The first line is not a header, the file is shorter or longer than its header promises, or a row
-            has no word. The constructor checks all rows; numbers that are not finite are refused when their word is
-            asked for.
+        ValueError: The first line is not a header, the file is shorter or longer than its header
+            promises, or a row has no word. The constructor checks all rows; numbers that are not
+            finite are refused when their word is asked for.
 
     Example:
         >>> import tempfile
@@ -49,8 +49,9 @@ class Word2VecBinaryVectors(VectorFiles):
         >>> Word2VecBinaryVectors(path).vectors(["hello", "adiós"]).tolist()
         [[4.0, 5.0, 6.0], [0.0, 0.0, 0.0]]
 
-    Deviations: gensim warns of a repeated word, and stops at words that are not UTF-8 unless told otherwise. Here
-    the first row of a word counts, and bytes that are not UTF-8 become lone surrogates, as in `FastTextVectors`.
+    Deviations: gensim warns of a repeated word, and stops at words that are not UTF-8 unless told
+    otherwise. Here the first row of a word counts, and bytes that are not UTF-8 become lone
+    surrogates, as in `FastTextVectors`.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
@@ -91,10 +92,14 @@ class Word2VecBinaryVectors(VectorFiles):
         encoded = [encode_word(word) for word in words]
         for i, found in enumerate(self._words.find(encoded).tolist()):
             if found >= 0:
-                out[i] = np.frombuffer(self._data, "<f4", self.dim, self._starts[found] + len(encoded[i] or b"") + 1)
+                out[i] = np.frombuffer(
+                    self._data, "<f4", self.dim, self._starts[found] + len(encoded[i] or b"") + 1
+                )
                 if not np.isfinite(out[i]).all():
                     value = next(number for number in out[i].tolist() if not math.isfinite(number))
-                    raise ValueError(must(f"{self.path}, word {words[i]!r},", "have finite numbers", value))
+                    raise ValueError(
+                        must(f"{self.path}, word {words[i]!r},", "have finite numbers", value)
+                    )
         self._release()
         return out
 
@@ -108,14 +113,20 @@ class Word2VecBinaryVectors(VectorFiles):
             space = data.find(b" ", position, position + MAX_WORD)
             if space <= position:
                 found = "no word" if space == position else "no space after a word"
-                self._fail(f"{found} in row {number + 1} of {num_rows}, at byte {position} of {size}")
+                self._fail(
+                    f"{found} in row {number + 1} of {num_rows}, at byte {position} of {size}"
+                )
             if row > size - space - 1:
-                self._fail(f"{row} bytes expected at byte {space + 1} of {size}, in row {number + 1} of {num_rows}")
+                self._fail(
+                    f"{row} bytes expected at byte {space + 1} of {size}, in row {number + 1} of {num_rows}"
+                )
             starts.append(position)
             hashes.append(hash(data[position:space]))
             position = space + 1 + row
         if data[position : position + 2] not in (b"", b"\n"):
-            self._fail(f"{size - position} bytes after the {num_rows} rows that its header promises")
+            self._fail(
+                f"{size - position} bytes after the {num_rows} rows that its header promises"
+            )
         places, keys = np.array(starts, np.int64), np.array(hashes, np.int64)
         first = self._are_first(places, keys)
         places = places[first]

@@ -12,7 +12,15 @@ from polyembed.encoders.laser.words import PieceWords, check_tokenizer
 from polyembed.text.laser_tokenizers import LaserTokenizer
 from polyembed.text.pieces import Pieces
 
-TABLE = ("num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+TABLE = (
+    "num_embeddings",
+    "embedding_dim",
+    "padding_idx",
+    "max_norm",
+    "norm_type",
+    "scale_grad_by_freq",
+    "sparse",
+)
 """The arguments of an `nn.Embedding`."""
 
 
@@ -43,14 +51,21 @@ class _EmbeddingWords(PieceWords):
         """Return the embeddings of pieces; the ids of padding are not read."""
         padding = self.embedding.padding_idx or 0
         try:
-            vectors: Tensor = self.embedding(torch.where(pieces.piece_mask, pieces.piece_ids, padding))
+            vectors: Tensor = self.embedding(
+                torch.where(pieces.piece_mask, pieces.piece_ids, padding)
+            )
         except IndexError as error:
-            raise ValueError(must("piece_ids", f"be in [0, {self.embedding.num_embeddings})", "ids outside")) from error
+            raise ValueError(
+                must("piece_ids", f"be in [0, {self.embedding.num_embeddings})", "ids outside")
+            ) from error
         return vectors
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, with the table's own in place of the table."""
-        return {**super().get_config(), "embedding": {name: getattr(self.embedding, name) for name in TABLE}}
+        return {
+            **super().get_config(),
+            "embedding": {name: getattr(self.embedding, name) for name in TABLE},
+        }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -70,7 +85,8 @@ class BPEBow(_EmbeddingWords):
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the table.
+        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the
+            table.
         TypeError: A table that is not an `nn.Embedding`, another tokeniser.
 
     Example:
@@ -94,11 +110,13 @@ class BPEBow(_EmbeddingWords):
 
 
 class BPEGRU(_EmbeddingWords):
-    """A word as the maximum over time of a GRU over its pieces' embeddings (van der Heijden 2019, BPE GRU).
+    """A word as the maximum over time of a GRU over its pieces' embeddings (van der Heijden 2019,
+    BPE GRU).
 
-    The GRU starts anew for each word, so its vector does not depend on its sentence. All words of a batch are one
-    packed sequence, so a very long word costs no padding; packing makes a GPU's host wait. Neither
-    ``torch.compile(fullgraph=True)`` nor ``torch.export`` takes it, and cuDNN's kernels have no second derivatives.
+    The GRU starts anew for each word, so its vector does not depend on its sentence. All words of a
+    batch are one packed sequence, so a very long word costs no padding; packing makes a GPU's host
+    wait. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` takes it, and cuDNN's
+    kernels have no second derivatives.
 
     Args:
         embedding: Of pieces: a `LaserEncoder`'s ``embed_tokens``.
@@ -111,8 +129,8 @@ class BPEGRU(_EmbeddingWords):
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: A size or choice that does not exist, a tokeniser for another number of pieces, ids outside the
-            table.
+        ValueError: A size or choice that does not exist, a tokeniser for another number of pieces,
+            ids outside the table.
         TypeError: A table that is not an `nn.Embedding`, another tokeniser.
 
     Example:
@@ -120,8 +138,8 @@ class BPEGRU(_EmbeddingWords):
         >>> BPEGRU(nn.Embedding(7, 4), hidden_size=3)(Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)).shape
         torch.Size([1, 2, 3])
 
-    Deviations: the paper gives neither the GRU's size nor its directions: 320 (as wide as an embedding) and one are
-    ours.
+    Deviations: the paper gives neither the GRU's size nor its directions: 320 (as wide as an
+    embedding) and one are ours.
     """
 
     def __init__(
@@ -158,7 +176,9 @@ class BPEGRU(_EmbeddingWords):
         if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
             wide = {name: parameter.float() for name, parameter in self.gru.named_parameters()}
             with torch.autocast("cpu", enabled=False):
-                packed = torch.func.functional_call(self.gru, wide, (PackedSequence(x.float(), sizes),))[0]
+                packed = torch.func.functional_call(
+                    self.gru, wide, (PackedSequence(x.float(), sizes),)
+                )[0]
         else:
             packed = self.gru(PackedSequence(x, sizes))[0]
         states: Tensor = packed.data
@@ -168,8 +188,8 @@ class BPEGRU(_EmbeddingWords):
 def _in_steps(word_index: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     """Order pieces as a `PackedSequence` of words does.
 
-    Returns the flat place of the first piece of every word, the longest word first, then of every second piece, and so
-    on; and how many words have a first, a second, ... piece.
+    Returns the flat place of the first piece of every word, the longest word first, then of every
+    second piece, and so on; and how many words have a first, a second, ... piece.
     """
     row, column = ((word_index >= 0) & (word_index < num_words)).nonzero(as_tuple=True)
     words, word = torch.unique(row * num_words + word_index[row, column], return_inverse=True)

@@ -15,8 +15,17 @@ from polyembed.text.piece_dictionary import PieceDictionary
 
 PARTS = ("params", "model", "dictionary")
 SIZES = ("num_embeddings", "embed_dim", "hidden_size", "num_layers", "padding_idx")
-OPTIONS = ("bidirectional", "left_pad", "padding_value")  # the last two only describe how a batch was padded
-DEFAULTS = {"embed_dim": 320, "hidden_size": 512, "num_layers": 1, "bidirectional": False}  # of the released code
+OPTIONS = (
+    "bidirectional",
+    "left_pad",
+    "padding_value",
+)  # the last two only describe how a batch was padded
+DEFAULTS = {
+    "embed_dim": 320,
+    "hidden_size": 512,
+    "num_layers": 1,
+    "bidirectional": False,
+}  # of the released code
 TRANSFORMER_NAME = "self_attn"  # part of the weights' names in LASER 3
 
 
@@ -29,7 +38,8 @@ class LaserCheckpoint(NamedTuple):
 
 
 def read_checkpoint(path: Path) -> LaserCheckpoint:
-    """Read a checkpoint, and require the sizes of a BiLSTM, exactly its weights, and a dictionary of its pieces.
+    """Read a checkpoint, and require the sizes of a BiLSTM, exactly its weights, and a dictionary
+    of its pieces.
 
     Args:
         path: The file.
@@ -47,7 +57,12 @@ def read_checkpoint(path: Path) -> LaserCheckpoint:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
     count = params["num_embeddings"]
-    require(len(dictionary) == count, str(path), f"have a dictionary of its {count} embeddings", len(dictionary))
+    require(
+        len(dictionary) == count,
+        str(path),
+        f"have a dictionary of its {count} embeddings",
+        len(dictionary),
+    )
     return LaserCheckpoint(params, state, dictionary)
 
 
@@ -59,7 +74,9 @@ def _load(path: Path) -> dict[str, Any]:
         rule = "hold tensors and plain data only; nothing in it was run"
         raise ValueError(must(str(path), rule, str(error).splitlines()[0])) from error
     except Exception as error:  # torch raises many kinds for a damaged file
-        raise ValueError(must(str(path), "be a whole checkpoint", f"{class_name(error)}: {error}")) from error
+        raise ValueError(
+            must(str(path), "be a whole checkpoint", f"{class_name(error)}: {error}")
+        ) from error
     named = isinstance(data, dict) and isinstance(data.get("model"), dict)
     if named and any(TRANSFORMER_NAME in str(name) for name in data["model"]):
         _refuse_transformer(path)
@@ -78,13 +95,24 @@ def _refuse_transformer(path: Path) -> None:
         return
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if content.find(TRANSFORMER_NAME.encode()) >= 0:
-            raise ValueError(must(str(path), "be a LASER 1 or 2 checkpoint (a BiLSTM)", "LASER 3 (a Transformer)"))
+            raise ValueError(
+                must(
+                    str(path), "be a LASER 1 or 2 checkpoint (a BiLSTM)", "LASER 3 (a Transformer)"
+                )
+            )
 
 
-def _check_checkpoint(name: str, data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _check_checkpoint(
+    name: str, data: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Require the sizes of a BiLSTM, and exactly its weights; return both."""
     params, state = data["params"], data["model"]
-    require(isinstance(params, dict) and isinstance(state, dict), name, "hold its params and weights as tables", "none")
+    require(
+        isinstance(params, dict) and isinstance(state, dict),
+        name,
+        "hold its params and weights as tables",
+        "none",
+    )
     params = {**DEFAULTS, **params}
     foreign = sorted(set(map(str, params)) - {*SIZES, *OPTIONS})
     require(not foreign, name, f"have no params beside {', '.join((*SIZES, *OPTIONS))}", foreign)
@@ -94,16 +122,28 @@ def _check_checkpoint(name: str, data: Mapping[str, Any]) -> tuple[dict[str, Any
     require(params["bidirectional"] is True, name, "hold a bidirectional LSTM", "one direction")
     hidden = params["hidden_size"]
     shapes = {"embed_tokens.weight": (params["num_embeddings"], params["embed_dim"])}
-    for layer in range(min(params["num_layers"], len(state))):  # the file's own claim may be any number
+    for layer in range(
+        min(params["num_layers"], len(state))
+    ):  # the file's own claim may be any number
         size = 2 * hidden if layer else params["embed_dim"]
         for end in ("", "_reverse"):
             four = [(4 * hidden, size), (4 * hidden, hidden), (4 * hidden,), (4 * hidden,)]
-            shapes |= {f"lstm.{part}_l{layer}{end}": shape for part, shape in zip(WEIGHTS, four, strict=True)}
+            shapes |= {
+                f"lstm.{part}_l{layer}{end}": shape
+                for part, shape in zip(WEIGHTS, four, strict=True)
+            }
     lacks, extra = sorted(set(shapes) - set(state)), sorted(map(str, set(state) - set(shapes)))
-    require(not lacks and not extra, name, "hold the weights of its LSTM", f"missing {lacks}, unexpected {extra}")
+    require(
+        not lacks and not extra,
+        name,
+        "hold the weights of its LSTM",
+        f"missing {lacks}, unexpected {extra}",
+    )
     for key, shape in shapes.items():
         value = state[key]
-        sound = isinstance(value, Tensor) and value.is_floating_point() and tuple(value.shape) == shape
+        sound = (
+            isinstance(value, Tensor) and value.is_floating_point() and tuple(value.shape) == shape
+        )
         sound = sound and value.layout == torch.strided and not value.is_meta
         got = tuple(value.shape) if isinstance(value, Tensor) else class_name(value)
         require(sound, f"{name}: {key}", f"be dense floating point of shape {shape}", got)

@@ -29,14 +29,17 @@ from polyembed.text.piece_dictionary import PieceDictionary
 
 
 class LaserEncoder(PretrainedModule):
-    """The encoder of LASER 1 and 2: ``v(t_1, ..., t_n) = max_i [h_L(i) forwards; h_L(i) backwards]``.
+    """The encoder of LASER 1 and 2:
+    ``v(t_1, ..., t_n) = max_i [h_L(i) forwards; h_L(i) backwards]``.
 
-    Embeddings of pieces, then `num_layers` bidirectional LSTM layers (Artetxe and Schwenk 2019, section 3.1). Calling
-    the module computes sentence vectors; `hidden_states` returns every layer. Parameters are named as in the released
-    checkpoints. Each direction of each layer runs by itself over unpacked rows, so that a GPU's host never waits for
-    lengths. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The
-    kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are needed, call under
-    ``torch.backends.cudnn.flags(enabled=False)`` or ``torch.backends.mkldnn.flags(enabled=False)``.
+    Embeddings of pieces, then `num_layers` bidirectional LSTM layers (Artetxe and Schwenk 2019,
+    section 3.1). Calling the module computes sentence vectors; `hidden_states` returns every layer.
+    Parameters are named as in the released checkpoints. Each direction of each layer runs by itself
+    over unpacked rows, so that a GPU's host never waits for lengths. Neither
+    ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM. The
+    kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are needed,
+    call under ``torch.backends.cudnn.flags(enabled=False)`` or
+    ``torch.backends.mkldnn.flags(enabled=False)``.
 
     Args:
         num_embeddings: The number of pieces.
@@ -50,8 +53,10 @@ class LaserEncoder(PretrainedModule):
         ids ``(batch, piece)`` to ``(batch, 2 * hidden_size)``.
 
     Raises:
-        ValueError: Sizes or shapes that do not fit, ids outside the table, a dictionary of another size.
-        TypeError: Ids that are not integers, a mask that is not bool, an object that is not a `PieceDictionary`.
+        ValueError: Sizes or shapes that do not fit, ids outside the table, a dictionary of another
+            size.
+        TypeError: Ids that are not integers, a mask that is not bool, an object that is not a
+            `PieceDictionary`.
 
     Example:
         >>> encoder = LaserEncoder(11, 4, 3, num_layers=2).eval()
@@ -73,25 +78,38 @@ class LaserEncoder(PretrainedModule):
         dictionary: PieceDictionary | None = None,
     ) -> None:
         check_positive(
-            num_embeddings=num_embeddings, embedding_dim=embedding_dim, hidden_size=hidden_size, num_layers=num_layers
+            num_embeddings=num_embeddings,
+            embedding_dim=embedding_dim,
+            hidden_size=hidden_size,
+            num_layers=num_layers,
         )
         inside = is_count(padding_idx) and 0 <= padding_idx < num_embeddings
         require(inside, "padding_idx", f"be in [0, {num_embeddings})", repr(padding_idx))
         if dictionary is not None:
             if not isinstance(dictionary, PieceDictionary):
                 raise TypeError(must("dictionary", "be a PieceDictionary", class_name(dictionary)))
-            require(len(dictionary) == num_embeddings, "dictionary", f"hold {num_embeddings} pieces", len(dictionary))
+            require(
+                len(dictionary) == num_embeddings,
+                "dictionary",
+                f"hold {num_embeddings} pieces",
+                len(dictionary),
+            )
             rule = f"be the dictionary's {dictionary.padding_id}"
             require(padding_idx == dictionary.padding_id, "padding_idx", rule, padding_idx)
         super().__init__()
-        self.num_embeddings, self.embedding_dim, self.hidden_size = num_embeddings, embedding_dim, hidden_size
+        self.num_embeddings, self.embedding_dim, self.hidden_size = (
+            num_embeddings,
+            embedding_dim,
+            hidden_size,
+        )
         self.num_layers, self.padding_idx, self.dictionary = num_layers, padding_idx, dictionary
         self.embed_tokens = nn.Embedding(num_embeddings, embedding_dim, padding_idx=padding_idx)
         self.lstm = _LayeredLSTM(embedding_dim, hidden_size, num_layers, bidirectional=True)
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str]) -> Self:
-        """Load a released checkpoint, ``bilstm.93langs.2018-12-26.pt`` or ``laser2.pt``, in evaluation mode.
+        """Load a released checkpoint, ``bilstm.93langs.2018-12-26.pt`` or ``laser2.pt``, in
+        evaluation mode.
 
         Only tensors and plain data are read: code in the file is never run.
 
@@ -103,10 +121,12 @@ class LaserEncoder(PretrainedModule):
 
         Raises:
             FileNotFoundError: No such file.
-            ValueError: A file that holds code, another architecture (LASER 3 is a Transformer), missing or extra
-                weights, a dictionary of another size.
+            ValueError: A file that holds code, another architecture (LASER 3 is a Transformer),
+                missing or extra weights, a dictionary of another size.
         """
-        params, state, dictionary = read_checkpoint(check_file(path, where="See polyembed.vectors.fetch_laser"))
+        params, state, dictionary = read_checkpoint(
+            check_file(path, where="See polyembed.vectors.fetch_laser")
+        )
         sizes = (params[name] for name in ("num_embeddings", "embed_dim", "hidden_size"))
         options = {name: params[name] for name in ("num_layers", "padding_idx")}
         with torch.device("meta"):  # no memory, no random numbers
@@ -126,7 +146,8 @@ class LaserEncoder(PretrainedModule):
             mask: True = a piece; if None, every id but the padding's.
 
         Returns:
-            The maximum over time of the last layer, ``(batch, 2 * hidden_size)``; zeros for a row without pieces.
+            The maximum over time of the last layer, ``(batch, 2 * hidden_size)``; zeros for a row
+            without pieces.
         """
         mask = self._mask(token_ids, mask)
         return masked_max(self.last_hidden_state(token_ids, mask), mask)
@@ -141,17 +162,21 @@ class LaserEncoder(PretrainedModule):
             mask: As in `forward`.
 
         Returns:
-            ``(batch, piece, embedding_dim)``, then ``(batch, piece, 2 * hidden_size)`` for each layer, forwards first;
-            zeros at padding.
+            ``(batch, piece, embedding_dim)``, then ``(batch, piece, 2 * hidden_size)`` for each
+            layer, forwards first; zeros at padding.
         """
         mask = self._mask(token_ids, mask)
         back = valid_places(mask)
-        return [torch.where(mask[..., None], reorder(x, back), 0.0) for x in self._layers(token_ids, mask)]
+        return [
+            torch.where(mask[..., None], reorder(x, back), 0.0)
+            for x in self._layers(token_ids, mask)
+        ]
 
     def last_hidden_state(
         self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
     ) -> Float[Tensor, "batch piece dim"]:
-        """Compute the states of the last layer; without gradients, earlier layers are freed on the way.
+        """Compute the states of the last layer; without gradients, earlier layers are freed on the
+        way.
 
         Args:
             token_ids: Ids of pieces.
@@ -176,12 +201,17 @@ class LaserEncoder(PretrainedModule):
         try:
             states = F.embedding(ids, self.embed_tokens.weight, self.padding_idx)
         except IndexError as error:
-            raise ValueError(must("token_ids", f"be in [0, {self.num_embeddings})", "ids outside")) from error
+            raise ValueError(
+                must("token_ids", f"be in [0, {self.num_embeddings})", "ids outside")
+            ) from error
         yield states
         reverse = reversal(mask.sum(1), ids.shape[1])
         for layer in range(self.num_layers):
             if ids.numel():
-                weights = (direction_weights(self.lstm, layer, reverse=backwards) for backwards in (False, True))
+                weights = (
+                    direction_weights(self.lstm, layer, reverse=backwards)
+                    for backwards in (False, True)
+                )
                 states = bidirectional(states, reverse, *weights)
             else:  # the LSTM kernels take no empty batch
                 states = states.sum().expand(*ids.shape, 2 * self.hidden_size)
@@ -207,4 +237,6 @@ class _LayeredLSTM(nn.LSTM):
                 size = 2 * self.hidden_size if layer else self.input_size
                 for reverse in (False, True):
                     one = direction_weights(self, layer, reverse=reverse)
-                    torch._cudnn_rnn_flatten_weight(one, len(one), size, mode, self.hidden_size, 0, 1, True, False)
+                    torch._cudnn_rnn_flatten_weight(
+                        one, len(one), size, mode, self.hidden_size, 0, 1, True, False
+                    )

@@ -6,7 +6,11 @@ from typing import Literal, NamedTuple
 
 from polyembed.encoders.laser.encoder import LaserEncoder
 from polyembed.text.fastbpe import FastBPETokenizer
-from polyembed.text.laser_tokenizers import LaserTokenizer, SentencePieceTokenizer, open_sentencepiece
+from polyembed.text.laser_tokenizers import (
+    LaserTokenizer,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
 from polyembed.vectors.laser import fetch_laser, read_merges, read_pieces
 
 
@@ -45,8 +49,12 @@ def load_laser(
     assert dictionary is not None  # a checkpoint has one
     tokenizer: LaserTokenizer
     if version == "laser2":
-        tokenizer = SentencePieceTokenizer(open_sentencepiece(files.pieces), dictionary, language=language)
+        tokenizer = SentencePieceTokenizer(
+            open_sentencepiece(files.pieces), dictionary, language=language
+        )
     else:
         vocabulary = read_pieces(files.vocabulary)
-        tokenizer = FastBPETokenizer(read_merges(files.pieces), dictionary, vocabulary=vocabulary, language=language)
+        tokenizer = FastBPETokenizer(
+            read_merges(files.pieces), dictionary, vocabulary=vocabulary, language=language
+        )
     return LaserRelease(encoder, tokenizer)

@@ -28,8 +28,9 @@ CHUNK = 64  # batches in one job of a worker process
 class LaserSentences(PretrainedModule):
     """Language-independent vectors of sentences: ``max_i [h_L(i) forwards; h_L(i) backwards]``.
 
-    The numbers are equal to LASER's own tools' (Artetxe and Schwenk 2019): the encoder reads the pieces of a sentence
-    and ``</s>``, and the vector is the maximum of the last layer over all of them.
+    The numbers are equal to LASER's own tools' (Artetxe and Schwenk 2019): the encoder reads the
+    pieces of a sentence and ``</s>``, and the vector is the maximum of the last layer over all of
+    them.
 
     Args:
         encoder: A `LaserEncoder`.
@@ -85,9 +86,9 @@ class LaserSentences(PretrainedModule):
             texts: Sentences; an empty one has ``</s>`` alone.
             batch_size: Sentences in a batch.
             normalize: Whether to scale each vector to length 1.
-            devices: One process for each, ``["cpu"] * 4`` or ``["cuda:0", "cuda:1"]``, with a copy of the module; if
-                None, this process, on the module's device. A program that starts processes needs
-                ``if __name__ == "__main__"``.
+            devices: One process for each, ``["cpu"] * 4`` or ``["cuda:0", "cuda:1"]``, with a copy
+                of the module; if None, this process, on the module's device. A program that starts
+                processes needs ``if __name__ == "__main__"``.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
@@ -105,7 +106,9 @@ class LaserSentences(PretrainedModule):
             vectors = self._encode_there(texts, batch_size, _check_devices(devices), progress)
         return length_normalize(vectors) if normalize else vectors
 
-    def nearest(self, queries: Sequence[str] | Tensor, keys: Sequence[str] | Tensor, k: int = 1) -> Nearest:
+    def nearest(
+        self, queries: Sequence[str] | Tensor, keys: Sequence[str] | Tensor, k: int = 1
+    ) -> Nearest:
         """Return the sentences that are nearest by cosine.
 
         Args:
@@ -116,21 +119,29 @@ class LaserSentences(PretrainedModule):
         Returns:
             Scores and rows of `keys`, the best first, ``(query, k)``.
         """
-        sides = [side if isinstance(side, Tensor) else self.encode(side) for side in (queries, keys)]
+        sides = [
+            side if isinstance(side, Tensor) else self.encode(side) for side in (queries, keys)
+        ]
         return nearest_cosine(sides[0], sides[1], k)
 
     @torch.no_grad()
     def _encode_here(self, texts: Sequence[str], batch_size: int, progress: bool | None) -> Tensor:
         cut = [self.tokenizer.cut_text(text) for text in texts]
-        order = sorted(range(len(cut)), key=lambda i: -len(cut[i].ids))  # the batch that needs most memory first
+        order = sorted(
+            range(len(cut)), key=lambda i: -len(cut[i].ids)
+        )  # the batch that needs most memory first
         weight = self.encoder.embed_tokens.weight
         vectors = torch.empty(len(cut), self.embedding_dim, dtype=weight.dtype)
         batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
         for batch in _progress(batches, progress):
-            vectors[batch] = self(self.tokenizer.join(cut[i] for i in batch).to(weight.device)).cpu()
+            vectors[batch] = self(
+                self.tokenizer.join(cut[i] for i in batch).to(weight.device)
+            ).cpu()
         return vectors
 
-    def _encode_there(self, texts: Sequence[str], batch_size: int, devices: list[str], progress: bool | None) -> Tensor:
+    def _encode_there(
+        self, texts: Sequence[str], batch_size: int, devices: list[str], progress: bool | None
+    ) -> Tensor:
         order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
         size = max(1, min(CHUNK * batch_size, -(-len(order) // len(devices))))
         chunks = [order[i : i + size] for i in range(0, len(order), size)]
@@ -179,7 +190,9 @@ def _start(pickled: bytes, free: Any, threads: int) -> None:
 def _work(texts: list[str], batch_size: int) -> npt.NDArray[Any]:
     assert _module is not None
     vectors = _module._encode_here(texts, batch_size, progress=False)
-    return vectors.to(torch.promote_types(vectors.dtype, torch.float32)).numpy()  # numpy has no bfloat16
+    return vectors.to(
+        torch.promote_types(vectors.dtype, torch.float32)
+    ).numpy()  # numpy has no bfloat16
 
 
 def _progress(items: list[Any], progress: bool | None) -> Iterator[Any]:

@@ -31,7 +31,12 @@ class PieceWords(ContextualEmbedder):
         """Encode words in their sentences; see `ContextualEmbedder.forward`."""
         check_pieces(pieces)
         pieces = pieces._replace(num_words=pieces.count_words())
-        return pool_words(self._encode_pieces(pieces), pieces.word_index, pieces.count_words(), pooling=self.pooling)
+        return pool_words(
+            self._encode_pieces(pieces),
+            pieces.word_index,
+            pieces.count_words(),
+            pooling=self.pooling,
+        )
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into pieces."""
@@ -69,22 +74,25 @@ class _StateWords(PieceWords):
 
 
 class LaserTop(_StateWords):
-    """Words from LASER's last layer: ``m_L(t) = gamma * max(h_L(t) forwards, h_L(t) backwards)``, max over a word.
+    """Words from LASER's last layer: ``m_L(t) = gamma * max(h_L(t) forwards, h_L(t) backwards)``,
+    max over a word.
 
-    Equation 2 of van der Heijden 2019, ``L`` the last layer; the vector of a word is the maximum of ``m_L`` over its
-    pieces.
+    Equation 2 of van der Heijden 2019, ``L`` the last layer; the vector of a word is the maximum of
+    ``m_L`` over its pieces.
 
     Args:
         encoder: A `LaserEncoder`.
-        tokenizer: Cuts words into its pieces; needed for `encode`. ``LaserTop(*load_laser())`` has both.
-        freeze: ``"none"``; ``"embeddings"``: the pieces' embeddings do not train; ``"all"``: the encoder does not
-            train and keeps no graph, ``gamma`` trains.
+        tokenizer: Cuts words into its pieces; needed for `encode`. ``LaserTop(*load_laser())`` has
+            both.
+        freeze: ``"none"``; ``"embeddings"``: the pieces' embeddings do not train; ``"all"``: the
+            encoder does not train and keeps no graph, ``gamma`` trains.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, hidden_size)``.
 
     Raises:
-        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the table.
+        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the
+            table.
         TypeError: An encoder that is not a `LaserEncoder`, another tokeniser.
 
     Example:
@@ -115,21 +123,24 @@ class LaserTop(_StateWords):
 class LaserElmo(_StateWords):
     """Words from all of LASER's layers: ``e(t) = sum_l softmax(s)_l m_l(t)``, max over a word.
 
-    Equation 3 of van der Heijden 2019, with ``m_l`` of equation 2: ``gamma * max(h_l(t) forwards, h_l(t) backwards)``;
-    the embeddings are not a layer. Over a random two-layer encoder this is the paper's *LSTM without pretraining*::
+    Equation 3 of van der Heijden 2019, with ``m_l`` of equation 2:
+    ``gamma * max(h_l(t) forwards, h_l(t) backwards)``; the embeddings are not a layer. Over a
+    random two-layer encoder this is the paper's *LSTM without pretraining*::
 
         LaserElmo(LaserEncoder(len(dictionary), num_layers=2, dictionary=dictionary), tokenizer)
 
     Args:
         encoder: A `LaserEncoder`.
-        tokenizer: Cuts words into its pieces; needed for `encode`. ``LaserElmo(*load_laser())`` has both.
+        tokenizer: Cuts words into its pieces; needed for `encode`. ``LaserElmo(*load_laser())`` has
+            both.
         freeze: As in `LaserTop`; under ``"all"`` the weights of the layers and ``gamma`` train.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, hidden_size)``.
 
     Raises:
-        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the table.
+        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the
+            table.
         TypeError: An encoder that is not a `LaserEncoder`, another tokeniser.
 
     Example:
@@ -138,7 +149,8 @@ class LaserElmo(_StateWords):
         >>> words(Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)).shape, words.mix.weights.tolist()
         (torch.Size([1, 2, 3]), [0.5, 0.5])
 
-    Deviations: one ``gamma`` for all layers, as in ELMo; the paper's equation can be read either way.
+    Deviations: one ``gamma`` for all layers, as in ELMo; the paper's equation can be read either
+        way.
     """
 
     def __init__(
@@ -154,7 +166,9 @@ class LaserElmo(_StateWords):
     def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
         """Compute the weighted sum of ``m_l`` of each piece."""
         layers = self.encoder.hidden_states(pieces.piece_ids, pieces.piece_mask)[1:]
-        mixed: Tensor = self.mix([_larger_direction(states) for states in layers], pieces.piece_mask)
+        mixed: Tensor = self.mix(
+            [_larger_direction(states) for states in layers], pieces.piece_mask
+        )
         return mixed
 
 
