@@ -49,5 +49,5 @@ clean:
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --editable ".[experiments,test,docs,bench,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[evaluation,test,docs,bench,dev]"
 	touch $@

@@ -112,10 +112,10 @@ def run(system: str, seed: int, module: Path | None, arguments: argparse.Namespa
     )
     letters = "".join(letter for letter in letters if letter.isalpha())
     torch.manual_seed(seed)
-    encoder: pe.PretrainedWordEncoder | pe.CharacterWordEncoder = build_encoder(arguments.encoder)
+    encoder: pe.PretrainedWordEncoder | pe.CharWordEncoder = build_encoder(arguments.encoder)
     if module is not None and SYSTEMS[system]:
         characters = Char2Subword.from_pretrained(module)
-        encoder = pe.CharacterWordEncoder(encoder, characters, unit=SYSTEMS[system])
+        encoder = pe.CharWordEncoder(encoder, characters, unit=SYSTEMS[system])
     decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
     tagger = pe.SequenceTagger(encoder, tags, decoder=decoder)
     epochs = arguments.tagging_epochs

@@ -29,7 +29,7 @@ from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
 from polyembed.encoders import LaserEncoder
-from polyembed.experiments import (
+from polyembed.evaluation import (
     EfficiencyReport,
     MeasuredModel,
     efficiency_report,

@@ -1,13 +1,13 @@
 """The papers' protocols on real text, and whether the differences are sure.
 
-    python benchmarks/protocols.py                      # zero_shot, sagt and hinglish
+    python benchmarks/protocols.py                      # run_zero_shot, sagt and hinglish
     python benchmarks/protocols.py --protocol joint
 
-- ``zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). Static
+- ``run_zero_shot``: entities, CoNLL-2002 Spanish -> Dutch and back (van der Heijden 2019). Static
   vectors: the source language's alone; each language's own, in spaces that know nothing of each
   other, and the same spaces aligned (MUSE, from the words that both hold, five refinements); one
   space trained over both texts.
-- ``joint``: the same languages and systems, scenarios A and B.
+- ``run_joint``: the same languages and systems, scenarios A and B.
 - ``sagt``, ``hinglish``: code-switched part-of-speech tags and entities (Winata 2021): either
   language's vectors alone, and self-attention over both.
 
@@ -28,16 +28,16 @@ from _results import option, show
 from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
 
 import polyembed as pe
-from polyembed.experiments import (
+from polyembed.evaluation import (
     Build,
     Corpus,
     ProtocolResult,
     bio_confusion,
-    code_switched,
     gain_table,
-    joint,
+    run_code_switched,
+    run_joint,
+    run_zero_shot,
     significance_table,
-    zero_shot,
 )
 from polyembed.tables import Table
 from polyembed.training import FitOptions
@@ -218,7 +218,9 @@ def main() -> None:
     )
     parser.add_argument("--test", type=int, help="test sentences of each language; all if missing")
     parser.add_argument(
-        "--epochs", type=int, help="instead of 20 (zero_shot, joint), 40 (sagt) and 16 (hinglish)"
+        "--epochs",
+        type=int,
+        help="instead of 20 (run_zero_shot, joint), 40 (sagt) and 16 (hinglish)",
     )
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument(
@@ -243,7 +245,7 @@ def main() -> None:
             corpus = load(name, name, arguments)
             epochs = arguments.epochs or (40 if name == "sagt" else 16)
             options = training(epochs, TASKS[name].metric)
-            result = code_switched(mixed(name, corpus, arguments), [corpus], options, **common)
+            result = run_code_switched(mixed(name, corpus, arguments), [corpus], options, **common)
             report(f"{name}: train and test on code-switched text", result, "MME", arguments.json)
             continue
         options = training(arguments.epochs or 20)
@@ -251,7 +253,7 @@ def main() -> None:
         if name == "joint":
             systems = cross_lingual(es, nl, arguments)
             a, b = (
-                joint(systems, es, [nl], options, scenario=scenario, **common)
+                run_joint(systems, es, [nl], options, scenario=scenario, **common)
                 for scenario in ("A", "B")
             )
             report(
@@ -269,7 +271,7 @@ def main() -> None:
             print(f"\n### From A to B\n\n{gain_table(a, b).to_markdown()}", flush=True)
             continue
         for source, target in ((es, nl), (nl, es)):
-            result = zero_shot(
+            result = run_zero_shot(
                 cross_lingual(source, target, arguments), source, [target], options, **common
             )
             report(

@@ -56,7 +56,7 @@ from polyembed.data import (
 )
 from polyembed.embeddings import surface_scores
 from polyembed.encoders import CachedEmbedder, FeatureStore, WideAndDeepEncoder, cache_features
-from polyembed.experiments import approximate_randomization
+from polyembed.evaluation import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 from polyembed.text import Normalizer
@@ -331,7 +331,7 @@ def build_tagger(
     scores = surface_scores(lexicon, len(tags))
     if system == "linear":
         context = WideAndDeepEncoder(None, len(tags))
-        decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
+        decoder = pe.CRFDecoder(context.embedding_dim, len(tags), extra_emissions=True)
         return pe.SequenceTagger(scores, tags, encoder=context, decoder=decoder)
     vectors, base = Vectors(task, setup.cache, setup.dim), network(system).removesuffix("-linear")
     parts = [pe.UniqueWords(build_embedder(base, task, vectors, lexicon))]
@@ -346,7 +346,7 @@ def build_tagger(
     if "linear" not in system:
         return pe.SequenceTagger(pe.MetaEmbedding.concat(parts), tags, encoder=context)
     context = WideAndDeepEncoder(context, len(tags))
-    decoder = pe.CRFDecoder(context.embedding_dim, len(tags), direct_scores=True)
+    decoder = pe.CRFDecoder(context.embedding_dim, len(tags), extra_emissions=True)
     return pe.SequenceTagger(
         pe.MetaEmbedding.concat([*parts, scores]), tags, encoder=context, decoder=decoder
     )

@@ -7,9 +7,9 @@ from _files import PARTS, kinds_of
 from _laser import RECIPES
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, iob2, read_conll
-from polyembed.experiments import Corpus
-from polyembed.text import to_universal
+from polyembed.data import TaggedSentence, read_conll, to_iob2
+from polyembed.evaluation import Corpus
+from polyembed.text import to_universal_tags
 from polyembed.text.tagsets import UNIVERSAL_TAGS
 
 # The shared tasks' files: their names, the column of parts of speech and its tag set. Entities are
@@ -49,12 +49,12 @@ def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[T
         sentences = read_conll(path, tag_column=column if mapped else -1)
         if mapped:
             tags = [
-                tuple(to_universal(tag, tagset=tagset) for tag in sentence.tags)
+                tuple(to_universal_tags(tag, tagset=tagset) for tag in sentence.tags)
                 for sentence in sentences
             ]
         else:
             tags = [
-                iob2(sentence.tags) if arguments.task == "ner" else sentence.tags
+                to_iob2(sentence.tags) if arguments.task == "ner" else sentence.tags
                 for sentence in sentences
             ]
     except ValueError as error:

@@ -49,7 +49,7 @@ def build_transformer_tagger(words: pe.PretrainedWordEncoder, tags: list[str]) -
 
 
 def training_options(recipe: str, num_sentences: int, **changes: Any) -> FitOptions:
-    """Turn a recipe into options of `fit`, `zero_shot` and `joint`.
+    """Turn a recipe into options of `fit`, `run_zero_shot` and `run_joint`.
 
     Args:
         recipe: ``"baselines"``, ``"laser"`` or ``"transformers"``.

@@ -18,7 +18,12 @@ from _recipes import RECIPES as PAPERS
 from _recipes import check_keys
 
 import polyembed as pe
-from polyembed.experiments import cloud_distances, gain_correlation, plot_clouds, representations
+from polyembed.evaluation import (
+    collect_hidden_states,
+    gain_correlation,
+    plot_representations,
+    representation_distances,
+)
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 from polyembed.training import MetaXLOptions, MetaXLTrainer
 from polyembed.transfer import encoder_layer, extend_vocabulary
@@ -265,7 +270,7 @@ def compare(
                         clouds[name] = measure(
                             model, networks, layers, last, source, target, level, arguments.device
                         )
-                        distances = cloud_distances(*clouds[name].values())._asdict()
+                        distances = representation_distances(*clouds[name].values())._asdict()
                         done = [
                             {
                                 **which,
@@ -389,8 +394,10 @@ def measure(
         [encoder_layer(encoder, layer) for layer in layers], networks
     )
     with transformed if layers else nullcontext():
-        one = representations(encoder, batches_of(model, source[:CLOUD], device), place, level)
-    other = representations(encoder, batches_of(model, target[:CLOUD], device), place, level)
+        one = collect_hidden_states(
+            encoder, batches_of(model, source[:CLOUD], device), place, level
+        )
+    other = collect_hidden_states(encoder, batches_of(model, target[:CLOUD], device), place, level)
     return {"source": one.cpu(), "target": other.cpu()}
 
 
@@ -412,7 +419,7 @@ def draw(clouds: Mapping[str, dict[str, torch.Tensor]], path: Path) -> None:
     if not pictures:
         return
     try:
-        axes = plot_clouds(pictures)
+        axes = plot_representations(pictures)
     except ImportError as error:
         print(error)
         return

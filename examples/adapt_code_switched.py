@@ -35,10 +35,14 @@ from _mixes import MIXES, Mix, Task, load_lince, mix_of_files, shortened
 from _recipes import RECIPES, check_keys
 
 import polyembed as pe
-from polyembed.experiments import cloud_distances, plot_clouds, representations
+from polyembed.evaluation import (
+    collect_hidden_states,
+    plot_representations,
+    representation_distances,
+)
 from polyembed.metrics import accuracy, entity_f1, per_tag
 from polyembed.tables import Table, mean_and_deviation
-from polyembed.tagging import CrossEntropyLoss, FocalLoss, class_weights, label_counts
+from polyembed.tagging import FocalLoss, LabelCrossEntropy, class_weights, label_counts
 from polyembed.training import FitOptions, adapt_masked_lm, fit, perplexity, switch_points
 
 RECIPE = RECIPES["codeswitch2025"]
@@ -52,8 +56,8 @@ TAKES = {
 def make_loss(name: str, labels: list[str], names: list[str]) -> torch.nn.Module:
     """Return a head's loss, for labels of training and their names."""
     if name == "weighted":
-        return CrossEntropyLoss(class_weights(label_counts(labels, names)))
-    return FocalLoss() if name == "focal" else CrossEntropyLoss()
+        return LabelCrossEntropy(class_weights(label_counts(labels, names)))
+    return FocalLoss() if name == "focal" else LabelCrossEntropy()
 
 
 def head_scores(task: Task, folder: str, arguments: argparse.Namespace, seed: int) -> list[float]:
@@ -126,7 +130,7 @@ def word_clouds(folder: str, mix: Mix, arguments: argparse.Namespace) -> dict[st
     for language in mix.languages:
         pieces = encoder.pieces(frequent_words(mix, language, arguments.words))
         batch = {"input_ids": pieces.piece_ids, "attention_mask": pieces.piece_mask.long()}
-        clouds[language] = representations(encoder.model, [batch], last, "cls")
+        clouds[language] = collect_hidden_states(encoder.model, [batch], last, "cls")
     return clouds
 
 
@@ -134,7 +138,7 @@ def draw(pictures: dict[str, dict[str, torch.Tensor]], path: Path) -> None:
     """Draw the words of both languages before and after, by UMAP where it is installed."""
     method = "umap" if find_spec("umap") else "pca"
     try:
-        axes = plot_clouds(pictures, method)
+        axes = plot_representations(pictures, method)
     except ImportError as error:
         print(error)
         return
@@ -214,7 +218,7 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
     print(Table(columns, heads).to_markdown() + "\n", flush=True)
     if pictures:
         for name, clouds in pictures.items():
-            print(f"{name}: {cloud_distances(*clouds.values())}")
+            print(f"{name}: {representation_distances(*clouds.values())}")
         draw(pictures, arguments.out / title / "words.png")
 
 

@@ -52,17 +52,17 @@ from _laser import RECIPES, build_tagger, build_transformer_tagger, check_recipe
 import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.encoders import LaserEncoder, LaserSentences, load_laser
-from polyembed.experiments import (
+from polyembed.evaluation import (
     Build,
     Corpus,
     ProtocolResult,
     bio_confusion,
-    code_switched,
     gain_table,
-    joint,
     merge_results,
+    run_code_switched,
+    run_joint,
+    run_zero_shot,
     significance_table,
-    zero_shot,
 )
 from polyembed.metrics import entities, macro_f1
 from polyembed.tables import Table
@@ -258,7 +258,7 @@ def search(
     corpus = Corpus(source.language, source.train[:SEARCH_SENTENCES], source.dev, source.dev)
     best: tuple[float, Settings] = (-1.0, {})
     for number, (settings, tell) in enumerate(propose(arguments.search)):
-        result = code_switched(
+        result = run_code_switched(
             {name: system(settings)},
             [corpus],
             training(name, arguments, len(corpus.train), settings, metric),
@@ -413,10 +413,14 @@ def run(
             "progress": False,
         }
         if protocol == "zero_shot":
-            results.append(zero_shot({name: system(chosen[name])}, source, others, options, **keep))
+            results.append(
+                run_zero_shot({name: system(chosen[name])}, source, others, options, **keep)
+            )
         else:
             keep |= {"scenario": protocol, "fraction": arguments.fraction, "targets": tested}
-            results.append(joint({name: system(chosen[name])}, source, trained, options, **keep))
+            results.append(
+                run_joint({name: system(chosen[name])}, source, trained, options, **keep)
+            )
         seconds = sum(epoch.seconds for run in results[-1].runs for epoch in run.training.history)
         best = [run.training.best.number for run in results[-1].runs]
         print(

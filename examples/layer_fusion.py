@@ -42,7 +42,7 @@ from torch.optim.lr_scheduler import LinearLR
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
-from polyembed.experiments import Corpus, plot_layers, rank_layers, sweep_layers
+from polyembed.evaluation import Corpus, plot_layers, rank_layers, sweep_layers
 from polyembed.training import FitOptions
 
 RECIPE = RECIPES["chenguo2022"]

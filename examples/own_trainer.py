@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample
 from polyembed.metrics import accuracy
-from polyembed.training import DataCollatorForWords, adam_for, trainer_metrics
+from polyembed.training import DataCollatorForWords, default_optimizer, trainer_metrics
 
 Loop = Callable[
     [pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSentence], int, Path], list[float]
@@ -42,7 +42,7 @@ def build_tagger(train: Sequence[TaggedSentence]) -> pe.SequenceTagger:
 
 
 def make_optimizer(tagger: torch.nn.Module) -> torch.optim.Optimizer:
-    return adam_for(tagger, lr=2e-3)
+    return default_optimizer(tagger, lr=2e-3)
 
 
 def make_loader(tagger: pe.SequenceTagger, train: Sequence[TaggedSentence]) -> DataLoader[Any]:
@@ -122,7 +122,7 @@ def with_trainer(
 
     # the trainer's evaluation reads ids: this model has vectors for dev's words too, and shares
     # every parameter
-    tagger = tagger.covering(word for sentence in dev for word in sentence.words)
+    tagger = tagger.with_words(word for sentence in dev for word in sentence.words)
     options = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=epochs,

@@ -58,7 +58,7 @@ from polyembed.data import (
 )
 from polyembed.embeddings import PieceTransformer
 from polyembed.encoders import CachedEmbedder, cache_features
-from polyembed.experiments import plot_source_attention
+from polyembed.evaluation import plot_source_attention
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
 from polyembed.text import (
@@ -68,7 +68,7 @@ from polyembed.text import (
     train_transliterator,
 )
 from polyembed.text.transliterate import LATIN_RUN
-from polyembed.training import FitOptions, adam_for, fit, fit_ensemble, noam
+from polyembed.training import FitOptions, default_optimizer, fit, fit_ensemble, noam_schedule
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
 
@@ -388,8 +388,8 @@ def make_options(training: dict[str, Any], metric: str, hidden_size: int) -> Fit
     warmup_steps, decay = training.pop("warmup_steps", None), training.pop("decay", None)
 
     def optimizer(model: pe.SequenceTagger) -> torch.optim.Optimizer:
-        if kind == "adam_for":
-            return adam_for(model, rate)
+        if kind == "default_optimizer":
+            return default_optimizer(model, rate)
         trained = [value for value in model.parameters() if value.requires_grad]
         return getattr(torch.optim, kind)(
             trained, lr=rate, **({"betas": tuple(betas)} if betas else {})
@@ -398,7 +398,7 @@ def make_options(training: dict[str, Any], metric: str, hidden_size: int) -> Fit
     def schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
         if decay:
             return torch.optim.lr_scheduler.ExponentialLR(optimizer, 1 - decay)
-        return noam(optimizer, hidden_size, warmup_steps=warmup_steps)
+        return noam_schedule(optimizer, hidden_size, warmup_steps=warmup_steps)
 
     return FitOptions(
         optimizer=optimizer,
@@ -474,7 +474,7 @@ def draw_attention(
     """Draw how much each source counts for each word."""
     try:
         words, languages = sentence.words[:20], sentence.languages and sentence.languages[:20]
-        embedding = embedding.covering(words)  # rows for the words that training had not
+        embedding = embedding.with_words(words)  # rows for the words that training had not
         ids, _ = embedding.encode([words])
         shares = embedding.contributions(ids)[
             :, 0

@@ -12,9 +12,9 @@ from torch.autograd.function import once_differentiable
 
 import polyembed as pe
 from polyembed._checks import check_last_dim, check_mask
-from polyembed._pretrained import PretrainedModule, repr_call
 from polyembed.embeddings import AttentionCombiner
 from polyembed.functional.masking import masked_mean, select_valid
+from polyembed.saving import PretrainedModule, repr_call
 
 
 class Sound(PretrainedModule):
@@ -188,21 +188,21 @@ class PrefersTheFirst(AttentionCombiner):
 
 
 class ExtendsByZeros(pe.SourceEmbedding):
-    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
-        extended = super()._extended(lexicon)
+    def _with_lexicon(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        extended = super()._with_lexicon(lexicon)
         extended.table.extension.data.zero_()
         return extended
 
 
 class ExtendsItself(pe.SourceEmbedding):
-    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
-        extended = super()._extended(lexicon)
+    def _with_lexicon(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+        extended = super()._with_lexicon(lexicon)
         self.table, self._lexicon = extended.table, lexicon
         return self
 
 
 class CopiesItsTable(pe.SourceEmbedding):
-    def _extended(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
+    def _with_lexicon(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
         return pe.SourceEmbedding(self.source, lexicon)
 
 

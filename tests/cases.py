@@ -147,7 +147,7 @@ def tagger(**parts: Any) -> Callable[[], pe.SequenceTagger]:
 def token_classifier() -> pe.TokenClassifier:
     lexicon = toy_lexicon()
     return pe.TokenClassifier(
-        meta(lexicon), TAGS, criterion=pe.tagging.CrossEntropyLoss(label_smoothing=0.1)
+        meta(lexicon), TAGS, criterion=pe.tagging.LabelCrossEntropy(label_smoothing=0.1)
     )
 
 
@@ -615,9 +615,9 @@ def call_character_encoder(module: nn.Module, batch: Batch) -> Tensor:
     return module(pe.Pieces(symbols, *twice, ids.shape[1]))
 
 
-def character_encoder() -> pe.CharacterWordEncoder:
+def character_encoder() -> pe.CharWordEncoder:
     encoder = pe.PretrainedWordEncoder(tiny_bert(), word_piece_tokenizer(), pooling="mean")
-    return pe.CharacterWordEncoder(
+    return pe.CharWordEncoder(
         encoder, pe.encoders.Char2Subword("abcdefg", 4, **CHARACTERS), unit="word"
     )
 
@@ -699,10 +699,10 @@ PIECES = {
 }
 
 CASES: list[Case] = [
-    criterion("CrossEntropyLoss", pe.tagging.CrossEntropyLoss),
+    criterion("LabelCrossEntropy", pe.tagging.LabelCrossEntropy),
     criterion(
-        "CrossEntropyLoss.weights",
-        lambda: pe.tagging.CrossEntropyLoss([1.0, 2, 0, 4, 3], label_smoothing=0.1),
+        "LabelCrossEntropy.weights",
+        lambda: pe.tagging.LabelCrossEntropy([1.0, 2, 0, 4, 3], label_smoothing=0.1),
     ),
     criterion("FocalLoss", lambda: pe.tagging.FocalLoss(0.5, weights=[1.0, 2, 0, 4, 3])),
     *classifier("SequenceClassifier", text_classifier),
@@ -763,7 +763,7 @@ CASES: list[Case] = [
         wordwise=True,
     ),
     Case(
-        "CharacterWordEncoder",
+        "CharWordEncoder",
         character_encoder,
         spelled_words,
         call_character_encoder,
@@ -964,7 +964,7 @@ CASES: list[Case] = [
         ),
     ),
     *decoder("CRFDecoder", pe.CRFDecoder),
-    *decoder("CRFDecoder.direct", lambda dim, tags: pe.CRFDecoder(dim, tags, direct_scores=True)),
+    *decoder("CRFDecoder.direct", lambda dim, tags: pe.CRFDecoder(dim, tags, extra_emissions=True)),
     *decoder("SoftmaxDecoder", pe.SoftmaxDecoder),
     *decoder(
         "SoftmaxDecoder.focal",

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from toys import NEW_WORDS, RUNTIME_TYPES, WORDS
 
 from polyembed import Lexicon
-from polyembed._pretrained import PretrainedModule
+from polyembed.saving import PretrainedModule
 
 Batch = dict[str, Any]
 
@@ -325,10 +325,10 @@ def later_words_are_as_from_the_start(case: Case) -> None:
     torch.manual_seed(0)
     module = case.grow(lexicon).double().eval()
     parameters, state = dict(module.named_parameters()), copy.deepcopy(module.state_dict())
-    at_once = module.extended(everything)
-    in_steps = module.extended(lexicon.extended(NEW_WORDS[:2])).extended(everything)
+    at_once = module.with_lexicon(everything)
+    in_steps = module.with_lexicon(lexicon.extended(NEW_WORDS[:2])).with_lexicon(everything)
     ids = torch.arange(len(everything))
-    for extended in (at_once, in_steps, in_steps.covering(NEW_WORDS)):
+    for extended in (at_once, in_steps, in_steps.with_words(NEW_WORDS)):
         assert extended.num_embeddings == len(everything)
         _assert_same(extended(ids), expected(ids))
         shared = [

@@ -24,7 +24,7 @@ import polyembed as pe
 import polyembed.text
 from polyembed.data import TaggedSentence, load_sample
 from polyembed.encoders import LaserEncoder, LaserSentences
-from polyembed.experiments import Corpus, ProtocolResult, SystemRun
+from polyembed.evaluation import Corpus, ProtocolResult, SystemRun
 from polyembed.tables import Table
 from polyembed.training import Epoch, FitResult
 from polyembed.vectors import OrthogonalMapping, TextVectors

@@ -21,8 +21,7 @@ from torch import nn
 from toys import NEW_WORDS, SENTENCES, TAGS, ToyVectors, toy_lexicon
 
 import polyembed as pe
-from polyembed._pretrained import PretrainedModule
-from polyembed.hub import CardScore, model_card
+from polyembed.saving import CardScore, PretrainedModule, model_card
 
 FORMAT_1 = Path(__file__).parent / "data" / "format_1"
 COMMITS = ("a" * 40, "b" * 40)

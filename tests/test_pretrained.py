@@ -15,7 +15,7 @@ from torch import nn
 from toys import TAGS, ToyPieces, ToyVectors, toy_lexicon
 
 import polyembed as pe
-from polyembed._pretrained import Configurable, PretrainedModule
+from polyembed.saving import Configurable, PretrainedModule
 from polyembed.vectors import BPEmbVectors, FastTextVectors, OrthogonalMapping
 
 CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20

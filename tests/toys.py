@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from polyembed import CharCNN, Lexicon, Pieces, SourceEmbedding
-from polyembed._pretrained import Configurable
 from polyembed.data import TaggedSentence
 from polyembed.embeddings import WordEmbedder
+from polyembed.saving import Configurable
 from polyembed.text import FastBPETokenizer, PieceDictionary
 
 WORDS = ["me", "gusta", "that", "song", "canción", "naïve", "y"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # the same names for type checkers
     from polyembed.encoders import BPEGRU as BPEGRU
     from polyembed.encoders import DLFA as DLFA
     from polyembed.encoders import BPEBow as BPEBow
-    from polyembed.encoders import CharacterWordEncoder as CharacterWordEncoder
+    from polyembed.encoders import CharWordEncoder as CharWordEncoder
     from polyembed.encoders import LaserElmo as LaserElmo
     from polyembed.encoders import LaserTop as LaserTop
     from polyembed.encoders import LastLayer as LastLayer
@@ -69,7 +69,7 @@ _ROOMS = {
         "CharCNN HierarchicalMetaEmbedding MetaEmbedding SourceEmbedding SpelledEmbedding UniqueWords WordEmbedder bake"
     ),
     "encoders": (
-        "AIF BPEGRU DLFA BPEBow CharacterWordEncoder LaserElmo LaserTop LastLayer LayerAverage "
+        "AIF BPEGRU DLFA BPEBow CharWordEncoder LaserElmo LaserTop LastLayer LayerAverage "
         "LSTMSequenceEncoder PretrainedWordEncoder ScalarMix TransformerSequenceEncoder"
     ),
     "tagging": (
@@ -84,7 +84,7 @@ _ROOMS = {
     "vectors": "BPEmbVectors FastTextVectors JoinedVectors TextVectors",
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}
-_SUBPACKAGES = {*_ROOMS, "data", "experiments", "functional", "hub", "metrics", "tables"}
+_SUBPACKAGES = {*_ROOMS, "data", "evaluation", "functional", "metrics", "saving", "tables"}
 
 __all__ = sorted(
     [*_HOMES, "__version__"], key=lambda name: (not name.isupper(), not name[0].isupper(), name)

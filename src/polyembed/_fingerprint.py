@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from polyembed._pretrained import Configurable
+from polyembed.saving import Configurable
 
 PLAIN = (
     str,

@@ -105,9 +105,9 @@ def test_vmap_over_any_argument(way, arguments) -> None:
         many_a, many_e
     )
     expected = [
-        [grad(lambda a: theirs(e, a).sum())(a) for a in row]
+        [grad(lambda a: theirs(e, a).sum())(a) for a in row]  # noqa: B023
         for row, e in zip(many_a, many_e, strict=True)
-    ]  # noqa: B023
+    ]
     torch.testing.assert_close(nested, torch.stack([torch.stack(row) for row in expected]))
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import pytest
 from checks import refused
 
-from polyembed.data import iob2
+from polyembed.data import to_iob2
 from polyembed.metrics import entities
 
 LABELS = ("O", "B-A", "I-A", "B-B", "I-B")
@@ -37,26 +37,26 @@ def written(found: list[tuple[str, int, int]], length: int, *, iob1: bool) -> tu
 def test_equals_the_oracle() -> None:
     for tags in SENTENCES:
         found = chunks(tags)
-        assert iob2(tags) == written(found, len(tags), iob1=False), tags
-        assert iob2(written(found, len(tags), iob1=True)) == iob2(tags), tags
+        assert to_iob2(tags) == written(found, len(tags), iob1=False), tags
+        assert to_iob2(written(found, len(tags), iob1=True)) == to_iob2(tags), tags
 
 
 def test_entities_stay() -> None:
     for tags in SENTENCES:
         assert (
-            chunks(iob2(tags))
+            chunks(to_iob2(tags))
             == chunks(tags)
             == entities(tags)
-            == entities(iob2(tags), mode="strict")
+            == entities(to_iob2(tags), mode="strict")
         ), tags
 
 
 def test_iob2_stays() -> None:
     for tags in SENTENCES:
         if entities(tags) == entities(tags, mode="strict"):  # every entity begins with B
-            assert iob2(tags) == tags
+            assert to_iob2(tags) == tags
     for labels in ("B-A-B I-A-B", "B I O B", "B-_ I-_", "B- I-"):
-        assert iob2(labels.split()) == tuple(labels.split())
+        assert to_iob2(labels.split()) == tuple(labels.split())
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,14 @@ def test_iob2_stays() -> None:
     ],
 )
 def test_known(iob1: str, expected: str) -> None:
-    assert iob2(iob1.split()) == tuple(expected.split())
+    assert to_iob2(iob1.split()) == tuple(expected.split())
 
 
 def test_other_labels_are_refused() -> None:
     refused(
-        ValueError, r"^labels must be O, B-<type> or I-<type>, got 'E-PER'$", iob2, ["O", "E-PER"]
+        ValueError,
+        r"^labels must be O, B-<type> or I-<type>, got 'E-PER'$",
+        to_iob2,
+        ["O", "E-PER"],
     )
-    refused(TypeError, r"^tags must be the labels of a sentence, got the string 'O'$", iob2, "O")
+    refused(TypeError, r"^tags must be the labels of a sentence, got the string 'O'$", to_iob2, "O")

@@ -47,7 +47,7 @@ def test_a_tagger_over_a_mixed_embedder_trains_predicts_and_is_saved(depth: int,
     unseen = [["songs", "me"], ["y", "nunca"]]
     tagger.save_pretrained(tmp_path)
     assert pe.SequenceTagger.from_pretrained(tmp_path).predict(unseen) == tagger.predict(unseen)
-    covered = tagger.covering(["songs", "nunca"])
+    covered = tagger.with_words(["songs", "nunca"])
     inputs, _ = covered.encode(unseen)
     assert not any(
         torch.equal(covered.embedder(inputs)[i], tagger.embedder(tagger.encode(unseen)[0])[i])
@@ -98,8 +98,8 @@ def test_members_have_the_same_words() -> None:
 def test_only_an_extension_extends() -> None:
     lexicon = toy_lexicon()
     embedder = hierarchical(lexicon)
-    assert embedder.extended(toy_lexicon()) is embedder
-    assert embedder.covering(["me"]) is embedder
+    assert embedder.with_lexicon(toy_lexicon()) is embedder
+    assert embedder.with_words(["me"]) is embedder
     others = [
         pe.Lexicon(["un"]),
         pe.Lexicon(lexicon.words()[::-1]),
@@ -112,19 +112,19 @@ def test_only_an_extension_extends() -> None:
         with pytest.raises(
             ValueError, match=r"^lexicon must extend the embedder's, of 9 ids, got another one of"
         ):
-            embedder.extended(other)
+            embedder.with_lexicon(other)
     with pytest.raises(
         TypeError, match=r"^embedder must be a type embedder: .*, got ToyWordEncoder$"
     ):
-        ToyWordEncoder(5).extended(lexicon)
-    assert ToyWordEncoder(5).covering(["me"]).lexicon is None
+        ToyWordEncoder(5).with_lexicon(lexicon)
+    assert ToyWordEncoder(5).with_words(["me"]).lexicon is None
 
 
 @pytest.mark.parametrize(
     "wrong", [pe.LSTMSequenceEncoder(3), pe.CharCNN(11, 5), nn.Linear(3, 3), "word"]
 )
 def test_what_is_not_a_word_embedder_is_refused(wrong) -> None:
-    rule = r"must be a word embedder \(a module with embedding_dim, encode, covering\), got"
+    rule = r"must be a word embedder \(a module with embedding_dim, encode, with_words\), got"
     for build in (
         lambda: pe.MetaEmbedding.concat([vector_source(toy_lexicon()), wrong]),
         lambda: pe.UniqueWords(wrong),
@@ -144,7 +144,7 @@ def test_an_embedding_needs_its_words() -> None:
             lambda wrong=wrong: pe.SourceEmbedding.from_embedding(nn.Embedding(9, 5), wrong),
             lambda wrong=wrong: vector_source(wrong),
             lambda wrong=wrong: pe.SpelledEmbedding.from_characters(wrong, pe.CharCNN(9, 5)),
-            lambda wrong=wrong: vector_source(toy_lexicon()).extended(wrong),
+            lambda wrong=wrong: vector_source(toy_lexicon()).with_lexicon(wrong),
         ):
             refused(TypeError, r"^lexicon must be a Lexicon, got (list|NoneType)$", build)
     with pytest.raises(

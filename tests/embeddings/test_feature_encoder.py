@@ -67,7 +67,7 @@ def test_features_that_are_no_names() -> None:
 def test_words_met_later_share_affixes_and_are_saved_without_a_list(tmp_path) -> None:
     lexicon = toy_lexicon()
     words = pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=6).eval()
-    later = words.covering(["Gustaron"])
+    later = words.with_words(["Gustaron"])
     again = pe.SpelledEmbedding.from_surface(
         pe.Lexicon([*WORDS, "Gustaron"]), embedding_dim=6
     ).eval()
@@ -75,14 +75,13 @@ def test_words_met_later_share_affixes_and_are_saved_without_a_list(tmp_path) ->
     vector = later(later.lexicon.encode([["Gustaron"]])[0])
     torch.testing.assert_close(vector, again(again.lexicon.encode([["Gustaron"]])[0]))
     torch.testing.assert_close(
-        vector, pe.bake(words).covering(["Gustaron"])(later.lexicon.encode([["Gustaron"]])[0])
+        vector, pe.bake(words).with_words(["Gustaron"])(later.lexicon.encode([["Gustaron"]])[0])
     )
     later.save_pretrained(tmp_path)
     opened = pe.SpelledEmbedding.from_pretrained(tmp_path)
     torch.testing.assert_close(
-        opened.covering(["Gusto"])(torch.tensor([len(opened.lexicon)])),
-        # fmt: skip
-        later.covering(["Gusto"])(torch.tensor([len(later.lexicon)])),
+        opened.with_words(["Gusto"])(torch.tensor([len(opened.lexicon)])),
+        later.with_words(["Gusto"])(torch.tensor([len(later.lexicon)])),
     )
 
 

@@ -49,7 +49,7 @@ def test_extending_leaves_the_trained_parameter_where_it_is() -> None:
     lexicon = toy_lexicon()
     embedder = pe.SourceEmbedding(ToyVectors(5), lexicon, freeze=False)
     weight = embedder.weight
-    embedder = embedder.covering(NEW_WORDS)
+    embedder = embedder.with_words(NEW_WORDS)
     assert embedder.weight is weight
     assert [name for name, parameter in embedder.named_parameters() if parameter.requires_grad] == [
         "table.weight"
@@ -65,7 +65,7 @@ def test_without_a_source_later_words_are_unknown() -> None:
     plain = nn.Embedding(len(lexicon), 5)
     embedder = pe.SourceEmbedding.from_embedding(plain, lexicon)
     assert embedder.weight is plain.weight
-    embedder = embedder.covering(NEW_WORDS)
+    embedder = embedder.with_words(NEW_WORDS)
     for i in range(9, 12):
         assert torch.equal(embedder(torch.tensor(i)), plain.weight[1])
 
@@ -73,7 +73,7 @@ def test_without_a_source_later_words_are_unknown() -> None:
 def test_later_rows_are_no_views_of_the_unknown_one(tmp_path) -> None:
     lexicon = toy_lexicon()
     embedder = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
-    embedder = embedder.covering(NEW_WORDS[:1])
+    embedder = embedder.with_words(NEW_WORDS[:1])
     embedder.save_pretrained(tmp_path)
     assert torch.equal(
         pe.SourceEmbedding.from_pretrained(tmp_path)(torch.arange(10)), embedder(torch.arange(10))
@@ -84,7 +84,7 @@ def test_later_rows_are_no_views_of_the_unknown_one(tmp_path) -> None:
 
 def test_attaching_fills_what_was_left_out(tmp_path) -> None:
     lexicon = toy_lexicon()
-    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon).covering(NEW_WORDS)
+    embedder = pe.SourceEmbedding(ToyVectors(5), lexicon).with_words(NEW_WORDS)
     embedder.save_pretrained(tmp_path, save_sources=False, copy_vectors=False)
     loaded = pe.SourceEmbedding.from_pretrained(tmp_path)
     ids = torch.arange(12)
@@ -106,11 +106,11 @@ def test_attaching_to_a_saved_table_keeps_its_rows(tmp_path) -> None:
     with pytest.warns(
         UserWarning, match=r"unseen words are unknown here: attach ToyVectors\(dim=5, seed=0\)"
     ):
-        bare = loaded.covering(["un"])
+        bare = loaded.with_words(["un"])
     assert bare(torch.tensor(9)).eq(0).all()
     loaded.attach(ToyVectors(5))
     np.testing.assert_array_equal(
-        loaded.covering(["un"])(torch.tensor([9])).detach().numpy(), ToyVectors(5).vectors(["un"])
+        loaded.with_words(["un"])(torch.tensor([9])).detach().numpy(), ToyVectors(5).vectors(["un"])
     )
 
 

@@ -42,11 +42,11 @@ def test_a_longer_word_widens_the_table() -> None:
     lexicon = toy_lexicon()
     embedder = characters(lexicon)
     before = embedder(torch.arange(len(lexicon)))
-    longer = embedder.covering(["gustagustagustagusta", "me2"])
+    longer = embedder.with_words(["gustagustagustagusta", "me2"])
     torch.testing.assert_close(longer(torch.arange(9)), before)
     expected = embedder.encoder(torch.tensor(lexicon.spelling.spell(["gustagustagustagusta"])))
     torch.testing.assert_close(longer(torch.tensor([9])), expected)
-    other = embedder.covering(NEW_WORDS)(torch.tensor([9]))
+    other = embedder.with_words(NEW_WORDS)(torch.tensor([9]))
     torch.testing.assert_close(
         other, embedder.encoder(torch.tensor(lexicon.spelling.spell(NEW_WORDS[:1])))
     )

@@ -27,7 +27,7 @@ def linear_tagger(deep: bool = False, **options: int) -> pe.SequenceTagger:
             pe.LSTMSequenceEncoder(6, hidden_size=4),
         )
     context = WideAndDeepEncoder(encoder, len(TAGS), **options)
-    decoder = pe.CRFDecoder(context.embedding_dim, len(TAGS), direct_scores=True)
+    decoder = pe.CRFDecoder(context.embedding_dim, len(TAGS), extra_emissions=True)
     return pe.SequenceTagger(embedder, TAGS, encoder=context, decoder=decoder)
 
 
@@ -57,7 +57,7 @@ def test_a_score_is_the_sum_over_features_of_the_window() -> None:
             for t, word in enumerate(words)
         ]
     )
-    tagger = tagger.covering(words)
+    tagger = tagger.with_words(words)
     inputs, mask = tagger.encode([words])
     torch.testing.assert_close(tagger.emissions(inputs, mask)[0], expected)
 
@@ -124,11 +124,11 @@ def test_wrong_arguments() -> None:
     refused(ValueError, r"^num_tags must be a positive integer", surface_scores, lexicon, 0)
     refused(
         ValueError,
-        "^direct_scores must be True or False, got 'no'$",
+        "^extra_emissions must be True or False, got 'no'$",
         pe.CRFDecoder,
         9,
         5,
-        direct_scores="no",
+        extra_emissions="no",
     )
     refused(
         ValueError,
@@ -136,7 +136,7 @@ def test_wrong_arguments() -> None:
         pe.CRFDecoder,
         4,
         5,
-        direct_scores=True,
+        extra_emissions=True,
     )
     assert surface_scores(lexicon, 3).embedders[1].spelling.features == (
         "lower",

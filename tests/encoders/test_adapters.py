@@ -203,7 +203,7 @@ def step(method: str) -> tuple[dict[str, torch.Tensor], set[str], set[str]]:
     found = pe.metaxl_step(
         tagger, rtn, 1, [tagger.collate(rows[:3])], [tagger.collate(rows[3:5])],
         optimizer=torch.optim.SGD(adapters, 0.5), meta_optimizer=torch.optim.SGD(rtn.parameters(), 1.0),
-        target_inner=[tagger.collate(rows[5:7])], loss=lambda model, batch: model(**batch), method=method,
+        target_support=[tagger.collate(rows[5:7])], loss=lambda model, batch: model(**batch), method=method,
     )  # fmt: skip
     assert found.meta_norm > 1e-7
     moved = {

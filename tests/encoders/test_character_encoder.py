@@ -22,16 +22,12 @@ def characters(tokenizer=TOKENIZER, seed: int = 0) -> Char2Subword:
     return Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, **SMALL).eval()
 
 
-def encoder(
-    name: str = "bert", unit: str = "piece", module=None, **options
-) -> pe.CharacterWordEncoder:
+def encoder(name: str = "bert", unit: str = "piece", module=None, **options) -> pe.CharWordEncoder:
     inner = pe.PretrainedWordEncoder(tiny_model(name), TOKENIZER, **options)
-    return pe.CharacterWordEncoder(
-        inner, characters() if module is None else module, unit=unit
-    ).eval()
+    return pe.CharWordEncoder(inner, characters() if module is None else module, unit=unit).eval()
 
 
-def spelled_model(ours: pe.CharacterWordEncoder, name: str) -> nn.Module:
+def spelled_model(ours: pe.CharWordEncoder, name: str) -> nn.Module:
     """The same model with a table whose rows are what the characters give."""
     model = tiny_model(name)
     with torch.no_grad():
@@ -74,7 +70,7 @@ def test_the_special_piece_that_is_the_first_of_the_vocabulary() -> None:
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, **special)
     model = tiny_model("xlm-roberta", pad_token_id=1)
     module = characters(tokenizer)
-    ours = pe.CharacterWordEncoder(pe.PretrainedWordEncoder(model, tokenizer), module).eval()
+    ours = pe.CharWordEncoder(pe.PretrainedWordEncoder(model, tokenizer), module).eval()
     found = ours(ours.encode([["me", "gusta"]])[0])
     table = model.get_input_embeddings().weight
     spelled = module(
@@ -119,7 +115,7 @@ def test_long_sentences_are_read_in_windows(name: str, unit: str) -> None:
     """Every window as the model alone reads it; a limit counts units, not characters."""
     short = {} if name == "modernbert" else {"max_position_embeddings": 12}
     inner = pe.PretrainedWordEncoder(tiny_model(name, **short), word_piece_tokenizer(10))
-    ours = pe.CharacterWordEncoder(inner, characters(), unit=unit).eval()
+    ours = pe.CharWordEncoder(inner, characters(), unit=unit).eval()
     words = ["me", "gus", "la", "a", "b", "c", "can", "song"] * 3
     found = ours(ours.encode([words, words[:5]])[0])
     assert found.shape == (2, 24, 8)
@@ -137,7 +133,7 @@ def test_overflow() -> None:
         inner = pe.PretrainedWordEncoder(
             tiny_model("bert"), word_piece_tokenizer(7), overflow="truncate"
         )
-        found = pe.CharacterWordEncoder(inner, characters(), unit=unit)
+        found = pe.CharWordEncoder(inner, characters(), unit=unit)
         pieces, _ = found.encode([words])
         assert int(pieces.word_index.max()) == 4
         assert not found(pieces)[0, 5:].any()
@@ -146,14 +142,14 @@ def test_overflow() -> None:
         )
         what = "5 words" if unit == "word" else "7 pieces"
         with pytest.raises(ValueError, match=rf"^sentences\[0\] must have at most {what}"):
-            pe.CharacterWordEncoder(inner, characters(), unit=unit).encode([words])
+            pe.CharWordEncoder(inner, characters(), unit=unit).encode([words])
 
 
 def test_words_are_normalised_as_the_tokenizer_does() -> None:
     tokenizer = word_piece_tokenizer()
     tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
     inner = pe.PretrainedWordEncoder(tiny_model("bert"), tokenizer)
-    ours = pe.CharacterWordEncoder(inner, characters(), unit="word")
+    ours = pe.CharWordEncoder(inner, characters(), unit="word")
     assert (
         ours.encode([["ME"]])[0].piece_ids.tolist() == ours.encode([["me"]])[0].piece_ids.tolist()
     )
@@ -190,11 +186,11 @@ def test_in_a_tagger_saved_and_loaded(tmp_path) -> None:
 def test_bad_input() -> None:
     inner = pe.PretrainedWordEncoder(tiny_model("bert"), TOKENIZER)
     with pytest.raises(ValueError, match=r"^unit must be one of 'piece', 'word', got 'letter'$"):
-        pe.CharacterWordEncoder(inner, characters(), unit="letter")
+        pe.CharWordEncoder(inner, characters(), unit="letter")
     with pytest.raises(ValueError, match=r"^char2subword must give vectors of size 8, got 5$"):
-        pe.CharacterWordEncoder(inner, Char2Subword("abc", 5, **SMALL))
+        pe.CharWordEncoder(inner, Char2Subword("abc", 5, **SMALL))
     with pytest.raises(TypeError, match=r"^encoder must have a tokenizer, got None$"):
-        pe.CharacterWordEncoder(pe.PretrainedWordEncoder(tiny_model("bert")), characters())
+        pe.CharWordEncoder(pe.PretrainedWordEncoder(tiny_model("bert")), characters())
     for unit in ("piece", "word"):
         with pytest.raises(
             TypeError, match=r"^sentences\[0\] must be a list of words, got the string 'me'$"
@@ -205,4 +201,4 @@ def test_bad_input() -> None:
     with pytest.raises(
         TypeError, match=r"^encoder must have a plain table of its pieces, got Embedding$"
     ):
-        pe.CharacterWordEncoder(pe.PretrainedWordEncoder(odd, TOKENIZER), characters())
+        pe.CharWordEncoder(pe.PretrainedWordEncoder(odd, TOKENIZER), characters())

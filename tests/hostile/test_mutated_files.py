@@ -23,7 +23,6 @@ from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, toy_bpe_tokenizer, toy_lexicon
 
 import polyembed as pe
-from polyembed._pretrained import PretrainedModule
 from polyembed.data import (
     read_conll,
     read_conllu,
@@ -37,6 +36,7 @@ from polyembed.data import (
     read_xnli,
 )
 from polyembed.encoders import FeatureStore, LaserEncoder, cache_features
+from polyembed.saving import PretrainedModule
 from polyembed.tagging import OnnxTagger, export_onnx
 from polyembed.text.laser_tokenizers import open_sentencepiece
 from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run

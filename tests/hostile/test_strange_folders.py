@@ -17,8 +17,8 @@ from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, ToyVectors, toy_lexicon
 
 import polyembed as pe
-from polyembed._pretrained import PretrainedModule
 from polyembed.encoders import CachedEmbedder
+from polyembed.saving import PretrainedModule
 from polyembed.text import FastBPETokenizer, PieceDictionary, SentencePieceTokenizer
 from polyembed.vectors import (
     BPEmbVectors,

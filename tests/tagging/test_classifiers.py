@@ -15,7 +15,7 @@ import polyembed as pe
 from polyembed import metrics
 from polyembed.data import TaggedSentence
 from polyembed.functional import cross_entropy
-from polyembed.tagging import CrossEntropyLoss, FocalLoss
+from polyembed.tagging import FocalLoss, LabelCrossEntropy
 from polyembed.tagging.text_model import to_device
 from polyembed.text import PairedPieces
 
@@ -133,7 +133,7 @@ def test_pools_the_words_of_other_encoders() -> None:
 
 
 def test_loss_decode_and_probabilities_follow_the_logits() -> None:
-    ours = over_words(criterion=CrossEntropyLoss([1.0, 2.0, 3.0]))
+    ours = over_words(criterion=LabelCrossEntropy([1.0, 2.0, 3.0]))
     batch = ours.collate(
         [Text(tuple(words), label) for words, label in zip(KNOWN, LABELS, strict=True)]
     )

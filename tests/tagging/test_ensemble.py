@@ -203,15 +203,15 @@ def test_tag_names_are_checked_by_every_member() -> None:
         1, decoder=lambda *sizes: pe.CRFDecoder(*sizes, constraints=pe.Constraints.bio(TAGS))
     )
     model = pe.VotingEnsemble([member(0), constrained])
-    assert model.encode_tags([["O"], ["B-ES", "I-ES"]]).tolist() == [[0, -100], [1, 2]]
+    assert model.encode_labels([["O"], ["B-ES", "I-ES"]]).tolist() == [[0, -100], [1, 2]]
     with pytest.raises(
         ValueError, match=r"^tags\[0\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'X'$"
     ):
-        model.encode_tags([["X"]])
+        model.encode_labels([["X"]])
     with pytest.raises(
         ValueError, match=r"^tags\[0\] must be a sequence that the decoder's constraints allow"
     ):
-        model.encode_tags([["O", "I-ES"]])
+        model.encode_labels([["O", "I-ES"]])
 
 
 def tagger_with(tags: list[str]) -> pe.SequenceTagger:

@@ -412,7 +412,7 @@ def test_torch_export_with_free_sizes(model) -> None:
 
 def test_a_baked_table_that_grows_is_exported_whole() -> None:
     lexicon = toy_lexicon()
-    model = pe.SequenceTagger(pe.bake(vector_source(lexicon)).covering(NEW_WORDS), TAGS).eval()
+    model = pe.SequenceTagger(pe.bake(vector_source(lexicon)).with_words(NEW_WORDS), TAGS).eval()
     lexicon = model.lexicon
     emissions = pe.tagging.export_program(model).module()(*lexicon.encode([NEW_WORDS, ["me"]]))[0]
     with torch.no_grad():

@@ -13,15 +13,15 @@ from toys import TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed import functional
-from polyembed.tagging import Criterion, CrossEntropyLoss, FocalLoss, class_weights, label_counts
+from polyembed.tagging import Criterion, FocalLoss, LabelCrossEntropy, class_weights, label_counts
 
 WEIGHTS = [0.5, 2.0, 0.25, 3.0, 1.0]
 LABELS = torch.tensor([[0, 1, -100], [3, 2, 2], [-100, -100, -100], [4, 0, 3]])
 PLAIN = [None if label < 0 else label for label in LABELS.flatten().tolist()]
 
 CRITERIA: dict[str, Callable[[], Criterion]] = {
-    "plain": CrossEntropyLoss,
-    "both": lambda: CrossEntropyLoss(WEIGHTS, label_smoothing=0.1),
+    "plain": LabelCrossEntropy,
+    "both": lambda: LabelCrossEntropy(WEIGHTS, label_smoothing=0.1),
     "focal": FocalLoss,
     "focal weighted": lambda: FocalLoss(0.5, weights=WEIGHTS),
 }
@@ -38,7 +38,7 @@ every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
 def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing: float) -> None:
-    found = CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS)
+    found = LabelCrossEntropy(weights, label_smoothing=label_smoothing)(logits, LABELS)
     rows = logits.flatten(0, 1).tolist()
     expected = oracles.cross_entropy(
         rows, PLAIN, weights or [1.0] * 5, label_smoothing=label_smoothing
@@ -52,7 +52,7 @@ def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing:
     )
     torch.testing.assert_close(found, theirs)
     assert torch.equal(
-        CrossEntropyLoss(weights, label_smoothing=label_smoothing)(logits, LABELS.int()), found
+        LabelCrossEntropy(weights, label_smoothing=label_smoothing)(logits, LABELS.int()), found
     )
 
 
@@ -65,7 +65,7 @@ def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> No
     )
     assert found.item() == pytest.approx(expected, rel=1e-12)
     if gamma == 0.0:
-        torch.testing.assert_close(found, CrossEntropyLoss(weights)(logits, LABELS))
+        torch.testing.assert_close(found, LabelCrossEntropy(weights)(logits, LABELS))
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
@@ -173,18 +173,21 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
     ("call", "text"),
     [
         (
-            lambda x: CrossEntropyLoss([]),
+            lambda x: LabelCrossEntropy([]),
             r"^weights must be finite numbers of 0 or more, at least one",
         ),
         (
-            lambda x: CrossEntropyLoss([1.0, -1.0]),
+            lambda x: LabelCrossEntropy([1.0, -1.0]),
             r"^weights must be finite .*, got \[1.0, -1.0\]$",
         ),
         (
             lambda x: FocalLoss(weights=[math.nan]),
             r"^weights must be finite numbers .*, got \[nan\]$",
         ),
-        (lambda x: CrossEntropyLoss(label_smoothing=1.0), r"^label_smoothing must lie in \[0, 1\)"),
+        (
+            lambda x: LabelCrossEntropy(label_smoothing=1.0),
+            r"^label_smoothing must lie in \[0, 1\)",
+        ),
         (lambda x: FocalLoss(-0.5), r"^gamma must be a finite number of 0 or more, got -0.5$"),
         (
             lambda x: functional.focal_loss(x, LABELS, gamma=math.nan),
@@ -195,7 +198,7 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
             r"^label_smoothing must lie",
         ),
         (
-            lambda x: CrossEntropyLoss([1.0])(x, LABELS),
+            lambda x: LabelCrossEntropy([1.0])(x, LABELS),
             r"^weights must be one a label, 5, got shape",
         ),
         (lambda x: class_weights([]), COUNTS),
@@ -204,7 +207,7 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
         (lambda x: class_weights([0.5]), COUNTS),
         (lambda x: class_weights([1], beta=1.5), r"^beta must lie in \[0, 1\], got 1.5$"),
         (
-            lambda x: pe.SoftmaxDecoder(5, 4, criterion=CrossEntropyLoss(WEIGHTS)),
+            lambda x: pe.SoftmaxDecoder(5, 4, criterion=LabelCrossEntropy(WEIGHTS)),
             r"^criterion must have .*, got 5$",
         ),
         (
@@ -224,7 +227,7 @@ def test_a_criterion_is_a_module() -> None:
 
 
 @own_words
-@pytest.mark.parametrize("criterion", [CrossEntropyLoss(), FocalLoss()])
+@pytest.mark.parametrize("criterion", [LabelCrossEntropy(), FocalLoss()])
 def test_wrong_labels(criterion: Criterion, logits: Tensor) -> None:
     for wrong in (5, -1, 99):
         with pytest.raises(
@@ -359,10 +362,10 @@ def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
 
     counts = label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
     plain, balanced = (
-        fitted(pe.tagging.CrossEntropyLoss()),
-        fitted(pe.tagging.CrossEntropyLoss(class_weights(counts))),
+        fitted(pe.tagging.LabelCrossEntropy()),
+        fitted(pe.tagging.LabelCrossEntropy(class_weights(counts))),
     )
     assert plain == pytest.approx(0.05, abs=1e-3)
     assert balanced == pytest.approx(0.5, abs=1e-3)
-    assert plain < fitted(pe.tagging.CrossEntropyLoss(class_weights(counts, beta=0.9))) < balanced
+    assert plain < fitted(pe.tagging.LabelCrossEntropy(class_weights(counts, beta=0.9))) < balanced
     assert plain < fitted(pe.tagging.FocalLoss(2.0)) < balanced

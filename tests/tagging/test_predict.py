@@ -125,8 +125,8 @@ def test_a_fallback_does_not_depend_on_other_members_or_words() -> None:
     lenient, strict = pe.Lexicon(WORDS, lowercase_fallback=True), toy_lexicon()
     one, other = tagger(lenient), tagger(strict)
     texts = [["Song", "ME"], ["song", "me", "Gusta"]]
-    assert one.covering(["Song", "ME"]).lexicon is lenient
-    assert one.covering(["new", "NEW"]).predict(texts) == one.predict(texts)
+    assert one.with_words(["Song", "ME"]).lexicon is lenient
+    assert one.with_words(["new", "NEW"]).predict(texts) == one.predict(texts)
     both = pe.VotingEnsemble([one, other])
     assert both.predict(texts) == one.predict(texts)  # of two that differ, the first decides
 
@@ -136,7 +136,7 @@ def test_words_are_not_taken_apart() -> None:
         with pytest.raises(
             TypeError, match=r"^a sentence must be a list of words, got the string 'zqx'$"
         ):
-            model.covering("zqx")
+            model.with_words("zqx")
 
 
 def test_a_model_in_training_predicts_as_in_evaluation_mode() -> None:

@@ -62,7 +62,7 @@ def test_unseen_words_are_covered_as_prepared() -> None:
     made, plain = tagger(LOWER), tagger()
     assert made.predict([["SONGS", "ME"]]) == plain.predict([["songs", "me"]])
     assert made.words_of([["SONGS", "@me"]]) == {"songs", "<USR>"}
-    covering = made.covering(made.words_of([["SONGS"]]))
+    covering = made.with_words(made.words_of([["SONGS"]]))
     assert int(covering.encode([["SONGS"]])[0]) == len(toy_lexicon())
 
 

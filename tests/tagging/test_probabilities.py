@@ -15,7 +15,7 @@ UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs"]]
 
 def test_probabilities_are_those_of_a_lexicon_with_the_words() -> None:
     model = tagger()()
-    known = model.covering(["songs", "cuando", "मुझे"]).eval()
+    known = model.with_words(["songs", "cuando", "मुझे"]).eval()
     found = model.predict_probabilities(UNSEEN, batch_size=2)
     assert [tuple(rows.shape) for rows in found] == [(len(words), len(TAGS)) for words in UNSEEN]
     for words, rows in zip(UNSEEN, found, strict=True):
@@ -46,14 +46,14 @@ def test_an_ensemble_and_a_classifier_too() -> None:
 
 def test_n_best_are_the_most_likely_of_all_sequences() -> None:
     model = tagger()()
-    known = model.covering(["songs", "cuando", "मुझे"]).eval()
+    known = model.with_words(["songs", "cuando", "मुझे"]).eval()
     found = model.predict_n_best(UNSEEN, 20)
     assert [tags for tags, _ in (paths[0] for paths in found)] == model.predict(UNSEEN)
     for words, paths in zip(UNSEEN, found, strict=True):
         everything = {}
         for tags in itertools.product(TAGS, repeat=len(words)):
             loss = (
-                known(*known.encode([words])[:1], tags=known.encode_tags([tags]))
+                known(*known.encode([words])[:1], tags=known.encode_labels([tags]))
                 if words
                 else torch.zeros(())
             )

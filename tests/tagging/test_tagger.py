@@ -86,9 +86,9 @@ def test_tag_names(model) -> None:
     with pytest.raises(
         ValueError, match=r"^tags\[1\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'B-XX'$"
     ):
-        model.encode_tags([["O"], ["B-XX"]])
-    assert model.encode_tags([]).shape == (0, 0)
-    assert model.encode_tags([[], ["O"]]).tolist() == [[-100], [0]]
+        model.encode_labels([["O"], ["B-XX"]])
+    assert model.encode_labels([]).shape == (0, 0)
+    assert model.encode_labels([[], ["O"]]).tolist() == [[-100], [0]]
 
 
 def test_words_and_tags_are_as_many(model) -> None:

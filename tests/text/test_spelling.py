@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from toys import ToyPieces
 
 import polyembed as pe
-from polyembed.text import CharacterSpelling
+from polyembed.text import CharSpelling
 from polyembed.text.spelling import clip, spelling_table
 
 
 @given(st.lists(st.text(st.characters(), max_size=9)), st.text(st.characters(), max_size=9))
 def test_character_ids(words: list[str], characters: str) -> None:
-    spelling = CharacterSpelling(characters)
+    spelling = CharSpelling(characters)
     inventory = list(dict.fromkeys(characters))
     assert spelling.num_units == 2 + len(inventory)
     expected = [[inventory.index(c) + 2 if c in inventory else 1 for c in word] for word in words]
@@ -21,9 +21,9 @@ def test_character_ids(words: list[str], characters: str) -> None:
 
 
 def test_long_words_keep_both_ends() -> None:
-    spelling = CharacterSpelling("abcdefg", max_length=5)
+    spelling = CharSpelling("abcdefg", max_length=5)
     assert spelling.spell(["abcdefg", "abcde"]) == [[2, 3, 4, 7, 8], [2, 3, 4, 5, 6]]
-    assert CharacterSpelling("abc", max_length=1).spell(["abc"]) == [[2]]
+    assert CharSpelling("abc", max_length=1).spell(["abc"]) == [[2]]
     assert clip([1, 2, 3, 4, 5, 6], 4) == [1, 2, 5, 6]
 
 
@@ -47,7 +47,7 @@ def test_tables() -> None:
 
 
 def test_max_length_is_positive() -> None:
-    for build in (CharacterSpelling, pe.text.PieceSpelling):
+    for build in (CharSpelling, pe.text.PieceSpelling):
         refused(
             ValueError, r"^max_length must be a positive integer, got 0$", build, "ab", max_length=0
         )

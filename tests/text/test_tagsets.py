@@ -7,7 +7,7 @@ import pytest
 from checks import refused
 
 from polyembed.data import read_conll
-from polyembed.text import tags_of, to_universal
+from polyembed.text import tags_of, to_universal_tags
 from polyembed.text.tagsets import TAGSETS, UNIVERSAL_TAGS
 
 # The tags that occur in CoNLL-2002 (train, testa and testb), those of en-ptb.map and of CoNLL-2003,
@@ -29,7 +29,7 @@ TAGS = {name: tags.split() for name, tags in _TAGS.items()}
 
 @pytest.mark.parametrize("tagset", TAGSETS)
 def test_every_tag_has_one(tagset: str) -> None:
-    mapped = {tag: to_universal(tag, tagset=tagset) for tag in TAGS[tagset]}
+    mapped = {tag: to_universal_tags(tag, tagset=tagset) for tag in TAGS[tagset]}
     assert set(mapped.values()) <= set(UNIVERSAL_TAGS)
     inverse = {
         tag: universal for universal in UNIVERSAL_TAGS for tag in tags_of(universal, tagset=tagset)
@@ -51,7 +51,7 @@ CHOSEN = {
 @pytest.mark.parametrize("tagset", CHOSEN)
 def test_to_universal(tagset: str) -> None:
     tags = CHOSEN[tagset].split()
-    assert [to_universal(tag, tagset=tagset) for tag in tags[::2]] == tags[1::2]
+    assert [to_universal_tags(tag, tagset=tagset) for tag in tags[::2]] == tags[1::2]
 
 
 def test_back_to_ud() -> None:
@@ -64,7 +64,7 @@ def test_back_to_ud() -> None:
 @pytest.mark.parametrize("tagset", ["ptb", "stts"])
 def test_only_the_twelve(tagset: str) -> None:
     """Both maps of the authors reach each of the 12."""
-    assert {to_universal(tag, tagset=tagset) for tag in TAGS[tagset]} == set(UNIVERSAL_TAGS)
+    assert {to_universal_tags(tag, tagset=tagset) for tag in TAGS[tagset]} == set(UNIVERSAL_TAGS)
     assert len(UNIVERSAL_TAGS) == 12
 
 
@@ -83,7 +83,7 @@ def test_unknown_tags_are_refused(tag: str, tagset: str) -> None:
     refused(
         ValueError,
         rf"^tag must be one of {tagset}: \S.+, got '{re.escape(tag)}'$",
-        to_universal,
+        to_universal_tags,
         tag,
         tagset=tagset,
     )
@@ -93,7 +93,7 @@ def test_unknown_sets_are_refused() -> None:
     rule = (
         r"^tagset must be one of 'conll2002-es', 'conll2002-nl', 'ptb', 'stts', 'ud', got 'eagles'$"
     )
-    refused(ValueError, rule, to_universal, "NC", tagset="eagles")
+    refused(ValueError, rule, to_universal_tags, "NC", tagset="eagles")
     refused(ValueError, rule, tags_of, "NOUN", tagset="eagles")
     refused(
         ValueError,
@@ -120,4 +120,4 @@ def test_tags_of_a_ud_treebank(data_folder: Path) -> None:
     lines = (line.split("\t") for path in paths for line in path.read_text("utf-8").splitlines())
     tags = {line[3] for line in lines if len(line) == 10 and line[0].isdigit()}
     assert len(paths) == 3
-    assert {to_universal(tag, tagset="ud") for tag in tags} == set(UNIVERSAL_TAGS)
+    assert {to_universal_tags(tag, tagset="ud") for tag in tags} == set(UNIVERSAL_TAGS)

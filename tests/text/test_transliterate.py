@@ -8,8 +8,8 @@ from checks import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polyembed._loading import ConfigReader
-from polyembed._saving import ConfigWriter
+from polyembed.saving.loading import ConfigReader
+from polyembed.saving.writing import ConfigWriter
 from polyembed.text import (
     DictionaryTransliterator,
     SchemeTransliterator,

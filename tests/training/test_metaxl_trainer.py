@@ -27,7 +27,7 @@ from polyembed import (
     transformed_output,
 )
 from polyembed.metrics import accuracy
-from polyembed.training import MetaXLOptions, TrainerStep
+from polyembed.training import MetaXLOptions, MetaXLTrainerStep
 
 HIDDEN = 7
 Row = dict[str, Any]
@@ -78,7 +78,7 @@ class Setting:
         torch.manual_seed(5)
         self.model = Classifier(dropout, checkpointed=checkpointed).double()
         self.rtn = rtn()
-        self.steps: list[TrainerStep] = []
+        self.steps: list[MetaXLTrainerStep] = []
         self.batches: list[list[int]] = []
         objects = {name: options.pop(name) for name in ("loss", "scheduler") if name in options}
         self.trainer = MetaXLTrainer(
@@ -141,7 +141,7 @@ def test_steps_are_those_of_metaxl_step(options: dict[str, float]) -> None:
         assert [*inner, outer] == ([whole[::2], whole[1::2]] if splits else [whole])
         step = metaxl_step(
             plain.model, plain.rtn, plain.model.body[1], [rows_named(source)], [rows_named(outer)],
-            target_inner=[rows_named(names) for names in inner] or None,
+            target_support=[rows_named(names) for names in inner] or None,
             optimizer=optimizers[0], meta_optimizer=optimizers[1], loss=loss, **options,
         )  # fmt: skip
         assert (seen.loss, seen.norm, seen.target_loss) == (
@@ -481,7 +481,7 @@ def test_a_bad_loss_stops_and_changes_nothing(objective: str) -> None:
     setting = Setting(objective=objective, loss=bad)
     before: dict[str, Tensor] = {}
 
-    def spoil(step: TrainerStep) -> None:
+    def spoil(step: MetaXLTrainerStep) -> None:
         nonlocal spoiled
         spoiled = step.number == 2
         before.update(setting.state())
@@ -749,7 +749,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         for process in processes:  # one that waits for a dead one
             process.kill()
     assert [process.returncode for process in processes] == [0, 0], outputs[0][1] + outputs[1][1]
-    with torch.serialization.safe_globals([TrainerStep]):
+    with torch.serialization.safe_globals([MetaXLTrainerStep]):
         for objective in ("metaxl", "joint", "joint_rtn"):
             scores = iter([0.1, 0.9, 0.3])
             setting = Setting(

@@ -59,7 +59,7 @@ def test_constraints_hold_beside_them() -> None:
                 ValueError,
                 match=r"^tags\[0\] must be a sequence that the decoder's constraints allow",
             ):
-                model.encode_tags([sentence])
+                model.encode_labels([sentence])
 
 
 def test_a_softmax_leaves_them_out() -> None:
@@ -99,7 +99,7 @@ def test_fit_learns_from_and_scores_the_known_ones() -> None:
 
 def test_a_tag_set_with_the_sign_of_missing_tags_keeps_it() -> None:
     model = pe.SequenceTagger(vector_source(toy_lexicon()), ["_", "X"])
-    assert model.encode_tags([["_", "X", None]]).tolist() == [[0, 1, -100]]
+    assert model.encode_labels([["_", "X", None]]).tolist() == [[0, 1, -100]]
     assert model.labels_of(Sentence(["me"], ["_"])) == ["_"]
 
 

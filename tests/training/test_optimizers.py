@@ -7,21 +7,21 @@ import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.embeddings import surface_scores
 from polyembed.encoders import WideAndDeepEncoder
-from polyembed.training import FitOptions, adam_for, fit, noam
+from polyembed.training import FitOptions, default_optimizer, fit, noam_schedule
 
 
 def wide_and_deep() -> pe.SequenceTagger:
     lexicon = toy_lexicon()
     embedder = pe.MetaEmbedding.concat([toy_table(4), surface_scores(lexicon, 2, num_buckets=64)])
     encoder = WideAndDeepEncoder(pe.LSTMSequenceEncoder(4, hidden_size=4), 2)
-    decoder = pe.CRFDecoder(encoder.embedding_dim, 2, direct_scores=True)
+    decoder = pe.CRFDecoder(encoder.embedding_dim, 2, extra_emissions=True)
     return pe.SequenceTagger(embedder, ["X", "VERB"], encoder=encoder, decoder=decoder)
 
 
 def test_each_parameter_is_in_one_group() -> None:
     tagger = wide_and_deep()
     next(tagger.parameters()).requires_grad_(False)
-    optimizer = adam_for(tagger, 1e-2)
+    optimizer = default_optimizer(tagger, 1e-2)
     names = {id(value): name for name, value in tagger.named_parameters()}
     groups = [{names[id(value)] for value in group["params"]} for group in optimizer.param_groups]
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-2, 0.3, 10.0])
@@ -39,22 +39,27 @@ def test_each_parameter_is_in_one_group() -> None:
 
 
 def test_one_group_for_a_plain_model() -> None:
-    (group,) = adam_for(torch.nn.Linear(2, 3)).param_groups
+    (group,) = default_optimizer(torch.nn.Linear(2, 3)).param_groups
     assert (group["lr"], group["eps"], len(group["params"])) == (1e-3, 1e-8, 2)
 
 
 def test_wrong_calls() -> None:
-    refused(ValueError, "lr must be positive", adam_for, torch.nn.Linear(2, 3), 0.0)
+    refused(ValueError, "lr must be positive", default_optimizer, torch.nn.Linear(2, 3), 0.0)
     refused(
         ValueError,
         "parameter that requires a gradient",
-        adam_for,
+        default_optimizer,
         torch.nn.Linear(2, 3).requires_grad_(False),
     )
     adam = torch.optim.Adam(torch.nn.Linear(2, 3).parameters())
-    refused(ValueError, "hidden_size must be a positive integer, got 0", noam, adam, 0)
+    refused(ValueError, "hidden_size must be a positive integer, got 0", noam_schedule, adam, 0)
     refused(
-        ValueError, "warmup_steps must be a positive integer, got 0", noam, adam, 2, warmup_steps=0
+        ValueError,
+        "warmup_steps must be a positive integer, got 0",
+        noam_schedule,
+        adam,
+        2,
+        warmup_steps=0,
     )
 
 
@@ -65,7 +70,7 @@ def test_noam_follows_the_equation() -> None:
         {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 7},
     ]
     optimizer = torch.optim.SGD(groups, lr=2.0)
-    schedule = noam(optimizer, 13, warmup_steps=5)
+    schedule = noam_schedule(optimizer, 13, warmup_steps=5)
     rates = []
     for _ in range(11):
         rates.append([group["lr"] for group in optimizer.param_groups])
@@ -83,7 +88,7 @@ def test_fit_steps_noam_after_each_batch() -> None:
         optimizer.register_step_pre_hook(
             lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
         )
-        return noam(optimizer, 4, warmup_steps=2)
+        return noam_schedule(optimizer, 4, warmup_steps=2)
 
     sentences = [TaggedSentence(("me", "gusta"), ("X", "VERB"))] * 3
     options = FitOptions(

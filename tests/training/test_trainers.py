@@ -322,7 +322,7 @@ def test_trainer_predicts_crf_paths_of_all_lengths(tmp_path: Path) -> None:
     rows = [CORPUS[i] for i in (2, 2, 0, 1, 2, 2, 1)]
     found = make_trainer(tagger, tmp_path, rows).predict(rows)
     gold, said = (
-        tagger.encode_tags([row.tags for row in rows]),
+        tagger.encode_labels([row.tags for row in rows]),
         tagger.predict([row.words for row in rows]),
     )
     assert np.array_equal(found.label_ids, gold.numpy())
@@ -414,7 +414,7 @@ def test_unseen_words_need_the_lexicon_first() -> None:
     rows = [{"words": ["cuando", "song", "me"], "tags": ["B-ES", "O", "B-ES"]}]
     tagger = tagger_of_words()
     assert DataCollatorForWords(tagger)(rows)["inputs"][0, 0] == 1
-    wider = tagger.covering(["cuando"])
+    wider = tagger.with_words(["cuando"])
     batch = DataCollatorForWords(wider)(rows)
     assert batch["inputs"][0, 0] == len(WORDS) + 2
     found = pe.wrap_for_trainer(wider).eval()(**batch).logits[0]

@@ -106,7 +106,7 @@ class Setting:
     ) -> Any:
         torch.manual_seed(9)
         if target_weight:
-            options = {"target_inner": [make_batch(7, 4)], **options}
+            options = {"target_support": [make_batch(7, 4)], **options}
         layer = (
             [self.model.place(number) for number in place] if isinstance(place, tuple) else place
         )
@@ -252,11 +252,11 @@ def test_accumulation_is_exact() -> None:
     def split(batch: tuple[Tensor, Tensor], count: int) -> list[tuple[Tensor, Tensor]]:
         return list(zip(batch[0].chunk(count), batch[1].chunk(count), strict=True))
 
-    one = whole.step(source=[source], target=[target], target_inner=[source], target_weight=0.7)
+    one = whole.step(source=[source], target=[target], target_support=[source], target_weight=0.7)
     other = parts.step(
         source=split(source, 3),
         target=split(target, 2),
-        target_inner=split(source, 2),
+        target_support=split(source, 2),
         target_weight=0.7,
     )
     assert_moves_alike(parts, whole, 1e-9)
@@ -479,12 +479,12 @@ ELSEWHERE = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
     ("change", "options", "error", "message"),
     [
         (replaced(), {"target_weight": -1.0}, ValueError, "target_weight must be 0 or more, got -1.0"),
-        (replaced(), {"target_inner": None}, ValueError, r"target_inner must be target batches .* 1.0 \(.*, got None"),
-        (replaced(), {"target_inner": []}, ValueError, "target_inner must hold at least one batch, got none"),
-        (replaced(), {"target_inner": {"ids": 1}}, TypeError, "target_inner must be a list of batches, got dict"),
+        (replaced(), {"target_support": None}, ValueError, r"target_support must be target batches .* 1.0 \(.*, got None"),
+        (replaced(), {"target_support": []}, ValueError, "target_support must hold at least one batch, got none"),
+        (replaced(), {"target_support": {"ids": 1}}, TypeError, "target_support must be a list of batches, got dict"),
         (
-            replaced(), {"target_weight": 0.0, "target_inner": [make_batch(2, 3)]}, ValueError,
-            "target_inner must be None for a target_weight of 0, got list",
+            replaced(), {"target_weight": 0.0, "target_support": [make_batch(2, 3)]}, ValueError,
+            "target_support must be None for a target_weight of 0, got list",
         ),
         (replaced(), {"max_grad_norm": 0.0}, ValueError, "max_grad_norm must be positive, or None, got 0.0"),
         (replaced(), {"meta_max_grad_norm": math.nan}, ValueError, "meta_max_grad_norm must be positive.*, got nan"),
@@ -542,7 +542,7 @@ for method in METHODS:
     setting.model.eval()
     source, target = [part(make_batch(6, 1))], [part(make_batch(4, 2))]
     inner = [part(make_batch(4, 5))]
-    step = setting.step(source=source, target=target, target_inner=inner, method=method, target_weight=0.3)
+    step = setting.step(source=source, target=target, target_support=inner, method=method, target_weight=0.3)
     torch.save((setting.state(), tuple(step)), f"{{folder}}/{{method}}-{{rank}}.pt")
 
 apart = Setting(transform=languages)
@@ -589,7 +589,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         batches = {
             "source": [make_batch(6, 1)],
             "target": [make_batch(4, 2)],
-            "target_inner": [make_batch(4, 5)],
+            "target_support": [make_batch(4, 5)],
         }
         step = setting.step(**batches, target_weight=0.3)
         for rank in range(2):
@@ -621,7 +621,7 @@ def gradients(
     model = copy.deepcopy(model)
     torch.manual_seed(9)
     layer = model.get_submodule(layer) if isinstance(layer, str) else layer
-    batches = {"source": [source], "target": [target], "target_inner": [target]}
+    batches = {"source": [source], "target": [target], "target_support": [target]}
     metaxl_gradients(model, network, layer, **batches, inner_lr=0.5, method=method, **options)
     parts = nn.ModuleDict({"model": model, "rtn": network})
     return {name: p.grad for name, p in parts.named_parameters() if p.grad is not None}
@@ -651,7 +651,7 @@ def test_gradients_accumulate_like_backward() -> None:
         [make_batch(5, 1)],
         [make_batch(3, 2)],
     )
-    options = {"inner_lr": 0.5, "target_inner": [make_batch(7, 4)], "loss": loss}
+    options = {"inner_lr": 0.5, "target_support": [make_batch(7, 4)], "loss": loss}
     seen: list[Tensor] = []
     setting.model.head.weight.register_post_accumulate_grad_hook(
         lambda p: seen.append(p.grad.clone())
@@ -795,7 +795,7 @@ def test_no_graph_is_kept_below() -> None:
         layer = setting.model.place(3)
         arguments = setting.model, setting.transform, layer, [source], [make_batch(3, 2)]
         metaxl_gradients(
-            *arguments, inner_lr=0.5, target_inner=[make_batch(7, 4)], loss=watched, method=method
+            *arguments, inner_lr=0.5, target_support=[make_batch(7, 4)], loss=watched, method=method
         )
         counts[method] = alive.pop()
     assert (

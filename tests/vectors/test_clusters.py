@@ -47,8 +47,8 @@ def test_beside_other_embedders_saved_and_extended(tmp_path) -> None:
     )
     words.save_pretrained(tmp_path / "saved")
     (tmp_path / "file").unlink()
-    opened = pe.SpelledEmbedding.from_pretrained(tmp_path / "saved").covering(["encanta"])
-    expected = words.eval().covering(["encanta"])
+    opened = pe.SpelledEmbedding.from_pretrained(tmp_path / "saved").with_words(["encanta"])
+    expected = words.eval().with_words(["encanta"])
     torch.testing.assert_close(opened(torch.tensor([2, 3, 4])), expected(torch.tensor([2, 3, 4])))
 
 

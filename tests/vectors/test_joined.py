@@ -163,7 +163,7 @@ def build_tagger(source: WordVectors) -> pe.SequenceTagger:
 
 def emissions(tagger: pe.SequenceTagger, sentences: list[list[str]]) -> torch.Tensor:
     """Return emissions of raw words, unseen ones with vectors of their own."""
-    words = tagger.embedder.covering(word for sentence in sentences for word in sentence)
+    words = tagger.embedder.with_words(word for sentence in sentences for word in sentence)
     whole = pe.SequenceTagger(words, tagger.tags, encoder=tagger.encoder, decoder=tagger.decoder)
     return whole.eval().emissions(*whole.encode(sentences))
 

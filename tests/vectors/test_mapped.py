@@ -232,7 +232,7 @@ def test_a_turned_model_goes_along_with_a_saved_module(
     assert light.source is None
     light.attach(mapping(model))
     for module in (again, light):
-        more = module.covering(UNSEEN)
+        more = module.with_words(UNSEEN)
         rows = more(torch.arange(len(more.lexicon)))[-3:].detach().numpy()
         np.testing.assert_array_equal(rows, mapping(model).vectors(UNSEEN))
 

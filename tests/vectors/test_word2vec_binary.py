@@ -297,7 +297,7 @@ def test_a_saved_model_holds_the_file(write, tmp_path):
     loaded = pe.SequenceTagger.from_pretrained(tmp_path / "tagger").embedder
     assert isinstance(loaded.source, Word2VecBinaryVectors)
     assert loaded.source.path == tmp_path / "tagger" / "vectors-0-file.bin"
-    more = loaded.covering([NEW])
+    more = loaded.with_words([NEW])
     expected = torch.from_numpy(rows)
     torch.testing.assert_close(more(torch.arange(2, len(more.lexicon))), expected, rtol=0, atol=0)
 

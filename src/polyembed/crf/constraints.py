@@ -6,8 +6,8 @@ from operator import or_
 from typing import Any, Literal, Self
 
 from polyembed._checks import is_count, must, require
-from polyembed._pretrained import Configurable
 from polyembed.crf.scores import ANY_TAG
+from polyembed.saving import Configurable
 
 MOST_WORDS = (
     5_000  # that are checked: cycles of 2, 3, 5, 7, ... tags repeat only after their product

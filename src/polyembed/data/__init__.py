@@ -1,6 +1,5 @@
 """Readers of public formats of tagged text, of pairs of sentences and of dictionaries, and the bundled sample."""
 
-from polyembed._bio import iob2
 from polyembed.data.conll import read_conll
 from polyembed.data.conllu import read_conllu
 from polyembed.data.csvfile import read_csv
@@ -13,13 +12,13 @@ from polyembed.data.sentence import MISSING_TAG, TaggedSentence
 from polyembed.data.sentence_pairs import SentencePair, read_pawsx, read_xnli
 from polyembed.data.sentimix import read_sentimix
 from polyembed.data.wikiann import read_wikiann
+from polyembed.metrics import to_iob2
 
 __all__ = [
     "LINCE_TASKS",
     "MISSING_TAG",
     "SentencePair",
     "TaggedSentence",
-    "iob2",
     "load_sample",
     "read_conll",
     "read_conllu",
@@ -33,5 +32,6 @@ __all__ = [
     "read_wikiann",
     "read_xnli",
     "sample_path",
+    "to_iob2",
     "write_lince_predictions",
 ]

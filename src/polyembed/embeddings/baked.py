@@ -55,8 +55,8 @@ class BakedEmbedding(WordEmbedder):
         vectors: Tensor = self.table(ids)
         return vectors
 
-    def _extended(self, lexicon: Lexicon) -> Self:
-        embedder = self.embedder.extended(lexicon)
+    def _with_lexicon(self, lexicon: Lexicon) -> Self:
+        embedder = self.embedder.with_lexicon(lexicon)
         rows = _vectors(embedder, len(self.lexicon), len(lexicon))
         return shallow_copy(self, embedder=embedder, table=self.table.extended(rows))
 

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive, check_probability, require
-from polyembed._pretrained import PretrainedModule
 from polyembed.embeddings._table import check_units, look_up_units
+from polyembed.saving import PretrainedModule
 
 
 class CharCNN(PretrainedModule):

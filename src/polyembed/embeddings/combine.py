@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_last_dim, check_positive, require
-from polyembed._pretrained import PretrainedModule
+from polyembed.saving import PretrainedModule
 
 
 class Combiner(PretrainedModule):

@@ -8,8 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
-from polyembed._pretrained import PretrainedModule
 from polyembed._views import shallow_copy
+from polyembed.saving import PretrainedModule
 from polyembed.text.lexicon import Lexicon, check_sentence
 
 
@@ -56,7 +56,7 @@ class WordEmbedder(PretrainedModule):
         """
         return require_lexicon(self).encode(sentences)
 
-    def extended(self, lexicon: Lexicon) -> Self:
+    def with_lexicon(self, lexicon: Lexicon) -> Self:
         """Return an embedder for more words that shares every parameter.
 
         Moving one of them to another device or dtype changes both, unless it was copied by
@@ -77,9 +77,9 @@ class WordEmbedder(PretrainedModule):
         old, lexicon = require_lexicon(self), check_lexicon(lexicon)
         found = f"another one of {len(lexicon)} ids"
         require(lexicon.extends(old), "lexicon", f"extend the embedder's, of {len(old)} ids", found)
-        return self if len(lexicon) == len(old) else self._extended(lexicon)
+        return self if len(lexicon) == len(old) else self._with_lexicon(lexicon)
 
-    def covering(self, words: Iterable[str]) -> Self:
+    def with_words(self, words: Iterable[str]) -> Self:
         """Return an embedder whose lexicon has each of `words`; a contextual embedder returns
         itself.
 
@@ -90,10 +90,10 @@ class WordEmbedder(PretrainedModule):
             An embedder that shares every parameter with this one.
         """
         words = check_sentence(words)
-        return self if self.lexicon is None else self.extended(self.lexicon.extended(words))
+        return self if self.lexicon is None else self.with_lexicon(self.lexicon.extended(words))
 
-    def _extended(self, lexicon: Lexicon) -> Self:
-        rule = "define _extended, which returns a type embedder for more words"
+    def _with_lexicon(self, lexicon: Lexicon) -> Self:
+        rule = "define _with_lexicon, which returns a type embedder for more words"
         raise NotImplementedError(must(class_name(self), rule, "none"))
 
 
@@ -119,8 +119,8 @@ class WrappedEmbedder(WordEmbedder):
         """The size of a word's vector."""
         return self.embedder.embedding_dim
 
-    def _extended(self, lexicon: Lexicon) -> Self:
-        return shallow_copy(self, embedder=self.embedder.extended(lexicon))
+    def _with_lexicon(self, lexicon: Lexicon) -> Self:
+        return shallow_copy(self, embedder=self.embedder.with_lexicon(lexicon))
 
 
 def check_lexicon(lexicon: Lexicon) -> Lexicon:
@@ -144,7 +144,7 @@ def require_embedder(embedder: object, name: str = "embedder") -> nn.Module:
     if isinstance(embedder, nn.Embedding):
         rule = "know its words: SourceEmbedding.from_embedding(embedding, lexicon)"
         raise TypeError(must(name, rule, "an nn.Embedding alone"))
-    attributes = ("embedding_dim", "encode", "covering")
+    attributes = ("embedding_dim", "encode", "with_words")
     if not isinstance(embedder, nn.Module) or not all(
         hasattr(embedder, attribute) for attribute in attributes
     ):

@@ -103,7 +103,7 @@ class CombinedEmbedder(WordEmbedder):
             )
         return [embedder(part) for embedder, part in zip(members, inputs, strict=True)]
 
-    def covering(self, words: Iterable[str]) -> Self:
+    def with_words(self, words: Iterable[str]) -> Self:
         """Return an embedder in which the lexicon of every type embedder has each of `words`.
 
         Args:
@@ -113,12 +113,12 @@ class CombinedEmbedder(WordEmbedder):
             An embedder that shares every parameter with this one.
         """
         if self.lexicon is not None:
-            return super().covering(words)
+            return super().with_words(words)
         words = list(check_sentence(words))
-        return self._with([embedder.covering(words) for embedder in self._members()])
+        return self._with([embedder.with_words(words) for embedder in self._members()])
 
-    def _extended(self, lexicon: Lexicon) -> Self:
-        return self._with([embedder.extended(lexicon) for embedder in self._members()])
+    def _with_lexicon(self, lexicon: Lexicon) -> Self:
+        return self._with([embedder.with_lexicon(lexicon) for embedder in self._members()])
 
     def _with(self, embedders: Sequence[WordEmbedder]) -> Self:
         copy = shallow_copy(self, embedders=nn.ModuleList(embedders))

@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive, require
-from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
 from polyembed.embeddings._table import check_units, look_up_units
 from polyembed.functional.masking import masked_mean
+from polyembed.saving import PretrainedModule
 
 
 class PieceMean(PretrainedModule):

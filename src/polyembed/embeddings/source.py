@@ -10,10 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_ids, class_name, must, require
-from polyembed._pretrained import Detachable
 from polyembed._views import shallow_copy
 from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.embedder import WordEmbedder, check_lexicon
+from polyembed.saving import Detachable
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import WordVectors
@@ -128,7 +128,7 @@ class SourceEmbedding(WordEmbedder):
         vectors: Tensor = self.table(ids)
         return vectors
 
-    def _extended(self, lexicon: Lexicon) -> Self:
+    def _with_lexicon(self, lexicon: Lexicon) -> Self:
         start = len(self.lexicon)
         if self.source is not None:
             rows = _rows(self.source, lexicon, start=start)

@@ -25,7 +25,7 @@ class SpelledEmbedding(WordEmbedder):
     The spelling of each type is looked up, the vector computed at every call, so that the encoder
     trains. `from_characters` and `from_pieces` build the two members of hierarchical
     meta-embeddings (Winata 2021, section 2.4), `from_surface` the features of a hand-featured
-    tagger. Words of over 64 characters or pieces are cut in the middle (`CharacterSpelling`).
+    tagger. Words of over 64 characters or pieces are cut in the middle (`CharSpelling`).
 
     Args:
         spelling: Words to unit ids: `PieceSpelling`, or a lexicon's ``spelling`` by characters.
@@ -173,7 +173,7 @@ class SpelledEmbedding(WordEmbedder):
         vectors: Tensor = self.encoder(units)
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
-    def _extended(self, lexicon: Lexicon) -> Self:
+    def _with_lexicon(self, lexicon: Lexicon) -> Self:
         rows = lexicon.spell(self.spelling, start=len(self.lexicon))
         return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
 

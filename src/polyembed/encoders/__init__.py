@@ -4,7 +4,7 @@ from polyembed.encoders._fit_table import RowScore, TableFit
 from polyembed.encoders.aif import AIF
 from polyembed.encoders.cached import CachedEmbedder, WordFeatures
 from polyembed.encoders.char2subword import Char2Subword
-from polyembed.encoders.character_encoder import CharacterWordEncoder
+from polyembed.encoders.character_encoder import CharWordEncoder
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.feature_store import FeatureStore, cache_features
 from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
@@ -34,7 +34,7 @@ __all__ = [
     "BPEBow",
     "CachedEmbedder",
     "Char2Subword",
-    "CharacterWordEncoder",
+    "CharWordEncoder",
     "ContextualEmbedder",
     "FeatureStore",
     "LSTMSequenceEncoder",

@@ -8,11 +8,11 @@ from typing import Any
 from torch import nn
 
 from polyembed._checks import class_name
-from polyembed._config import Configurable
 from polyembed._fingerprint import checksum
 from polyembed.encoders._transformers import settings_of
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.pretrained import PretrainedWordEncoder
+from polyembed.saving import Configurable
 from polyembed.text.pieces import cut_words, is_sentencepiece
 
 PROBES = ("Aa", "É", "ß", "ﬁ", "a-b", "İ", "ا", "あ", "1,5")

@@ -15,8 +15,8 @@ from polyembed._checks import (
     check_positive,
     require,
 )
-from polyembed._pretrained import PretrainedModule
 from polyembed.functional.masking import masked_mean, select_valid
+from polyembed.saving import PretrainedModule
 
 Hidden = Float[Tensor, "batch seq hidden"]
 BRANCHES = {

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_ids, check_positive, require
-from polyembed._pretrained import PretrainedModule
 from polyembed._transformer import TransformerStack
 from polyembed.encoders._fit_table import TableFit, TableFitOptions, fit_table
+from polyembed.saving import PretrainedModule
 from polyembed.text.piece_surfaces import PieceSurface
-from polyembed.text.spelling import CharacterSpelling, spelling_table
+from polyembed.text.spelling import CharSpelling, spelling_table
 
 EDGE, INSIDE = 2, 3  # beside 0 for padding and 1 for a character outside the inventory
 FIRST_CHARACTER = 4
@@ -30,7 +30,7 @@ class Char2Subword(PretrainedModule):
     edge, so that ``ta`` and ``##ta`` have different vectors. Each place i has its own weights U_i:
     a mean over places takes many times the steps to learn as many rows. `fit_to` trains the module
     to reproduce a table's rows, and sets m and s to the rows' mean and deviation. Then any string
-    has a vector: a word that no table holds, or a misspelled one. `CharacterWordEncoder` uses the
+    has a vector: a word that no table holds, or a misspelled one. `CharWordEncoder` uses the
     module inside an encoder.
 
     Args:
@@ -85,7 +85,7 @@ class Char2Subword(PretrainedModule):
             embedding_dim=embedding_dim, readout_size=readout_size, num_places=num_places
         )
         super().__init__()
-        self.spelling = CharacterSpelling(characters, max_length=max_length)
+        self.spelling = CharSpelling(characters, max_length=max_length)
         options: dict[str, Any] = {
             "hidden_size": hidden_size,
             "num_layers": num_layers,

@@ -18,7 +18,7 @@ from polyembed.text.pieces import Pieces, check_words, pad_pieces
 UNITS = ("piece", "word")
 
 
-class CharacterWordEncoder(ContextualEmbedder):
+class CharWordEncoder(ContextualEmbedder):
     """A `PretrainedWordEncoder` whose pieces' vectors are computed from their characters (Aguilar
     2020).
 
@@ -56,7 +56,7 @@ class CharacterWordEncoder(ContextualEmbedder):
         >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
         >>> encoder = PretrainedWordEncoder(BertModel(BertConfig(vocab_size=4, **sizes)), tokenizer)
         >>> module = Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, hidden_size=8, num_heads=2)
-        >>> spelled = CharacterWordEncoder(encoder, module, unit="word")
+        >>> spelled = CharWordEncoder(encoder, module, unit="word")
         >>> pieces, mask = spelled.encode([["me", "gutsa"]])
         >>> spelled(pieces).shape
         torch.Size([1, 2, 8])

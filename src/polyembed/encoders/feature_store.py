@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from polyembed._checks import check_file, check_positive, class_name, is_count, must, require
-from polyembed._folder import sync, try_lock
 from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view
 from polyembed.encoders._identity import encoder_checksum
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.pooling import pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
+from polyembed.saving import sync, try_lock
 from polyembed.text.pieces import check_words
 
 STORE_NAME, INDEX_NAME, FEATURES_NAME, LOCK_NAME = "store.json", "index.bin", "features.bin", "lock"

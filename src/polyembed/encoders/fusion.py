@@ -20,9 +20,9 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed._pretrained import PretrainedModule
 from polyembed.encoders.aif import AIF
 from polyembed.functional.masking import select_valid
+from polyembed.saving import PretrainedModule
 
 Hidden = Float[Tensor, "batch seq hidden"]
 T = TypeVar("T")

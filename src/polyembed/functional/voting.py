@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._bio import bio_labels, entities
 from polyembed._checks import check_ids, class_name, must, require
+from polyembed.metrics import bio_labels, entities
 
 Label = TypeVar("Label", str, int)
 

@@ -12,8 +12,8 @@ from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.export import export_onnx, export_program
 from polyembed.tagging.losses import (
     Criterion,
-    CrossEntropyLoss,
     FocalLoss,
+    LabelCrossEntropy,
     class_weights,
     label_counts,
 )
@@ -24,9 +24,9 @@ from polyembed.tagging.text_model import TextModel, to_device
 __all__ = [
     "CRFDecoder",
     "Criterion",
-    "CrossEntropyLoss",
     "Decoder",
     "FocalLoss",
+    "LabelCrossEntropy",
     "Labelled",
     "LabelledPair",
     "OnnxTagger",

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from polyembed._checks import class_name, must, require
-from polyembed._pretrained import Configurable
+from polyembed.saving import Configurable
 from polyembed.text.normalize import Normalizer
 from polyembed.text.pieces import check_words
 from polyembed.text.transliterate import Transliterator

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from polyembed._pretrained import Configurable, VectorFiles
+from polyembed.saving import Configurable, VectorFiles
 
 Shared = TypeVar("Shared")
 

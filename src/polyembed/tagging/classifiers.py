@@ -23,7 +23,7 @@ from polyembed._checks import (
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
 from polyembed.metrics import MetricName
-from polyembed.tagging.losses import CrossEntropyLoss, check_criterion
+from polyembed.tagging.losses import LabelCrossEntropy, check_criterion
 from polyembed.tagging.text_model import (
     TextModel,
     check_names,
@@ -109,7 +109,7 @@ class TextClassifier(TextModel):
         self.pooling, self.hidden_size, self.dropout = pooling, hidden_size, dropout
         self.hidden = None if hidden_size is None else nn.Linear(size, hidden_size)
         self.linear = nn.Linear(size if hidden_size is None else hidden_size, len(labels))
-        self.criterion = CrossEntropyLoss() if criterion is None else criterion
+        self.criterion = LabelCrossEntropy() if criterion is None else criterion
         self._label_ids = {label: i for i, label in enumerate(labels)}
 
     @property
@@ -281,7 +281,7 @@ class SequenceClassifier(TextClassifier):
             over all vectors.
         hidden_size: Of a layer ``tanh(W' dropout(x) + b')`` before the last; none if None.
         dropout: Before each linear map, in training.
-        criterion: The loss of logits and labels; `CrossEntropyLoss` if None.
+        criterion: The loss of logits and labels; `LabelCrossEntropy` if None.
 
     Shape:
         ids ``(batch, word)``, mask ``(batch, word)``, labels ``(batch)``; the loss is a scalar.
@@ -359,7 +359,7 @@ class PairClassifier(TextClassifier):
             over all vectors.
         hidden_size: Of a layer ``tanh(W' dropout(x) + b')`` before the last; none if None.
         dropout: Before each linear map, in training.
-        criterion: The loss of logits and labels; `CrossEntropyLoss` if None.
+        criterion: The loss of logits and labels; `LabelCrossEntropy` if None.
 
     Shape:
         `PairedPieces` ``(batch, piece)``, or ids and mask ``(batch, 2, word)``; labels ``(batch)``;

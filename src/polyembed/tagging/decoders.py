@@ -19,10 +19,10 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed._pretrained import PretrainedModule
 from polyembed.crf import CRF, Constraints
 from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
 from polyembed.functional.masking import select_valid
+from polyembed.saving import PretrainedModule
 from polyembed.tagging.losses import check_criterion
 
 
@@ -32,22 +32,26 @@ class Decoder(PretrainedModule):
     Args:
         in_features: The size of a word's features.
         num_tags: How many tags.
-        direct_scores: Whether the last `num_tags` features are scores, which are added to the
+        extra_emissions: Whether the last `num_tags` features are scores, which are added to the
             linear map's.
     """
 
-    def __init__(self, in_features: int, num_tags: int, *, direct_scores: bool = False) -> None:
+    def __init__(self, in_features: int, num_tags: int, *, extra_emissions: bool = False) -> None:
         check_positive(in_features=in_features, num_tags=num_tags)
         require(
-            isinstance(direct_scores, bool),
-            "direct_scores",
+            isinstance(extra_emissions, bool),
+            "extra_emissions",
             "be True or False",
-            repr(direct_scores),
+            repr(extra_emissions),
         )
-        mapped = in_features - num_tags if direct_scores else in_features
+        mapped = in_features - num_tags if extra_emissions else in_features
         require(mapped >= 0, "in_features", f"hold {num_tags} direct scores", in_features)
         super().__init__()
-        self.in_features, self.num_tags, self.direct_scores = in_features, num_tags, direct_scores
+        self.in_features, self.num_tags, self.extra_emissions = (
+            in_features,
+            num_tags,
+            extra_emissions,
+        )
         self.linear = nn.Linear(mapped, num_tags) if mapped else None
 
     @property
@@ -69,7 +73,7 @@ class Decoder(PretrainedModule):
             return features
         mapped = self.linear.in_features
         emissions: Tensor = self.linear(features[..., :mapped])
-        return emissions + features[..., mapped:] if self.direct_scores else emissions
+        return emissions + features[..., mapped:] if self.extra_emissions else emissions
 
     @abstractmethod
     def loss(
@@ -126,7 +130,7 @@ class CRFDecoder(Decoder):
         in_features: The size of a word's features.
         num_tags: How many tags.
         constraints: Which tags may begin, follow each other and end, in training and in decoding.
-        direct_scores: Whether the last `num_tags` features are scores of the tags, which are added
+        extra_emissions: Whether the last `num_tags` features are scores of the tags, which are added
             to those of the linear map over the others (`WideAndDeepEncoder`).
 
     Shape:
@@ -148,9 +152,9 @@ class CRFDecoder(Decoder):
         num_tags: int,
         *,
         constraints: Constraints | None = None,
-        direct_scores: bool = False,
+        extra_emissions: bool = False,
     ) -> None:
-        super().__init__(in_features, num_tags, direct_scores=direct_scores)
+        super().__init__(in_features, num_tags, extra_emissions=extra_emissions)
         self.crf = CRF(num_tags, constraints=constraints)
 
     @property
@@ -211,7 +215,7 @@ class SoftmaxDecoder(Decoder):
         in_features: The size of a word's features.
         num_tags: How many tags.
         dropout: Of the features, in training.
-        criterion: Another loss of the words' scores and tags: `CrossEntropyLoss` with weights or
+        criterion: Another loss of the words' scores and tags: `LabelCrossEntropy` with weights or
             smoothing, `FocalLoss`, or a module of your own,
             ``(logits (*batch, label), labels (*batch))`` to a mean in nats, for which a tag of -100
             must not count.

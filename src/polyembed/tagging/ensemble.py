@@ -109,7 +109,7 @@ class VotingEnsemble(Tagger):
 
         Args:
             inputs: As `encode` makes them.
-            tags: Tag ids (`encode_tags`); anything where the mask is off.
+            tags: Tag ids (`encode_labels`); anything where the mask is off.
             mask: True = a word; None = all are.
 
         Returns:
@@ -198,7 +198,7 @@ class VotingEnsemble(Tagger):
         different = [member for member in others if member.prepare != first.prepare]
         return set().union(*(member.words_of(texts, start) for member in (first, *different)))
 
-    def covering(self, words: Iterable[str]) -> Self:
+    def with_words(self, words: Iterable[str]) -> Self:
         """Return an ensemble in which the lexicon of every member has each of `words`.
 
         Args:
@@ -212,20 +212,20 @@ class VotingEnsemble(Tagger):
         members = []
         for member in self._members:
             embedder = (
-                member.embedder.covering(words)
+                member.embedder.with_words(words)
                 if lexicon is None
-                else member.embedder.extended(lexicon)
+                else member.embedder.with_lexicon(lexicon)
             )
             members.append(shallow_copy(member, embedder=embedder))
         copy = shallow_copy(self, members=nn.ModuleList(members))
         copy.members.training = self.training
         return copy
 
-    def encode_tags(self, sentences: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch word"]:
+    def encode_labels(self, sentences: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch word"]:
         """Turn tag names into ids, padded with -100.
 
         Args:
-            sentences: As in `SequenceTagger.encode_tags`.
+            sentences: As in `SequenceTagger.encode_labels`.
 
         Returns:
             ``(batch, word)`` int64.
@@ -234,7 +234,7 @@ class VotingEnsemble(Tagger):
             ValueError: A name outside the tag set, or a sequence that a member's constraints
                 forbid.
         """
-        encoded = [member.encode_tags(sentences) for member in self._members]
+        encoded = [member.encode_labels(sentences) for member in self._members]
         return encoded[0]
 
     @property

@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import class_name, import_optional, must, require
-from polyembed._folder import checksum
 from polyembed._version import __version__
 from polyembed.embeddings.baked import BakedEmbedding, bake
 from polyembed.embeddings.embedder import require_lexicon
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
+from polyembed.saving import checksum
 from polyembed.tagging._recurrent import RecurrentGraph, translations
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.onnx_tagger import (
@@ -114,7 +114,7 @@ def export_onnx(
         raise TypeError(must("words", "be an iterable of words", f"the string {words!r}"))
     folder = Path(folder)
     require(not folder.is_file(), "folder", "not be a file", folder)
-    tagger = tagger.covering(words)
+    tagger = tagger.with_words(words)
     graph, settings = _Graph(tagger), _settings(tagger.tags, require_lexicon(tagger.embedder))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about its own calls

@@ -11,15 +11,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_probability, class_name, is_count, must, require
-from polyembed._pretrained import PretrainedModule
 from polyembed.functional import losses
+from polyembed.saving import PretrainedModule
 
 
 class Criterion(PretrainedModule):
     """Scores and labels to a loss: ``(logits (*batch, label), labels (*batch))`` to a mean in nats.
 
     The label -100 is not counted, whatever its scores are; the mean over no label is 0. Members:
-    `CrossEntropyLoss`, `FocalLoss`.
+    `LabelCrossEntropy`, `FocalLoss`.
 
     Args:
         weights: One weight a label, in the order of their ids, 0 or more; all 1 if None.
@@ -59,7 +59,7 @@ class Criterion(PretrainedModule):
         return {"weights": None if self._given is None else list(self._given)}
 
 
-class CrossEntropyLoss(Criterion):
+class LabelCrossEntropy(Criterion):
     """The weighted mean cross-entropy with smoothed labels: `polyembed.functional.cross_entropy`.
 
     ``loss = sum_i [(1 - s) w[y_i] (-log p_i[y_i]) + s / C sum_c w[c] (-log p_i[c])] / sum_i
@@ -79,7 +79,7 @@ class CrossEntropyLoss(Criterion):
         TypeError: Labels that are not integers.
 
     Example:
-        >>> criterion = CrossEntropyLoss(class_weights([90, 10]))
+        >>> criterion = LabelCrossEntropy(class_weights([90, 10]))
         >>> criterion(torch.zeros(2, 2), torch.tensor([0, -100]))
         tensor(0.6931)
 

@@ -66,7 +66,7 @@ class Tagger(TextModel):
         """Compute the probability of each tag at each word ``(batch, word, tag)``; zeros at masked positions."""
 
     @abstractmethod
-    def encode_tags(self, sentences: Sequence[Sequence[str | None]]) -> Tensor:
+    def encode_labels(self, sentences: Sequence[Sequence[str | None]]) -> Tensor:
         """Turn tag names into ids, padded with -100."""
 
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Tagger(TextModel):
         inputs, mask = self.encode([item.words for item in items])
         return {
             "inputs": inputs,
-            "tags": self.encode_tags([item.tags for item in items]),
+            "tags": self.encode_labels([item.tags for item in items]),
             "mask": mask,
         }
 
@@ -108,7 +108,7 @@ class Tagger(TextModel):
 
     def check_items(self, items: Sequence[Tagged]) -> None:
         """Raise a `ValueError` for a tag outside the tag set, or a sequence that the decoder's constraints forbid."""
-        self.encode_tags([item.tags for item in items])
+        self.encode_labels([item.tags for item in items])
 
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
         return [*check_words(texts, name="sentences", start=start)]
@@ -180,7 +180,7 @@ class SequenceTagger(Tagger):
         >>> words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
         >>> tagger = SequenceTagger(words, ["X", "VERB", "NOUN"])
         >>> inputs, mask = tagger.encode([["me", "gusta"], ["song"]])
-        >>> loss = tagger(inputs, tags=tagger.encode_tags([["X", "VERB"], ["NOUN"]]), mask=mask)
+        >>> loss = tagger(inputs, tags=tagger.encode_labels([["X", "VERB"], ["NOUN"]]), mask=mask)
         >>> [len(tags) for tags in tagger.predict([["that", "canción"], []])]
         [2, 0]
     """
@@ -274,7 +274,7 @@ class SequenceTagger(Tagger):
 
         Args:
             inputs: As `encode` makes them.
-            tags: Tag ids (`encode_tags`), -100 where a tag is not known; anything where the mask is
+            tags: Tag ids (`encode_labels`), -100 where a tag is not known; anything where the mask is
                 off.
             mask: True = a word; None = all are.
 
@@ -304,7 +304,7 @@ class SequenceTagger(Tagger):
         """Compute the probability of each tag at each word; zeros at masked positions."""
         return self.decoder.probabilities(self.features(inputs, mask), mask)
 
-    def encode_tags(self, sentences: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch word"]:
+    def encode_labels(self, sentences: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch word"]:
         """Turn tag names into ids, padded with -100.
 
         Args:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive, class_name, is_count, must, require
-from polyembed._pretrained import PretrainedModule
 from polyembed._views import evaluation_view, shallow_copy
 from polyembed.embeddings.embedder import require_embedder
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
+from polyembed.saving import PretrainedModule
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.pieces import Pieces
 
@@ -74,7 +74,7 @@ class TextModel(PretrainedModule):
         """Return the words that `encode` looks up; errors count texts from `start`."""
         return {word for text in texts for sentence in self.sentences_of(text) for word in sentence}
 
-    def covering(self, words: Iterable[str]) -> Self:
+    def with_words(self, words: Iterable[str]) -> Self:
         """Return a model whose lexicon has each of `words`; it shares every parameter with this
         one.
 
@@ -85,7 +85,7 @@ class TextModel(PretrainedModule):
         Returns:
             The new model.
         """
-        return shallow_copy(self, embedder=self.embedder.covering(words))  # type: ignore[union-attr, operator]
+        return shallow_copy(self, embedder=self.embedder.with_words(words))  # type: ignore[union-attr, operator]
 
     def predict(
         self,
@@ -208,7 +208,7 @@ class TextModel(PretrainedModule):
                     unseen |= words & cached
                     model, cached = base, set[str]()
                 if unseen:
-                    model = model.covering(sorted(unseen))
+                    model = model.with_words(sorted(unseen))
                     cached |= unseen
                 yield from _predicted_bucket(model, bucket, start, batch_size, predict)
                 start += len(bucket)

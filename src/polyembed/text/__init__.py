@@ -16,9 +16,9 @@ from polyembed.text.pairs import PairedPieces, align_pairs
 from polyembed.text.piece_dictionary import PieceDictionary
 from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces
 from polyembed.text.pieces import Pieces, align_words
-from polyembed.text.spelling import CharacterSpelling, PieceSpelling, Spelling
+from polyembed.text.spelling import CharSpelling, PieceSpelling, Spelling
 from polyembed.text.surface import SurfaceSpelling
-from polyembed.text.tagsets import tags_of, to_universal
+from polyembed.text.tagsets import tags_of, to_universal_tags
 from polyembed.text.train_transliterator import train_transliterator
 from polyembed.text.transliterate import (
     DictionaryTransliterator,
@@ -30,7 +30,7 @@ from polyembed.text.typos import misspell
 
 __all__ = [
     "Candidate",
-    "CharacterSpelling",
+    "CharSpelling",
     "CharacterTransliterator",
     "DictionaryTransliterator",
     "FastBPETokenizer",
@@ -57,7 +57,7 @@ __all__ = [
     "open_sentencepiece",
     "piece_surfaces",
     "tags_of",
-    "to_universal",
+    "to_universal_tags",
     "train_transliterator",
     "transliterate_sentences",
 ]

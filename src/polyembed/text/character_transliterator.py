@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyembed._checks import check_ids, check_positive, check_probability, require
-from polyembed._pretrained import PretrainedModule
 from polyembed._views import evaluation_view
+from polyembed.saving import PretrainedModule
 from polyembed.text.spelling import spelling_table
 from polyembed.text.transliterate import LATIN_RUN, convert_words, squeeze
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from polyembed._checks import class_name, import_optional, must, require
-from polyembed._pretrained import Configurable
+from polyembed.saving import Configurable
 from polyembed.text.piece_dictionary import PieceDictionary, free_name
 from polyembed.text.pieces import Pieces, check_words, pad_pieces
 

@@ -25,8 +25,8 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed._pretrained import Configurable
-from polyembed.text.spelling import CharacterSpelling, Spelling, spelling_table
+from polyembed.saving import Configurable
+from polyembed.text.spelling import CharSpelling, Spelling, spelling_table
 
 PAD_ID = 0
 UNKNOWN_ID = 1
@@ -89,7 +89,7 @@ class Lexicon(Configurable):
         inventory = (
             sorted(set(chain.from_iterable(self._words))) if characters is None else characters
         )
-        self.spelling = CharacterSpelling(inventory)
+        self.spelling = CharSpelling(inventory)
 
     @classmethod
     def from_sentences(

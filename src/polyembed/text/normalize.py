@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from polyembed._config import Configurable
+from polyembed.saving import Configurable
 
 USER = "<USR>"
 URL = "<URL>"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from polyembed._checks import class_name, is_count, must, require
-from polyembed._pretrained import Configurable
+from polyembed.saving import Configurable
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 FILE_NAME = "pieces-{}.json"

@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from polyembed._checks import check_positive
-from polyembed._pretrained import Configurable
+from polyembed.saving import Configurable
 
 
 @runtime_checkable
@@ -34,7 +34,7 @@ class Spelling(Protocol):
         ...
 
 
-class CharacterSpelling(Configurable):
+class CharSpelling(Configurable):
     """Spell words by their characters (Unicode code points).
 
     Ids: 0 pads, 1 is any character outside the inventory, the inventory's follow in order. A word
@@ -46,7 +46,7 @@ class CharacterSpelling(Configurable):
         max_length: The most characters of a word that count.
 
     Example:
-        >>> spelling = CharacterSpelling("abc")
+        >>> spelling = CharSpelling("abc")
         >>> spelling.spell(["cab", "añb"])
         [[4, 2, 3], [2, 1, 3]]
     """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import regex
 
 from polyembed._checks import check_positive, class_name, must, require
-from polyembed._pretrained import Configurable
+from polyembed.saving import Configurable
 
 FEATURES = (
     "lower",

@@ -109,10 +109,10 @@ _TAGSETS = {
     ),
 }
 TAGSETS = tuple(_TAGSETS)
-"""The names that `to_universal` and `tags_of` know."""
+"""The names that `to_universal_tags` and `tags_of` know."""
 
 
-def to_universal(tag: str, *, tagset: str) -> str:
+def to_universal_tags(tag: str, *, tagset: str) -> str:
     """Map a tag to the 12 universal ones.
 
     ======================
@@ -142,11 +142,11 @@ def to_universal(tag: str, *, tagset: str) -> str:
         ValueError: An unknown tag set, or a tag that it does not have.
 
     Example:
-        >>> to_universal("VMI", tagset="conll2002-es"), to_universal("Art", tagset="conll2002-nl")
+        >>> to_universal_tags("VMI", tagset="conll2002-es"), to_universal_tags("Art", tagset="conll2002-nl")
         ('VERB', 'DET')
-        >>> to_universal("SCONJ", tagset="ud")
+        >>> to_universal_tags("SCONJ", tagset="ud")
         'CONJ'
-        >>> to_universal("VBZ", tagset="ptb"), to_universal("ADJA", tagset="stts")
+        >>> to_universal_tags("VBZ", tagset="ptb"), to_universal_tags("ADJA", tagset="stts")
         ('VERB', 'ADJ')
 
     Deviations: Spanish agrees with the authors' map for the treebank Cast3LB, whose tags have the
@@ -165,7 +165,7 @@ def to_universal(tag: str, *, tagset: str) -> str:
 
 
 def tags_of(universal: str, *, tagset: str) -> frozenset[str]:
-    """Return the tags that map to a universal tag: the inverse of `to_universal`.
+    """Return the tags that map to a universal tag: the inverse of `to_universal_tags`.
 
     For UD there is one tag for ADJ, ADP, ADV, DET, NUM, PRON, PRT (PART) and ``.`` (PUNCT), and
     several for CONJ (CCONJ, SCONJ), NOUN (NOUN, PROPN), VERB (AUX, VERB) and X (INTJ, SYM, X).

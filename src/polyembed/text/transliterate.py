@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, Self, runtime_checkable
 
 from polyembed._checks import check_choice, class_name, import_optional, must, require
-from polyembed._pretrained import Configurable
+from polyembed.saving import Configurable
 from polyembed.text.normalize import EMOJI, URL, USER, Normalizer
 
 _LATIN = "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"

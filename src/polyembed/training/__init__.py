@@ -4,8 +4,8 @@ from polyembed.training.adaptation import AdaptationResult, adapt_masked_lm
 from polyembed.training.ensemble import EnsembleResult, fit_ensemble
 from polyembed.training.fit import fit
 from polyembed.training.metaxl import MetaXLTrainer
-from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
-from polyembed.training.optimizers import adam_for, noam
+from polyembed.training.metaxl_options import MetaXLOptions, MetaXLTrainerStep
+from polyembed.training.optimizers import default_optimizer, noam_schedule
 from polyembed.training.options import FitOptions
 from polyembed.training.perplexity import perplexity
 from polyembed.training.runs import Run
@@ -28,15 +28,15 @@ __all__ = [
     "MaskedScore",
     "MetaXLOptions",
     "MetaXLTrainer",
+    "MetaXLTrainerStep",
     "Run",
     "SwitchPoints",
     "TrainerModel",
-    "TrainerStep",
-    "adam_for",
     "adapt_masked_lm",
+    "default_optimizer",
     "fit",
     "fit_ensemble",
-    "noam",
+    "noam_schedule",
     "perplexity",
     "switch_points",
     "trainer_metrics",

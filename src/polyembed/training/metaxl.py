@@ -19,7 +19,7 @@ from polyembed._fingerprint import describe_model, rows_checksum
 from polyembed._progress import progress_bar
 from polyembed.training._ranks import Ranks, open_ranks
 from polyembed.training._rows import Batches, Plan, Rows, check_labels, check_rows, moved
-from polyembed.training.metaxl_options import MetaXLOptions, TrainerStep
+from polyembed.training.metaxl_options import MetaXLOptions, MetaXLTrainerStep
 from polyembed.training.runs import Run, differences
 from polyembed.training.state import Epoch, FitResult, TrainingState
 from polyembed.transfer.joint import joint_step
@@ -150,7 +150,7 @@ class MetaXLTrainer:
         *,
         evaluate: Callable[[nn.Module], float] | None = None,
         collate: Callable[[list[Any]], Any] = default_collate,
-        on_step: Callable[[TrainerStep], object] | None = None,
+        on_step: Callable[[MetaXLTrainerStep], object] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> FitResult:
@@ -280,7 +280,7 @@ class MetaXLTrainer:
 
     def _step(
         self, objective: str, read: Batches, make: Callable[[Any], Any], number: int, epoch: int
-    ) -> TrainerStep:
+    ) -> MetaXLTrainerStep:
         """Do step `number` of the run, on batches that `make` makes of the rows read."""
         options = self.options
         names = ("weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
@@ -302,7 +302,7 @@ class MetaXLTrainer:
                     "target_weight": options.target_weight,
                     "method": options.method,
                 }
-                rest["target_inner"] = inner
+                rest["target_support"] = inner
                 found = metaxl_step(
                     self.model, listed(self.rtn), self.layers, source, target, **rest, **shared
                 )
@@ -313,12 +313,12 @@ class MetaXLTrainer:
                     found.meta_norm,
                     found.cosine,
                 )
-                return TrainerStep(number, epoch, *losses)
+                return MetaXLTrainerStep(number, epoch, *losses)
             rtn = self.rtn if objective == "joint_rtn" else None
             step = joint_step(self.model, rtn, self.layers, source, target, **shared)
         except ValueError as error:
             raise ValueError(f"{error} (step {number})") from error
-        return TrainerStep(number, epoch, step.loss, step.norm, meta_norm=step.meta_norm)
+        return MetaXLTrainerStep(number, epoch, step.loss, step.norm, meta_norm=step.meta_norm)
 
     def _score(
         self, evaluate: Callable[[nn.Module], float] | None, epoch: int, ranks: Ranks

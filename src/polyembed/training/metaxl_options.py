@@ -74,7 +74,7 @@ class MetaXLOptions:
         return self.objective == "metaxl" and self.target_weight > 0
 
 
-class TrainerStep(NamedTuple):
+class MetaXLTrainerStep(NamedTuple):
     """The figures of one step; None where its objective has no such figure.
 
     Attributes:

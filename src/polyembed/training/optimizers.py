@@ -15,7 +15,7 @@ CRF_RATE = 30
 LINEAR_RATE = 1000
 
 
-def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
+def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
     """Build Adam over a model's parameters, with a learning rate for each kind of them.
 
     - A CRF's transitions, and what a linear path gives for the edges of a sentence, have
@@ -38,7 +38,7 @@ def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
 
     Example:
         >>> from polyembed import CRFDecoder
-        >>> [group["lr"] for group in adam_for(CRFDecoder(4, num_tags=3)).param_groups]
+        >>> [group["lr"] for group in default_optimizer(CRFDecoder(4, num_tags=3)).param_groups]
         [0.001, 0.03]
     """
     require(lr > 0, "lr", "be positive", lr)
@@ -64,14 +64,14 @@ def adam_for(model: nn.Module, lr: float = 1e-3) -> Adam:
     return Adam([group for group in groups if group["params"]], lr=lr, fused=fused)
 
 
-def noam(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
+def noam_schedule(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
     """Build the schedule of Vaswani et al. 2017, section 5.3: a linear warm-up, then a fall with
     the root of the steps.
 
     At step ``s = 1, 2, ...`` the rate is
     ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its peak is
     ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each
-    batch: ``FitOptions(scheduler=lambda optimizer: noam(optimizer, 200),
+    batch: ``FitOptions(scheduler=lambda optimizer: noam_schedule(optimizer, 200),
     scheduler_interval="step")``.
 
     Args:
@@ -87,7 +87,7 @@ def noam(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> 
 
     Example:
         >>> optimizer = Adam([nn.Parameter(torch.zeros(1))], lr=1.0, betas=(0.9, 0.98))
-        >>> noam(optimizer, 200).get_last_lr()
+        >>> noam_schedule(optimizer, 200).get_last_lr()
         [6.324...e-06]
     """
     check_positive(hidden_size=hidden_size, warmup_steps=warmup_steps)

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.metrics import MetricName
-from polyembed.training.optimizers import adam_for
+from polyembed.training.optimizers import default_optimizer
 from polyembed.training.scoring import METRICS, Metric
 
 
@@ -22,7 +22,7 @@ class FitOptions:
     Args:
         num_train_epochs: The most epochs.
         batch_size: Texts a step.
-        optimizer: A function from the model to an optimiser over its parameters; `adam_for` if
+        optimizer: A function from the model to an optimiser over its parameters; `default_optimizer` if
             None.
         scheduler: A function from the optimiser to a schedule, stepped after each epoch or step. A
             `ReduceLROnPlateau` gets the score (give it ``mode="max"``).
@@ -106,7 +106,7 @@ class FitOptions:
         """Return a new optimiser over the model's parameters."""
         trainable = [value for value in model.parameters() if value.requires_grad]
         require(bool(trainable), "model", "have a parameter that requires a gradient", "none")
-        optimizer = (self.optimizer or adam_for)(model)
+        optimizer = (self.optimizer or default_optimizer)(model)
         if not isinstance(optimizer, Optimizer):
             raise TypeError(must("optimizer", "make an Optimizer", class_name(optimizer)))
         held = {id(value) for group in optimizer.param_groups for value in group["params"]}

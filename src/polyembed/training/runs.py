@@ -12,7 +12,7 @@ import torch
 
 from polyembed._checks import class_name
 from polyembed._fingerprint import MARK, checksum
-from polyembed._folder import sync, try_lock
+from polyembed.saving import sync, try_lock
 
 CHECKPOINT_NAME = "checkpoint.pt"
 LOCK_NAME = "lock"

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, class_name, must, require
-from polyembed._pretrained import tied_names
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
+from polyembed.saving import tied_names
 from polyembed.tagging.classifiers import PairClassifier, TextClassifier
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.tagging.text_model import TextModel
@@ -156,7 +156,7 @@ class DataCollatorForWords:
     move to a device.
 
     Words that the model's lexicon does not hold are unknown here, in training and in evaluation,
-    while `predict` gives them vectors of their own. A model that ``model.covering(words)`` returns
+    while `predict` gives them vectors of their own. A model that ``model.with_words(words)`` returns
     knows the development set's words too.
 
     Args:

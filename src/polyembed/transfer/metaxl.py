@@ -19,7 +19,7 @@ from polyembed.transfer.steps import (
     check_batches,
     check_modules,
     check_options,
-    check_target_inner,
+    check_target_support,
     descend,
     languages_of,
     layers_of,
@@ -58,7 +58,7 @@ def metaxl_gradients(
     target: Sequence[Any],
     *,
     inner_lr: float | Mapping[str, Rate],
-    target_inner: Sequence[Any] | None = None,
+    target_support: Sequence[Any] | None = None,
     loss: Callable[[nn.Module, Any], Tensor] = model_loss,
     languages: str | Sequence[str] | None = None,
     target_weight: float = 1.0,
@@ -70,7 +70,7 @@ def metaxl_gradients(
     equations 3 and 4).
 
     The inner loss ``L`` is the mean loss ``L_s(theta, phi)`` of the source batches, and
-    `target_weight` times the mean loss of the batches `target_inner`. The model's parameters
+    `target_weight` times the mean loss of the batches `target_support`. The model's parameters
     ``theta`` get ``dL/dtheta``. Those of the network get ``dL_t(theta')/dphi`` with
     ``theta' = theta - inner_lr * dL/dtheta`` and the mean loss ``L_t`` of the batches `target`.
     Clipping, schedules, accumulation and optimisers are the caller's.
@@ -109,14 +109,14 @@ def metaxl_gradients(
         source: Source batches.
         target: Target batches of the outer loss.
         inner_lr: The learning rate of the look-ahead: one number, or by the parameter's name.
-        target_inner: Target batches of the inner loss, of other rows than `target`. The authors'
+        target_support: Target batches of the inner loss, of other rows than `target`. The authors'
             code takes the first half of each target batch for the inner loss and the second half
             for the outer one.
         loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its
             ``loss``.
         languages: The language of each source batch, or of all, for an ``nn.ModuleDict``.
-        target_weight: The weight of `target_inner` in the inner loss; the authors' code has 1. With
-            0, `target_inner` is None, and this is algorithm 1 as printed. It trains the model on
+        target_weight: The weight of `target_support` in the inner loss; the authors' code has 1. With
+            0, `target_support` is None, and this is algorithm 1 as printed. It trains the model on
             source batches alone, and measured far below joint training (5.6 against 33.0 F1).
         weight: The share of the transform; see `transformed_output`.
         method: One of the above.
@@ -126,7 +126,7 @@ def metaxl_gradients(
         Losses, norms, and the cosine between the source's and the target's gradient.
 
     Raises:
-        ValueError: No batch, no `target_inner` for its weight, a loss that is not finite (weights
+        ValueError: No batch, no `target_support` for its weight, a loss that is not finite (weights
             are then unchanged), a compiled model, a parameter of `rtn` without effect on the source
             loss, options out of range, or a function without second derivatives.
         TypeError: A wrapped model, a network that is not a module, or one batch where a list of
@@ -136,7 +136,7 @@ def metaxl_gradients(
     Example:
         >>> model, rtn = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), nn.Linear(7, 7)
         >>> step = metaxl_gradients(
-        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)], target_inner=[torch.randn(2, 5)],
+        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)], target_support=[torch.randn(2, 5)],
         ...     inner_lr=0.1, loss=lambda model, batch: model(batch).square().mean(),
         ... )
         >>> model[0].weight.grad.shape, rtn.weight.grad.shape
@@ -146,7 +146,7 @@ def metaxl_gradients(
     authors' code the target's is there too, and so it is by default. The authors' code moves the
     model in a second pass, with the network that has just been updated.
     """
-    options = _Options(target_inner, loss, languages, target_weight, weight, method, amp_dtype)
+    options = _Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
     found = _gradients(model, rtn, layer, source, target, inner_lr, options)
     accumulate(found.theta, found.grads)
     accumulate(found.phi, found.metas)
@@ -162,7 +162,7 @@ def metaxl_step(
     *,
     optimizer: Optimizer,
     meta_optimizer: Optimizer,
-    target_inner: Sequence[Any] | None = None,
+    target_support: Sequence[Any] | None = None,
     loss: Callable[[nn.Module, Any], Tensor] = model_loss,
     languages: str | Sequence[str] | None = None,
     inner_lr: float | Mapping[str, Rate] | None = None,
@@ -178,7 +178,7 @@ def metaxl_step(
 
     ``theta <- theta - alpha * dL(theta, phi)/dtheta``, and with the ``theta`` from before
     ``phi <- phi - beta * dL_t(theta - alpha * dL(theta, phi)/dtheta)/dphi``, where ``L`` is the
-    inner loss of source batches and `target_inner`. The look-ahead is plain gradient descent; any
+    inner loss of source batches and `target_support`. The look-ahead is plain gradient descent; any
     optimiser may do the steps. Gradients are cleared before and after. Other arguments and errors:
     see `metaxl_gradients`.
 
@@ -190,7 +190,7 @@ def metaxl_step(
         target: Target batches of the outer loss.
         optimizer: Of the model. A parameter that it does not hold is a constant.
         meta_optimizer: Of the network. A parameter that it does not hold is a constant.
-        target_inner: Target batches of the inner loss; see `metaxl_gradients`.
+        target_support: Target batches of the inner loss; see `metaxl_gradients`.
         loss: See `metaxl_gradients`.
         languages: See `metaxl_gradients`.
         inner_lr: ``alpha`` of the look-ahead; by default each parameter's learning rate in
@@ -208,7 +208,7 @@ def metaxl_step(
     Example:
         >>> model, rtn = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), nn.Linear(7, 7)
         >>> step = metaxl_step(
-        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)], target_inner=[torch.randn(2, 5)],
+        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)], target_support=[torch.randn(2, 5)],
         ...     loss=lambda model, batch: model(batch).square().mean(),
         ...     optimizer=torch.optim.SGD(model.parameters(), 0.1),
         ...     meta_optimizer=torch.optim.Adam(rtn.parameters(), 1e-3),
@@ -217,7 +217,7 @@ def metaxl_step(
         True
     """
     check_options(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm)
-    options = _Options(target_inner, loss, languages, target_weight, weight, method, amp_dtype)
+    options = _Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
     found = _gradients(
         model, rtn, layer, source, target, inner_lr, options, optimizer, meta_optimizer
     )
@@ -232,7 +232,7 @@ def metaxl_step(
 
 
 class _Options(NamedTuple):
-    target_inner: Sequence[Any] | None
+    target_support: Sequence[Any] | None
     loss: Callable[[nn.Module, Any], Tensor]
     languages: str | Sequence[str] | None
     target_weight: float
@@ -265,7 +265,7 @@ def _gradients(
     check_modules(model, rtn)
     check_batches(source=source, target=target)
     check_options(target_weight=options.target_weight, amp_dtype=options.amp_dtype)
-    check_target_inner(options.target_inner, options.target_weight)
+    check_target_support(options.target_support, options.target_weight)
     languages = languages_of(options.languages, len(source))
     networks = nn.ModuleList(listed(rtn))
     phi = trained("rtn", networks, meta_optimizer, "meta_optimizer")
@@ -301,8 +301,8 @@ def _gradients(
             repr(name) for name, p in phi.items() if name not in reached and id(p) in used
         )
         require(not idle, "the parameters of rtn", "all reach source_loss", f"no effect of {idle}")
-        if options.target_inner is not None:
-            setup.target_pass(options.target_inner, theta, options.target_weight, total)
+        if options.target_support is not None:
+            setup.target_pass(options.target_support, theta, options.target_weight, total)
         grads = averager.average(total)
         inner = grads.pop(LOSS)
         source_norm = norm_of("the gradient of source_loss", grads.values())

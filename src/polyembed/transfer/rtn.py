@@ -17,7 +17,7 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed._pretrained import PretrainedModule
+from polyembed.saving import PretrainedModule
 
 Transform: TypeAlias = Callable[[Tensor], Tensor]
 

@@ -94,16 +94,19 @@ def check_options(
     require(lossless, "amp_dtype", "be torch.bfloat16 (float16 needs its losses scaled)", amp_dtype)
 
 
-def check_target_inner(batches: Any, target_weight: float) -> None:
+def check_target_support(batches: Any, target_weight: float) -> None:
     """Require target batches for the inner loss where they have a weight, and none where they have not."""
     if not target_weight:
         require(
-            batches is None, "target_inner", "be None for a target_weight of 0", class_name(batches)
+            batches is None,
+            "target_support",
+            "be None for a target_weight of 0",
+            class_name(batches),
         )
         return
     rule = f"be target batches of the inner loss for a target_weight of {target_weight} (0: algorithm 1 as printed)"
-    require(batches is not None, "target_inner", rule, None)
-    check_batches(target_inner=batches)
+    require(batches is not None, "target_support", rule, None)
+    check_batches(target_support=batches)
 
 
 def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str | None]:

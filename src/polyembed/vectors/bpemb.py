@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from polyembed._checks import check_file, check_positive, class_name, must, require
-from polyembed._pretrained import VectorFiles
+from polyembed.saving import VectorFiles
 from polyembed.vectors._download import DOWNLOAD_ERRORS, download
 from polyembed.vectors.protocol import Rows, check_words
 from polyembed.vectors.textfile import read_header

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from polyembed._checks import check_file, check_positive, class_name, is_count, must, require
-from polyembed._pretrained import VectorFiles
+from polyembed.saving import VectorFiles
 from polyembed.vectors.protocol import check_words
 from polyembed.vectors.textfile import open_compressed
 

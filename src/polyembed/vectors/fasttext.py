@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from polyembed._checks import check_choice, check_file, check_positive, must, require
-from polyembed._pretrained import VectorFiles
+from polyembed.saving import VectorFiles
 from polyembed.vectors._fasttext_file import Ids, read_fasttext
 from polyembed.vectors._fasttext_process import LABELS, run_fasttext
 from polyembed.vectors.protocol import Rows, check_words

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from polyembed._checks import class_name, must, require
-from polyembed._pretrained import VectorFiles
+from polyembed.saving import VectorFiles
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import Rows, WordVectors, check_words
 

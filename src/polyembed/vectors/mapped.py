@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_last_dim, class_name, must, require
-from polyembed._pretrained import PretrainedModule, VectorFiles, usual_mode
+from polyembed.saving import PretrainedModule, VectorFiles, usual_mode
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import Rows, WordVectors, check_words
 

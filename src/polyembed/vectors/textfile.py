@@ -13,7 +13,7 @@ from typing import IO, ClassVar, NamedTuple, NoReturn
 import numpy as np
 
 from polyembed._checks import check_file, check_positive, must
-from polyembed._pretrained import VectorFiles
+from polyembed.saving import VectorFiles
 from polyembed.vectors.protocol import Rows, check_words
 
 GZIP_MAGIC = b"\x1f\x8b"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from polyembed._checks import check_file, must
-from polyembed._pretrained import VectorFiles
+from polyembed.saving import VectorFiles
 from polyembed.vectors._fasttext_file import Ids, Words
 from polyembed.vectors.fasttext import encode_word
 from polyembed.vectors.protocol import Rows, check_words

@@ -21,10 +21,10 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed._pretrained import PretrainedModule
 from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
 from polyembed.encoders.laser.checkpoint import read_checkpoint
 from polyembed.functional.masking import masked_max, valid_first, valid_places
+from polyembed.saving import PretrainedModule
 from polyembed.text.piece_dictionary import PieceDictionary
 
 

@@ -14,11 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_device, check_positive, class_name, must, require
-from polyembed._pretrained import PretrainedModule
 from polyembed.encoders.laser.encoder import LaserEncoder
 from polyembed.encoders.laser.words import check_tokenizer
 from polyembed.functional.alignment import length_normalize
 from polyembed.functional.neighbors import Nearest, nearest_cosine
+from polyembed.saving import PretrainedModule
 from polyembed.text.laser_tokenizers import LaserTokenizer, check_texts
 from polyembed.text.pieces import Pieces
 

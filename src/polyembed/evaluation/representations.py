@@ -18,7 +18,7 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed.experiments._measure import in_mode
+from polyembed.evaluation._measure import in_mode
 from polyembed.functional.distances import hausdorff_distance, modified_hausdorff_distance
 from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.rtn import transformed_output
@@ -26,7 +26,7 @@ from polyembed.transfer.rtn import transformed_output
 Batch = Mapping[str, Any]
 
 
-class CloudDistances(NamedTuple):
+class RepresentationDistances(NamedTuple):
     """Three distances between two clouds of points.
 
     Attributes:
@@ -52,7 +52,7 @@ class Correlation(NamedTuple):
     spearman: float
 
 
-def representations(
+def collect_hidden_states(
     model: nn.Module,
     batches: Iterable[Batch],
     layer: int | nn.Module,
@@ -85,7 +85,7 @@ def representations(
         >>> model = nn.ModuleDict({"table": nn.Embedding(7, 3)})
         >>> model.forward = lambda input_ids, **_: model["table"](input_ids)
         >>> batch = {"input_ids": torch.tensor([[1, 2, 0]]), "attention_mask": torch.tensor([[1, 1, 0]])}
-        >>> representations(model, [batch], model["table"]).shape
+        >>> collect_hidden_states(model, [batch], model["table"]).shape
         torch.Size([2, 3])
     """
     check_choice("level", level, ("token", "cls"))
@@ -115,14 +115,14 @@ def representations(
     return torch.cat(found)
 
 
-def cloud_distances(
+def representation_distances(
     source: Float[Tensor, "m dim"], target: Float[Tensor, "n dim"], *, chunk: int = 1024
-) -> CloudDistances:
+) -> RepresentationDistances:
     """Compute the cosine distances of two clouds of points in bounded memory (Xia 2021, section
     4.5).
 
     Args:
-        source: Points in rows, for example from `representations`.
+        source: Points in rows, for example from `collect_hidden_states`.
         target: Points in rows.
         chunk: See `polyembed.functional.hausdorff_distance`.
 
@@ -133,8 +133,8 @@ def cloud_distances(
         ValueError: Points of different sizes, or a cloud without points.
 
     Example:
-        >>> cloud_distances(torch.eye(2), torch.tensor([[2.0, 0.0]]))
-        CloudDistances(hausdorff=1.0, modified=0.5, cosine=0.5)
+        >>> representation_distances(torch.eye(2), torch.tensor([[2.0, 0.0]]))
+        RepresentationDistances(hausdorff=1.0, modified=0.5, cosine=0.5)
     """
     for name, points in (("source", source), ("target", target)):
         require(
@@ -146,7 +146,7 @@ def cloud_distances(
     check_last_dim("target", target, source.shape[-1])
     # the mean over all pairs is the product of the mean directions
     centres = [F.normalize(points.double(), dim=-1).mean(0) for points in (source, target)]
-    return CloudDistances(
+    return RepresentationDistances(
         float(hausdorff_distance(source, target, chunk=chunk)),
         float(modified_hausdorff_distance(source, target, chunk=chunk)),
         float(centres[0] @ centres[1]),
@@ -181,14 +181,14 @@ def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlat
         require(bool(np.isfinite(values).all()), name, "be finite", list(values))
         require(len(set(values)) > 1, name, "differ between targets", values[0])
     stats = import_optional(
-        "scipy.stats", pip='"polyembed[experiments]"', feature="gain_correlation"
+        "scipy.stats", pip='"polyembed[evaluation]"', feature="gain_correlation"
     )
     return Correlation(
         *(float(test(gains, drops).statistic) for test in (stats.pearsonr, stats.spearmanr))
     )
 
 
-def project(
+def project_2d(
     clouds: Sequence[Float[Tensor, "_ dim"]],
     method: Literal["pca", "umap"] = "pca",
     *,
@@ -213,7 +213,7 @@ def project(
         ImportError: If umap-learn is not installed, for UMAP.
 
     Example:
-        >>> [cloud.shape for cloud in project([torch.randn(5, 7), torch.randn(3, 7)])]
+        >>> [cloud.shape for cloud in project_2d([torch.randn(5, 7), torch.randn(3, 7)])]
         [torch.Size([5, 2]), torch.Size([3, 2])]
     """
     check_choice("method", method, ("pca", "umap"))

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from toys import own_words
 
 from polyembed import RepresentationTransformationNetwork, transformed_output
-from polyembed.experiments import (
-    cloud_distances,
+from polyembed.evaluation import (
+    collect_hidden_states,
     gain_correlation,
-    project,
-    representations,
+    project_2d,
+    representation_distances,
 )
 from polyembed.transfer import encoder_layer
 
@@ -56,11 +56,13 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
                 firsts.append(points[0])
     model.train()
     model.bert.encoder.eval()
-    found = representations(model, iter(batches), layer)
+    found = collect_hidden_states(model, iter(batches), layer)
     torch.testing.assert_close(found, torch.stack(tokens))
-    torch.testing.assert_close(representations(model, batches, layer, "cls"), torch.stack(firsts))
-    assert torch.equal(representations(model, batches, layer, max_points=11), found[:11])
-    assert torch.equal(representations(model, batches, encoder_layer(model, layer)), found)
+    torch.testing.assert_close(
+        collect_hidden_states(model, batches, layer, "cls"), torch.stack(firsts)
+    )
+    assert torch.equal(collect_hidden_states(model, batches, layer, max_points=11), found[:11])
+    assert torch.equal(collect_hidden_states(model, batches, encoder_layer(model, layer)), found)
     assert not found.requires_grad
     assert model.training
     assert not model.bert.encoder.training
@@ -73,9 +75,9 @@ def test_with_the_transform() -> None:
         make_batch(3, 7, 1),
         RepresentationTransformationNetwork(12, bottleneck=5),
     )
-    plain = representations(model, [batch], 1)
+    plain = collect_hidden_states(model, [batch], 1)
     with transformed_output(encoder_layer(model, 1), rtn):
-        torch.testing.assert_close(representations(model, [batch], 1), rtn(plain).detach())
+        torch.testing.assert_close(collect_hidden_states(model, [batch], 1), rtn(plain).detach())
 
 
 class Pooled(nn.Module):
@@ -103,8 +105,8 @@ def test_reads_no_more_than_it_needs_and_no_empty_sentence() -> None:
         raise AssertionError
 
     model = bert()
-    found = representations(model, batches(), 1, "cls", max_points=2)
-    whole = representations(
+    found = collect_hidden_states(model, batches(), 1, "cls", max_points=2)
+    whole = collect_hidden_states(
         model, [{name: value[[0, 2]] for name, value in batch.items()}], 1, "cls"
     )
     torch.testing.assert_close(found, whole)
@@ -116,7 +118,7 @@ def batches(count: int = 1, rows: int = 2) -> list[dict[str, Tensor]]:
 
 def pooled() -> Tensor:
     model = bert()
-    return representations(Pooled(model), batches(), model.dropout)
+    return collect_hidden_states(Pooled(model), batches(), model.dropout)
 
 
 CLOUD = torch.ones(4, 3)
@@ -127,38 +129,41 @@ CLOUD = torch.ones(4, 3)
     ("call", "message"),
     [
         (
-            lambda: representations(bert(), [], 1, "word"),
+            lambda: collect_hidden_states(bert(), [], 1, "word"),
             "level must be one of 'token', 'cls', got 'word'",
         ),
-        (lambda: representations(bert(), [], 1), "batches must hold at least one batch, got none"),
         (
-            lambda: representations(bert(), [], 1, max_points=0),
+            lambda: collect_hidden_states(bert(), [], 1),
+            "batches must hold at least one batch, got none",
+        ),
+        (
+            lambda: collect_hidden_states(bert(), [], 1, max_points=0),
             "max_points must be a positive integer, got 0",
         ),
         (
-            lambda: representations(bert(), batches()[0], 1),
+            lambda: collect_hidden_states(bert(), batches()[0], 1),
             "each batch must be a mapping to the .* arguments, got str",
         ),
         (pooled, r"layer must give states of the axes \(batch, seq, hidden\), got shape .*"),
         (
-            lambda: cloud_distances(CLOUD[:0], CLOUD),
+            lambda: representation_distances(CLOUD[:0], CLOUD),
             r"source must hold points in rows, got shape \(0, 3\)",
         ),
         (
-            lambda: cloud_distances(CLOUD, CLOUD[:, :2]),
+            lambda: representation_distances(CLOUD, CLOUD[:, :2]),
             r"target must have a last axis of size 3, got shape \(4, 2\)",
         ),
-        (lambda: project([]), "clouds must hold at least one, got none"),
+        (lambda: project_2d([]), "clouds must hold at least one, got none"),
         (
-            lambda: project([CLOUD[:, :1]]),
+            lambda: project_2d([CLOUD[:, :1]]),
             "clouds must hold points in rows, all of as many dimensions, two or more.*",
         ),
         (
-            lambda: project([CLOUD, CLOUD[:, :2]]),
+            lambda: project_2d([CLOUD, CLOUD[:, :2]]),
             "clouds must hold points in rows, all of as many dimensions.*",
         ),
-        (lambda: project([CLOUD / 0]), "clouds must be finite, got NaN or infinity"),
-        (lambda: project([CLOUD], "tsne"), "method must be one of 'pca', 'umap', got 'tsne'"),
+        (lambda: project_2d([CLOUD / 0]), "clouds must be finite, got NaN or infinity"),
+        (lambda: project_2d([CLOUD], "tsne"), "method must be one of 'pca', 'umap', got 'tsne'"),
         (
             lambda: gain_correlation([1.0, math.nan], [0.1, 0.2]),
             r"gains must be finite, got \[1.0, nan\]",
@@ -187,7 +192,7 @@ def test_distances() -> None:
     cosines = [[cosine(s, t) for t in target.tolist()] for s in source.tolist()]
     rows = [1 - max(row) for row in cosines]
     columns = [1 - max(column) for column in zip(*cosines, strict=True)]
-    found = cloud_distances(source, target, chunk=2)
+    found = representation_distances(source, target, chunk=2)
     assert found.hausdorff == pytest.approx(max(*rows, *columns))
     assert found.modified == pytest.approx(max(sum(rows) / 7, sum(columns) / 3))
     assert found.cosine == pytest.approx(sum(map(sum, cosines)) / 21)
@@ -213,7 +218,7 @@ def test_principal_components() -> None:
         torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]),
         torch.randn(7, 5) + 2.0,
     )
-    points = project([one, other])
+    points = project_2d([one, other])
     assert [cloud.shape for cloud in points] == [(11, 2), (7, 2)]
     whole = torch.cat([one, other]).double().numpy()
     whole = whole - whole.mean(0)
@@ -224,11 +229,11 @@ def test_principal_components() -> None:
         np.testing.assert_allclose(
             found[:, column], np.sign(expected @ found[:, column]) * expected, atol=1e-9
         )
-    for again, before in zip(project([-one, -other]), points, strict=True):
+    for again, before in zip(project_2d([-one, -other]), points, strict=True):
         torch.testing.assert_close(again, -before)  # axes do not turn with the points
     for _ in range(5):
         cloud = torch.randn(9, 5, dtype=torch.float64)
-        axes = torch.linalg.pinv(cloud - cloud.mean(0)) @ project([cloud])[0]
+        axes = torch.linalg.pinv(cloud - cloud.mean(0)) @ project_2d([cloud])[0]
         assert all(axis[axis.abs().argmax()] > 0 for axis in axes.T)
 
 
@@ -248,7 +253,7 @@ def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
     stub.UMAP = make
     monkeypatch.setitem(sys.modules, "umap", stub)
     one, other, threads = torch.randn(3, 5), torch.randn(2, 5), torch.get_num_threads()
-    found = project([one, other], "umap", seed=7)
+    found = project_2d([one, other], "umap", seed=7)
     assert torch.get_num_threads() == threads
     assert given == [{"n_components": 2, "n_neighbors": 4, "random_state": 7, "n_jobs": 1}]
     torch.testing.assert_close(found[1], other[:, :2])
@@ -256,4 +261,4 @@ def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"
     ):
-        project([one], "umap")
+        project_2d([one], "umap")

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from polyembed._checks import class_name, is_count, must, require
 from polyembed.encoders.fusion import LastLayer, LayerFusion
-from polyembed.experiments.compare import Build, Corpus
-from polyembed.experiments.protocols import code_switched, zero_shot
-from polyembed.experiments.results import DIGITS, ProtocolResult
+from polyembed.evaluation.compare import Build, Corpus
+from polyembed.evaluation.protocols import run_code_switched, run_zero_shot
+from polyembed.evaluation.results import DIGITS, ProtocolResult
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.tagging.text_model import TextModel
 from polyembed.training.options import DEFAULTS, FitOptions
@@ -61,7 +61,7 @@ def sweep_layers(
     Table II of the paper: ``D_X`` fuses layer X and the last one, *last layer* is the baseline
     without fusion. The average over languages includes the source, as the paper's does; `family`
     splits it as the paper's table III (``avg_enf``, ``avg_noenf``). For a ranking without training
-    see `polyembed.experiments.rank_layers`.
+    see `polyembed.evaluation.rank_layers`.
 
     Args:
         build: Makes a new tagger, or a classifier of texts or of pairs, around a fusion, called as
@@ -85,9 +85,9 @@ def sweep_layers(
 
     Raises:
         ValueError: No layer, one named twice, a family without the source or with a language that
-            is not tested, a row or a language with another's name, and what `zero_shot` raises.
+            is not tested, a row or a language with another's name, and what `run_zero_shot` raises.
         TypeError: A layer that is not an integer, a fusion that is not a `LayerFusion`, and the
-            errors of `zero_shot`.
+            errors of `run_zero_shot`.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -127,9 +127,9 @@ def sweep_layers(
     averages = _averages(languages, family)
     common: dict[str, Any] = {"seeds": seeds, "folder": folder, "progress": progress}
     if targets:
-        found = zero_shot(systems, source, targets, options, **common)
+        found = run_zero_shot(systems, source, targets, options, **common)
     else:
-        found = code_switched(systems, [source], options, **common)
+        found = run_code_switched(systems, [source], options, **common)
     scores = {
         column: {key: _mean_scores(found, name, members) for key, name in names.items()}
         for column, members in {**averages, **{name: (name,) for name in languages}}.items()

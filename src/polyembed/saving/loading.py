@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules import module as registry
 
 from polyembed._checks import check_file, class_name, must, require
-from polyembed._config import VectorFiles, find_class
-from polyembed._folder import CONFIG_NAME, SAVED, WEIGHTS_NAME, own_file, read_folder, verify
-from polyembed._saving import (
+from polyembed.saving.config import VectorFiles, find_class
+from polyembed.saving.folder import CONFIG_NAME, SAVED, WEIGHTS_NAME, own_file, read_folder, verify
+from polyembed.saving.writing import (
     DTYPES,
     FORMAT_VERSION,
     MOST_DEPTH,

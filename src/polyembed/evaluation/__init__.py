@@ -1,29 +1,29 @@
 """Comparing systems: significance, layer ranking, efficiency, representations, confusion, pictures."""
 
-from polyembed.experiments.compare import Build, Corpus, SystemRun
-from polyembed.experiments.confusion import bio_confusion
-from polyembed.experiments.efficiency import EfficiencyReport, MeasuredModel, efficiency_report
-from polyembed.experiments.layers import ParallelScores, layer_weights, parallel_cosine, rank_layers
-from polyembed.experiments.plots import (
-    plot_clouds,
+from polyembed.evaluation.compare import Build, Corpus, SystemRun
+from polyembed.evaluation.confusion import bio_confusion
+from polyembed.evaluation.efficiency import EfficiencyReport, MeasuredModel, efficiency_report
+from polyembed.evaluation.layers import ParallelScores, layer_weights, parallel_cosine, rank_layers
+from polyembed.evaluation.plots import (
     plot_confusion,
     plot_efficiency,
     plot_layer_weights,
     plot_layers,
+    plot_representations,
     plot_scores,
     plot_source_attention,
 )
-from polyembed.experiments.protocols import code_switched, joint, zero_shot
-from polyembed.experiments.representations import (
-    CloudDistances,
+from polyembed.evaluation.protocols import run_code_switched, run_joint, run_zero_shot
+from polyembed.evaluation.representations import (
     Correlation,
-    cloud_distances,
+    RepresentationDistances,
+    collect_hidden_states,
     gain_correlation,
-    project,
-    representations,
+    project_2d,
+    representation_distances,
 )
-from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
-from polyembed.experiments.significance import (
+from polyembed.evaluation.results import ProtocolResult, gain_table, merge_results
+from polyembed.evaluation.significance import (
     BootstrapSignificance,
     Significance,
     approximate_randomization,
@@ -32,46 +32,46 @@ from polyembed.experiments.significance import (
     sign_test,
     significance_table,
 )
-from polyembed.experiments.sweep import SweepResult, sweep_layers
+from polyembed.evaluation.sweep import SweepResult, sweep_layers
 
 __all__ = [
     "BootstrapSignificance",
     "Build",
-    "CloudDistances",
     "Corpus",
     "Correlation",
     "EfficiencyReport",
     "MeasuredModel",
     "ParallelScores",
     "ProtocolResult",
+    "RepresentationDistances",
     "Significance",
     "SweepResult",
     "SystemRun",
     "approximate_randomization",
     "bio_confusion",
-    "cloud_distances",
-    "code_switched",
+    "collect_hidden_states",
     "efficiency_report",
     "gain_correlation",
     "gain_table",
-    "joint",
     "layer_weights",
     "merge_results",
     "paired_bootstrap",
     "parallel_cosine",
-    "plot_clouds",
     "plot_confusion",
     "plot_efficiency",
     "plot_layer_weights",
     "plot_layers",
+    "plot_representations",
     "plot_scores",
     "plot_source_attention",
-    "project",
+    "project_2d",
     "rank_layers",
-    "representations",
+    "representation_distances",
+    "run_code_switched",
+    "run_joint",
+    "run_zero_shot",
     "sentence_counts",
     "sign_test",
     "significance_table",
     "sweep_layers",
-    "zero_shot",
 ]

@@ -26,9 +26,9 @@ def random_inputs(
         )
     if isinstance(embedder, CombinedEmbedder):
         members = [
-            random_inputs(member, rows, length, pieces_per_word, generator)
+            random_inputs(member, rows, length, pieces_per_word, generator)  # type: ignore[arg-type]
             for member in embedder.embedders
-        ]  # type: ignore[arg-type]
+        ]
         return None if any(member is None for member in members) else tuple(members)
     count = round(length * pieces_per_word)
     limit = getattr(embedder, "max_length", None)

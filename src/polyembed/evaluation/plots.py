@@ -14,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from polyembed._checks import check_choice, class_name, import_optional, must, require
-from polyembed.experiments._fonts import font_families
-from polyembed.experiments.efficiency import EfficiencyReport
-from polyembed.experiments.representations import project
+from polyembed.evaluation._fonts import font_families
+from polyembed.evaluation.efficiency import EfficiencyReport
+from polyembed.evaluation.representations import project_2d
 from polyembed.tables import Table, mean_and_deviation
 
 MOST_NAMES_INSIDE = 8
@@ -243,7 +243,7 @@ def plot_layers(
     return _finish(ax, handles, handles, xlabel="layer", ylabel=ylabel)
 
 
-def plot_clouds(
+def plot_representations(
     pictures: Mapping[str, Mapping[str, Tensor]],
     method: Literal["pca", "umap"] = "pca",
     *,
@@ -254,9 +254,9 @@ def plot_clouds(
     figures 1 and 3).
 
     Args:
-        pictures: Title -> name -> points in rows, for example from `representations`. Each picture
+        pictures: Title -> name -> points in rows, for example from `collect_hidden_states`. Each picture
             is projected by itself; its directions have no unit, so it has no numbers.
-        method: See `project`.
+        method: See `project_2d`.
         seed: The seed of UMAP.
         axes: As many matplotlib axes; a new figure if None.
 
@@ -264,13 +264,13 @@ def plot_clouds(
         The axes.
 
     Raises:
-        ValueError: No picture, another number of axes, or clouds that `project` refuses.
+        ValueError: No picture, another number of axes, or clouds that `project_2d` refuses.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
         >>> source, target = torch.randn(5, 7), torch.randn(3, 7)
-        >>> axes = plot_clouds({"before": {"en": source, "qu": target}, "after": {"en": target, "qu": target}})
+        >>> axes = plot_representations({"before": {"en": source, "qu": target}, "after": {"en": target, "qu": target}})
         >>> [ax.get_title() for ax in axes]
         ['before', 'after']
     """
@@ -283,11 +283,11 @@ def plot_clouds(
             len(axes),
         )
     flat = {
-        title: project(list(clouds.values()), method, seed=seed)
+        title: project_2d(list(clouds.values()), method, seed=seed)
         for title, clouds in pictures.items()
     }
     axes = (
-        _new_axes("plot_clouds", 4.0 * len(pictures), 4.0, len(pictures))[0]
+        _new_axes("plot_representations", 4.0 * len(pictures), 4.0, len(pictures))[0]
         if axes is None
         else axes
     )
@@ -318,7 +318,7 @@ def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) ->
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
-        >>> from polyembed.experiments import bio_confusion
+        >>> from polyembed.evaluation import bio_confusion
         >>> ax = plot_confusion(bio_confusion([["B-PER", "O"]], [["O", "O"]]), title="MUSE")
         >>> [text.get_text() for text in ax.texts][:3]
         ['0', '0', '1']

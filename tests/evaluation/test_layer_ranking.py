@@ -13,7 +13,7 @@ from toys import own_words
 import polyembed as pe
 from polyembed import DLFA, LaserElmo, LastLayer, LayerAverage, ScalarMix
 from polyembed.encoders import LaserEncoder
-from polyembed.experiments import layer_weights, parallel_cosine, plot_layers, rank_layers
+from polyembed.evaluation import layer_weights, parallel_cosine, plot_layers, rank_layers
 
 EN = [["me", "gusta", "la"], ["song"], ["gusta", "cancion", "a", "b"], ["la", "la"], ["c", "songs"]]
 DE = [["me", "song", "la"], ["songs", "b"], ["gusta", "cancion"], ["a"], ["c"]]

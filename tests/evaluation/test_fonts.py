@@ -10,7 +10,7 @@ from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 from matplotlib import pyplot as plt
 
-from polyembed.experiments._fonts import font_families
+from polyembed.evaluation._fonts import font_families
 
 matplotlib.use("Agg")
 

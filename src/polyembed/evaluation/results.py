@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from polyembed._checks import require
-from polyembed.experiments.compare import SystemRun
+from polyembed.evaluation.compare import SystemRun
 from polyembed.metrics import Labels
 from polyembed.tables import Table, mean_and_deviation
 

@@ -8,10 +8,10 @@ from toys import TAGS, toy_corpus
 
 import polyembed as pe
 from polyembed.data import SentencePair, TaggedSentence
-from polyembed.experiments import plot_layers
-from polyembed.experiments.compare import Corpus
-from polyembed.experiments.protocols import code_switched, zero_shot
-from polyembed.experiments.sweep import sweep_layers
+from polyembed.evaluation import plot_layers
+from polyembed.evaluation.compare import Corpus
+from polyembed.evaluation.protocols import run_code_switched, run_zero_shot
+from polyembed.evaluation.sweep import sweep_layers
 from polyembed.training import FitOptions
 from polyembed.training.fit import Training
 
@@ -48,7 +48,7 @@ def test_each_system_is_what_zero_shot_trains() -> None:
         family=["en", "de"],
         **OPTIONS,
     )
-    by_hand = zero_shot(
+    by_hand = run_zero_shot(
         {
             "last": lambda train, seed: build(pe.LastLayer(), train, seed),
             "mean": lambda train, seed: build(pe.LayerAverage(), train, seed),
@@ -167,7 +167,7 @@ def test_code_switched_text_is_trained_and_tested_on_by_itself() -> None:
     assert result.table.columns == ("system", "en")
     assert result.averages == {}
     systems = {"D_1": lambda train, seed: build(pe.DLFA(8, 1), train, seed)}
-    by_hand = code_switched(systems, [EN], **options)
+    by_hand = run_code_switched(systems, [EN], **options)
     assert result.scores["en"][1] == list(by_hand.scores("D_1", "en").values())
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from polyembed.experiments import bio_confusion
+from polyembed.evaluation import bio_confusion
 
 GOLD = [["B-PER", "I-PER", "O", "B-LOC"], ["O"], ["B-PER", "I-PER", "I-PER"]]
 PREDICTED = [["B-LOC", "O", "O", "I-LOC"], ["B-PER"], ["B-PER", "I-PER", "B-PER"]]

@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from polyembed._bio import check_labels, split_label
-from polyembed.metrics import Labels
+from polyembed.metrics import Labels, check_labels, split_label
 from polyembed.tables import Table
 
 

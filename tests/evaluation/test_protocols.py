@@ -11,9 +11,9 @@ from toys import TAGS, own_words, toy_corpus, toy_table
 
 import polyembed as pe
 from polyembed.data import SentencePair, TaggedSentence
-from polyembed.experiments import protocols
-from polyembed.experiments.compare import Corpus
-from polyembed.experiments.results import ProtocolResult, gain_table, merge_results
+from polyembed.evaluation import protocols
+from polyembed.evaluation.compare import Corpus
+from polyembed.evaluation.results import ProtocolResult, gain_table, merge_results
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import mean_and_deviation
 from polyembed.training import Epoch, FitOptions, FitResult
@@ -34,8 +34,9 @@ def with_options(function):
     return call
 
 
-zero_shot, joint, code_switched, fit = map(
-    with_options, (protocols.zero_shot, protocols.joint, protocols.code_switched, fit_with)
+run_zero_shot, run_joint, run_code_switched, fit = map(
+    with_options,
+    (protocols.run_zero_shot, protocols.run_joint, protocols.run_code_switched, fit_with),
 )
 
 
@@ -115,7 +116,7 @@ METRICS = {
 
 
 def by_hand(dim: int, seed: int, metric: str) -> tuple[list, dict[str, float], dict[str, list]]:
-    """Do one run of `zero_shot` in plain steps."""
+    """Do one run of `run_zero_shot` in plain steps."""
     torch.manual_seed(seed)
     tagger = system(dim)(ES.train, seed)
     chosen = count_of_o if metric == "count_of_o" else metric
@@ -130,7 +131,7 @@ def by_hand(dim: int, seed: int, metric: str) -> tuple[list, dict[str, float], d
 
 @pytest.mark.parametrize("metric", ["f1", "accuracy", count_of_o])
 def test_zero_shot_is_what_one_would_do_by_hand(metric) -> None:
-    result = zero_shot(
+    result = run_zero_shot(
         {"five": system(5), "seven": system(7)}, ES, [EN], seeds=(3, 1), metric=metric, **OPTIONS
     )
     name = getattr(metric, "__name__", metric)
@@ -165,7 +166,7 @@ def test_joint_trains_on_a_fraction(scenario: str, recorder: Recorder) -> None:
         numbered("de", 7, 2),
         numbered("eu", 0),
     )
-    result = joint(
+    result = run_joint(
         {"a": system(2), "b": system(3)},
         es,
         [nl, de],
@@ -193,7 +194,7 @@ def test_joint_trains_on_a_fraction(scenario: str, recorder: Recorder) -> None:
 
 def test_code_switched_trains_on_each_corpus_alone(recorder: Recorder) -> None:
     corpora = [numbered("es-en", 5, 2), numbered("tr-de", 3, 1)]
-    result = code_switched({"a": system(2), "b": system(3)}, corpora, seeds=(0, 1))
+    result = run_code_switched({"a": system(2), "b": system(3)}, corpora, seeds=(0, 1))
     assert result.table.columns == ("system", "es-en", "tr-de")
     seen = [(run.system, run.seed, run.trained_on, *run.scores) for run in result.runs]
     expected = [(c, n, s) for c in ("es-en", "tr-de") for s in (0, 1) for n in ("a", "b")]
@@ -213,7 +214,7 @@ def test_one_seed_is_one_order_of_the_data(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(pe.SequenceTagger, "collate", note)
     es = numbered("es", 11, 2)
-    code_switched({"a": system(2), "b": system(3)}, [es], seeds=(0, 1), **OPTIONS)
+    run_code_switched({"a": system(2), "b": system(3)}, [es], seeds=(0, 1), **OPTIONS)
     steps = len(batches) // 4
     first, second, third, fourth = (batches[i * steps : (i + 1) * steps] for i in range(4))
     assert first == second
@@ -231,7 +232,7 @@ def test_training_options_reach_fit(recorder: Recorder) -> None:
         "scheduler_interval": "step",
         "amp_dtype": torch.bfloat16,
     }
-    zero_shot(
+    run_zero_shot(
         {"a": system()},
         ES,
         [EN],
@@ -254,7 +255,7 @@ SYSTEMS = {"a": system(2), "b/c: d": system(3)}
 def run_in(folder, **options) -> ProtocolResult:
     systems = options.pop("systems", SYSTEMS)
     source = options.pop("source", ES)
-    return zero_shot(
+    return run_zero_shot(
         systems,
         source,
         [EN],
@@ -326,7 +327,7 @@ def test_which_sentences_joint_takes(recorder: Recorder) -> None:
         {"fraction": 1.0},
     ]
     for options in choices:
-        joint({"a": system()}, *corpora, **{"scenario": "A", "seeds": (0,), **options})
+        run_joint({"a": system()}, *corpora, **{"scenario": "A", "seeds": (0,), **options})
     a, b, other, few, half, everything = ({*first_words(call["train"])} for call in recorder.calls)
     assert {word for word in a if word.startswith("nl")} == {
         word for word in b if word.startswith("nl")
@@ -351,7 +352,7 @@ def test_systems_are_built_of_the_training_sentences_and_the_seed(recorder: Reco
         return system()(train, seed)
 
     es, nl = numbered("es", 8, 1), numbered("nl", 4, 1)
-    joint({"a": build, "b": system()}, es, [nl], scenario="A", seeds=(5, 6), fraction=0.5)
+    run_joint({"a": build, "b": system()}, es, [nl], scenario="A", seeds=(5, 6), fraction=0.5)
     words = first_words(recorder.calls[0]["train"])
     assert len(words) == 6
     assert given == [(words, 5), (words, 5), (words, 6)]  # the first to check the tags
@@ -410,11 +411,11 @@ def test_records_of_other_runs_are_refused(first, changes, names, tmp_path, reco
 
 def test_merge() -> None:
     one, two, both = (
-        zero_shot(systems, ES, [EN], seeds=(0,), **OPTIONS)
+        run_zero_shot(systems, ES, [EN], seeds=(0,), **OPTIONS)
         for systems in ({"a": system(2)}, {"b": system(3)}, {"a": system(2), "b": system(3)})
     )
     assert without_seconds(merge_results(one, two)) == without_seconds(both)
-    other = code_switched({"b": system(3)}, [numbered("es-en", 4, 1)], seeds=(0,), **OPTIONS)
+    other = run_code_switched({"b": system(3)}, [numbered("es-en", 4, 1)], seeds=(0,), **OPTIONS)
     merged = merge_results(one, other)
     assert merged.table.columns == ("system", "es", "en", "es-en")
     assert [row[0] for row in merged.table.rows] == ["a", "b"]
@@ -449,7 +450,9 @@ def rescored(result: ProtocolResult, scores: dict[tuple[str, int], float]) -> Pr
 
 
 def test_gain(recorder: Recorder) -> None:
-    result = code_switched({"a": system(2), "b": system(3)}, [numbered("es", 4, 1)], seeds=(0, 1))
+    result = run_code_switched(
+        {"a": system(2), "b": system(3)}, [numbered("es", 4, 1)], seeds=(0, 1)
+    )
     before = rescored(result, {("a", 0): 0.5, ("a", 1): 0.25, ("b", 0): 0.75, ("b", 1): 0.5})
     after = rescored(result, {("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.5, ("b", 1): 0.5})
     table = gain_table(before, after)
@@ -474,16 +477,16 @@ def test_no_parameter_is_trained_twice(recorder: Recorder) -> None:
         ValueError,
         match=r"^systems\['a'\] must build new parameters at each call, got .* earlier call$",
     ):
-        zero_shot({"a": lambda train, seed: tagger}, ES, [EN], seeds=(0,))
+        run_zero_shot({"a": lambda train, seed: tagger}, ES, [EN], seeds=(0,))
     shared = toy_table(3)
 
     def build(train: Sequence[TaggedSentence], seed: int) -> pe.SequenceTagger:
         return pe.SequenceTagger(shared, TAGS)
 
     with pytest.raises(ValueError, match=r"^systems\['b'\] must build new parameters at each call"):
-        zero_shot({"a": system(), "b": build}, ES, [EN], seeds=(0,))
+        run_zero_shot({"a": system(), "b": build}, ES, [EN], seeds=(0,))
     shared.requires_grad_(False)
-    zero_shot({"a": system(), "b": build}, ES, [EN], seeds=(0,))
+    run_zero_shot({"a": system(), "b": build}, ES, [EN], seeds=(0,))
 
 
 class Loose:
@@ -491,7 +494,7 @@ class Loose:
 
 
 def zero(systems=None, source=ES, targets=(EN,), **options):
-    zero_shot(
+    run_zero_shot(
         {"a": system()} if systems is None else systems,
         source,
         targets,
@@ -503,11 +506,11 @@ NL = numbered("nl", 4, 1)
 
 
 def mixed(source=ES, others=(NL,), scenario="A", **options):
-    joint({"a": system()}, source, others, scenario=scenario, **{"seeds": (0,), **options})
+    run_joint({"a": system()}, source, others, scenario=scenario, **{"seeds": (0,), **options})
 
 
 def switched(corpora=(ES,), **options):
-    code_switched({"a": system()}, corpora, **{"seeds": (0,), **options})
+    run_code_switched({"a": system()}, corpora, **{"seeds": (0,), **options})
 
 
 def tagged(tag: str) -> Corpus:
@@ -545,7 +548,7 @@ def text_system(train, seed):
 def test_texts_and_pairs(build, items, tmp_path) -> None:
     """They ended in an AttributeError: sentences with tags were read alone."""
     en, de = Corpus("en", items * 3, items, items), Corpus("de", items[:2], items[1:], items[::-1])
-    result = zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)
+    result = run_zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)
     (run,) = result.runs
     assert result.metric == "accuracy"
     assert result.gold == {"en": [["yes"], ["no"], ["yes"]], "de": [["yes"], ["no"], ["yes"]]}
@@ -553,11 +556,11 @@ def test_texts_and_pairs(build, items, tmp_path) -> None:
         assert run.scores[language] == accuracy(result.gold[language], run.predictions[language])
     assert run.predictions["de"] == run.predictions["en"][::-1]
     assert without_seconds(
-        zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)
+        run_zero_shot({"a": build}, en, [de], seeds=(0,), num_train_epochs=2, folder=tmp_path)
     ) == (without_seconds(result))
     for other in (
-        joint({"a": build}, en, [de], scenario="A", seeds=(0,)),
-        code_switched({"a": build}, [en], seeds=(0,)),
+        run_joint({"a": build}, en, [de], scenario="A", seeds=(0,)),
+        run_code_switched({"a": build}, [en], seeds=(0,)),
     ):
         assert other.metric == "accuracy"
 
@@ -678,5 +681,5 @@ def test_wrong_arguments_are_named_before_anything_is_trained(
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         protocol(**changes)
     with pytest.raises(TypeError, match=r"^options must be FitOptions, got dict$"):
-        protocols.zero_shot({"a": system()}, ES, [EN], {"batch_size": 3}, seeds=(0,))
+        protocols.run_zero_shot({"a": system()}, ES, [EN], {"batch_size": 3}, seeds=(0,))
     assert recorder.calls == []

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import torch
 
 from polyembed._checks import check_choice, require
-from polyembed.experiments.compare import (
+from polyembed.evaluation.compare import (
     Build,
     Corpus,
     Trial,
@@ -28,13 +28,13 @@ from polyembed.experiments.compare import (
     check_sentences,
     run_all,
 )
-from polyembed.experiments.results import ProtocolResult, make_result
+from polyembed.evaluation.results import ProtocolResult, make_result
 from polyembed.training.fit import Item
 from polyembed.training.options import DEFAULTS, FitOptions
 from polyembed.training.scoring import metric_name
 
 
-def zero_shot(
+def run_zero_shot(
     systems: Mapping[str, Build],
     source: Corpus,
     targets: Sequence[Corpus],
@@ -81,7 +81,7 @@ def zero_shot(
         ...     return SequenceTagger(words, ["X", "V"])
         >>> es = [TaggedSentence(("me", "gusta"), ("X", "V"))] * 4
         >>> en = [TaggedSentence(("songs",), ("X",))]
-        >>> result = zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
+        >>> result = run_zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
         ...                    FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
         >>> result.table.columns, len(result.runs), result.gold["en"]
         (('system', 'es', 'en'), 2, [['X']])
@@ -102,7 +102,7 @@ def zero_shot(
     return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
 
 
-def joint(
+def run_joint(
     systems: Mapping[str, Build],
     source: Corpus,
     others: Sequence[Corpus],
@@ -127,27 +127,27 @@ def joint(
     says how well it shares knowledge: their sentences are the same in both.
 
     Args:
-        systems: See `zero_shot`.
+        systems: See `run_zero_shot`.
         source: The language that scenario B has in full (the paper's is English); the first column.
         others: The other languages to train on.
-        options: See `zero_shot`.
+        options: See `run_zero_shot`.
         scenario: ``"A"`` or ``"B"``.
-        seeds: See `zero_shot`.
+        seeds: See `run_zero_shot`.
         targets: Languages that are only tested (the paper's are Basque and Hungarian).
         fraction: Of each language's sentences, in (0, 1]; a quarter of four languages makes a
             training set as large as one language's.
         sample_seed: Which sentences the fraction is; the same for all systems, seeds and both
             scenarios.
-        folder: See `zero_shot`.
+        folder: See `run_zero_shot`.
         progress: As in `fit`.
 
     Returns:
         The table, and all runs.
 
     Raises:
-        ValueError: As for `zero_shot`; no other languages, no such scenario, a fraction outside (0,
+        ValueError: As for `run_zero_shot`; no other languages, no such scenario, a fraction outside (0,
             1].
-        TypeError: As for `zero_shot`.
+        TypeError: As for `run_zero_shot`.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -157,10 +157,10 @@ def joint(
         ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
         ...     return SequenceTagger(words, ["X", "V"])
         >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
-        >>> from polyembed.experiments import gain_table
+        >>> from polyembed.evaluation import gain_table
         >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
-        >>> a, b = (joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
+        >>> a, b = (run_joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
         >>> gain_table(a, b).columns
         ('system', 'en', 'es')
 
@@ -190,7 +190,7 @@ def joint(
     return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
 
 
-def code_switched(
+def run_code_switched(
     systems: Mapping[str, Build],
     corpora: Sequence[Corpus],
     options: FitOptions = DEFAULTS,
@@ -204,19 +204,19 @@ def code_switched(
     Over corpora of single languages it gives the monolingual scores to compare zero-shot ones with.
 
     Args:
-        systems: See `zero_shot`; called anew for each corpus.
+        systems: See `run_zero_shot`; called anew for each corpus.
         corpora: One or more, each a column.
-        options: See `zero_shot`.
-        seeds: See `zero_shot`.
-        folder: See `zero_shot`.
+        options: See `run_zero_shot`.
+        seeds: See `run_zero_shot`.
+        folder: See `run_zero_shot`.
         progress: As in `fit`.
 
     Returns:
         The table, and all runs: one of each system on each corpus with each seed.
 
     Raises:
-        ValueError: As for `zero_shot`; no corpora.
-        TypeError: As for `zero_shot`.
+        ValueError: As for `run_zero_shot`; no corpora.
+        TypeError: As for `run_zero_shot`.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -226,7 +226,7 @@ def code_switched(
         ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
         ...     return SequenceTagger(words, ["X", "V"])
         >>> mix = [TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4
-        >>> result = code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)],
+        >>> result = run_code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)],
         ...                        FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
         >>> sorted(result.scores("table", "es-en"))
         [0, 1]

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_device, check_positive, class_name, must, require
-from polyembed._pretrained import PretrainedModule
-from polyembed.experiments._measure import ENDED, MB, activation_mb, attempt, seconds, storage
-from polyembed.experiments._random_inputs import random_inputs, random_words
+from polyembed.evaluation._measure import ENDED, MB, activation_mb, attempt, seconds, storage
+from polyembed.evaluation._random_inputs import random_inputs, random_words
+from polyembed.saving import PretrainedModule
 from polyembed.tables import Table
 from polyembed.tagging.tagger import SequenceTagger
 from polyembed.tagging.text_model import to_device

@@ -12,21 +12,11 @@ from typing import Self
 from torch import nn
 
 from polyembed._checks import class_name, must, require
-from polyembed._config import Configurable, Detachable, VectorFiles, is_plain, repr_call
-from polyembed._folder import CARD_NAME, usual_mode
-from polyembed._loading import find_folder, load_module
-from polyembed._saving import save_module, tied_names
-from polyembed.hub import model_card
-
-__all__ = [
-    "Configurable",
-    "Detachable",
-    "PretrainedModule",
-    "VectorFiles",
-    "repr_call",
-    "tied_names",
-    "usual_mode",
-]
+from polyembed.saving.card import model_card
+from polyembed.saving.config import Configurable, VectorFiles, is_plain, repr_call
+from polyembed.saving.folder import CARD_NAME
+from polyembed.saving.loading import find_folder, load_module
+from polyembed.saving.writing import save_module
 
 
 class PretrainedModule(Configurable, nn.Module, ABC):
@@ -62,7 +52,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
                 makes vectors of unseen words. Public fastText models have several GB; without them
                 the folder holds the lexicon's rows only, and `SourceEmbedding.attach` restores the
                 rest. The default is `save_sources`.
-            card: The text of the folder's ``README.md``; see `polyembed.hub.model_card`. If None,
+            card: The text of the folder's ``README.md``; see `polyembed.saving.model_card`. If None,
                 the card of an earlier save is removed, unless it was edited.
 
         Raises:
@@ -139,7 +129,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             save_sources: As in `save_pretrained`.
             copy_vectors: As in `save_pretrained`.
             card: The text of the ``README.md``. If None, the repository keeps its own; a repository
-                without one gets `polyembed.hub.model_card` of the module.
+                without one gets `polyembed.saving.model_card` of the module.
 
         Returns:
             The address of the commit.

@@ -11,8 +11,8 @@ from torch import nn
 from toys import TAGS, toy_lexicon
 
 import polyembed as pe
-from polyembed.experiments import MeasuredModel, efficiency_report
-from polyembed.experiments.efficiency import PredictionSpeed
+from polyembed.evaluation import MeasuredModel, efficiency_report
+from polyembed.evaluation.efficiency import PredictionSpeed
 
 
 def static_tagger(dim: int = 5, **options) -> pe.SequenceTagger:
@@ -141,7 +141,7 @@ def test_each_model_is_timed_as_often_as_asked_and_left_as_it_was() -> None:
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(10_000))
     monkeypatch.setattr(
-        "polyembed.experiments._measure.time.perf_counter", lambda: float(next(clock))
+        "polyembed.evaluation._measure.time.perf_counter", lambda: float(next(clock))
     )
     linear = nn.Linear(2, 2)
     subject = MeasuredModel(linear, lambda rows, length: torch.randn(rows, 2), linear, linear)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from polyembed.experiments import (
+from polyembed.evaluation import (
     ProtocolResult,
     Significance,
     SystemRun,

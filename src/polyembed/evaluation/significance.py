@@ -6,7 +6,7 @@ sentences are ratios of sums over its sentences,
     f1 = sum(2 * correct) / sum(predicted + support),   accuracy = sum(right) / sum(words),
 
 so resampling needs two whole numbers for each sentence (`sentence_counts`). A ratio with
-denominator 0 is 0.0. The tests themselves are scipy's: ``pip install "polyembed[experiments]"``.
+denominator 0 is 0.0. The tests themselves are scipy's: ``pip install "polyembed[evaluation]"``.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -14,10 +14,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._bio import check_labels
 from polyembed._checks import check_choice, check_positive, import_optional, require
-from polyembed.experiments.results import ProtocolResult
-from polyembed.metrics import Labels, entities
+from polyembed.evaluation.results import ProtocolResult
+from polyembed.metrics import Labels, check_labels, entities
 from polyembed.tables import Table
 
 Counts = npt.NDArray[np.int64]
@@ -265,7 +264,7 @@ def significance_table(
 
     Example:
         >>> from polyembed.training import Epoch, FitResult
-        >>> from polyembed.experiments import SystemRun
+        >>> from polyembed.evaluation import SystemRun
         >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
         ...     SystemRun(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
@@ -420,4 +419,4 @@ def _difference(a: Any, b: Any, c: Any, d: Any) -> npt.NDArray[np.float64]:
 
 
 def _stats(feature: str) -> Any:
-    return import_optional("scipy.stats", pip='"polyembed[experiments]"', feature=feature)
+    return import_optional("scipy.stats", pip='"polyembed[evaluation]"', feature=feature)

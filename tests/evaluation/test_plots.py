@@ -15,22 +15,22 @@ from torch import nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.experiments import (
+from polyembed.evaluation import (
     EfficiencyReport,
     ParallelScores,
     bio_confusion,
     layer_weights,
-    plot_clouds,
     plot_confusion,
     plot_efficiency,
     plot_layer_weights,
     plot_layers,
+    plot_representations,
     plot_scores,
     plot_source_attention,
-    project,
+    project_2d,
 )
-from polyembed.experiments import plots as pictures
-from polyembed.experiments.efficiency import ModelSize, PredictionSpeed
+from polyembed.evaluation import plots as pictures
+from polyembed.evaluation.efficiency import ModelSize, PredictionSpeed
 from polyembed.tables import Table
 
 matplotlib.use("Agg")
@@ -53,7 +53,7 @@ PLOTS: dict[str, Callable[..., object]] = {
     ),
     "plot_layer_weights": lambda **on: plot_layer_weights({"mix": {0: 0.4, 1: 0.6}}, **on),
     "plot_layers": lambda **on: plot_layers({"de": {1: 0.4, 2: 0.6}}, **on),
-    "plot_clouds": lambda **on: plot_clouds({"before": CLOUDS}, **on),
+    "plot_representations": lambda **on: plot_representations({"before": CLOUDS}, **on),
     "plot_confusion": lambda **on: plot_confusion(CONFUSION, **on),
     "plot_efficiency": lambda **on: plot_efficiency(REPORT, **on),
     "plot_scores": lambda **on: plot_scores({"HME": 10**6}, {"HME": 0.7}, **on),
@@ -75,9 +75,9 @@ def colour_at(ax: object, x: float, y: float) -> np.ndarray:
 def test_without_a_display_it_can_still_be_saved() -> None:
     """A backend that is not there, or that needs a display, does not stop a picture."""
     program = (
-        "import io, torch; from polyembed.experiments import plot_clouds; import matplotlib; "
+        "import io, torch; from polyembed.evaluation import plot_representations; import matplotlib; "
         "matplotlib.rcParams['backend'] = '{}'; "
-        "(ax,) = plot_clouds(dict(XLM=dict(en=torch.randn(5, 7)))); file = io.BytesIO(); ax.figure.savefig(file); "
+        "(ax,) = plot_representations(dict(XLM=dict(en=torch.randn(5, 7)))); file = io.BytesIO(); ax.figure.savefig(file); "
         "print(len(file.getvalue()) > 1000)"
     )
     settings = {
@@ -93,7 +93,7 @@ def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figure, (ax, other) = plt.subplots(1, 2)
-    many = name == "plot_clouds"
+    many = name == "plot_representations"
     found = PLOTS[name](**({"axes": [ax]} if many else {"ax": ax}))
     assert (found[0] if many else found) is ax
     assert ax.has_data()
@@ -123,7 +123,7 @@ def test_names_are_written_as_they_are(name: str) -> None:
         plot_source_attention(torch.ones(1, 1), [name], sources=[name], title=name),
         plot_layer_weights({name: {0: 1.0}}),
         plot_layers({name: {1: 0.5, name: 0.4}}),
-        plot_clouds({name: {name: CLOUDS["en"]}})[0],
+        plot_representations({name: {name: CLOUDS["en"]}})[0],
         plot_scores({name: 10**6}, {name: 0.7}),
         plot_confusion(Table(("gold", name), [(name, 3)]), title=name),
     ):
@@ -296,18 +296,18 @@ def attention(
             lambda: plot_layers({"de": {"last layer": 0.5}}),
             r"scores\['de'\] must hold at least one layer, got none",
         ),
-        (lambda: plot_clouds({}), "pictures must hold at least one, got none"),
-        (lambda: plot_clouds({"XLM": {}}), "clouds must hold at least one, got none"),
+        (lambda: plot_representations({}), "pictures must hold at least one, got none"),
+        (lambda: plot_representations({"XLM": {}}), "clouds must hold at least one, got none"),
         (
-            lambda: plot_clouds(ODD),
+            lambda: plot_representations(ODD),
             r"clouds must hold points in rows, .* got shapes \[\(5, 7\), \(3, 6\)\]",
         ),
         (
-            lambda: plot_clouds({"XLM": CLOUDS}, "tsne"),
+            lambda: plot_representations({"XLM": CLOUDS}, "tsne"),
             "method must be one of 'pca', 'umap', got 'tsne'",
         ),
         (
-            lambda: plot_clouds({"XLM": CLOUDS}, axes=[]),
+            lambda: plot_representations({"XLM": CLOUDS}, axes=[]),
             "axes must be one for each of 1 pictures, got 0",
         ),
         (
@@ -333,21 +333,23 @@ def test_bad_input_draws_nothing(call: Callable[[], object], message: str) -> No
 
 
 def test_points_are_the_projected_clouds(monkeypatch: pytest.MonkeyPatch) -> None:
-    (ax,) = plot_clouds({"XLM-R": CLOUDS})
-    for points, cloud in zip(ax.collections, project(list(CLOUDS.values())), strict=True):
+    (ax,) = plot_representations({"XLM-R": CLOUDS})
+    for points, cloud in zip(ax.collections, project_2d(list(CLOUDS.values())), strict=True):
         np.testing.assert_allclose(points.get_offsets(), cloud, atol=1e-12)
     first, second = (points.get_facecolor()[0] for points in ax.collections)
     assert (first != second).any()
     seeds: list[int] = []
     monkeypatch.setattr(
-        pictures, "project", lambda points, method, seed: seeds.append(seed) or project(points)
+        pictures,
+        "project_2d",
+        lambda points, method, seed: seeds.append(seed) or project_2d(points),
     )
-    plot_clouds({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
+    plot_representations({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
     assert seeds == [5, 5]
 
 
 def test_several_pictures_side_by_side() -> None:
-    axes = plot_clouds({"before": CLOUDS, "after": CLOUDS})
+    axes = plot_representations({"before": CLOUDS, "after": CLOUDS})
     for ax in axes:
         assert texts(ax.get_legend().get_texts()) == ["en", "qu"]
         assert [len(points.get_offsets()) for points in ax.collections] == [5, 3]

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
-from polyembed._config import Configurable, Detachable, VectorFiles
-from polyembed._folder import (
+from polyembed._version import __version__
+from polyembed.saving.config import Configurable, Detachable, VectorFiles
+from polyembed.saving.folder import (
     CARD_NAME,
     CONFIG_NAME,
     WEIGHTS_NAME,
@@ -17,7 +18,6 @@ from polyembed._folder import (
     save_folder,
     usual_mode,
 )
-from polyembed._version import __version__
 
 FORMAT_VERSION = 2
 MOST_DIGITS = 18  # of an integer in a configuration
