@@ -1,12 +1,15 @@
 """Checksums of data, models, optimisers and schedules: whatever changes the numbers of a training."""
 
 import dataclasses
+import errno
 import functools
 import hashlib
+import os
 import types
 from collections.abc import Mapping, Sequence, Set
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -164,3 +167,35 @@ def _config(value: Configurable) -> Any:
         return value.get_config()
     except TypeError:
         return None
+
+
+def sync(path: Path) -> None:
+    """Write a file, or the names in a folder, through to the disk, where the system can."""
+    if path.is_symlink() or not (
+        path.is_file() or (path.is_dir() and os.name != "nt")
+    ):  # Windows opens no folder
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if path.is_file() or error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+        ):  # folders of some file systems
+            raise
+    finally:
+        os.close(handle)
+
+
+def try_lock(file: BinaryIO) -> bool:
+    """Return whether this process now holds the lock of a file; True on systems without such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -13,7 +13,6 @@ from polyembed._checks import check_ids, class_name, must, require
 from polyembed._views import shallow_copy
 from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.embedder import WordEmbedder, check_lexicon
-from polyembed.saving import Detachable
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import WordVectors
@@ -53,6 +52,7 @@ class SourceEmbedding(WordEmbedder):
         tensor([5., 2.])
     """
 
+    optional_arguments = frozenset({"source"})
     detachable_parameters = ("table.weight", "table.extension")
 
     def __init__(self, source: WordVectors, lexicon: Lexicon, *, freeze: bool = True) -> None:
@@ -171,7 +171,7 @@ class SourceEmbedding(WordEmbedder):
             "shapes": self.table.shapes(),
             "freeze": self.table.is_frozen,
             "padding_idx": self.table.padding_idx,
-            "source": Detachable(self.source),
+            "source": self.source,
             "source_name": self.missing_source if self.source is None else _name(self.source),
         }
 

@@ -191,16 +191,3 @@ class SpelledEmbedding(WordEmbedder):
         table = RowTable.empty(config["shapes"], len(lexicon), dtype=torch.int32)
         embedder._set(config["spelling"], config["encoder"], lexicon, table)
         return embedder
-
-    def _check_loaded(self, prefix: str) -> None:
-        """Require the unit ids of a loaded table to be the spelling's; `prefix` is for the message."""
-        most = self.spelling.num_units - 1
-        for name, units in self.table.named_parameters():
-            found = [int(value) for value in units.aminmax()] if units.numel() else [0, 0]
-            right = found[0] >= 0 and found[1] <= most
-            require(
-                right,
-                f"{prefix}table.{name}",
-                f"hold unit ids from 0 to {most}",
-                f"{found[0]} to {found[1]}",
-            )

@@ -22,7 +22,7 @@ from polyembed.encoders._identity import encoder_checksum
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.pooling import pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
-from polyembed.saving import sync, try_lock
+from polyembed._fingerprint import sync, try_lock
 from polyembed.text.pieces import check_words
 
 STORE_NAME, INDEX_NAME, FEATURES_NAME, LOCK_NAME = "store.json", "index.bin", "features.bin", "lock"

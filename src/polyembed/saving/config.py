@@ -1,17 +1,14 @@
-"""The constructor call as data: configurations to save, and `repr`."""
+"""The constructor call as data: what a saved folder describes, and what `repr` prints."""
 
 import importlib
 import inspect
-import re
 import shutil
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from polyembed._checks import class_name, must, require
-
-ROOMS = ("crf", "embeddings", "encoders", "tagging", "text", "transfer", "vectors")
-"""The subpackages with classes that a saved folder can name; the library imports them only when they are needed."""
 
 
 class Configurable:
@@ -22,43 +19,49 @@ class Configurable:
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset()
-    """The arguments of `from_config` that are files. A saved folder passes them as its own files, and no others."""
+    """The arguments of `from_config` that are paths of the saved folder's own files."""
+
+    optional_arguments: ClassVar[frozenset[str]] = frozenset()
+    """The arguments that are saved as None with ``copy_vectors=False``, or if not configurable."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments: JSON values, configurables, or lists and dicts of these."""
+        """Return the constructor's arguments: JSON values, configurables, or lists and dicts."""
         config = {}
         for parameter in list(inspect.signature(type(self).__init__).parameters.values())[1:]:
             named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
             if not (named and hasattr(self, parameter.name)):
-                rule = f"keep its argument {parameter.name} as an attribute, or define get_config"
-                raise TypeError(must(class_name(self), rule, "neither"))
+                raise TypeError(
+                    f"{class_name(self)} keeps no attribute for its argument {parameter.name}: "
+                    "keep one of the same name, or define get_config and from_config"
+                )
             config[parameter.name] = getattr(self, parameter.name)
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build an object from the result of `get_config`; files are added as paths under their argument's name."""
+        """Build an object from the result of `get_config` and the paths of its files."""
         return cls(**config)
 
     def write_files(self, folder: Path) -> dict[str, str]:
-        """Write what JSON cannot hold into `folder`, and return argument -> file name for `from_config`."""
+        """Write what JSON cannot hold into an empty folder.
+
+        Args:
+            folder: An empty folder for this object alone.
+
+        Returns:
+            The name of a file or subfolder of `folder` for each of the `file_arguments`.
+        """
         return {}
 
     def __repr__(self) -> str:
         return repr_call(self, **self.get_config())
 
 
-class Detachable(NamedTuple):
-    """A value of a configuration that may be left out of a saved folder; it is then loaded as None."""
-
-    value: object
-
-
 class VectorFiles(Configurable):
-    """A source of vectors that reads files; a saved folder must hold all its `file_arguments`.
+    """A source of vectors that reads files, each kept as a `Path` under its argument's name.
 
-    Saving, pickling, copying and printing use the constructor call: no vector is stored twice, and
-    every worker process opens the files itself.
+    Pickling, copying and printing use the constructor call: no vector is stored twice, and every
+    worker process opens the files itself.
     """
 
     def arguments(self) -> dict[str, Any]:
@@ -66,45 +69,25 @@ class VectorFiles(Configurable):
         return Configurable.get_config(self)
 
     def files(self) -> Mapping[str, Path]:
-        """Return constructor argument -> file on disk."""
-        arguments = self.arguments()
-        files = {name: arguments[name] for name in sorted(self.file_arguments)}
-        for name, path in files.items():
-            if not isinstance(path, Path):
-                raise TypeError(
-                    must(
-                        class_name(self),
-                        f"keep its file argument {name} as a Path",
-                        class_name(path),
-                    )
-                )
-        return files
+        """Return the file of each constructor argument that names one."""
+        return {name: self.arguments()[name] for name in sorted(self.file_arguments)}
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments that are not files."""
-        return {
-            name: value
-            for name, value in self.arguments().items()
-            if name not in self.file_arguments
-        }
+        return {k: v for k, v in self.arguments().items() if k not in self.file_arguments}
 
     def write_files(self, folder: Path) -> dict[str, str]:
-        """Copy the vector files into `folder` under names that do not clash."""
-        names = {}
-        for argument in sorted(self.file_arguments):
-            path = self.files()[argument]
-            number = sum(1 for _ in folder.glob("vectors-*"))
-            names[argument] = (
-                # saved again: same name
-                f"vectors-{number}-{re.sub(r'^vectors-[0-9]+-', '', path.name)}"
-            )
-            shutil.copyfile(path, folder / names[argument])
+        """Copy the vector files into `folder`; two files of one name get a number each."""
+        names: dict[str, str] = {}
+        for number, (argument, path) in enumerate(self.files().items()):
+            name = path.name if path.name not in names.values() else f"{number}-{path.name}"
+            shutil.copyfile(path, folder / name)
+            names[argument] = name
         return names
 
     def __repr__(self) -> str:
-        return repr_call(
-            self, **{k: str(v) if isinstance(v, Path) else v for k, v in self.arguments().items()}
-        )
+        arguments = self.arguments().items()
+        return repr_call(self, **{k: str(v) if isinstance(v, Path) else v for k, v in arguments})
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _call, (type(self), self.arguments())
@@ -116,31 +99,39 @@ def _call(cls: type[VectorFiles], arguments: dict[str, Any]) -> VectorFiles:
 
 def repr_call(obj: Any, **arguments: Any) -> str:
     """Return the constructor call as text."""
-    return (
-        f"{class_name(obj)}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-    )
+    listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{class_name(obj)}({listed})"
 
 
-def is_plain(value: object) -> bool:
-    """Return whether a value is a bool, a number, text, or a list of these."""
-    if isinstance(value, list | tuple):
-        return all(map(is_plain, value))
-    return isinstance(value, bool | int | float | str)
+def name_of(cls: type) -> str:
+    """Return the name of a class in a saved folder: ``module:Class``."""
+    return f"{cls.__module__}:{cls.__qualname__}"
 
 
-def find_class(name: str) -> type[Configurable]:
-    """Return the configurable class of this name: of the library, or another that the program has imported."""
-    for room in ROOMS:
-        importlib.import_module(f"polyembed.{room}")
+def find_class(name: object) -> type[Configurable]:
+    """Return the configurable class of a name in a saved folder.
 
-    def descendants(cls: type[Configurable]) -> Iterator[type[Configurable]]:
-        for child in cls.__subclasses__():
-            yield child
-            yield from descendants(child)
+    Modules of polyembed are imported; a class from elsewhere must be imported already. Of a class
+    that was defined twice, as in a notebook, the newest is returned.
 
-    found = {cls for cls in descendants(Configurable) if cls.__name__ == name}
-    require(len(found) > 0, "class", "be one that this program has imported", repr(name))
-    require(
-        len(found) == 1, "class", "name one class of this program", f"{len(found)} called {name!r}"
-    )
-    return found.pop()
+    Args:
+        name: ``module:Class``, as `name_of` returns it.
+
+    Returns:
+        The class.
+
+    Raises:
+        ValueError: If this program has no configurable class of that name.
+    """
+    module, _, path = str(name).partition(":")
+    if module.partition(".")[0] == "polyembed":
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(must("class", "be one of polyembed's", repr(name))) from error
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    known = isinstance(found, type) and issubclass(found, Configurable)
+    require(known, "class", "be a configurable class that this program has imported", repr(name))
+    return found  # type: ignore[no-any-return]

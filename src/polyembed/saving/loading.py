@@ -1,291 +1,163 @@
-"""Loading a saved folder, possibly a stranger's: it runs no code, and its sizes are checked against its weights."""
+"""Opening a saved folder, possibly a stranger's: digests are compared, and no code is run."""
 
 import json
 import operator
 import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as registry
 
-from polyembed._checks import check_file, class_name, must, require
+from polyembed._checks import class_name, must, require
 from polyembed.saving.config import VectorFiles, find_class
-from polyembed.saving.folder import CONFIG_NAME, SAVED, WEIGHTS_NAME, own_file, read_folder, verify
 from polyembed.saving.writing import (
+    CONFIG_NAME,
     DTYPES,
     FORMAT_VERSION,
-    MOST_DEPTH,
-    MOST_DIGITS,
     detachable_names,
-    tensors,
+    digest_of,
+    named_tensors,
+    self_saved_names,
 )
 
-MOST_BYTES = 2**24  # of a configuration
-MOST_VALUES = 2**20  # in it; a value takes up to 300 bytes
-MOST_OBJECTS = 10_000
-MOST_PLACES = 20_000  # of objects and modules, a shared one counted in each
-MOST_OPENED = 16  # of objects over one file: each has a copy of its content
-LIFT = "bounded=False lifts this limit, for a folder that you trust"
 CONVERSION = (
-    "Build the module in code, then safetensors.torch.load_model(module, folder + '/model.safetensors') and "
-    "module.save_pretrained"
+    "Open it with the version of polyembed that saved it, or build the module in code, call "
+    "safetensors.torch.load_model(module, folder + '/model.safetensors'), and save it again"
 )
-_COUNT: ContextVar[Callable[[str, Any], None] | None] = ContextVar(
-    "_COUNT", default=None
-)  # of the load in this thread
 
 
-def load_module(folder: Path, *, bounded: bool = True) -> nn.Module:
+def load_module(folder: Path) -> nn.Module:
     """Build the module of a saved folder, in evaluation mode; its tensors are mapped from the file.
 
-    Unless `bounded`, its configuration may be of any size, and ask for more than the saved tensors
-    can fill.
+    Modules are built on the meta device and get the tensors of the file, so that a configuration
+    takes no more memory than its weights.
     """
-
-    def read() -> nn.Module:
-        config = _read_config(folder, bounded=bounded)
-        verify(folder, config["checksums"])
-        weights = _read_weights(own_file(folder, WEIGHTS_NAME, name="folder"))
-        with (
-            torch.device("meta"),
-            _bounded(weights) if bounded else nullcontext(),
-        ):  # no memory, no random numbers: tensors come from the file
-            tree = {key: config.get(key) for key in ("class", "config", "files")}
-            module = ConfigReader(folder, config["checksums"], bounded=bounded).read(tree)
-        require(
-            isinstance(module, nn.Module),
-            str(folder / CONFIG_NAME),
-            "describe a module",
-            class_name(module),
-        )
-        _fill(module, weights, config, folder)
-        filled: nn.Module = module.eval()
-        return filled
-
-    return read_folder(folder, read)
+    config = _read_config(folder)
+    reader = _Reader(folder, config["digests"])
+    weights = _read_weights(reader.file(config.get("weights")))
+    try:
+        with torch.device("meta"):
+            module = reader.decode({key: config.get(key) for key in ("class", "config", "files")})
+        require(isinstance(module, nn.Module), "class", "be a module", class_name(module))
+        _fill(module, weights, config)
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # a constructor may raise any kind: its arguments are a stranger's
+        where, rule = str(folder / CONFIG_NAME), "describe a module that this version can build"
+        raise ValueError(must(where, rule, f"{class_name(error)}: {error}")) from error
+    opened: nn.Module = module.eval()
+    return opened
 
 
 def find_folder(
-    name: str | os.PathLike[str],
-    revision: str | None,
-    cache_dir: str | Path | None,
-    local_only: bool,
+    name: str | os.PathLike[str], revision: str | None, cache_dir: str | Path | None, local: bool
 ) -> Path:
     """Return a saved folder, or the snapshot of a repository on the hub."""
-    require(
-        os.fspath(name) != "", "name_or_folder", "name a folder or a repository on the hub", "''"
-    )
+    require(os.fspath(name) != "", "name_or_folder", "name a folder or a repository", "''")
     folder = Path(name)
     if folder.is_dir():
-        if not os.path.lexists(folder / SAVED / CONFIG_NAME):
-            check_file(
-                folder / CONFIG_NAME,
-                name="folder",
-                where="It was not written by save_pretrained, or only in part.",
-            )
         return folder
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(
             snapshot_download(
-                str(name), revision=revision, cache_dir=cache_dir, local_files_only=local_only
+                str(name), revision=revision, cache_dir=cache_dir, local_files_only=local
             )
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         pinned = "" if revision is None else f" at revision {revision!r}"
-        offline = local_only or constants.HF_HUB_OFFLINE
-        why = (
-            f"offline, and not in the cache {cache_dir or constants.HF_HUB_CACHE}"
-            if offline
-            else class_name(error)
-        )
-        got = f"{str(name)!r}{pinned} ({why})"
-        raise FileNotFoundError(
-            must("name_or_folder", "be a folder or a repository on the hub", got)
-        ) from error
+        got = f"{str(name)!r}{pinned} ({class_name(error)}: {str(error).splitlines()[0][:200]})"
+        rule = "be a folder or a repository on the hub"
+        raise FileNotFoundError(must("name_or_folder", rule, got)) from error
 
 
-class ConfigReader:
-    """Builds the objects that a `ConfigWriter` described."""
+class _Reader:
+    """Builds the objects that a configuration describes."""
 
-    def __init__(
-        self, folder: Path, files: Collection[str] | None = None, *, bounded: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, digests: dict[str, str]) -> None:
         self.folder = folder
-        self.bounded = bounded
-        self.files = files  # those with a checksum
-        self.opened: Counter[Path] = Counter()
+        self.digests = digests
+        self.checked: set[str] = set()
         self.built: list[Any] = []
-        self.sizes: list[int] = []  # of each object, in places
-        self.places = 0
-        self.modules: dict[nn.Module, int] = {}
 
-    def read(self, tree: dict[str, Any]) -> Any:
-        """Build the whole tree; an error of a constructor names the configuration's file."""
-        try:
-            return self.decode(tree)
-        except (OSError, ImportError):
-            raise
-        except Exception as error:  # of any kind: the arguments are a stranger's
-            if isinstance(error, ValueError) and str(self.folder) in str(error):
-                raise  # about another file, which it names
-            rule = "describe a module that this version can build"
-            got = f"{class_name(error)}: {error}"
-            raise ValueError(must(str(self.folder / CONFIG_NAME), rule, got)) from error
-
-    def decode(self, node: Any, depth: int = 0) -> Any:
+    def decode(self, node: Any) -> Any:
         """Build a part of the tree."""
-        require(depth <= MOST_DEPTH, "config", f"be at most {MOST_DEPTH} levels deep", "more")
         if isinstance(node, list):
-            return [self.decode(item, depth + 1) for item in node]
+            return [self.decode(item) for item in node]
         if not isinstance(node, dict):
             return node
         if "same_as" in node:
-            known = node["same_as"]
-            require(
-                known in range(len(self.built)),
-                "same_as",
-                "be the number of an object before it",
-                known,
-            )
-            require(
-                self.built[known] is not None,
-                "same_as",
-                "be the number of a finished object",
-                known,
-            )
-            self._add(self.sizes[known])
-            return self.built[known]
+            return self.built[node["same_as"]]
         if "class" not in node:
-            return {key: self.decode(item, depth + 1) for key, item in node.items()}
+            return {key: self.decode(item) for key, item in node.items()}
         place = len(self.built)
-        few = not self.bounded or place < MOST_OBJECTS
-        require(few, "config", f"have at most {MOST_OBJECTS} objects", f"more ({LIFT})")
         self.built.append(None)  # numbered before its parts, as in the writer
-        self.sizes.append(0)
-        before = self.places
-        self._add(1)
-        config = self.decode(node.get("config") or {}, depth + 1)
+        config, files = self.decode(node.get("config") or {}), node.get("files") or {}
         found = find_class(node["class"])
-        named = sorted(set(config) & found.file_arguments)
-        require(not named, "config", "name no file: those are listed in files", named)
-        files = node.get("files") or {}
-        strange = sorted(set(files) - found.file_arguments)
-        require(
-            not strange,
-            "files",
-            f"be among {sorted(found.file_arguments)} of {found.__name__}",
-            strange,
-        )
-        missing = (
-            sorted(found.file_arguments - set(files)) if issubclass(found, VectorFiles) else []
-        )
-        require(not missing, "files", f"hold all files of {found.__name__}", f"none for {missing}")
-        for argument, file in files.items():
-            listed = self.files is None or file in self.files
-            require(
-                listed,
-                f"files.{argument}",
-                "be a plain file name with a checksum",
-                repr(file)[:300],
-            )
-            config[argument] = path = own_file(self.folder, file, name=argument)
-            self.opened[path.resolve()] += 1  # a hub's files of equal content are links to one
-            few = not self.bounded or self.opened[path.resolve()] <= MOST_OPENED
-            require(
-                few,
-                f"files.{argument}",
-                f"be a file of at most {MOST_OPENED} objects",
-                f"{file} of more ({LIFT})",
-            )
+        strange = sorted((set(files) - found.file_arguments) | (set(config) & found.file_arguments))
+        require(not strange, "files", f"be for {sorted(found.file_arguments)} alone", strange)
+        whole = not issubclass(found, VectorFiles) or set(files) == found.file_arguments
+        require(whole, "files", f"hold all files of a {found.__name__}", sorted(files))
+        config |= {argument: self.file(name) for argument, name in files.items()}
         self.built[place] = built = found.from_config(config)
-        if isinstance(built, nn.Module):
-            self._add(max(0, before + self._count(built) - self.places))
-        self.sizes[place] = self.places - before
         return built
 
-    def _add(self, places: int) -> None:
-        """Count places of objects: what looks into all would visit a shared one in each."""
-        self.places += places
-        few = not self.bounded or self.places <= MOST_PLACES
-        require(
-            few,
-            "config",
-            f"have at most {MOST_PLACES} places of objects",
-            f"{self.places} ({LIFT})",
-        )
+    def file(self, name: Any) -> Path:
+        """Return the path of a file or subfolder of the configuration after checking its digest."""
+        plain = isinstance(name, str) and re.fullmatch(r"[\w+-][\w.+-]*", name, re.ASCII)
+        inside = [key for key in self.digests if key.partition("/")[0] == name]
+        where = f"{self.folder / CONFIG_NAME}: a file"
+        require(bool(plain and inside), where, "have a plain name and a digest", repr(name)[:300])
+        path = self.folder / str(name)
+        if name not in self.checked:
+            found = {f"{name}/{file}" for file in os.listdir(path)} if path.is_dir() else {name}
+            extra = sorted(found - set(inside))
+            require(not extra, str(path), f"hold the files of {CONFIG_NAME} alone", extra)
+            for key in inside:
+                self._check(key)
+            self.checked.add(name)
+        return path
 
-    def _count(self, module: nn.Module) -> int:
-        """Count the places of a module's parts: nested pairs of one module would double them at each level."""
-        if module not in self.modules:
-            self.modules[module] = 1 + sum(
-                self._count(part) for part in module._modules.values() if part is not None
+    def _check(self, name: str) -> None:
+        """Require a regular file of the folder itself, or of a hub's cache, as it was saved."""
+        path, home = self.folder / name, self.folder.resolve()
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: fetch or copy the folder again")
+        homes = [home, home.parent.parent / "blobs"] if home.parent.name == "snapshots" else [home]
+        inside = any(path.resolve().is_relative_to(place) for place in homes)
+        require(inside, str(path), "be a file of the folder itself", f"a link to {path.resolve()}")
+        if (found := digest_of(path)) != self.digests[name]:
+            raise ValueError(
+                f"{path} is damaged or was changed: {CONFIG_NAME} has the SHA-256 "
+                f"{self.digests[name]!r}, the file {found!r}. Fetch or copy the folder again"
             )
-        return self.modules[module]
 
 
-def _read_config(folder: Path, *, bounded: bool) -> dict[str, Any]:
-    path = own_file(folder, CONFIG_NAME, name="folder")
-    size = path.stat().st_size
-    require(
-        not bounded or size <= MOST_BYTES,
-        str(path),
-        f"have at most {MOST_BYTES} bytes",
-        f"{size} ({LIFT})",
-    )
-    data = path.read_bytes()
-    values = sum(map(data.count, b",[{"))  # one of these is before each value
-    require(
-        not bounded or values <= MOST_VALUES,
-        str(path),
-        f"have at most {MOST_VALUES} values",
-        f"{values} ({LIFT})",
-    )
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: save_pretrained did not write this folder")
     try:
-        config: dict[str, Any] = json.loads(
-            data.decode("utf-8", "surrogatepass"), parse_int=_parse_int
-        )
+        config = json.loads(path.read_text("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise ValueError(must(str(path), "be JSON", error)) from error
     kind = config.get("model_type") if isinstance(config, dict) else None
-    found = (
-        "none"
-        if kind is None
-        else f"a model of transformers ({kind!r}; PretrainedWordEncoder takes it)"
-    )
-    require(
-        isinstance(config, dict) and "class" in config,
-        str(path),
-        "name a class, as save_pretrained does",
-        found,
-    )
+    found = "none" if kind is None else "a model of transformers, which PretrainedWordEncoder opens"
+    known = isinstance(config, dict) and "class" in config
+    require(known, str(path), "name a class, as save_pretrained does", found)
     version = config.get("format_version")
-    newer = type(version) is int and version > FORMAT_VERSION
+    newer = isinstance(version, int) and version > FORMAT_VERSION
     advice = "A newer polyembed reads it" if newer else CONVERSION
-    right = type(version) is int and version == FORMAT_VERSION
+    right = version == FORMAT_VERSION
     require(right, str(path), f"have format_version {FORMAT_VERSION}", f"{version!r}. {advice}")
-    sums = config.get("checksums")
-    good = isinstance(sums, dict) and WEIGHTS_NAME in sums
-    require(good, str(path), "list the checksums of all files", repr(sums)[:300])
-    return config
-
-
-def _parse_int(digits: str) -> int:
-    require(
-        len(digits) <= MOST_DIGITS,
-        "an integer",
-        f"have at most {MOST_DIGITS} digits",
-        f"{len(digits)}",
-    )
-    return int(digits)
+    digests = config.get("digests")
+    good = isinstance(digests, dict) and all(isinstance(x, str) for x in digests.values())
+    require(good, str(path), "list the digests of all files", repr(digests)[:300])
+    return config  # type: ignore[no-any-return]
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
@@ -296,112 +168,29 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         weights: dict[str, Tensor] = load_file(path)
     except (SafetensorError, ValueError, KeyError, AttributeError, RuntimeError) as error:
         raise ValueError(must(str(path), "be an intact safetensors file", error)) from error
-    for name, tensor in weights.items():
-        rule = f"hold booleans, integers, or floats of 16 bits or more, {name!r} among them"
-        require(tensor.dtype in DTYPES, str(path), rule, tensor.dtype)
     return weights
 
 
-@contextmanager
-def _bounded(weights: dict[str, Tensor]) -> Iterator[None]:
-    """Refuse to build what the saved tensors cannot fill, before it takes memory or time.
-
-    Parameters on a real device are made by encoders of transformers, whose buffers are computed
-    when they are built.
-    """
-    sizes = [tensor.numel() for tensor in weights.values()]
-    most_parts, largest, most_elements = (
-        1_000 + 10 * len(sizes),
-        max(sizes, default=0),
-        16 * sum(sizes),
-    )
-    parts = elements = 0
-
-    def count(name: str, part: Any) -> None:
-        nonlocal parts, elements
-        parts += 1
-        rule = f"have parts that {len(sizes)} saved tensors can fill"
-        require(
-            parts <= most_parts,
-            "config",
-            rule,
-            f"more than {most_parts} modules and tensors ({LIFT})",
-        )
-        if isinstance(part, nn.Parameter) and not part.is_meta:
-            elements += part.numel()
-            fits = part.numel() <= largest and elements <= most_elements
-            got = f"{name} of shape {tuple(part.shape)} ({LIFT})"
-            require(
-                fits,
-                "config",
-                f"have tensors that {WEIGHTS_NAME} can fill ({largest} numbers at most)",
-                got,
-            )
-
-    before = _COUNT.set(count)
-    try:
-        yield
-    finally:
-        _COUNT.reset(before)
-
-
-def _count_part(module: nn.Module, name: str, part: Any) -> None:
-    count = _COUNT.get()
-    if count is not None and part is not None:
-        count(name, part)
-
-
-for register in (
-    registry.register_module_parameter_registration_hook,
-    registry.register_module_buffer_registration_hook,
-    registry.register_module_module_registration_hook,
-):
-    register(
-        _count_part
-    )  # for good: torch's table of hooks must not change while another thread builds a module
-
-
-def _fill(
-    module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any], folder: Path
-) -> None:
+def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any]) -> None:
     """Load all saved tensors into the module; names, shapes and kinds must fit."""
-    tied, left_out = config.get("tied"), config.get("left_out")
-    where, path = str(folder / CONFIG_NAME), str(folder / WEIGHTS_NAME)
-    built = dict(tensors(module))
-    if not (isinstance(left_out, list) and all(isinstance(name, str) for name in left_out)):
-        raise ValueError(must(where, "leave out source tables only", left_out))
-    require(
-        set(left_out) <= detachable_names(module), where, "leave out source tables only", left_out
-    )
-    if not isinstance(tied, dict):
-        raise ValueError(must(where, "tie tensors of the module", tied))
-    for name, first in tied.items():
-        good = isinstance(first, str) and first not in tied and name in built and first in built
-        require(good, where, "tie tensors of the module", {name: first})
-        alike = built[name].shape == built[first].shape and _same_kind(built[name], built[first])
-        require(alike, where, "tie tensors of one shape and kind", {name: first})
+    tied, left_out = config.get("tied") or {}, set(config.get("left_out") or ())
+    built = dict(named_tensors(module))
+    strange = sorted(left_out - detachable_names(module))
+    require(not strange, "left_out", "name source tables alone", strange)
     for name, tensor in weights.items():
-        kind = name not in built or _same_kind(tensor, built[name])
-        require(
-            kind,
-            path,
-            f"hold {name!r} as {built[name].dtype if name in built else ''}",
-            tensor.dtype,
-        )
-    try:
-        result = module.load_state_dict(weights, strict=False, assign=True)
-        for name, first in tied.items():
-            parent, attribute = name.rpartition(".")[::2]
-            setattr(module.get_submodule(parent), attribute, operator.attrgetter(first)(module))
-    except (RuntimeError, AttributeError) as error:
-        raise ValueError(must(path, "fit the module that config.json describes", error)) from error
-    missing = sorted(set(result.missing_keys) - {*left_out, *tied})
-    wrong = f"missing {missing}, unexpected {result.unexpected_keys}"
-    require(not (missing or result.unexpected_keys), path, "hold the module's tensors", wrong)
-    for name, part in module.named_modules():
-        check = getattr(part, "_check_loaded", None)
-        if check is not None:
-            check(f"{path}: {name}{'.' * (name != '')}")
+        rule = f"hold {name!r} as a {built[name].dtype}" if name in built else "fit the module"
+        alike = name in built and tensor.dtype in DTYPES and _same_kind(tensor, built[name])
+        require(alike, "the weights", rule, tensor.dtype)
+    result = module.load_state_dict(weights, strict=False, assign=True)
+    own = self_saved_names(module)
+    missing = sorted(set(result.missing_keys) - left_out - set(tied) - own)
+    require(not missing, "the weights", "hold all tensors of the module", f"none for {missing}")
+    for name, first in tied.items():
+        parent, attribute = name.rpartition(".")[::2]
+        shared = operator.attrgetter(first)(module)
+        alike = built[name].shape == shared.shape and _same_kind(built[name], shared)
+        require(alike, "tied", "join tensors of one shape and kind", {name: first})
+        setattr(module.get_submodule(parent), attribute, shared)
 
 
 def _same_kind(one: Tensor, other: Tensor) -> bool:

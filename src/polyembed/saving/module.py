@@ -1,7 +1,4 @@
-"""Modules that are saved as a folder, opened again, and shared on a hub.
-
-Nothing is pickled, and nothing from a folder is run.
-"""
+"""Modules that are saved as a folder, opened again, and shared on a hub."""
 
 import os
 import tempfile
@@ -13,14 +10,23 @@ from torch import nn
 
 from polyembed._checks import class_name, must, require
 from polyembed.saving.card import model_card
-from polyembed.saving.config import Configurable, VectorFiles, is_plain, repr_call
-from polyembed.saving.folder import CARD_NAME
+from polyembed.saving.config import Configurable
 from polyembed.saving.loading import find_folder, load_module
-from polyembed.saving.writing import save_module
+from polyembed.saving.writing import CARD_NAME, CONFIG_NAME, save_module, saved_names
 
 
 class PretrainedModule(Configurable, nn.Module, ABC):
-    """A module that can be saved as a folder, opened again, and shared on a hub."""
+    """A module that can be saved as a folder, opened again, and shared on a hub.
+
+    The folder has ``config.json``, ``model-<digest>.safetensors`` and the files of its parts.
+    Nothing is pickled, and nothing from a folder is run.
+    """
+
+    detachable_parameters: tuple[str, ...] = ()
+    """The parameters that are rows of a source: `save_sources=False` leaves them out if frozen."""
+
+    self_saved_modules: tuple[str, ...] = ()
+    """The submodules whose tensors `write_files` writes, as transformers saves its own encoders."""
 
     __repr__ = nn.Module.__repr__  # torch's tree, with the plain arguments by `extra_repr`
 
@@ -30,8 +36,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
             config = self.get_config()
         except TypeError:  # such a module cannot be saved, but it can be printed
             return ""
-        plain = {name: value for name, value in config.items() if is_plain(value)}
-        return ", ".join(f"{name}={value!r}" for name, value in plain.items())
+        return ", ".join(f"{name}={value!r}" for name, value in config.items() if _is_plain(value))
 
     def save_pretrained(
         self,
@@ -41,33 +46,35 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         copy_vectors: bool | None = None,
         card: str | None = None,
     ) -> None:
-        """Write the module into `folder`, as a whole: a failure leaves the folder unchanged.
+        """Write the module into a folder; a failure or a kill leaves the save before it.
+
+        One process at a time may save into a folder.
 
         Args:
-            folder: A folder; made if missing. Files of an earlier save are replaced or removed,
-                other files stay.
+            folder: The folder, which is made if missing. Files of an earlier save are replaced or
+                removed, other files stay.
             save_sources: Whether to save the frozen rows of pretrained vectors. Without them the
                 folder is small, and `SourceEmbedding.attach` must fill the tables after loading.
             copy_vectors: Whether to save the files of the vectors, from which the loaded module
                 makes vectors of unseen words. Public fastText models have several GB; without them
                 the folder holds the lexicon's rows only, and `SourceEmbedding.attach` restores the
-                rest. The default is `save_sources`.
-            card: The text of the folder's ``README.md``; see `polyembed.saving.model_card`. If None,
-                the card of an earlier save is removed, unless it was edited.
+                rest. The default is the value of `save_sources`.
+            card: The text of the folder's ``README.md``; see `polyembed.saving.model_card`. If
+                None, the folder keeps the one it has.
 
         Raises:
-            TypeError: A part of the module cannot be rebuilt from its configuration, or `card` is
-                not text.
-            ValueError: An empty folder name, a file in its place, or a tensor that is complex, has
-                8-bit floating point, or has no values (an unattached source).
+            TypeError: If a part of the module cannot be rebuilt from its configuration.
+            ValueError: If `folder` is empty or a file, or a tensor is complex, has 8-bit floating
+                point, or has no values (an unattached source).
         """
-        if not (card is None or isinstance(card, str)):
-            raise TypeError(must("card", "be text (what model_card returns)", class_name(card)))
         require(os.fspath(folder) != "", "folder", "name a folder", "''")
         require(not Path(folder).is_file(), "folder", "not be a file", folder)
-        copy_vectors = save_sources if copy_vectors is None else copy_vectors
         save_module(
-            self, Path(folder), save_sources=save_sources, copy_vectors=copy_vectors, card=card
+            self,
+            Path(folder),
+            save_sources=save_sources,
+            copy_vectors=save_sources if copy_vectors is None else copy_vectors,
+            card=card,
         )
 
     @classmethod
@@ -78,32 +85,28 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         revision: str | None = None,
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
-        bounded: bool = True,
     ) -> Self:
         """Load a saved module from a folder or from the hub, in evaluation mode.
 
-        The checksums of all files are verified. Tensors are mapped from the file, not copied into
-        memory.
+        The digests of all files are compared. Tensors are mapped from the file, not copied.
 
         Args:
             name_or_folder: A folder, or a repository on the hub.
-            revision: A hub revision (branch, tag or commit).
+            revision: A revision on the hub (branch, tag or commit).
             cache_dir: The folder of downloaded files; huggingface_hub's default if None.
             local_files_only: Whether to use downloaded files only, as with ``HF_HUB_OFFLINE=1``.
-            bounded: Whether to refuse configurations of more than the usual sizes. Switch it off
-                for a very large model that you trust; the limits are on the page on security.
 
         Returns:
             The module, with the dtypes it was saved in.
 
         Raises:
-            FileNotFoundError: No folder and no repository has this name, it is not in the cache
+            FileNotFoundError: If no folder and no repository has this name, it is not in the cache
                 while offline, or a file is missing.
-            ValueError: A damaged file, another format version, another class, or sizes that the
-                weights do not fill.
+            ValueError: If a file is damaged, or the folder has another format version or another
+                class.
         """
         folder = find_folder(name_or_folder, revision, cache_dir, local_files_only)
-        module = load_module(folder, bounded=bounded)
+        module = load_module(folder)
         if not isinstance(module, cls):
             raise ValueError(must(str(folder), f"hold a {cls.__name__}", f"a {class_name(module)}"))
         return module
@@ -119,7 +122,7 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         copy_vectors: bool | None = None,
         card: str | None = None,
     ) -> str:
-        """Save into a temporary folder and upload it.
+        """Save the module and upload it; files of the save before that it lacks are deleted.
 
         Args:
             repo_id: ``owner/name``; created if missing.
@@ -140,15 +143,31 @@ class PretrainedModule(Configurable, nn.Module, ABC):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if card is None and not api.file_exists(repo_id, CARD_NAME, revision=revision):
             card = model_card(self, repo_id=repo_id)
+        old: set[str] = set()
+        if api.file_exists(repo_id, CONFIG_NAME, revision=revision):
+            old = saved_names(
+                Path(api.hf_hub_download(repo_id, CONFIG_NAME, revision=revision)).parent
+            )
         with tempfile.TemporaryDirectory() as folder:
             self.save_pretrained(
                 folder, save_sources=save_sources, copy_vectors=copy_vectors, card=card
             )
+            stale = sorted(old - set(os.listdir(folder)))
             return str(
                 api.upload_folder(
                     repo_id=repo_id,
                     folder_path=folder,
                     revision=revision,
                     commit_message=commit_message,
+                    delete_patterns=[pattern for name in stale for pattern in (name, f"{name}/*")],
                 )
             )
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is a number, a text, or a sequence or dict of these."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return value is None or isinstance(value, bool | int | float | str)

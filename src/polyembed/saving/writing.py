@@ -1,6 +1,9 @@
-"""Writing a module: its configuration as JSON, its tensors as safetensors."""
+"""Writing a module as a folder: files whose names hold their digest, then the configuration."""
 
+import hashlib
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +12,12 @@ from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
 from polyembed._version import __version__
-from polyembed.saving.config import Configurable, Detachable, VectorFiles
-from polyembed.saving.folder import (
-    CARD_NAME,
-    CONFIG_NAME,
-    WEIGHTS_NAME,
-    checksum,
-    save_folder,
-    usual_mode,
-)
+from polyembed.saving.config import Configurable, VectorFiles, find_class, name_of
 
-FORMAT_VERSION = 2
-MOST_DIGITS = 18  # of an integer in a configuration
-MOST_DEPTH = 100  # of objects, lists and dicts inside one another
+CONFIG_NAME = "config.json"
+CARD_NAME = "README.md"
+DRAFT = ".draft"
+FORMAT_VERSION = 3
 FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 DTYPES = FLOATS | {torch.bool, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
@@ -29,113 +25,138 @@ DTYPES = FLOATS | {torch.bool, torch.int64, torch.int32, torch.int16, torch.int8
 def save_module(
     module: nn.Module, folder: Path, *, save_sources: bool, copy_vectors: bool, card: str | None
 ) -> None:
-    """Write a module into a folder; arguments as for `PretrainedModule.save_pretrained`."""
+    """Write a module into a folder; the arguments are those of `PretrainedModule.save_pretrained`.
 
-    def write(draft: Path) -> set[Path]:
-        writer = ConfigWriter(draft, copy_vectors=copy_vectors)
+    ``config.json`` is the commit point: the other files are written first, then it is replaced in
+    one step, then files that only the configuration before named are removed.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / DRAFT
+    try:
+        shutil.rmtree(draft, ignore_errors=True)  # of a save that was killed
+        draft.mkdir()
+        writer = _Writer(draft, copy_vectors=copy_vectors)
         tree = writer.encode(module, "model")
         left_out = [] if save_sources else sorted(detachable_names(module))
         tied = tied_names(module)
-        skipped = {*left_out, *tied}
-        _write_weights(
-            {name: x for name, x in module.state_dict().items() if name not in skipped}, draft
-        )
-        if card is not None:
-            (draft / CARD_NAME).write_text(card, "utf-8", "surrogatepass")
+        elsewhere = {*left_out, *tied, *self_saved_names(module)}
+        state = module.state_dict().items()
+        weights = writer.add(_write_weights({k: x for k, x in state if k not in elsewhere}, draft))
         config = {
             "format_version": FORMAT_VERSION,
             "polyembed_version": __version__,
-            "checksums": {path.name: checksum(path) for path in sorted(draft.iterdir())},
+            "weights": weights,
+            "digests": writer.digests,
             "left_out": left_out,
             "tied": tied,
             **tree,
         }
-        text = json.dumps(config, indent=1, ensure_ascii=False)
-        (draft / CONFIG_NAME).write_text(text + "\n", "utf-8", "surrogatepass")
-        return writer.in_use
-
-    save_folder(folder, write)
-
-
-def _write_weights(state: dict[str, Tensor], folder: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    for name, tensor in state.items():
-        require(
-            tensor.dtype in DTYPES,
-            name,
-            "be a boolean, an integer, or a float of 16 bits or more",
-            tensor.dtype,
-        )
-        require(
-            not tensor.is_meta,
-            name,
-            "have values (attach its source, or save_sources=False)",
-            "none",
-        )
-    with usual_mode(folder / WEIGHTS_NAME) as path:
-        try:
-            save_file(
-                {name: tensor.contiguous() for name, tensor in state.items()},
-                path,
-                metadata={"format": "pt"},
-            )
-        except SafetensorError as error:
-            raise OSError(f"{path} could not be written: {error}") from error
+        text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
+        (draft / CONFIG_NAME).write_text(text, "utf-8", "surrogatepass")
+        if card is not None:
+            (draft / CARD_NAME).write_text(card, "utf-8")
+        writer.commit(folder)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        for path in made:
+            if not any(path.iterdir()):
+                path.rmdir()
+        raise
 
 
-class ConfigWriter:
-    """Turns a configurable into JSON and files; an object met twice is written once."""
+class _Writer:
+    """Turns a configurable into JSON and files; an object that is met twice is written once."""
 
-    def __init__(self, folder: Path, *, copy_vectors: bool) -> None:
-        self.folder = folder
+    def __init__(self, draft: Path, *, copy_vectors: bool) -> None:
+        self.draft = draft
         self.copy_vectors = copy_vectors
         self.seen: dict[int, tuple[int, object]] = {}
+        self.digests: dict[str, str] = {}
+        self.parts: dict[str, Path] = {}
         self.in_use: set[Path] = set()
-        """Files that the saved objects read: they must not be removed."""
 
-    def encode(self, value: Any, name: str, depth: int = 0) -> Any:
-        """Return a value as JSON, no deeper than loading allows; `name` is for messages."""
-        require(depth <= MOST_DEPTH, "module", f"be saved in at most {MOST_DEPTH} levels", "more")
-        if isinstance(value, int):
-            digits = len(str(value))
-            require(
-                digits <= MOST_DIGITS, name, f"be saved in at most {MOST_DIGITS} digits", digits
-            )
+    def encode(self, value: Any, name: str) -> Any:
+        """Return a value as JSON; `name` says in messages where it was found."""
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        if isinstance(value, list | tuple) and not isinstance(value, Detachable):
-            return [self.encode(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(value)]
+        if isinstance(value, list | tuple):
+            return [self.encode(item, f"{name}[{i}]") for i, item in enumerate(value)]
         if isinstance(value, dict):
-            return {
-                str(key): self.encode(item, f"{name}.{key}", depth + 1)
-                for key, item in value.items()
-            }
+            return {str(key): self.encode(item, f"{name}.{key}") for key, item in value.items()}
         if id(value) in self.seen:
             return {"same_as": self.seen[id(value)][0]}
-        if isinstance(value, Detachable):
-            if isinstance(value.value, VectorFiles):
-                self.in_use |= {path.resolve() for path in value.value.files().values()}
-            wanted = self.copy_vectors and isinstance(value.value, Configurable)
-            return self.encode(value.value, name, depth) if wanted else None
         if not isinstance(value, Configurable):
-            raise TypeError(
-                must(
-                    name,
-                    "be something that can be rebuilt from its configuration",
-                    class_name(value),
-                )
-            )
-        self.seen[id(value)] = (
-            len(self.seen),
-            value,
-        )  # the object too, so that its id is not used again
-        return {
-            "class": class_name(value),
-            "config": self.encode(value.get_config(), name, depth + 1),
-            "files": value.write_files(self.folder),
-        }
+            rule = "be something that can be rebuilt from its configuration"
+            raise TypeError(must(name, rule, class_name(value)))
+        number = len(self.seen)
+        self.seen[id(value)] = (number, value)  # the object too, so that its id is not used again
+        try:
+            find_class(name_of(type(value)))
+        except ValueError as error:
+            rule = "be of a class that is defined at the top of a module, to be found again"
+            raise TypeError(must(name, rule, name_of(type(value)))) from error
+        config = value.get_config()
+        for argument in value.optional_arguments:
+            source = config[argument]
+            if not (self.copy_vectors and isinstance(source, Configurable)):
+                if isinstance(source, VectorFiles):
+                    self.in_use |= {path.resolve() for path in source.files().values()}
+                config[argument] = None
+        node = {"class": name_of(type(value)), "config": self.encode(config, name)}
+        own = self.draft / f"files-{number}"
+        own.mkdir()
+        files = {key: self.add(own / file) for key, file in value.write_files(own).items()}
+        return {**node, "files": files} if files else node
+
+    def add(self, path: Path) -> str:
+        """Return the name that a new file or subfolder gets in the saved folder."""
+        if path.is_dir():
+            inside = {part.name: digest_of(part) for part in sorted(path.iterdir())}
+            digest = hashlib.sha256(json.dumps(inside).encode()).hexdigest()
+        else:
+            inside, digest = {}, digest_of(path)
+        stem = re.sub("-[0-9a-f]{16}$", "", path.stem)  # of a file that was saved before
+        name = re.sub(r"[^\w.+-]", "_", f"{stem}-{digest[:16]}{path.suffix}", flags=re.ASCII)
+        self.parts[name] = path
+        self.digests |= {f"{name}/{k}": v for k, v in inside.items()} or {name: digest}
+        return name
+
+    def commit(self, folder: Path) -> None:
+        """Move all files into the folder, the configuration last, and remove stale ones."""
+        mode = (self.draft / CONFIG_NAME).stat().st_mode  # safetensors gives the owner's alone
+        for file in filter(Path.is_file, self.draft.rglob("*")):
+            file.chmod(mode)
+        before = saved_names(folder)
+        for name, part in self.parts.items():
+            if not (folder / name).is_dir():  # a subfolder of this name has the same content
+                part.replace(folder / name)
+        if (self.draft / CARD_NAME).exists():
+            (self.draft / CARD_NAME).replace(folder / CARD_NAME)
+        (self.draft / CONFIG_NAME).replace(folder / CONFIG_NAME)
+        shutil.rmtree(self.draft)
+        for name in before - set(self.parts):
+            old = folder / name
+            if old.is_dir() and not old.is_symlink():
+                shutil.rmtree(old)
+            elif old.resolve() not in self.in_use:
+                old.unlink(missing_ok=True)
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def saved_names(folder: Path) -> set[str]:
+    """Return the files and subfolders that a folder's configuration names; none without one."""
+    try:
+        digests = json.loads((folder / CONFIG_NAME).read_text("utf-8", "surrogatepass"))["digests"]
+        names = {name.partition("/")[0] for name in digests}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return set()
+    return {name for name in names if re.fullmatch(r"[\w.+-]*-[0-9a-f]{16}(\.\w+)?", name)}
 
 
 def detachable_names(module: nn.Module) -> set[str]:
@@ -148,19 +169,42 @@ def detachable_names(module: nn.Module) -> set[str]:
     }
 
 
+def self_saved_names(module: nn.Module) -> set[str]:
+    """Return the names of the tensors that their module writes by itself."""
+    return {
+        ".".join(filter(None, (prefix, child, name)))
+        for prefix, part in module.named_modules(remove_duplicate=False)
+        for child in getattr(part, "self_saved_modules", ())
+        for name in part.get_submodule(child).state_dict()
+    }
+
+
 def tied_names(module: nn.Module) -> dict[str, str]:
     """Map the second and later names of a shared parameter or buffer to its first name."""
     first: dict[int, str] = {}
     return {
         name: first[id(tensor)]
-        for name, tensor in tensors(module)
+        for name, tensor in named_tensors(module)
         if first.setdefault(id(tensor), name) != name
     }
 
 
-def tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+def named_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     """Return all parameters and buffers, a shared one under each of its names."""
     return [
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     ]
+
+
+def _write_weights(state: dict[str, Tensor], folder: Path) -> Path:
+    from safetensors.torch import save_file
+
+    for name, tensor in state.items():
+        rule = "be a boolean, an integer, or a float of 16 bits or more"
+        require(tensor.dtype in DTYPES, name, rule, tensor.dtype)
+        rule = "have values (attach its source, or save_sources=False)"
+        require(not tensor.is_meta, name, rule, "none")
+    path = folder / "model.safetensors"
+    save_file({k: x.contiguous() for k, x in state.items()}, path, metadata={"format": "pt"})
+    return path

@@ -19,7 +19,7 @@ from polyembed._version import __version__
 from polyembed.embeddings.baked import BakedEmbedding, bake
 from polyembed.embeddings.embedder import require_lexicon
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
-from polyembed.saving import checksum
+from polyembed.saving.writing import digest_of as checksum
 from polyembed.tagging._recurrent import RecurrentGraph, translations
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.onnx_tagger import (

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO, Self
 import torch
 
 from polyembed._checks import class_name
-from polyembed._fingerprint import MARK, checksum
-from polyembed.saving import sync, try_lock
+from polyembed._fingerprint import MARK, checksum, sync, try_lock
 
 CHECKPOINT_NAME = "checkpoint.pt"
 LOCK_NAME = "lock"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from polyembed._checks import check_choice, class_name, must, require
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
-from polyembed.saving import tied_names
+from polyembed.saving.writing import tied_names
 from polyembed.tagging.classifiers import PairClassifier, TextClassifier
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.tagging.text_model import TextModel

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_last_dim, class_name, must, require
-from polyembed.saving import PretrainedModule, VectorFiles, usual_mode
+from polyembed.saving import PretrainedModule, VectorFiles
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import Rows, WordVectors, check_words
 
@@ -198,9 +198,8 @@ class MappedVectors(VectorFiles):
         """Write the mapping's matrix; the source writes its own files."""
         from safetensors.torch import save_file
 
-        name = f"mapping-{sum(1 for _ in folder.glob('mapping-*'))}.safetensors"
-        with usual_mode(folder / name) as path:
-            save_file({"weight": self.mapping.weight.detach().cpu().contiguous()}, path)
+        name = "mapping.safetensors"
+        save_file({"weight": self.mapping.weight.detach().cpu().contiguous()}, folder / name)
         return {"mapping_file": name}
 
     def get_config(self) -> dict[str, Any]:
