@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from polyembed.tagging.onnx_tagger import digest_of
 
 
 def mutations(data: bytes, n: int, seed: int = 0) -> Iterator[bytes]:

@@ -14,7 +14,6 @@ from polyembed._checks import class_name, must, require
 from polyembed.saving.config import VectorFiles, find_class
 from polyembed.saving.writing import (
     CONFIG_NAME,
-    DTYPES,
     FORMAT_VERSION,
     detachable_names,
     digest_of,
@@ -145,10 +144,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise ValueError(must(str(path), "be JSON", error)) from error
-    kind = config.get("model_type") if isinstance(config, dict) else None
-    found = "none" if kind is None else "a model of transformers, which PretrainedWordEncoder opens"
     known = isinstance(config, dict) and "class" in config
-    require(known, str(path), "name a class, as save_pretrained does", found)
+    got = "something else (a model of transformers is for PretrainedWordEncoder)"
+    require(known, str(path), "be written by save_pretrained", got)
     version = config.get("format_version")
     newer = isinstance(version, int) and version > FORMAT_VERSION
     advice = "A newer polyembed reads it" if newer else CONVERSION
@@ -173,25 +171,17 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def _fill(module: nn.Module, weights: dict[str, Tensor], config: dict[str, Any]) -> None:
     """Load all saved tensors into the module; names, shapes and kinds must fit."""
-    tied, left_out = config.get("tied") or {}, set(config.get("left_out") or ())
     built = dict(named_tensors(module))
-    strange = sorted(left_out - detachable_names(module))
-    require(not strange, "left_out", "name source tables alone", strange)
     for name, tensor in weights.items():
-        rule = f"hold {name!r} as a {built[name].dtype}" if name in built else "fit the module"
-        alike = name in built and tensor.dtype in DTYPES and _same_kind(tensor, built[name])
-        require(alike, "the weights", rule, tensor.dtype)
-    result = module.load_state_dict(weights, strict=False, assign=True)
-    own = self_saved_names(module)
-    missing = sorted(set(result.missing_keys) - left_out - set(tied) - own)
+        require(name in built, "the weights", "be those of the module", name)
+        own = built[name]
+        alike = own.dtype == tensor.dtype or (
+            own.is_floating_point() and tensor.is_floating_point()
+        )
+        require(alike, "the weights", f"hold {name!r} as {own.dtype}", tensor.dtype)
+    missing = set(module.load_state_dict(weights, strict=False, assign=True).missing_keys)
+    missing -= detachable_names(module) | self_saved_names(module) | set(config["tied"])
     require(not missing, "the weights", "hold all tensors of the module", f"none for {missing}")
-    for name, first in tied.items():
+    for name, first in config["tied"].items():
         parent, attribute = name.rpartition(".")[::2]
-        shared = operator.attrgetter(first)(module)
-        alike = built[name].shape == shared.shape and _same_kind(built[name], shared)
-        require(alike, "tied", "join tensors of one shape and kind", {name: first})
-        setattr(module.get_submodule(parent), attribute, shared)
-
-
-def _same_kind(one: Tensor, other: Tensor) -> bool:
-    return one.dtype == other.dtype or (one.is_floating_point() and other.is_floating_point())
+        setattr(module.get_submodule(parent), attribute, operator.attrgetter(first)(module))

@@ -64,8 +64,8 @@ class PretrainedModule(Configurable, nn.Module, ABC):
 
         Raises:
             TypeError: If a part of the module cannot be rebuilt from its configuration.
-            ValueError: If `folder` is empty or a file, or a tensor is complex, has 8-bit floating
-                point, or has no values (an unattached source).
+            ValueError: If `folder` is empty or a file, or a tensor has no values (an unattached
+                source).
         """
         require(os.fspath(folder) != "", "folder", "name a folder", "''")
         require(not Path(folder).is_file(), "folder", "not be a file", folder)

@@ -7,19 +7,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from polyembed._checks import class_name, must, require
 from polyembed._version import __version__
-from polyembed.saving.config import Configurable, VectorFiles, find_class, name_of
+from polyembed.saving.config import Configurable, find_class, name_of
 
 CONFIG_NAME = "config.json"
 CARD_NAME = "README.md"
 DRAFT = ".draft"
 FORMAT_VERSION = 3
-FLOATS = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
-DTYPES = FLOATS | {torch.bool, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8}
 
 
 def save_module(
@@ -30,25 +27,22 @@ def save_module(
     ``config.json`` is the commit point: the other files are written first, then it is replaced in
     one step, then files that only the configuration before named are removed.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / DRAFT
+    shutil.rmtree(draft, ignore_errors=True)  # of a save that was killed
+    draft.mkdir()
     try:
-        shutil.rmtree(draft, ignore_errors=True)  # of a save that was killed
-        draft.mkdir()
         writer = _Writer(draft, copy_vectors=copy_vectors)
         tree = writer.encode(module, "model")
-        left_out = [] if save_sources else sorted(detachable_names(module))
         tied = tied_names(module)
-        elsewhere = {*left_out, *tied, *self_saved_names(module)}
-        state = module.state_dict().items()
-        weights = writer.add(_write_weights({k: x for k, x in state if k not in elsewhere}, draft))
+        skipped = {*tied, *self_saved_names(module)}
+        skipped |= set() if save_sources else detachable_names(module)
+        state = {name: x for name, x in module.state_dict().items() if name not in skipped}
         config = {
             "format_version": FORMAT_VERSION,
             "polyembed_version": __version__,
-            "weights": weights,
+            "weights": writer.add(_write_weights(state, draft)),
             "digests": writer.digests,
-            "left_out": left_out,
             "tied": tied,
             **tree,
         }
@@ -56,13 +50,10 @@ def save_module(
         (draft / CONFIG_NAME).write_text(text, "utf-8", "surrogatepass")
         if card is not None:
             (draft / CARD_NAME).write_text(card, "utf-8")
+            (draft / CARD_NAME).replace(folder / CARD_NAME)
         writer.commit(folder)
-    except BaseException:
+    finally:
         shutil.rmtree(draft, ignore_errors=True)
-        for path in made:
-            if not any(path.iterdir()):
-                path.rmdir()
-        raise
 
 
 class _Writer:
@@ -74,7 +65,6 @@ class _Writer:
         self.seen: dict[int, tuple[int, object]] = {}
         self.digests: dict[str, str] = {}
         self.parts: dict[str, Path] = {}
-        self.in_use: set[Path] = set()
 
     def encode(self, value: Any, name: str) -> Any:
         """Return a value as JSON; `name` says in messages where it was found."""
@@ -91,17 +81,10 @@ class _Writer:
             raise TypeError(must(name, rule, class_name(value)))
         number = len(self.seen)
         self.seen[id(value)] = (number, value)  # the object too, so that its id is not used again
-        try:
-            find_class(name_of(type(value)))
-        except ValueError as error:
-            rule = "be of a class that is defined at the top of a module, to be found again"
-            raise TypeError(must(name, rule, name_of(type(value)))) from error
+        find_class(name_of(type(value)))  # it must be found again
         config = value.get_config()
         for argument in value.optional_arguments:
-            source = config[argument]
-            if not (self.copy_vectors and isinstance(source, Configurable)):
-                if isinstance(source, VectorFiles):
-                    self.in_use |= {path.resolve() for path in source.files().values()}
+            if not (self.copy_vectors and isinstance(config[argument], Configurable)):
                 config[argument] = None
         node = {"class": name_of(type(value)), "config": self.encode(config, name)}
         own = self.draft / f"files-{number}"
@@ -127,20 +110,16 @@ class _Writer:
         mode = (self.draft / CONFIG_NAME).stat().st_mode  # safetensors gives the owner's alone
         for file in filter(Path.is_file, self.draft.rglob("*")):
             file.chmod(mode)
-        before = saved_names(folder)
+        stale = saved_names(folder) - set(self.parts)
         for name, part in self.parts.items():
             if not (folder / name).is_dir():  # a subfolder of this name has the same content
                 part.replace(folder / name)
-        if (self.draft / CARD_NAME).exists():
-            (self.draft / CARD_NAME).replace(folder / CARD_NAME)
         (self.draft / CONFIG_NAME).replace(folder / CONFIG_NAME)
-        shutil.rmtree(self.draft)
-        for name in before - set(self.parts):
-            old = folder / name
-            if old.is_dir() and not old.is_symlink():
-                shutil.rmtree(old)
-            elif old.resolve() not in self.in_use:
-                old.unlink(missing_ok=True)
+        for name in stale:
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+            else:
+                (folder / name).unlink(missing_ok=True)
 
 
 def digest_of(path: Path) -> str:
@@ -201,8 +180,6 @@ def _write_weights(state: dict[str, Tensor], folder: Path) -> Path:
     from safetensors.torch import save_file
 
     for name, tensor in state.items():
-        rule = "be a boolean, an integer, or a float of 16 bits or more"
-        require(tensor.dtype in DTYPES, name, rule, tensor.dtype)
         rule = "have values (attach its source, or save_sources=False)"
         require(not tensor.is_meta, name, rule, "none")
     path = folder / "model.safetensors"

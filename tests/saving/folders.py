@@ -1,0 +1,60 @@
+"""Small models for the tests of saving, and edits of their folders as a stranger makes them."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from toys import TAGS, ToyPieces, ToyVectors, toy_lexicon
+
+import polyembed as pe
+
+CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
+UNSEEN = [["songs", "que", "me", "gustaron"], ["cuando"]]
+
+
+def build_tagger(source: Any = None, pieces: Any = None, *, seed: int = 0) -> pe.SequenceTagger:
+    torch.manual_seed(seed)
+    lexicon = toy_lexicon()
+    sources = [pe.SourceEmbedding(s, lexicon) for s in (source or ToyVectors(3), ToyVectors(5))]
+    hme = pe.HierarchicalMetaEmbedding(
+        words=pe.MetaEmbedding.self_attention(sources, embedding_dim=7),
+        subwords=pe.SpelledEmbedding.from_pieces(pieces or ToyPieces(5), lexicon),
+        characters=pe.SpelledEmbedding.from_characters(
+            lexicon, pe.CharCNN(lexicon.num_characters, 11)
+        ),
+    )
+    encoder = pe.LSTMSequenceEncoder(hme.embedding_dim, hidden_size=13)
+    return pe.SequenceTagger(pe.UniqueWords(hme), TAGS, encoder=encoder).eval()
+
+
+def sources_of(model: nn.Module) -> list[pe.SourceEmbedding]:
+    return [module for module in model.modules() if isinstance(module, pe.SourceEmbedding)]
+
+
+def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit a folder's configuration."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8", "surrogatepass"))
+    edit(config)
+    path.write_text(json.dumps(config))
+
+
+def reseal(folder: Path) -> None:
+    """Write the right digests of changed files, as whoever changed them on purpose would."""
+
+    def edit(config: dict[str, Any]) -> None:
+        for name in config["digests"]:
+            if (folder / name).is_file():
+                config["digests"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+
+    change(folder, edit)
+
+
+def only(folder: Path, pattern: str) -> Path:
+    """Return the one file of a folder that matches a pattern."""
+    (path,) = folder.glob(pattern)
+    return path

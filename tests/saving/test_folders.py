@@ -1,0 +1,358 @@
+"""Saving and loading: exact, whole or not at all."""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from saving.folders import CORPUS, UNSEEN, build_tagger, change, only, sources_of
+from torch import nn
+from toys import ToyVectors, toy_lexicon
+
+import polyembed as pe
+from polyembed.saving import Configurable, PretrainedModule, model_card, writing
+from polyembed.vectors import BPEmbVectors, FastTextVectors, OrthogonalMapping
+
+
+@pytest.fixture
+def tagger() -> pe.SequenceTagger:
+    return build_tagger()
+
+
+@pytest.fixture(scope="module")
+def real_tagger(tmp_path_factory: pytest.TempPathFactory) -> pe.SequenceTagger:
+    folder = tmp_path_factory.mktemp("vectors")
+    source = FastTextVectors.train(CORPUS, folder / "es.bin", dim=5, min_count=1, bucket=100)
+    return build_tagger(source, BPEmbVectors.train(CORPUS, folder / "pieces", vocab_size=30, dim=5))
+
+
+def emissions(tagger: pe.SequenceTagger, sentences: list[list[str]]) -> torch.Tensor:
+    return tagger.emissions(*tagger.lexicon.encode(sentences))
+
+
+def python(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_new_process_gives_the_same_tags(real_tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    real_tagger.save_pretrained(tmp_path / "tagger")
+    moved = shutil.move(tmp_path / "tagger", tmp_path / "elsewhere")
+    done = python(
+        "import json, sys, toys, polyembed as pe;"
+        "tagger = pe.SequenceTagger.from_pretrained(sys.argv[1]);"
+        "print(json.dumps(tagger.predict(json.loads(sys.argv[2]))))",
+        moved,
+        json.dumps(CORPUS[:3] + UNSEEN),
+    )
+    assert json.loads(done.stdout) == real_tagger.predict(CORPUS[:3] + UNSEEN), done.stderr
+
+
+def test_a_folder_saved_again_and_again(real_tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    real_tagger.save_pretrained(tmp_path)
+    names = sorted(os.listdir(tmp_path))
+    for _ in range(2):
+        pe.SequenceTagger.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == names
+    again = pe.SequenceTagger.from_pretrained(tmp_path)
+    assert again.predict(UNSEEN) == real_tagger.predict(UNSEEN)
+    torch.testing.assert_close(emissions(again, CORPUS[:3]), emissions(real_tagger, CORPUS[:3]))
+
+
+def test_without_vector_files_unseen_words_are_unknown_until_attached(
+    real_tagger: pe.SequenceTagger, tmp_path: Path
+) -> None:
+    real_tagger.save_pretrained(tmp_path, copy_vectors=False)
+    assert not list(tmp_path.glob("*.bin"))
+    again = pe.SequenceTagger.from_pretrained(tmp_path)
+    torch.testing.assert_close(emissions(again, CORPUS[:3]), emissions(real_tagger, CORPUS[:3]))
+    with pytest.warns(UserWarning, match=r"attach FastTextVectors\(path="):
+        again.predict(UNSEEN)
+    for module, original in zip(sources_of(again), sources_of(real_tagger), strict=True):
+        module.attach(original.source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert again.predict(UNSEEN) == real_tagger.predict(UNSEEN)
+
+
+def test_without_source_tables(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    tagger.save_pretrained(tmp_path / "whole")
+    tagger.save_pretrained(tmp_path / "light", save_sources=False)
+    sizes = [only(tmp_path / n, "*.safetensors").stat().st_size for n in ("whole", "light")]
+    assert sizes[0] - sizes[1] > 4 * 9 * (3 + 5)
+    again = pe.SequenceTagger.from_pretrained(tmp_path / "light")
+    with pytest.raises(ValueError, match=r"source.*attach"):
+        again.predict(CORPUS[:1])
+    for module, source in zip(sources_of(again), (ToyVectors(3), ToyVectors(5)), strict=True):
+        module.attach(source)
+    torch.testing.assert_close(emissions(again, CORPUS[:3]), emissions(tagger, CORPUS[:3]))
+
+
+def test_a_module_in_two_places_is_saved_once(tmp_path: Path) -> None:
+    lexicon = toy_lexicon()
+    shared, other = (
+        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), dim), lexicon)
+        for dim in (5, 3)
+    )
+    twice = pe.MetaEmbedding.concat([pe.UniqueWords(shared), pe.bake(other), shared])
+    both = pe.MetaEmbedding.concat([twice, twice])
+    both.save_pretrained(tmp_path)
+    again = pe.MetaEmbedding.from_pretrained(tmp_path)
+    assert again.embedders[0] is again.embedders[1]
+    assert again.embedders[0].embedders[0].embedder is again.embedders[0].embedders[2]
+    assert {part.lexicon for part in again.modules() if hasattr(part, "lexicon")} == {again.lexicon}
+    assert [name.partition("-")[0] for name in sorted(os.listdir(tmp_path))] == [
+        "config.json",
+        "lexicon",
+        "model",
+    ]
+    assert torch.equal(again(torch.arange(len(lexicon))), both(torch.arange(len(lexicon))))
+
+
+def test_loading_draws_no_random_numbers(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    tagger.save_pretrained(tmp_path)
+    before = torch.get_rng_state()
+    pe.SequenceTagger.from_pretrained(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_threads_load_and_predict_at_once(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    tagger.save_pretrained(tmp_path)
+    expected = tagger.predict(CORPUS + UNSEEN)
+
+    def work(_: int) -> list[list[str]]:
+        return pe.SequenceTagger.from_pretrained(tmp_path).predict(CORPUS + UNSEEN)
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(found == expected for found in pool.map(work, range(12)))
+
+
+def test_characters_that_are_no_text_are_saved(tmp_path: Path) -> None:
+    lexicon = pe.Lexicon(["\ud83d", "\ude00", "a\ud83d"])
+    chars = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
+    chars.save_pretrained(tmp_path)
+    again = pe.SpelledEmbedding.from_pretrained(tmp_path)
+    assert again.spelling.characters == chars.spelling.characters
+    assert torch.equal(again(torch.arange(5)), chars(torch.arange(5)))
+
+
+class Homemade(pe.LSTMSequenceEncoder):
+    """A module that keeps no argument."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, hidden_size=3)
+
+    get_config = Configurable.get_config
+    from_config = Configurable.from_config
+
+
+class CharCNN(pe.CharCNN):
+    """A user's class that has the name of one of the library's."""
+
+
+def local_class() -> type[pe.CharCNN]:
+    class Local(pe.CharCNN):
+        """A class that no name finds again."""
+
+    return Local
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (lambda: nn.Linear(2, 3), r"model.encoder must be .* rebuilt .*, got Linear"),
+        (lambda: Homemade(7), r"Homemade keeps no attribute for its argument size"),
+        (
+            lambda: local_class()(7, 5),
+            r"class must be a configurable class .*, got .*<locals>.Local",
+        ),
+    ],
+)
+def test_what_cannot_be_rebuilt_is_not_saved(
+    part, message: str, tagger: pe.SequenceTagger, tmp_path: Path
+) -> None:
+    tagger.encoder = part()
+    with pytest.raises((TypeError, ValueError), match=message):
+        tagger.save_pretrained(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_class_of_the_users_own_keeps_its_module(tmp_path: Path) -> None:
+    CharCNN(7, 5).save_pretrained(tmp_path)
+    assert type(pe.CharCNN.from_pretrained(tmp_path)) is CharCNN
+    done = python("import sys, polyembed as pe\npe.CharCNN.from_pretrained(sys.argv[1])", tmp_path)
+    assert "be a configurable class that this program has imported" in done.stderr
+
+
+def test_a_class_defined_again_is_the_newest(tmp_path: Path) -> None:
+    done = python(
+        "import sys, polyembed as pe\n"
+        "class Mine(pe.CharCNN): old = True\n"
+        "Mine(7, 5).save_pretrained(sys.argv[1])\n"
+        "class Mine(pe.CharCNN): old = False\n"
+        "assert not pe.CharCNN.from_pretrained(sys.argv[1]).old",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_places_that_are_no_folders(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^folder must name a folder, got ''$"):
+        tagger.save_pretrained("")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"^folder must not be a file, got .*file$"):
+        tagger.save_pretrained(tmp_path / "file")
+    with pytest.raises(FileNotFoundError, match=r"config.json is missing: save_pretrained did not"):
+        pe.SequenceTagger.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o007])
+def test_files_have_the_mode_of_others_made_here(umask: int, tmp_path: Path) -> None:
+    tagger = build_tagger(OrthogonalMapping(torch.eye(3))(ToyVectors(3)))
+    before = os.umask(umask)
+    try:
+        tagger.save_pretrained(tmp_path, card="# A tagger")
+    finally:
+        os.umask(before)
+    modes = {path.name.split("-")[0]: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    names = ["README.md", "config.json", "lexicon", "mapping", "model"]
+    assert modes == dict.fromkeys(names, 0o666 & ~umask)
+
+
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    source = FastTextVectors.train(CORPUS, tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
+    tagger = build_tagger(source)
+    tagger.save_pretrained(tmp_path)
+    assert len(list(tmp_path.glob("es-*.bin"))) == 1
+    tagger.save_pretrained(tmp_path, copy_vectors=False)
+    assert sorted(p.name for p in tmp_path.glob("*.bin")) == ["es.bin"]
+
+
+def test_another_class(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    tagger.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"must hold a CharCNN, got a SequenceTagger"):
+        pe.CharCNN.from_pretrained(tmp_path)
+    assert isinstance(PretrainedModule.from_pretrained(tmp_path), pe.SequenceTagger)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_tables_are_mapped_from_the_file(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
+    """No tensor is copied into memory: opening costs nothing, and processes share the pages."""
+    tagger.save_pretrained(tmp_path)
+    opened = pe.SequenceTagger.from_pretrained(tmp_path)
+    file = str(only(tmp_path, "*.safetensors"))
+    maps = [
+        line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if file in line
+    ]
+    ranges = [[int(end, 16) for end in one.split("-")] for one in maps]
+    for name, tensor in opened.state_dict().items():
+        assert any(start <= tensor.data_ptr() < stop for start, stop in ranges), name
+
+
+# --- interrupted saves ---------------------------------------------------------------------------
+
+KILL = """
+import os, signal, sys
+from pathlib import Path
+from saving.folders import build_tagger
+from polyembed.saving import writing
+calls = 0
+def wrap(function):
+    def call(*arguments, **options):
+        global calls
+        calls += 1
+        if calls == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+Path.replace, Path.unlink = wrap(Path.replace), wrap(Path.unlink)
+build_tagger(seed=1).save_pretrained(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_killed_save_leaves_the_old_or_the_new(call: int, tmp_path: Path) -> None:
+    old, new = build_tagger(seed=0), build_tagger(seed=1)
+    old.save_pretrained(tmp_path)
+    done = python(KILL, tmp_path, call)
+    assert done.returncode in (-signal.SIGKILL, 0), done.stderr
+    opened = pe.SequenceTagger.from_pretrained(tmp_path)
+    weight = opened.decoder.linear.weight
+    assert any(torch.equal(weight, one.decoder.linear.weight) for one in (old, new))
+    new.save_pretrained(tmp_path)
+    assert not (tmp_path / writing.DRAFT).exists(), "the next save removes what a killed one left"
+
+
+def test_a_failed_save_leaves_the_old(
+    tagger: pe.SequenceTagger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tagger.save_pretrained(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(writing, "_write_weights", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        build_tagger(seed=1).save_pretrained(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+# --- damaged and old folders ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["model-*", "lexicon-*"])
+def test_damaged_and_missing_files_are_named(
+    pattern: str, tagger: pe.SequenceTagger, tmp_path: Path
+) -> None:
+    tagger.save_pretrained(tmp_path)
+    path = only(tmp_path, pattern)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=rf"{path.name} is damaged or was changed"):
+        pe.SequenceTagger.from_pretrained(tmp_path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=rf"{path.name} is missing"):
+        pe.SequenceTagger.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [(1, "Open it with the version"), (2, "Open it"), (4, "A newer polyembed")],
+)
+def test_other_formats_say_what_to_do(
+    version: int, advice: str, tagger: pe.SequenceTagger, tmp_path: Path
+) -> None:
+    tagger.save_pretrained(tmp_path)
+    change(tmp_path, lambda config: config.update(format_version=version))
+    with pytest.raises(ValueError, match=rf"format_version 3, got {version}. {advice}"):
+        pe.SequenceTagger.from_pretrained(tmp_path)
+
+
+def test_a_model_of_transformers_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match=r"a model of transformers is for PretrainedWordEncoder"):
+        pe.SequenceTagger.from_pretrained(tmp_path)
+
+
+def test_a_source_without_files_is_pickled_with_its_tagger(tagger: pe.SequenceTagger) -> None:
+    again = pickle.loads(pickle.dumps(tagger))
+    assert again.predict(UNSEEN) == tagger.predict(UNSEEN)
+
+
+def test_a_card_has_what_the_module_and_its_author_know(tagger: pe.SequenceTagger) -> None:
+    card = model_card(tagger, repo_id="me/tagger", language=["es"], license="mit", notes="Limits.")
+    for text in ("license: mit", "- es", 'from_pretrained("me/tagger"', "`decoder`: CRFDecoder"):
+        assert text in card
+    assert card.endswith("Limits.\n")
+    assert model_card(pe.CharCNN(7, 5)).startswith("---\nlibrary_name: polyembed\n")

@@ -1,0 +1,181 @@
+"""Folders of a stranger: no code is run, no place outside is read, and errors name the folder."""
+
+import pickle
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hostile.mutations import mutations
+from saving.folders import build_tagger, change, only, reseal
+from tiny_models import tiny_model, word_piece_tokenizer
+
+import polyembed as pe
+from polyembed.saving import PretrainedModule
+
+SENTENCES = [["me", "gusta"], ["that", "song"]]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "tagger"
+    build_tagger().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(saved, tmp_path / "tagger")
+
+
+def _nodes(tree: Any) -> list[dict[str, Any]]:
+    if isinstance(tree, list):
+        return [node for item in tree for node in _nodes(item)]
+    if not isinstance(tree, dict):
+        return []
+    inside = [node for item in tree.values() for node in _nodes(item)]
+    return [tree, *inside] if "class" in tree else inside
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no digests": lambda config: config.pop("digests"),
+    "digests of a list": lambda config: config.update(digests=list(config["digests"])),
+    "no digest of the weights": lambda config: config["digests"].pop(config["weights"]),
+    "no weights": lambda config: config.pop("weights"),
+    "an unknown argument": lambda config: config["config"].update(unknown=1),
+    "no arguments": lambda config: config.update(config={}),
+    "an object before it is built": lambda config: config["config"].update(encoder={"same_as": 0}),
+    "an object that never is": lambda config: config["config"].update(encoder={"same_as": 999}),
+    "an object of another kind": lambda config: config["config"].update(encoder={"same_as": 1}),
+    "a tie to nothing": lambda config: config.update(tied={"decoder.linear.weight": "x.y"}),
+    "a wider encoder": lambda config: config["config"]["encoder"]["config"].update(hidden_size=17),
+    "an enormous encoder": lambda config: config["config"]["encoder"]["config"].update(
+        hidden_size=2**40
+    ),
+    "a size of text": lambda config: config["config"]["encoder"]["config"].update(hidden_size="x"),
+    "a name that is a number": lambda config: config.update({"class": 7}),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_strange_configuration_is_refused(name: str, folder: Path) -> None:
+    change(folder, EDITS[name])
+    with pytest.raises(ValueError, match=str(folder)):
+        pe.SequenceTagger.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "subprocess:Popen",
+        "builtins:eval",
+        "torch.nn:Linear",
+        "polyembed.saving.config:sys.exit",
+        "polyembed.nothing:X",
+        "antigravity:x",
+        "polyembed.text:Lexicon.load",
+        "Popen",
+        "",
+    ],
+)
+def test_classes_are_configurable_ones_that_the_program_has(name: str, folder: Path) -> None:
+    change(folder, lambda config: config["config"]["embedder"].update({"class": name}))
+    modules = set(sys.modules)
+    with pytest.raises(ValueError, match="class must be"):
+        pe.SequenceTagger.from_pretrained(folder)
+    assert set(sys.modules) == modules
+
+
+@pytest.mark.parametrize("name", ["../x.json", "/etc/passwd", "..", "", "a/b", "nothing", 7, None])
+def test_no_value_of_files_names_a_place(name: Any, folder: Path) -> None:
+    def edit(config: dict[str, Any]) -> None:
+        node = next(node for node in _nodes(config) if node.get("files"))
+        node["files"] = dict.fromkeys(node["files"], name)
+
+    change(folder, edit)
+    with pytest.raises(ValueError, match="a file must have a plain name and a digest"):
+        pe.SequenceTagger.from_pretrained(folder)
+
+
+def test_no_argument_of_a_configuration_names_a_place(folder: Path) -> None:
+    def edit(config: dict[str, Any]) -> None:
+        node = next(node for node in _nodes(config) if node.get("files"))
+        node["config"] |= dict.fromkeys(node.pop("files"), "/etc/passwd")
+
+    change(folder, edit)
+    with pytest.raises(ValueError, match=r"files must be for .* alone"):
+        pe.SequenceTagger.from_pretrained(folder)
+
+
+def test_a_vector_source_brings_all_its_files(folder: Path) -> None:
+    """BPEmbVectors would download what is not given."""
+    evil = {"class": "polyembed.vectors.bpemb:BPEmbVectors", "config": {"lang": "en"}}
+    change(folder, lambda config: config["config"].update(decoder=evil))
+    with pytest.raises(ValueError, match=r"files must hold all files of a BPEmbVectors, got \[\]"):
+        pe.SequenceTagger.from_pretrained(folder)
+
+
+def test_links_out_of_the_folder_are_refused(folder: Path, tmp_path: Path) -> None:
+    path = only(folder, "lexicon-*")
+    path.rename(tmp_path / "secret")
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match="must be a file of the folder itself, got a link to"):
+        pe.SequenceTagger.from_pretrained(folder)
+
+
+class Evil:
+    """What a pickle may hold: it runs when it is opened."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (f"open({str(self.mark)!r}, 'w').close()",)
+
+
+def test_no_code_from_a_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, mark = tmp_path / "evil", tmp_path / "mark"
+    encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
+    classifier = pe.SequenceClassifier(encoder, ["no", "yes"]).eval()
+    classifier.save_pretrained(folder)
+    source = f"open({str(mark)!r}, 'w').close()\nclass Evil: pass\n"
+    for name in ("__init__", "modeling_evil", "configuration_evil", "conftest", "sitecustomize"):
+        (folder / f"{name}.py").write_text(source)
+    for name in ("pytorch_model.bin", "model.pkl", "training_args.bin"):
+        (folder / name).write_bytes(pickle.dumps(Evil(mark)))
+    pickle.loads((folder / "model.pkl").read_bytes())
+    assert mark.exists(), "it would run"
+    mark.unlink()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("asked or unpickled")
+
+    monkeypatch.setattr("builtins.input", refuse)
+    monkeypatch.setattr(torch, "load", refuse)
+    again = PretrainedModule.from_pretrained(folder)
+    assert again.predict(SENTENCES) == classifier.predict(SENTENCES)
+    assert not mark.exists()
+    assert not any("evil" in name for name in sys.modules)
+
+
+@pytest.mark.parametrize("pattern", ["config.json", "model-*", "lexicon-*"])
+def test_mutated_files_are_read_or_refused_by_name(pattern: str, folder: Path) -> None:
+    path = only(folder, pattern)
+    good = path.read_bytes()
+    refused = 0
+    for damaged in mutations(good, 200):
+        path.write_bytes(damaged)
+        if pattern != "config.json":
+            reseal(folder)
+        with suppress(ValueError, OSError):  # nothing else
+            try:
+                pe.SequenceTagger.from_pretrained(folder)
+            except Exception as error:
+                refused += 1
+                assert str(folder) in str(error)  # noqa: PT017
+                raise
+    assert refused > 100, "the mutations damage too little"
