@@ -106,6 +106,11 @@ class LooksAtValues(Sound):
         return super().mix(y, mask) if bool(mask.any()) else y
 
 
+class BringsATensorOfItsOwn(Sound):
+    def mix(self, y: Tensor, mask: Tensor) -> Tensor:
+        return super().mix(y, mask) + torch.ones(y.shape[-1], device="cpu", dtype=y.dtype)
+
+
 class LoopsOverRows(Sound):
     def mix(self, y: Tensor, mask: Tensor) -> Tensor:
         return super().mix(torch.stack([row * 1 for row in y]), mask)
@@ -249,6 +254,7 @@ TWINS: dict[str, list[Case]] = {
     ],
     "copies_are_equal_and_apart": [twin(CopiesItself)],
     "moving_leaves_nothing_behind": [twin(KeepsAPlainTensor)],
+    "stays_on_its_device_without_waiting": [twin(LooksAtValues), twin(BringsATensorOfItsOwn)],
     "compiles_as_one_graph": [twin(LooksAtValues)],
     "as_many_operations_for_any_batch": [twin(LoopsOverRows), twin(LoopsOverWords)],
     "has_the_right_gradient": [twin(DetachesAFactor)],

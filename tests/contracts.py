@@ -9,11 +9,13 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -275,6 +277,41 @@ def sizes_zero_and_one_are_sizes(case: Case) -> None:
             assert gradient is None or gradient.isfinite().all(), (
                 f"{rows} rows of {width} give {name} {gradient}"
             )
+
+
+@law(lambda case: not RUNTIME_TYPES)
+def stays_on_its_device_without_waiting(case: Case) -> None:
+    """Forward and backward on fake tensors of another device, where the host can read no value."""
+    module, batch = case.module(torch.float32).train(), case.batch(dtype=torch.float32)
+    device = other_device()
+    with FakeTensorMode(allow_non_fake_inputs=False):
+
+        def fake(x: Tensor) -> Tensor:
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
+
+        for part in module.modules():
+            for name, x in part._parameters.items():
+                if x is not None:
+                    part._parameters[name] = nn.Parameter(fake(x), requires_grad=x.requires_grad)
+            part._buffers.update({k: x if x is None else fake(x) for k, x in part._buffers.items()})
+        moved = _each(batch, lambda x: fake(x).requires_grad_(x.is_floating_point()))
+        value = case.call(module, moved)
+        assert value.device == device, f"the result is on {value.device}"
+        if value.requires_grad:
+            value.sum().backward()
+
+
+@cache
+def other_device() -> torch.device:
+    """Register a device that is not the CPU, for fake tensors alone; torch has one in a process."""
+    from torch.utils import backend_registration
+
+    class Backend(backend_registration._DummyBackendModule):
+        def get_amp_supported_dtype(self) -> list[torch.dtype]:
+            return [torch.bfloat16]
+
+    backend_registration._setup_privateuseone_for_python_backend("elsewhere", Backend())
+    return torch.device("elsewhere", 0)
 
 
 @law()

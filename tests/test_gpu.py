@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from cases import CASES
+from cases import CASES, DEVICE
 from contracts import Batch, Case
 from torch import Tensor
 
@@ -12,8 +12,6 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
-
-WAITS = {"UniqueWords", "VotingEnsemble.entity.decode", "BPEGRU"}  # as their docstrings say
 
 
 def to_gpu(batch: Batch) -> Batch:
@@ -36,7 +34,7 @@ def test_same_numbers_as_on_the_cpu(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in CASES if not {case.name, case.name.split(".")[0]} & WAITS],
+    [case for case in CASES if DEVICE not in case.exceptions],
     ids=lambda case: case.name,
 )
 def test_forward_does_not_wait(case: Case) -> None:

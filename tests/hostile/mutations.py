@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 
-
 def mutations(data: bytes, n: int, seed: int = 0) -> Iterator[bytes]:
     """Yield `n` damaged copies of `data`: cut, flipped bits, other bytes, parts doubled, moved or taken out."""
     generator = random.Random(seed)
