@@ -109,9 +109,10 @@ class SourceEmbedding(WordEmbedder):
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Return the rows of the ids."""
-        vectors: Tensor = self.table(ids)
+        attached = not self.weight.is_meta or ids.is_meta
         rule = "be attached (its rows were left out of the saved folder)"
-        require(ids.is_meta or not vectors.is_meta, "the source", rule, "none")
+        require(attached, "the source", rule, "none")
+        vectors: Tensor = self.table(ids)
         return vectors
 
     def _with_lexicon(self, lexicon: Lexicon) -> Self:

@@ -58,12 +58,9 @@ class FastTextFile:
         if min(num_words, num_labels) < 0 or size != num_words + num_labels:
             self.fail(f"a dictionary of {num_words} words and {num_labels} labels, {size} in all")
         self.words = Words(self.data, self._entries(size, num_words), b"\0")
-        self._matrix = self._read_matrix(pruned)
         num_rows = num_words + (self.bucket if self.max_n else 0)
-        # A matrix without rows would promise a `dim` that the file does not hold.
-        if self._matrix.shape[1] != 4 * self.dim or len(self._matrix) < max(1, num_rows):
-            self.fail("matrix and dictionary do not fit together")
-        self._read_matrix(pruned)  # of the outputs: the file is whole
+        self._matrix = self._read_matrix(pruned, max(1, num_rows))
+        self._read_matrix(pruned, 0)  # of the outputs: the file is whole
 
     def rows(self, ids: Ids) -> Rows:
         """Return the rows of the words, which come first, and of the n-grams."""
@@ -81,13 +78,16 @@ class FastTextFile:
         if count < size:
             self.fail(f"a dictionary of {count} of {size} entries")
 
-    def _read_matrix(self, pruned: bool) -> npt.NDArray[np.uint8]:
+    def _read_matrix(self, pruned: bool, least: int) -> npt.NDArray[np.uint8]:
         """Map float rows as bytes: floats in a file are not aligned, and NumPy would copy all."""
         if pruned or (self.version and self.unpack("<?")[0]):
             self.fail("a quantised model")
         num_rows, dim = self.unpack("<2q")
-        start = self.need(num_rows * dim * 4 if min(num_rows, dim) >= 0 else -1)
-        return np.frombuffer(self.data, np.uint8, num_rows * dim * 4, start).reshape(num_rows, -1)
+        if dim != self.dim or num_rows < least:
+            self.fail("matrix and dictionary do not fit together")
+        size = num_rows * dim * 4
+        start = self.need(size)
+        return np.frombuffer(self.data, np.uint8, size, start).reshape(num_rows, dim * 4)
 
     def fail(self, what: str) -> NoReturn:
         """Raise the error that names the file."""
