@@ -58,12 +58,18 @@ class FastTextFile:
         if min(num_words, num_labels) < 0 or size != num_words + num_labels:
             self.fail(f"a dictionary of {num_words} words and {num_labels} labels, {size} in all")
         self.words = Words(self.data, self._entries(size, num_words), b"\0")
-        num_rows = num_words + (self.bucket if self.max_n else 0)
-        self._matrix = self._read_matrix(pruned, max(1, num_rows))
-        self._read_matrix(pruned, 0)  # of the outputs: the file is whole
+        self._matrix: npt.NDArray[np.uint8] | None = None
+        if pruned or (self.version and self.unpack("<?")[0]):
+            return  # a quantised model, for its labels
+        self._matrix = self._read_matrix(max(1, num_words + (self.bucket if self.max_n else 0)))
+        if self.version:
+            self.unpack("<?")
+        self._read_matrix(0)  # of the outputs: the file is whole
 
     def rows(self, ids: Ids) -> Rows:
         """Return the rows of the words, which come first, and of the n-grams."""
+        if self._matrix is None:
+            self.fail("a quantised model, which has labels only")
         return np.take(self._matrix, ids, axis=0).view("<f4")
 
     def _entries(self, size: int, num_words: int) -> Iterator[tuple[int, bytes]]:
@@ -78,10 +84,8 @@ class FastTextFile:
         if count < size:
             self.fail(f"a dictionary of {count} of {size} entries")
 
-    def _read_matrix(self, pruned: bool, least: int) -> npt.NDArray[np.uint8]:
+    def _read_matrix(self, least: int) -> npt.NDArray[np.uint8]:
         """Map float rows as bytes: floats in a file are not aligned, and NumPy would copy all."""
-        if pruned or (self.version and self.unpack("<?")[0]):
-            self.fail("a quantised model")
         num_rows, dim = self.unpack("<2q")
         if dim != self.dim or num_rows < least:
             self.fail("matrix and dictionary do not fit together")

@@ -35,7 +35,8 @@ class FastTextVectors(Vocabulary, VectorFiles):
     bytes per word of the vocabulary. Worker processes open the file themselves.
 
     Args:
-        path: A fastText ``.bin`` file, with or without version number; not a quantised ``.ftz``.
+        path: A fastText ``.bin`` file, with or without version number. A quantised ``.ftz`` has
+            `labels` but no vectors here.
 
     Raises:
         FileNotFoundError: If there is no file at `path`.
@@ -81,7 +82,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
         return out
 
     def labels(self, words: Sequence[str], *, k: int = 1) -> list[dict[str, float]]:
-        """Classify words by a supervised model, such as ``lid.176.bin``, which names languages.
+        """Classify words by a supervised model, such as ``lid.176.ftz``, which names languages.
 
         The fasttext package computes the probabilities; it reads the whole file into memory.
 
