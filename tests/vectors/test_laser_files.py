@@ -91,13 +91,25 @@ def test_merges_are_read(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("read", "content", "message"),
     [
-        (read_merges, b"#version: 0.2\ne n</w>\n", "x, line 1, must be two pieces and a count, as"),
-        (read_merges, b"e n</w> many\n", "x, line 1, must be two pieces and a count"),
-        (read_merges, b"e  3\n", "x, line 1, must be two pieces and a count"),
-        (read_merges, b"e n 3\n\na b 2\n", "x, line 2, must be two pieces and a count"),
+        (
+            read_merges,
+            b"#version: 0.2\ne n</w>\n",
+            "x, line 1, must hold 2 piece.s. and a count, as",
+        ),
+        (read_merges, b"e n</w> many\n", "x, line 1, must hold 2 piece"),
+        (read_merges, b"e  3\n", "x, line 1, must hold 2 piece"),
+        (read_merges, b"e n 3\n\na b 2\n", "x, line 2, must hold 2 piece"),
         (read_merges, b"\xff\xfe", "x must be text in UTF-8"),
-        (read_pieces, b"", "x, line 1, must be a piece and a count, got ''"),
-        (read_pieces, b"a 1\nb\n", "x, line 2, must be a piece and a count, got 'b'"),
+        (
+            read_pieces,
+            b"",
+            "x, line 1, must hold 1 piece.s. and a count, as fastBPE writes them, got ''",
+        ),
+        (
+            read_pieces,
+            b"a 1\nb\n",
+            "x, line 2, must hold 1 piece.s. and a count, as fastBPE writes them, got 'b'",
+        ),
     ],
 )
 def test_files_in_another_format_are_refused(tmp_path, read, content: bytes, message: str) -> None:

@@ -122,7 +122,7 @@ def test_every_truncation_of_a_compressed_file_is_a_clear_error(write, suffix, c
         ("", {}, "file.vec, line 1, must hold a word and its numbers, got ''"),
         ("hola mundo\n", {}, "line 1, must hold a word and its numbers, got 'hola mundo'"),
         ("4 0\n", {}, "line 1, must hold a word and its numbers, got '4 0'"),
-        ("hola 1 2\n", {"dim": 0}, "dim must be a positive integer, got 0"),
+        ("hola 1 2\n", {"dim": -1}, "line 1, must hold a word and its numbers, got 'hola 1 2'"),
         ("0 1000000000000\n", {}, "line 2, must hold a word and its numbers, got the end of the"),
         ("1 1000000000000\nhola 1\n", {}, "line 2, must hold a word and 1000000000000 numbers"),
     ],

@@ -15,7 +15,7 @@ from polyembed._checks import check_choice, check_file, check_positive, must, re
 from polyembed.saving import VectorFiles
 from polyembed.vectors._fasttext_file import FastTextFile
 from polyembed.vectors.protocol import Rows, Vocabulary, check_words
-from polyembed.vectors.words import Ids, encode_word
+from polyembed.vectors.words import Ids, encode_word, release
 
 END_OF_SENTENCE = b"</s>"
 CHUNK = 200  # words spelled at once, about 5 MB of rows at 300 dimensions
@@ -79,6 +79,8 @@ class FastTextVectors(Vocabulary, VectorFiles):
             chunk = slice(start, start + CHUNK)
             with np.errstate(over="ignore", invalid="ignore"):  # SourceEmbedding checks the sums
                 self._average(encoded[chunk], out[chunk])
+        if len(words) > CHUNK:
+            release(self._file.data)
         return out
 
     def labels(self, words: Sequence[str], *, k: int = 1) -> list[dict[str, float]]:

@@ -76,8 +76,7 @@ def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
         ValueError: If the file has another format: those of subword-nmt and of transformers, for
             example, have no counts.
     """
-    rule = "be two pieces and a count, as fastBPE writes them"
-    return [(first, second) for first, second in _read_counted(path, 2, rule)]
+    return [(first, second) for first, second in _read_counted(path, 2)]
 
 
 def read_pieces(path: str | os.PathLike[str]) -> list[str]:
@@ -93,10 +92,10 @@ def read_pieces(path: str | os.PathLike[str]) -> list[str]:
         FileNotFoundError: If there is no such file.
         ValueError: If the file has another format.
     """
-    return [piece for (piece,) in _read_counted(path, 1, "be a piece and a count")]
+    return [piece for (piece,) in _read_counted(path, 1)]
 
 
-def _read_counted(path: str | os.PathLike[str], num_pieces: int, rule: str) -> list[list[str]]:
+def _read_counted(path: str | os.PathLike[str], num_pieces: int) -> list[list[str]]:
     """Read lines of pieces and a count, separated by single spaces."""
     try:
         text = check_file(path).read_bytes().decode()
@@ -106,6 +105,7 @@ def _read_counted(path: str | os.PathLike[str], num_pieces: int, rule: str) -> l
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         *pieces, count = line.split(" ")
         good = len(pieces) == num_pieces and all(pieces) and count.isdecimal()
+        rule = f"hold {num_pieces} piece(s) and a count, as fastBPE writes them"
         require(good, f"{path}, line {number},", rule, repr(line[:80]))
         rows.append(pieces)
     return rows

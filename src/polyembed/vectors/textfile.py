@@ -14,7 +14,7 @@ from typing import IO, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from polyembed._checks import check_file, check_positive, must
+from polyembed._checks import check_file, must
 from polyembed.saving import VectorFiles
 from polyembed.vectors.protocol import Rows
 from polyembed.vectors.words import Ids, Words, WordTable, index_words
@@ -56,8 +56,6 @@ class TextVectors(WordTable, VectorFiles):
     file_arguments: ClassVar[frozenset[str]] = frozenset({"path"})
 
     def __init__(self, path: str | os.PathLike[str], *, dim: int | None = None) -> None:
-        if dim is not None:
-            check_positive(dim=dim)
         self.path = check_file(path)
         self._num_rows, self.dim = self._read_first_line(dim)
         if next(self._lines(), None) is None:
@@ -65,14 +63,16 @@ class TextVectors(WordTable, VectorFiles):
 
     @cached_property
     def _index(self) -> Words:  # type: ignore[override]
-        self._starts = array("q")
+        starts = array("q")
 
         def words() -> Iterator[bytes]:
             for start, word in self._lines():
-                self._starts.append(start)
+                starts.append(start)
                 yield word
 
-        return index_words(words())
+        index = index_words(words())
+        self._starts = starts  # whole: threads may look up at once
+        return index
 
     def _rows(self, ids: Ids) -> Rows:
         rows = np.zeros((len(ids), self.dim), np.float32)

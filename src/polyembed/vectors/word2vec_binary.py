@@ -10,7 +10,7 @@ from polyembed._checks import check_file, must
 from polyembed.saving import VectorFiles
 from polyembed.vectors.protocol import Rows
 from polyembed.vectors.textfile import read_header
-from polyembed.vectors.words import Ids, Words, WordTable, map_file
+from polyembed.vectors.words import Ids, Words, WordTable, map_file, release
 
 
 class Word2VecBinaryVectors(WordTable, VectorFiles):
@@ -60,6 +60,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         if min(counts) < 1 or num_rows * (2 + 4 * self.dim) > size:
             self._fail(f"{len(self._data)} bytes for {num_rows} rows of {self.dim}")
         self._index = Words(self._data, self._entries(num_rows, len(header) + 1), b" ")
+        release(self._data)
 
     def _rows(self, ids: Ids) -> Rows:
         rows = np.zeros((len(ids), self.dim), np.float32)

@@ -24,6 +24,12 @@ def map_file(path: Path) -> bytes | mmap.mmap:
         return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
+def release(data: Buffer) -> None:
+    """Let go of the pages of a mapped file that were read; they stay in the system's cache."""
+    if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+        data.madvise(mmap.MADV_DONTNEED)
+
+
 def encode_word(word: str) -> bytes:
     """Encode a word; a surrogate stands for a byte that is not UTF-8, or else for itself."""
     try:
