@@ -39,7 +39,7 @@ class FastTextVectors(Vocabulary, VectorFiles):
             `labels` but no vectors here.
 
     Raises:
-        FileNotFoundError: If there is no file at `path`.
+        FileNotFoundError: If `path` is not a file.
         ValueError: If the file is not a whole fastText model, or is newer than version 12.
 
     Example:

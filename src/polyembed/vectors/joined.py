@@ -17,14 +17,14 @@ class JoinedVectors(Vocabulary, Configurable):
     For spaces that `polyembed.align_spaces` has aligned, and for text in several languages: for
     example the matrix language first, and the embedded language for the words that it lacks. A
     source knows the words of its vocabulary (``word in source``), or, where it has none, the words
-    whose vector is not zero. A word that no source knows has the first spelled vector that is not
-    zero.
+    whose vector is not zero. A word outside all sources has the first spelled vector with a number
+    other than zero.
 
     Args:
         sources: Sources of vectors of one length, the most trusted first.
 
     Raises:
-        ValueError: If there is no source, or the vectors have different lengths.
+        ValueError: If `sources` is empty, or the vectors have different lengths.
         TypeError: If one of `sources` is not a source.
 
     Example:

@@ -46,7 +46,7 @@ def fetch_laser(
 
     Raises:
         FileNotFoundError: If a file is missing and cannot be fetched.
-        ValueError: If there is no such version.
+        ValueError: If `version` is neither of the two.
     """
     check_choice("version", version, RELEASES)
     folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "laser_encoders"
@@ -72,7 +72,7 @@ def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
         The pairs in the order of merging.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If `path` is not a file.
         ValueError: If the file has another format: those of subword-nmt and of transformers, for
             example, have no counts.
     """
@@ -89,7 +89,7 @@ def read_pieces(path: str | os.PathLike[str]) -> list[str]:
         The pieces in the file's order; `PieceDictionary.from_pieces` gives them fairseq's ids.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If `path` is not a file.
         ValueError: If the file has another format.
     """
     return [piece for (piece,) in _read_counted(path, 1)]

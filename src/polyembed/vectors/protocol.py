@@ -40,7 +40,7 @@ class WordVectors(Protocol):
 
 
 class Vocabulary(ABC):
-    """A source that knows which words have a row of their own (``word in source``)."""
+    """A source with a vocabulary: the words that have a row of their own (``word in source``)."""
 
     @abstractmethod
     def __contains__(self, word: object) -> bool: ...
@@ -64,7 +64,7 @@ class Vocabulary(ABC):
             in percent.
 
         Raises:
-            ValueError: If there is no word, or the numbers of sentences or tags differ.
+            ValueError: If `sentences` have no word, or the numbers of sentences or tags differ.
 
         Example:
             >>> import tempfile

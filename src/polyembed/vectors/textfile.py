@@ -35,10 +35,10 @@ class TextVectors(WordTable, VectorFiles):
     Args:
         path: The file, UTF-8; its first line may be a header, two whole numbers ``<rows> <dim>``.
         dim: The length of a vector, needed for a file without header whose first word ends in a
-            number of its own; else the first line tells it.
+            number of its own; else it is read from the first line.
 
     Raises:
-        FileNotFoundError: If there is no file at `path`.
+        FileNotFoundError: If `path` is not a file.
         ValueError: If a line has too few or too many numbers, or something else in their place; if
             the header promises other numbers of rows or columns; if the compressed data are
             damaged. The constructor checks the first row, the first look-up all lines, and each

@@ -27,7 +27,7 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         path: The file, not compressed.
 
     Raises:
-        FileNotFoundError: If there is no file at `path`.
+        FileNotFoundError: If `path` is not a file.
         ValueError: If the first line is not a header, the file is shorter or longer than its header
             promises, or a row has no word.
 

@@ -25,7 +25,7 @@ def map_file(path: Path) -> bytes | mmap.mmap:
 
 
 def release(data: Buffer) -> None:
-    """Let go of the pages of a mapped file that were read; they stay in the system's cache."""
+    """Free the pages of a mapped file that were read; they stay in the system's cache."""
     if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
         data.madvise(mmap.MADV_DONTNEED)
 
