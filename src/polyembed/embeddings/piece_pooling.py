@@ -48,7 +48,7 @@ class PieceMean(PretrainedModule):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the encoder with its table still to be loaded."""
-        return cls(**config)
+        return cls(**{**config, "table": tuple(config["table"])})
 
 
 class PieceTransformer(PieceMean):
