@@ -5,7 +5,7 @@ before and after.
     es-en.5000-6500.txt python examples/align_embeddings.py cc.es.300.bin cc.en.300.bin --method
     adversarial --test es-en.5000-6500.txt
 
-Vectors are fastText models (.bin, .ftz) or text files (.vec, GloVe), dictionaries MUSE's: a pair of
+Vectors are fastText models (.bin) or text files (.vec, GloVe), dictionaries MUSE's: a pair of
 words a line. The result is a table of how many translations are found, the mapping in
 ``--out``/mapping, which `OrthogonalMapping.from_pretrained` opens, and a picture of word pairs in
 the plane of their two principal components.
@@ -28,7 +28,7 @@ Vectors = FastTextVectors | TextVectors
 
 
 def open_vectors(path: Path) -> Vectors:
-    return FastTextVectors(path) if path.suffix in (".bin", ".ftz") else TextVectors(path)
+    return FastTextVectors(path) if path.suffix == ".bin" else TextVectors(path)
 
 
 def print_translations(

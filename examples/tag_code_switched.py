@@ -251,7 +251,10 @@ def get_vectors(
             names.append("glove")
         return (
             words,
-            [BPEmbVectors(language, vocab_size=vocab_size, dim=300) for language in lists["bpemb"]],
+            [
+                BPEmbVectors.from_pretrained(language, vocab_size=vocab_size, dim=300)
+                for language in lists["bpemb"]
+            ],
             names,
         )
     words, pieces = [], []
@@ -262,9 +265,7 @@ def get_vectors(
         large = sum(map(len, corpus)) > 50_000
         if arguments.vectors:
             path = arguments.vectors[i]
-            words.append(
-                FastTextVectors(path) if path.suffix in (".bin", ".ftz") else TextVectors(path)
-            )
+            words.append(FastTextVectors(path) if path.suffix == ".bin" else TextVectors(path))
         else:
             path = folder / f"{language}.bin"
             options = (

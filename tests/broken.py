@@ -1,6 +1,6 @@
 """A small module that obeys every law, and twins of it that break one each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -186,10 +186,9 @@ class ChecksNothing(Sound):
 
 
 class PrefersTheFirst(AttentionCombiner):
-    def _weights(self, projected: Tensor) -> Tensor:
-        return (
-            super()._weights(projected) + (torch.arange(len(projected)) == 0)[:, None, None, None]
-        )
+    def _attend(self, xs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        projected, weights = super()._attend(xs)
+        return projected, weights + (torch.arange(len(xs)) == 0)[:, None, None, None]
 
 
 class ExtendsByZeros(pe.SourceEmbedding):
@@ -202,7 +201,7 @@ class ExtendsByZeros(pe.SourceEmbedding):
 class ExtendsItself(pe.SourceEmbedding):
     def _with_lexicon(self, lexicon: pe.Lexicon) -> pe.SourceEmbedding:
         extended = super()._with_lexicon(lexicon)
-        self.table, self._lexicon = extended.table, lexicon
+        self.table, self.lexicon = extended.table, lexicon
         return self
 
 

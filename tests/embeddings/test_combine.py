@@ -73,4 +73,4 @@ def test_wrong_constructions() -> None:
 def test_softmax_over_sources_is_at_least_float32() -> None:
     combiner = AttentionCombiner(DIMS, 11).bfloat16()
     xs = [torch.randn(7, dim).bfloat16() for dim in DIMS]
-    assert combiner._weights(combiner._project(xs)).dtype == torch.float32
+    assert combiner._attend(xs)[1].dtype == torch.float32

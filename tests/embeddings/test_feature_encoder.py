@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toys import RUNTIME_TYPES, WORDS, toy_lexicon
+from toys import WORDS, toy_lexicon
 
 import polyembed as pe
 from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceMean, PieceTransformer
@@ -52,16 +52,6 @@ def test_ids_outside_the_table(encoder) -> None:
     for ids in ([[9, 1]], [[-1, 1]]):
         with pytest.raises(ValueError, match=r"^ids must lie in \[0, 9\), got ids outside$"):
             encoder(torch.tensor(ids))
-    if not RUNTIME_TYPES:
-        with pytest.raises(
-            ValueError, match=r"^ids must have a last axis of units, got shape \(\)$"
-        ):
-            encoder(torch.tensor(1))
-
-
-def test_features_that_are_no_names() -> None:
-    with pytest.raises(TypeError, match=r"^features must be a sequence of names, got 3$"):
-        pe.SpelledEmbedding.from_surface(toy_lexicon(), features=3)
 
 
 def test_words_met_later_share_affixes_and_are_saved_without_a_list(tmp_path) -> None:
@@ -83,14 +73,3 @@ def test_words_met_later_share_affixes_and_are_saved_without_a_list(tmp_path) ->
         opened.with_words(["Gusto"])(torch.tensor([len(opened.lexicon)])),
         later.with_words(["Gusto"])(torch.tensor([len(later.lexicon)])),
     )
-
-
-def test_a_fourth_place_in_hme() -> None:
-    lexicon = toy_lexicon()
-    characters = pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(lexicon.num_characters, 5))
-    surface = pe.SpelledEmbedding.from_surface(lexicon, embedding_dim=6)
-    hme = pe.HierarchicalMetaEmbedding(characters=characters, surface=surface)
-    assert hme.surface is surface
-    assert hme.embedding_dim == 11
-    ids = torch.tensor([[2, 3]])
-    torch.testing.assert_close(hme.eval()(ids), torch.cat([characters(ids), surface(ids)], -1))

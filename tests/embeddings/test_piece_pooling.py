@@ -48,11 +48,13 @@ def test_characters_through_a_transformer() -> None:
     assert encoder.weight.grad.ne(0).any(1).sum() == len(set("megusta"))
 
 
-def test_wrong_sizes() -> None:
-    table = torch.randn(11, 4)
-    with pytest.raises(ValueError, match=r"^num_heads must divide the vectors' size 4, got 3$"):
-        pe.embeddings.PieceTransformer(table, num_heads=3)
-    with pytest.raises(ValueError, match=r"^hidden_size must be a positive integer, got 0$"):
-        pe.embeddings.PieceTransformer(table, hidden_size=0)
-    with pytest.raises(ValueError, match=r"^kernel_size must be odd, got 2$"):
-        pe.embeddings.PieceTransformer(table, kernel_size=2)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 3}, r"^hidden_size must be a multiple of num_heads=3, got 4$"),
+        ({"kernel_size": 2}, r"^kernel_size must be odd, got 2$"),
+    ],
+)
+def test_wrong_sizes(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        pe.embeddings.PieceTransformer(torch.randn(11, 4), **options)

@@ -114,16 +114,16 @@ def test_attaching_to_a_saved_table_keeps_its_rows(tmp_path) -> None:
     )
 
 
-def test_a_source_of_another_shape_is_refused() -> None:
-    class Transposed(ToyVectors):
+def test_a_source_of_another_shape_or_with_nan_is_refused() -> None:
+    class Spoilt(ToyVectors):
         def vectors(self, words: list[str]) -> np.ndarray:
-            return super().vectors(words).T
+            rows = super().vectors(words)
+            return rows.T if self.dim == 5 else np.where(rows > 1, np.nan, rows)
 
-    with pytest.raises(
-        ValueError,
-        match=r"^Transposed.vectors must return an array of shape \(7, 5\), got \(5, 7\)$",
-    ):
-        pe.SourceEmbedding(Transposed(5), toy_lexicon())
+    rule = r"^Spoilt.vectors must return an array of shape \(7, 5\), got \(5, 7\)$"
+    refused(ValueError, rule, pe.SourceEmbedding, Spoilt(5), toy_lexicon())
+    rule = r"^the vector of '\w+' in Spoilt\(dim=9, seed=0\) must be finite, got NaN or an infinity"
+    refused(ValueError, rule, pe.SourceEmbedding, Spoilt(9), toy_lexicon())
 
 
 def test_a_plain_embedding_keeps_its_padding() -> None:
@@ -133,7 +133,9 @@ def test_a_plain_embedding_keeps_its_padding() -> None:
     assert plain.weight.grad is not None
     assert plain.weight.grad[0].abs().sum() == 0
     assert plain.weight.grad[2].abs().sum() > 0
-    with pytest.raises(ValueError, match=r"embedding must have no max_norm, got 1.0"):
-        pe.SourceEmbedding.from_embedding(
-            nn.Embedding(11, 5, max_norm=1.0), pe.Lexicon(map(str, range(9)))
-        )
+    words = pe.Lexicon(map(str, range(9)))
+    rule = r"embedding must have no max_norm, and neither sparse"
+    for option in ({"max_norm": 1.0}, {"sparse": True}):
+        refused(ValueError, rule, embedder.from_embedding, nn.Embedding(11, 5, **option), words)
+    rule = r"^embedding must have a row for each of the lexicon's 11 ids, got 8$"
+    refused(ValueError, rule, embedder.from_embedding, nn.Embedding(8, 5), words)

@@ -1,7 +1,7 @@
 """Vectors from spellings."""
 
-import pytest
 import torch
+from checks import refused
 from toys import NEW_WORDS, ToyPieces, toy_lexicon
 
 import polyembed as pe
@@ -67,15 +67,9 @@ def test_words_without_units_are_spelled_like_the_unknown_one() -> None:
 def test_an_encoder_for_other_units_is_refused() -> None:
     lexicon = toy_lexicon()
     count = lexicon.num_characters
-    with pytest.raises(
-        ValueError, match=rf"^encoder must be for the spelling's {count} units, got {count + 1}$"
-    ):
-        pe.SpelledEmbedding.from_characters(lexicon, pe.CharCNN(count + 1, 5))
-    with pytest.raises(
-        ValueError, match=rf"^encoder must be for the spelling's {count} units, got None$"
-    ):
-        pe.SpelledEmbedding(lexicon.spelling, torch.nn.Linear(3, 3), lexicon)
-    with pytest.raises(
-        ValueError, match=r"^pooling must be one of 'mean', 'transformer', got 'max'$"
-    ):
-        pe.SpelledEmbedding.from_pieces(ToyPieces(4), lexicon, pooling="max")
+    for encoder, units in ((pe.CharCNN(count + 1, 5), count + 1), (torch.nn.Linear(3, 3), None)):
+        rule = rf"^encoder must be for the spelling's {count} units, got {units}$"
+        refused(ValueError, rule, pe.SpelledEmbedding.from_characters, lexicon, encoder)
+    rule = r"^pooling must be one of 'mean', 'transformer', got 'max'$"
+    build = pe.SpelledEmbedding.from_pieces
+    refused(ValueError, rule, build, ToyPieces(4), lexicon, pooling="max")

@@ -1,12 +1,9 @@
 """Every reader, given a thousand damaged files: a value or an error that names the file, soon and in bounded memory."""
 
-import gzip
 import hashlib
 import json
-import lzma
 import resource
 import signal
-import struct
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -40,14 +37,7 @@ from polyembed.saving import PretrainedModule
 from polyembed.tagging import OnnxTagger, export_onnx
 from polyembed.text.laser_tokenizers import open_sentencepiece
 from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
-from polyembed.vectors import (
-    BPEmbVectors,
-    FastTextVectors,
-    TextVectors,
-    Word2VecBinaryVectors,
-    read_merges,
-    read_pieces,
-)
+from polyembed.vectors import BPEmbVectors, read_merges, read_pieces
 
 COUNT = 1000  # of damaged files of each kind
 MEMORY = 1 << 30  # bytes beyond what the process has
@@ -125,116 +115,9 @@ def read_all(path: Path, read: Read, count: int, *, name: str, seed: int = 0) ->
     return opened
 
 
-@kind
-def fasttext_bin(folder: Path) -> tuple[Path, Read]:
-    path = folder / "model.bin"
-    FastTextVectors.train(SENTENCES, path, dim=3, min_count=1, bucket=10)
-    return path, lambda path: FastTextVectors(path).vectors(WORDS)
-
-
-@kind
-def fasttext_ftz(folder: Path) -> tuple[Path, Read]:
-    import fasttext
-
-    words = [f"w{i}" for i in range(300)]  # a quantiser wants 256 rows
-    (folder / "labelled.txt").write_text(
-        "\n".join(f"__label__a {word}\n__label__b x{word}" for word in words)
-    )
-    options = {
-        "dim": 4,
-        "epoch": 1,
-        "minCount": 1,
-        "bucket": 20,
-        "minn": 2,
-        "maxn": 3,
-        "thread": 12,
-        "verbose": 0,
-        "lr": 0.01,
-    }
-    model = fasttext.train_supervised(str(folder / "labelled.txt"), **options)
-    model.quantize(qnorm=True, cutoff=300, dsub=2)
-    model.save_model(str(folder / "model.ftz"))
-    return folder / "model.ftz", lambda path: FastTextVectors(path).vectors(["w1", "w299", "new"])
-
-
-@kind
-def text_vectors(folder: Path) -> tuple[Path, Read]:
-    path = folder / "words.vec"
-    path.write_text("4 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\nNew York 1 0 0\n")
-    return path, read_text
-
-
-@kind
-def text_vectors_without_header(folder: Path) -> tuple[Path, Read]:
-    path = folder / "words.txt"
-    path.write_text("me 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n")
-    return path, read_text
-
-
-@kind
-def compressed_text_vectors(folder: Path) -> tuple[Path, Read]:
-    path = folder / "words.vec.gz"
-    path.write_bytes(
-        gzip.compress("3 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n".encode(), mtime=0)
-    )
-    return path, read_text
-
-
-@kind
-def xz_text_vectors(folder: Path) -> tuple[Path, Read]:
-    path = folder / "words.vec.xz"
-    path.write_bytes(lzma.compress("3 3\nme 1.5 2 -3e-2\ngusta 4 5 6\nÑu 7 8 9\n".encode()))
-    return path, read_text
-
-
-@kind
-def word2vec_binary(folder: Path) -> tuple[Path, Read]:
-    path = folder / "words.bin"
-    rows = {"me": (1.5, 2.0, -3e-2), "gusta": (4.0, 5.0, 6.0), "Ñu": (7.0, 8.0, 9.0)}
-    path.write_bytes(
-        b"3 3\n"
-        + b"".join(f"{w} ".encode() + struct.pack("<3f", *row) + b"\n" for w, row in rows.items())
-    )
-
-    def read(path: Path) -> object:
-        vectors = Word2VecBinaryVectors(path)
-        return vectors.vectors(WORDS), vectors.words
-
-    return path, read
-
-
-def read_text(path: Path) -> object:
-    vectors = TextVectors(path)
-    return vectors.vectors(WORDS), vectors.words
-
-
 def bpemb_files(folder: Path) -> tuple[Path, Path]:
     trained = BPEmbVectors.train(SENTENCES, folder, vocab_size=25, dim=3, epochs=1)
     return trained.model_file, trained.vectors_file
-
-
-@kind
-def bpemb_text(folder: Path) -> tuple[Path, Read]:
-    model, vectors = bpemb_files(folder)
-    return vectors, lambda path: BPEmbVectors(model_file=model, vectors_file=path).vectors(WORDS)
-
-
-@kind
-def bpemb_bin(folder: Path) -> tuple[Path, Read]:
-    model, vectors = bpemb_files(folder)
-    header, *rows = vectors.read_text().splitlines()
-    path, content = folder / "pieces.bin", (header + "\n").encode()
-    for row in rows:
-        piece, *numbers = row.split(" ")
-        content += piece.encode() + b" " + struct.pack("<3f", *map(float, numbers)) + b"\n"
-    path.write_bytes(content)
-    return path, lambda path: BPEmbVectors(model_file=model, vectors_file=path).vectors(WORDS)
-
-
-@kind
-def bpemb_model(folder: Path) -> tuple[Path, Read]:
-    model, vectors = bpemb_files(folder)
-    return model, lambda path: BPEmbVectors(model_file=path, vectors_file=vectors).vectors(WORDS)
 
 
 @kind

@@ -484,7 +484,7 @@ def test_wrong_values(call, text) -> None:
         (lambda: over_words(criterion="focal"), r"criterion must be a module"),
         (
             lambda: pe.SequenceClassifier(nn.Embedding(9, 2), LABELS, pooling="mean"),
-            r"embedder must know its words",
+            r"embedder must be a word embedder",
         ),
         (
             lambda: pe.SequenceClassifier(nn.Linear(2, 2), LABELS),

@@ -55,7 +55,7 @@ def assert_shared(model: pe.VotingEnsemble) -> None:
     )  # two tables of words, one of pieces, spellings by pieces and by characters
     trained = [storages(member, frozen=False) for member in model.members]
     assert not set.intersection(*trained)
-    assert len(parts(model, "_lexicon")) == 1
+    assert len(parts(model, "lexicon")) == 1
     assert (len(parts(model, "source")), len(parts(model, "spelling"))) == (2, 2)
 
 
@@ -129,4 +129,4 @@ def test_trained_and_different_parts_stay_apart() -> None:
     model = pe.VotingEnsemble(
         [pe.SequenceTagger(vector_source(lexicon), TAGS) for lexicon in lexicons]
     )
-    assert len(parts(model, "_lexicon")) == 3
+    assert len(parts(model, "lexicon")) == 3

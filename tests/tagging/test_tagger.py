@@ -142,7 +142,7 @@ def test_words_and_tags_are_as_many(model) -> None:
             TypeError,
             r"embedder must be a word embedder .*, got Linear$",
         ),
-        ({"embedder": nn.Embedding(3, 8)}, TypeError, r"embedder must know its words"),
+        ({"embedder": nn.Embedding(3, 8)}, TypeError, r"embedder must be a word embedder"),
     ],
 )
 def test_wrong_constructions(parts, error, message) -> None:

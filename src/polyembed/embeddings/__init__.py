@@ -1,18 +1,15 @@
 """Type embedders, meta-embeddings and combiners."""
 
-from polyembed.embeddings.baked import BakedEmbedding, bake
 from polyembed.embeddings.char_cnn import CharCNN
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
 from polyembed.embeddings.embedder import WordEmbedder
-from polyembed.embeddings.hierarchical import HierarchicalMetaEmbedding
-from polyembed.embeddings.meta import MetaEmbedding
+from polyembed.embeddings.meta import HierarchicalMetaEmbedding, MetaEmbedding
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
+from polyembed.embeddings.precomputed import BakedEmbedding, UniqueWords, bake
 from polyembed.embeddings.source import SourceEmbedding
 from polyembed.embeddings.spelled import SpelledEmbedding
 from polyembed.embeddings.surface import FeatureEncoder, FeatureSum
 from polyembed.embeddings.surface_scores import surface_scores
-from polyembed.embeddings.unique import UniqueWords
-from polyembed.embeddings.word_dropout import WordDropout
 
 __all__ = [
     "AttentionCombiner",
@@ -30,7 +27,6 @@ __all__ = [
     "SourceEmbedding",
     "SpelledEmbedding",
     "UniqueWords",
-    "WordDropout",
     "WordEmbedder",
     "bake",
     "surface_scores",

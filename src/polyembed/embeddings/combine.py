@@ -11,18 +11,19 @@ from torch import Tensor, nn
 from polyembed._checks import check_choice, check_last_dim, check_positive, require
 from polyembed.saving import PretrainedModule
 
+Vectors = Sequence[Float[Tensor, "*batch _in_dim"]]
+
 
 class Combiner(PretrainedModule):
-    """Several vectors of one thing into one: a sequence of ``(*batch, in_dims[j])`` to
-    ``(*batch, out_dim)``.
+    """Several vectors of one thing into one.
 
     Args:
         in_dims: The size of each source's vectors.
         out_dim: The size of the combined vector.
-    """
 
-    in_dims: tuple[int, ...]
-    out_dim: int
+    Shape:
+        A sequence of ``(*batch, in_dims[j])`` to ``(*batch, out_dim)``.
+    """
 
     def __init__(self, in_dims: Sequence[int], out_dim: int) -> None:
         require(len(in_dims) > 0, "in_dims", "name at least one source", "none")
@@ -32,18 +33,15 @@ class Combiner(PretrainedModule):
         self.out_dim = out_dim
 
     @abstractmethod
-    def forward(
-        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
-    ) -> Float[Tensor, "*batch out_dim"]:
-        """Combine one vector of each source."""
+    def forward(self, xs: Vectors) -> Float[Tensor, "*batch out_dim"]:
+        """Combine one vector of each source, in the order of `in_dims`."""
 
-    def check_inputs(self, xs: Sequence[Tensor]) -> None:
-        """Require as many sources as `in_dims` names, of these sizes and of one batch shape."""
+    def checked(self, xs: Sequence[Tensor]) -> list[Tensor]:
+        """Return `xs` after checking the number of sources and their sizes."""
         require(len(xs) == len(self.in_dims), "xs", f"hold {len(self.in_dims)} sources", len(xs))
         for j, (x, dim) in enumerate(zip(xs, self.in_dims, strict=True)):
             check_last_dim(f"xs[{j}]", x, dim)
-            batch, first = tuple(x.shape[:-1]), tuple(xs[0].shape[:-1])
-            require(batch == first, f"xs[{j}]", f"have the batch shape {first} of xs[0]", batch)
+        return list(xs)
 
 
 class ConcatCombiner(Combiner):
@@ -56,7 +54,7 @@ class ConcatCombiner(Combiner):
         ``n`` tensors ``(*batch, in_dims[j])`` to ``(*batch, sum(in_dims))``.
 
     Raises:
-        ValueError: No source, or inputs of other sizes.
+        ValueError: If there is no source, or inputs have other sizes.
 
     Example:
         >>> ConcatCombiner([2, 3])([torch.zeros(5, 2), torch.ones(5, 3)]).shape
@@ -66,12 +64,9 @@ class ConcatCombiner(Combiner):
     def __init__(self, in_dims: Sequence[int]) -> None:
         super().__init__(in_dims, max(1, sum(in_dims)))
 
-    def forward(
-        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
-    ) -> Float[Tensor, "*batch out_dim"]:
+    def forward(self, xs: Vectors) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source, in the order of `in_dims`."""
-        self.check_inputs(xs)
-        return torch.cat(list(xs), dim=-1)
+        return torch.cat(self.checked(xs), dim=-1)
 
 
 class LinearCombiner(Combiner):
@@ -89,7 +84,7 @@ class LinearCombiner(Combiner):
         ``n`` tensors ``(*batch, in_dims[j])`` to ``(*batch, out_dim)``.
 
     Raises:
-        ValueError: No source, or inputs of other sizes.
+        ValueError: If there is no source, or inputs have other sizes.
 
     Example:
         >>> LinearCombiner([2, 3], 7)([torch.zeros(5, 2), torch.ones(5, 3)]).shape
@@ -103,18 +98,14 @@ class LinearCombiner(Combiner):
         self.bias = bias
         self.projection = nn.Linear(sum(in_dims), out_dim, bias=bias)
 
-    def forward(
-        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
-    ) -> Float[Tensor, "*batch out_dim"]:
+    def forward(self, xs: Vectors) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source, in the order of `in_dims`."""
-        self.check_inputs(xs)
-        combined: Tensor = self.projection(torch.cat(list(xs), dim=-1))
+        combined: Tensor = self.projection(torch.cat(self.checked(xs), dim=-1))
         return combined
 
 
 class AttentionCombiner(Combiner):
-    """Project each vector and average by self-attention over the sources (Winata 2021, equations 2
-    to 4).
+    """Project each vector and average by self-attention (Winata 2021, equations 2 to 4).
 
     ``x'_j = W_j x_j`` (2), ``alpha_j = exp(phi(x'_j)) / sum_k exp(phi(x'_k))`` (3),
     ``u = sum_j alpha_j x'_j`` (4). With ``attention="dimension"``, the paper's, phi is tanh and
@@ -132,7 +123,7 @@ class AttentionCombiner(Combiner):
         ``n`` tensors ``(*batch, in_dims[j])`` to ``(*batch, out_dim)``.
 
     Raises:
-        ValueError: No source, another attention, or inputs of other sizes.
+        ValueError: If there is no source, no such attention, or inputs have other sizes.
 
     Example:
         >>> combiner = AttentionCombiner([2, 3], 7)
@@ -155,31 +146,25 @@ class AttentionCombiner(Combiner):
         self.projections = nn.ModuleList(nn.Linear(dim, out_dim, bias=bias) for dim in in_dims)
         self.scorer = nn.Linear(out_dim, 1, bias=False) if attention == "source" else None
 
-    def forward(
-        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
-    ) -> Float[Tensor, "*batch out_dim"]:
+    def forward(self, xs: Vectors) -> Float[Tensor, "*batch out_dim"]:
         """Combine one vector of each source, in the order of `in_dims`."""
-        projected = self._project(xs)
-        return (self._weights(projected) * projected).sum(0).to(projected.dtype)
+        projected, weights = self._attend(xs)
+        return (weights * projected).sum(0).to(projected.dtype)
 
-    def attention_weights(
-        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
-    ) -> Float[Tensor, "source *batch weight"]:
+    def attention_weights(self, xs: Vectors) -> Float[Tensor, "source *batch weight"]:
         """Compute the weights of equation 3.
 
         Args:
-            xs: One tensor a source, in the order of `in_dims`.
+            xs: One tensor per source, in the order of `in_dims`.
 
         Returns:
-            ``(source, *batch, out_dim)``, or ``(source, *batch, 1)`` with one weight a source; they
-            sum to 1 over the sources.
+            ``(source, *batch, out_dim)``, or ``(source, *batch, 1)`` with one weight per source;
+            they sum to 1 over the sources.
         """
-        projected = self._project(xs)
-        return self._weights(projected).to(projected.dtype)
+        projected, weights = self._attend(xs)
+        return weights.to(projected.dtype)
 
-    def contributions(
-        self, xs: Sequence[Float[Tensor, "*batch _in_dim"]]
-    ) -> Float[Tensor, "source *batch"]:
+    def contributions(self, xs: Vectors) -> Float[Tensor, "source *batch"]:
         """Compute the share of each source in each word's vector.
 
         ``|alpha_j x'_j| / sum_k |alpha_k x'_k|`` of equation 4, by Euclidean length. The weights
@@ -193,20 +178,16 @@ class AttentionCombiner(Combiner):
             ``(source, *batch)``; the shares sum to 1 over the sources, and are even where every
             vector is zero.
         """
-        projected = self._project(xs)
-        lengths = torch.linalg.vector_norm(
-            self._weights(projected).to(projected.dtype) * projected, dim=-1
-        )
-        total = lengths.sum(0)
-        return torch.where(
-            total > 0, lengths / torch.where(total > 0, total, 1.0), 1 / len(lengths)
-        )
+        projected, weights = self._attend(xs)
+        lengths = torch.linalg.vector_norm(weights.to(projected.dtype) * projected, dim=-1)
+        total = lengths.sum(0)  # (*batch,)
+        shares = lengths / torch.where(total > 0, total, 1.0)
+        return torch.where(total > 0, shares, 1 / len(lengths))
 
-    def _project(self, xs: Sequence[Tensor]) -> Tensor:
-        self.check_inputs(xs)
-        return torch.stack([project(x) for project, x in zip(self.projections, xs, strict=True)])
-
-    def _weights(self, projected: Tensor) -> Tensor:
+    def _attend(self, xs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the projected vectors, ``(source, *batch, out_dim)``, and their weights."""
+        pairs = zip(self.projections, self.checked(xs), strict=True)
+        projected = torch.stack([project(x) for project, x in pairs])
         scores = projected if self.scorer is None else self.scorer(projected)
         wide = torch.promote_types(scores.dtype, torch.float32)
-        return torch.softmax(scores.tanh(), dim=0, dtype=wide)
+        return projected, torch.softmax(scores.tanh(), dim=0, dtype=wide)

@@ -1,8 +1,10 @@
 """Meta-embeddings: one vector from several embedders of the same words."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -11,50 +13,32 @@ from polyembed._views import shallow_copy
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
 from polyembed.embeddings.embedder import WordEmbedder, require_embedder
 from polyembed.text.lexicon import Lexicon, check_sentence
-from polyembed.text.pieces import check_words
 
 
 class CombinedEmbedder(WordEmbedder):
-    """Several embedders of the same words and a combiner of their vectors.
+    """Several embedders of the same words, whose vectors a subclass combines.
 
     Where all members are type embedders, this is one too, and its inputs are ids. With a contextual
     member, its inputs are a tuple of the members' inputs.
-
-    Args:
-        embedders: Type embedders of one lexicon, contextual embedders, or both.
-        combiner: Makes one vector of the members' vectors.
     """
 
-    def __init__(self, embedders: Sequence[WordEmbedder], combiner: Combiner) -> None:
-        dims = embedding_dims(embedders)
-        if not hasattr(combiner, "in_dims"):
-            raise TypeError(
-                must("combiner", "be a combiner (with in_dims and out_dim)", class_name(combiner))
-            )
-        require(
-            list(combiner.in_dims) == dims,
-            "combiner",
-            f"take vectors of sizes {dims}",
-            list(combiner.in_dims),
-        )
-        super().__init__()
-        self.embedders = nn.ModuleList(embedders)
-        self.combiner = combiner
+    @property
+    @abstractmethod
+    def members(self) -> list[WordEmbedder]:
+        """The embedders that are combined."""
+
+    @abstractmethod
+    def _with_members(self, members: list[WordEmbedder]) -> Self:
+        """Return a copy with other members."""
 
     @property
-    def lexicon(self) -> Lexicon | None:
+    def lexicon(self) -> Lexicon | None:  # type: ignore[override]
         """The words, where all members are type embedders; else None."""
-        lexicons = [embedder.lexicon for embedder in self._members()]
-        return None if any(lexicon is None for lexicon in lexicons) else lexicons[0]
-
-    @property
-    def embedding_dim(self) -> int:
-        """The size of a word's vector."""
-        return self.combiner.out_dim
+        lexicons = [member.lexicon for member in self.members]
+        return None if None in lexicons else lexicons[0]
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
-        """Turn words into ids where all members read them, else into a tuple of the members'
-        inputs.
+        """Turn words into ids where all members read them, else into the members' inputs.
 
         Args:
             sentences: Lists of words.
@@ -64,44 +48,28 @@ class CombinedEmbedder(WordEmbedder):
         """
         if self.lexicon is not None:
             return super().encode(sentences)
-        sentences = check_words(sentences)
-        encoded = [embedder.encode(sentences) for embedder in self._members()]
+        encoded = [member.encode(sentences) for member in self.members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 
-    def forward(self, inputs: Any) -> Float[Tensor, "*batch embedding_dim"]:
-        """Embed and combine.
+    def member_vectors(self, inputs: Any) -> list[Float[Tensor, "*batch _member_dim"]]:
+        """Compute each member's vectors, before they are combined.
 
         Args:
             inputs: Ids ``(*batch)``, or a tuple of the members' inputs.
 
         Returns:
-            ``(*batch, embedding_dim)``.
+            ``(*batch, member.embedding_dim)`` for each member.
 
         Raises:
-            TypeError: Inputs of another embedder, or a tuple with a part missing.
+            TypeError: If the inputs are another embedder's, or a part is missing.
         """
-        combined: Tensor = self.combiner(self.member_vectors(inputs))
-        return combined
-
-    def member_vectors(self, inputs: Any) -> list[Float[Tensor, "*batch _member_dim"]]:
-        """Compute each member's vectors, before they are combined."""
-        members = self._members()
+        members = self.members
         if self.lexicon is not None:
-            return [embedder(inputs) for embedder in members]
-        if (
-            isinstance(inputs, Tensor)
-            or not isinstance(inputs, tuple | list)
-            or len(inputs) != len(members)
-        ):
-            found = f"{len(inputs)} parts" if type(inputs) in (tuple, list) else class_name(inputs)
-            raise TypeError(
-                must(
-                    "inputs",
-                    f"be a tuple of {len(members)} members' inputs, as encode makes it",
-                    found,
-                )
-            )
-        return [embedder(part) for embedder, part in zip(members, inputs, strict=True)]
+            return [member(inputs) for member in members]
+        if type(inputs) not in (tuple, list) or len(inputs) != len(members):
+            rule = f"be a tuple of {len(members)} members' inputs, as encode makes it"
+            raise TypeError(must("inputs", rule, class_name(inputs)))
+        return [member(part) for member, part in zip(members, inputs, strict=True)]
 
     def with_words(self, words: Iterable[str]) -> Self:
         """Return an embedder in which the lexicon of every type embedder has each of `words`.
@@ -115,18 +83,10 @@ class CombinedEmbedder(WordEmbedder):
         if self.lexicon is not None:
             return super().with_words(words)
         words = list(check_sentence(words))
-        return self._with([embedder.with_words(words) for embedder in self._members()])
+        return self._with_members([member.with_words(words) for member in self.members])
 
     def _with_lexicon(self, lexicon: Lexicon) -> Self:
-        return self._with([embedder.with_lexicon(lexicon) for embedder in self._members()])
-
-    def _with(self, embedders: Sequence[WordEmbedder]) -> Self:
-        copy = shallow_copy(self, embedders=nn.ModuleList(embedders))
-        copy.embedders.training = self.training
-        return copy
-
-    def _members(self) -> list[WordEmbedder]:
-        return list(self.embedders)  # type: ignore[arg-type]
+        return self._with_members([member.with_lexicon(lexicon) for member in self.members])
 
 
 class MetaEmbedding(CombinedEmbedder):
@@ -144,21 +104,30 @@ class MetaEmbedding(CombinedEmbedder):
         ids ``(*batch)``, or a tuple of the members' inputs, to ``(*batch, combiner.out_dim)``.
 
     Raises:
-        TypeError: A member that is not a word embedder; inputs of another embedder.
-        ValueError: Type embedders of different lexicons, or a combiner for other sizes.
+        TypeError: If a member is not a word embedder, or the inputs are another embedder's.
+        ValueError: If type embedders have different lexicons, or the combiner is for other sizes.
 
     Example:
         >>> from polyembed import SourceEmbedding
         >>> lexicon = Lexicon(["me", "gusta"])
-        >>> es, en = (SourceEmbedding.from_embedding(nn.Embedding(4, dim), lexicon) for dim in (3, 5))
+        >>> tables = nn.Embedding(4, 3), nn.Embedding(4, 5)
+        >>> es, en = (SourceEmbedding.from_embedding(table, lexicon) for table in tables)
         >>> MetaEmbedding.self_attention([es, en], embedding_dim=7)(torch.tensor([[2, 3]])).shape
         torch.Size([1, 2, 7])
     """
 
+    def __init__(self, embedders: Sequence[WordEmbedder], combiner: Combiner) -> None:
+        dims = _embedding_dims(embedders)
+        fits = list(combiner.in_dims) == dims
+        require(fits, "combiner", f"take vectors of sizes {dims}", list(combiner.in_dims))
+        super().__init__()
+        self.embedders = nn.ModuleList(embedders)
+        self.combiner = combiner
+
     @classmethod
     def concat(cls, embedders: Sequence[WordEmbedder]) -> Self:
         """Build a meta-embedding that concatenates the members' vectors."""
-        return cls(embedders, ConcatCombiner(embedding_dims(embedders)))
+        return cls(embedders, ConcatCombiner(_embedding_dims(embedders)))
 
     @classmethod
     def linear(
@@ -174,7 +143,7 @@ class MetaEmbedding(CombinedEmbedder):
         Returns:
             The meta-embedding.
         """
-        return cls(embedders, LinearCombiner(embedding_dims(embedders), embedding_dim, bias=bias))
+        return cls(embedders, LinearCombiner(_embedding_dims(embedders), embedding_dim, bias=bias))
 
     @classmethod
     def self_attention(
@@ -185,8 +154,7 @@ class MetaEmbedding(CombinedEmbedder):
         attention: Literal["dimension", "source"] = "dimension",
         bias: bool = False,
     ) -> Self:
-        """Build a meta-embedding that averages the projected vectors by self-attention over the
-        members: MME.
+        """Build a meta-embedding that averages the projected vectors by self-attention: MME.
 
         Args:
             embedders: As in the class.
@@ -197,10 +165,31 @@ class MetaEmbedding(CombinedEmbedder):
         Returns:
             The meta-embedding.
         """
-        dims = embedding_dims(embedders)
-        return cls(
-            embedders, AttentionCombiner(dims, embedding_dim, attention=attention, bias=bias)
-        )
+        dims = _embedding_dims(embedders)
+        combiner = AttentionCombiner(dims, embedding_dim, attention=attention, bias=bias)
+        return cls(embedders, combiner)
+
+    @property
+    def members(self) -> list[WordEmbedder]:
+        """The embedders that are combined."""
+        return list(self.embedders)  # type: ignore[arg-type]
+
+    @property
+    def embedding_dim(self) -> int:
+        """The size of a word's vector."""
+        return self.combiner.out_dim
+
+    def forward(self, inputs: Any) -> Float[Tensor, "*batch embedding_dim"]:
+        """Embed and combine.
+
+        Args:
+            inputs: Ids ``(*batch)``, or a tuple of the members' inputs.
+
+        Returns:
+            ``(*batch, embedding_dim)``.
+        """
+        combined: Tensor = self.combiner(self.member_vectors(inputs))
+        return combined
 
     def attention_weights(self, inputs: Any) -> Float[Tensor, "source *batch weight"]:
         """Compute the weight of each member for each word (equation 3).
@@ -209,16 +198,13 @@ class MetaEmbedding(CombinedEmbedder):
             inputs: As in `forward`.
 
         Returns:
-            The combiner's weights; they sum to 1 over the members.
-
-        Raises:
-            TypeError: The combiner has no weights.
+            The weights of an `AttentionCombiner`; they sum to 1 over the members.
         """
-        return self._attention().attention_weights(self.member_vectors(inputs))
+        weights: Tensor = self.combiner.attention_weights(self.member_vectors(inputs))  # type: ignore[operator]
+        return weights
 
     def contributions(self, inputs: Any) -> Float[Tensor, "source *batch"]:
-        """Compute the share of each member in each word's vector; see
-        `AttentionCombiner.contributions`.
+        """Compute each member's share in each word's vector: `AttentionCombiner.contributions`.
 
         Args:
             inputs: As in `forward`.
@@ -226,37 +212,101 @@ class MetaEmbedding(CombinedEmbedder):
         Returns:
             The shares; they sum to 1 over the members, and are even where every member's vector is
             zero.
-
-        Raises:
-            TypeError: The combiner has no weights.
         """
-        return self._attention().contributions(self.member_vectors(inputs))
+        shares: Tensor = self.combiner.contributions(self.member_vectors(inputs))  # type: ignore[operator]
+        return shares
 
-    def _attention(self) -> AttentionCombiner:
-        if not isinstance(self.combiner, AttentionCombiner):
-            raise TypeError(
-                must(
-                    "combiner", "be an AttentionCombiner to have weights", class_name(self.combiner)
-                )
-            )
-        return self.combiner
+    def _with_members(self, members: list[WordEmbedder]) -> Self:
+        copy = shallow_copy(self, embedders=nn.ModuleList(members))
+        copy.embedders.training = self.training
+        return copy
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"embedders": self._members(), "combiner": self.combiner}
+        return {"embedders": self.members, "combiner": self.combiner}
 
 
-def embedding_dims(embedders: Sequence[WordEmbedder]) -> list[int]:
-    """Return the sizes of the members' vectors, after checking that the members have the same words."""
-    if not isinstance(embedders, Sequence):
-        raise TypeError(must("embedders", "be a sequence of word embedders", class_name(embedders)))
+class HierarchicalMetaEmbedding(CombinedEmbedder):
+    """HME: ``[words(w); subwords(w); characters(w)]`` (Winata 2021, section 2.4; Winata 2019b).
+
+    Words and sub-words are meta-embeddings over frozen tables of several languages, characters are
+    trained. Each part may be any word embedder, or be left out. Each is a submodule of its name.
+
+    Args:
+        words: Vectors of whole words, such as ``MetaEmbedding.self_attention`` over
+            `SourceEmbedding`.
+        subwords: Vectors from sub-word pieces, such as the same over
+            ``SpelledEmbedding.from_pieces``.
+        characters: Vectors from characters, ``SpelledEmbedding.from_characters``.
+        surface: Vectors from affixes and shape, ``SpelledEmbedding.from_surface``.
+
+    Shape:
+        ids ``(*batch)`` to ``(*batch, sum of the parts' sizes)``; with a contextual part, a tuple
+        of the parts' inputs.
+
+    Raises:
+        TypeError: If a part is not a word embedder.
+        ValueError: If the parts have different lexicons, or there is no part.
+
+    Example:
+        >>> from polyembed import CharCNN, SourceEmbedding, SpelledEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 3), lexicon)
+        >>> cnn = CharCNN(lexicon.num_characters, 5)
+        >>> characters = SpelledEmbedding.from_characters(lexicon, cnn)
+        >>> hme = HierarchicalMetaEmbedding(words=words, characters=characters)
+        >>> hme(torch.tensor([[2, 3]])).shape
+        torch.Size([1, 2, 8])
+
+    Deviations: the papers have no `surface`. Their code has a `PieceTransformer` for sub-words and
+    for characters.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: WordEmbedder | None = None,
+        subwords: WordEmbedder | None = None,
+        characters: WordEmbedder | None = None,
+        surface: WordEmbedder | None = None,
+    ) -> None:
+        super().__init__()
+        self.words, self.subwords = words, subwords
+        self.characters, self.surface = characters, surface
+        _embedding_dims(self.members)
+
+    @property
+    def members(self) -> list[WordEmbedder]:
+        """The parts that are there, in the order of the constructor."""
+        return list(self._modules.values())  # type: ignore[arg-type]
+
+    @property
+    def embedding_dim(self) -> int:
+        """The size of a word's vector."""
+        return sum(member.embedding_dim for member in self.members)
+
+    def forward(self, inputs: Any) -> Float[Tensor, "*batch embedding_dim"]:
+        """Embed and concatenate.
+
+        Args:
+            inputs: Ids ``(*batch)``, or a tuple of the parts' inputs.
+
+        Returns:
+            ``(*batch, embedding_dim)``.
+        """
+        return torch.cat(self.member_vectors(inputs), -1)
+
+    def _with_members(self, members: list[WordEmbedder]) -> Self:
+        return shallow_copy(self, **dict(zip(self._modules, members, strict=True)))
+
+
+def _embedding_dims(embedders: Sequence[WordEmbedder]) -> list[int]:
+    """Return the sizes of the members' vectors, after checking that the members fit together."""
     require(len(embedders) > 0, "embedders", "hold at least one embedder", "none")
     first: Lexicon | None = None
     for j, embedder in enumerate(embedders):
-        for part in require_embedder(embedder, f"embedders[{j}]").modules():
-            lexicon = getattr(part, "lexicon", None)
-            first = lexicon if first is None else first
-            if lexicon is not None and lexicon != first:
-                rule = f"have the words of the type embedders before it ({first})"
-                raise ValueError(must(f"embedders[{j}]", rule, lexicon))
+        lexicon = require_embedder(embedder, f"embedders[{j}]").lexicon
+        first = first or lexicon
+        rule = f"have the words of the type embedders before it ({first})"
+        require(lexicon in (None, first), f"embedders[{j}]", rule, lexicon)
     return [int(embedder.embedding_dim) for embedder in embedders]

@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, require
-from polyembed._transformer import TransformerStack
-from polyembed.embeddings._table import check_units, look_up_units
+from polyembed.embeddings.table import embed_units
+from polyembed.embeddings.transformer import TransformerStack
 from polyembed.functional.masking import masked_mean
 from polyembed.saving import PretrainedModule
 
@@ -36,27 +35,11 @@ class PieceMean(PretrainedModule):
         super().__init__()
         rows = table if isinstance(table, Tensor) else torch.zeros(*table)
         self.weight = nn.Parameter(rows, requires_grad=not freeze)
-
-    @property
-    def num_embeddings(self) -> int:
-        """The number of piece ids, the padding's 0 included."""
-        return self.weight.shape[0]
-
-    @property
-    def embedding_dim(self) -> int:
-        """The size of a word's vector."""
-        return self.weight.shape[1]
-
-    def look_up(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the piece vectors and the mask of pieces."""
-        check_units(ids)
-        if ids.shape[-1] == 0:
-            ids = ids.new_zeros(*ids.shape[:-1], 1)
-        return look_up_units(ids, self.weight), ids.ne(0)
+        self.num_embeddings, self.embedding_dim = rows.shape
 
     def forward(self, ids: Int[Tensor, "*batch piece"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Average the vectors of each word's pieces."""
-        return masked_mean(*self.look_up(ids))
+        return masked_mean(*embed_units(ids, self.weight))
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, the table by its shape."""
@@ -69,8 +52,7 @@ class PieceMean(PretrainedModule):
 
 
 class PieceTransformer(PieceMean):
-    """The sum of a word's piece vectors after a small Transformer over them, as in HME (Winata
-    2019b).
+    """The sum of a word's piece vectors after a small Transformer, as in HME (Winata 2019b).
 
     Pieces may be characters: give a table that trains, such as
     ``PieceTransformer(torch.randn(lexicon.num_characters, 300), freeze=False, hidden_size=100)``.
@@ -78,10 +60,10 @@ class PieceTransformer(PieceMean):
     Args:
         table: Piece vectors, row 0 for padding; or ``(num_pieces, dim)`` for an empty table.
         freeze: Whether the table does not train; the Transformer trains in any case.
-        hidden_size: The size of a word's vector, to which piece vectors are mapped first; None =
+        hidden_size: The size of a word's vector, to which piece vectors are mapped first; if None,
             the piece vectors' size, without a map.
-        num_layers: Layers of the Transformer.
-        num_heads: Heads of each layer; must divide the size of a word's vector.
+        num_layers: The number of the Transformer's layers.
+        num_heads: The number of heads in each layer; must divide the size of a word's vector.
         feed_forward_size: The width inside each feed-forward network; twice the word vectors' size
             if None.
         kernel_size: How many neighbouring pieces each map of the feed-forward network reads; odd.
@@ -92,8 +74,8 @@ class PieceTransformer(PieceMean):
         gives zeros.
 
     Raises:
-        ValueError: Sizes that are not positive, or that `num_heads` does not divide; an even
-            `kernel_size`.
+        ValueError: If a size is not positive or not a multiple of `num_heads`, or `kernel_size` is
+            even.
 
     Example:
         >>> PieceTransformer(torch.randn(9, 4), num_heads=2)(torch.tensor([[1, 2], [2, 0]])).shape
@@ -118,39 +100,29 @@ class PieceTransformer(PieceMean):
     ) -> None:
         super().__init__(table, freeze=freeze)
         self.hidden_size, self.feed_forward_size = hidden_size, feed_forward_size
-        dim = self.embedding_dim
-        check_positive(hidden_size=dim if hidden_size is None else hidden_size, num_heads=num_heads)
-        require(dim % num_heads == 0, "num_heads", f"divide the vectors' size {dim}", num_heads)
         self.options: dict[str, Any] = {
             "num_layers": num_layers,
             "num_heads": num_heads,
             "kernel_size": kernel_size,
             "dropout": dropout,
         }
-        self.projection = (
-            nn.Identity()
-            if hidden_size is None
-            else nn.Linear(self.weight.shape[1], hidden_size, bias=False)
-        )
+        self.projection: nn.Module = nn.Identity()
+        if hidden_size is not None:
+            self.projection = nn.Linear(self.embedding_dim, hidden_size, bias=False)
+            self.embedding_dim = hidden_size
+        inner = 2 * self.embedding_dim if feed_forward_size is None else feed_forward_size
         self.transformer = TransformerStack(
-            dim,
-            feed_forward_size=2 * dim if feed_forward_size is None else feed_forward_size,
-            **self.options,
+            self.embedding_dim, feed_forward_size=inner, **self.options
         )
-
-    @property
-    def embedding_dim(self) -> int:
-        """The size of a word's vector."""
-        return self.hidden_size or self.weight.shape[1]
 
     def forward(self, ids: Int[Tensor, "*batch piece"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Transform each word's pieces and add them up."""
-        x, mask = self.look_up(ids)
-        batch = x.shape[:-2]
-        words = batch.numel(), x.shape[-2]
-        x = self.projection(x).reshape(*words, self.embedding_dim)
-        transformed: Tensor = self.transformer(x, mask.reshape(words))  # zeros at padding
-        return transformed.sum(-2).reshape(*batch, self.embedding_dim)
+        x, is_piece = embed_units(ids, self.weight)
+        x = self.projection(x)
+        *batch, length, dim = x.shape
+        x, is_piece = x.reshape(-1, length, dim), is_piece.reshape(-1, length)
+        y: Tensor = self.transformer(x, is_piece)  # (word, piece, embedding_dim), zeros at padding
+        return y.sum(-2).reshape(*batch, dim)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, the table by its shape."""

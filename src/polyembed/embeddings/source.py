@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, class_name, must, require
+from polyembed._checks import class_name, must, require
 from polyembed._views import shallow_copy
-from polyembed.embeddings._table import RowTable
-from polyembed.embeddings.embedder import WordEmbedder, check_lexicon
+from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
+from polyembed.embeddings.table import RowTable
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import WordVectors
@@ -21,25 +21,25 @@ CHUNK = 2_048  # words that a source is asked for at once
 
 
 class SourceEmbedding(WordEmbedder):
-    """The rows of pretrained vectors for a lexicon's words: ``E[id] = source(word)`` (Winata 2021,
-    section 2.1.1).
+    """The rows of pretrained vectors for a lexicon's words (Winata 2021, section 2.1.1).
 
-    The rows of padding and of the unknown word are zero. A word of an extended lexicon gets the
-    source's vector while the source is attached, else the unknown row.
+    ``E[id] = source(word)``; the rows of padding and of the unknown word are zero. A word of an
+    extended lexicon gets the source's vector while the source is attached, else the unknown row.
 
     Args:
         source: Pretrained vectors: `FastTextVectors`, `TextVectors`, `BPEmbVectors`, gensim's
             ``KeyedVectors``, or any object with ``dim`` and ``vectors(words)``.
         lexicon: The words.
         freeze: Whether the rows do not train, as in the paper.
+        table: The rows by id; read from `source` if None.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, source.dim)``.
 
     Raises:
-        ValueError: Ids outside the lexicon, or a source whose vectors are not ``(word, dim)`` or
-            not finite.
-        TypeError: Something that is not a source.
+        ValueError: If ids are outside the lexicon, or the source's vectors are not ``(word, dim)``
+            or not finite.
+        TypeError: If `source` is not a source.
 
     Example:
         >>> class Lengths:
@@ -55,18 +55,26 @@ class SourceEmbedding(WordEmbedder):
     optional_arguments = frozenset({"source"})
     detachable_parameters = ("table.weight", "table.extension")
 
-    def __init__(self, source: WordVectors, lexicon: Lexicon, *, freeze: bool = True) -> None:
+    def __init__(
+        self,
+        source: WordVectors | None,
+        lexicon: Lexicon,
+        *,
+        freeze: bool = True,
+        table: RowTable | None = None,
+    ) -> None:
         super().__init__()
-        source = as_source(source)
-        self._lexicon = check_lexicon(lexicon)
-        self.source: WordVectors | None = source
+        self.lexicon = lexicon
+        self.source = None if source is None and table is not None else as_source(source)
         self.missing_source: str | None = None
-        self.table = RowTable(_rows(source, lexicon), freeze=freeze)
+        if table is None:
+            table = RowTable(_rows(as_source(source), lexicon))
+            table.weight.requires_grad_(not freeze)
+        self.table = table
 
     @classmethod
     def from_embedding(cls, embedding: nn.Embedding, lexicon: Lexicon) -> Self:
-        """Wrap an `nn.Embedding` whose rows are a lexicon's ids; its parameter stays the same
-        object.
+        """Wrap an `nn.Embedding` whose rows are a lexicon's ids; its parameter stays the same one.
 
         Args:
             embedding: The table.
@@ -76,35 +84,18 @@ class SourceEmbedding(WordEmbedder):
             An embedder without a source: a word of an extended lexicon gets the unknown row.
 
         Raises:
-            ValueError: Another number of rows than ids, or an option of `nn.Embedding` beyond
-                `padding_idx`.
+            ValueError: If there are more or fewer rows than ids, or `embedding` has an option
+                beyond `padding_idx`.
         """
-        if not isinstance(embedding, nn.Embedding):
-            raise TypeError(must("embedding", "be an nn.Embedding", class_name(embedding)))
-        count, lexicon = embedding.num_embeddings, check_lexicon(lexicon)
+        count, rows = len(lexicon), embedding.num_embeddings
         require(
-            count == len(lexicon),
-            "embedding",
-            f"have a row for each of the lexicon's {len(lexicon)} ids",
-            count,
+            rows == count, "embedding", f"have a row for each of the lexicon's {count} ids", rows
         )
-        require(embedding.max_norm is None, "embedding", "have no max_norm", embedding.max_norm)
-        plain = not (embedding.sparse or embedding.scale_grad_by_freq)
-        require(plain, "embedding", "have neither sparse nor scaled gradients", embedding)
-        return cls._of(lexicon, RowTable(embedding.weight, padding_idx=embedding.padding_idx))
-
-    @classmethod
-    def _of(cls, lexicon: Lexicon, table: RowTable) -> Self:
-        embedder = cls.__new__(cls)
-        nn.Module.__init__(embedder)
-        embedder._lexicon, embedder.table = lexicon, table
-        embedder.source = embedder.missing_source = None
-        return embedder
-
-    @property
-    def lexicon(self) -> Lexicon:
-        """The words."""
-        return self._lexicon
+        changed = embedding.max_norm or embedding.sparse or embedding.scale_grad_by_freq
+        rule = "have no max_norm, and neither sparse nor scaled gradients"
+        require(not changed, "embedding", rule, embedding)
+        table = RowTable(embedding.weight, padding_idx=embedding.padding_idx)
+        return cls(None, lexicon, table=table)
 
     @property
     def embedding_dim(self) -> int:
@@ -112,33 +103,28 @@ class SourceEmbedding(WordEmbedder):
         return self.table.dim
 
     @property
-    def weight(self) -> nn.Parameter:
+    def weight(self) -> Tensor:
         """The rows of the lexicon that the table was built with."""
         return self.table.weight
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Return the rows of the ids."""
-        check_ids("ids", ids)
-        if self.table.weight.is_meta and not ids.is_meta:
-            raise ValueError(
-                must(
-                    "the source", "be attached (its rows were left out of the saved folder)", "none"
-                )
-            )
+        attached = not self.weight.is_meta or ids.is_meta
+        rule = "be attached (its rows were left out of the saved folder)"
+        require(attached, "the source", rule, "none")
         vectors: Tensor = self.table(ids)
         return vectors
 
     def _with_lexicon(self, lexicon: Lexicon) -> Self:
-        start = len(self.lexicon)
+        start = self.num_embeddings
         if self.source is not None:
             rows = _rows(self.source, lexicon, start=start)
         else:
             if self.missing_source is not None:
-                warnings.warn(
-                    f"unseen words are unknown here: attach {self.missing_source}", stacklevel=2
-                )
-            rows = self.table.weight[UNKNOWN_ID].expand(len(lexicon) - start, -1)
-        return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
+                found = f"unseen words are unknown here: attach {self.missing_source}"
+                warnings.warn(found, stacklevel=2)
+            rows = self.weight[UNKNOWN_ID].expand(len(lexicon) - start, -1)
+        return shallow_copy(self, table=self.table.extended(rows), lexicon=lexicon)
 
     def attach(self, source: WordVectors) -> None:
         """Attach the source to a loaded table, and fill the rows where they were left out.
@@ -147,52 +133,36 @@ class SourceEmbedding(WordEmbedder):
             source: The vectors that the table was built from.
 
         Raises:
-            ValueError: Vectors of another size.
+            ValueError: If the vectors have another size.
         """
         source = as_source(source)
-        require(
-            source.dim == self.embedding_dim, "source.dim", f"be {self.embedding_dim}", source.dim
-        )
+        dim = self.embedding_dim
+        require(source.dim == dim, "source.dim", f"be {dim}", source.dim)
         self.source, self.missing_source = source, None
-        if self.table.weight.is_meta:
-            rows = _rows(source, self.lexicon).to(self.table.weight.dtype)
-            base = self.table.weight.shape[0]
-            self.table = RowTable(
-                rows[:base],
-                freeze=self.table.is_frozen,
-                padding_idx=self.table.padding_idx,
-                extension=rows[base:] if self.table.num_extended else None,
-            )
+        parts = dict(self.table.named_parameters())  # the weight, then the extension
+        if any(part.is_meta for part in parts.values()):
+            sizes = [len(part) for part in parts.values()]
+            rows = torch.split(_rows(source, require_lexicon(self)), sizes)
+            missing = {k: x for k, x in zip(parts, rows, strict=True) if parts[k].is_meta}
+            self.table.load_state_dict(missing, strict=False, assign=True)
 
     def get_config(self) -> dict[str, Any]:
-        """Return what rebuilds the empty table, and its source where that is wanted and can be saved."""
+        """Return the parts, and the source where that is wanted and can be saved."""
+        # The source's name goes without the folders of this machine: saved folders are shared.
+        own = re.sub(r"'[^']*[/\\]([^'/\\]+)'", r"'\1'", repr(self.source))
         return {
             "lexicon": self.lexicon,
-            "shapes": self.table.shapes(),
-            "freeze": self.table.is_frozen,
-            "padding_idx": self.table.padding_idx,
+            "table": self.table,
             "source": self.source,
-            "source_name": self.missing_source if self.source is None else _name(self.source),
+            "source_name": self.missing_source if self.source is None else own,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build the table with its rows still to be loaded."""
-        options = {key: config[key] for key in ("freeze", "padding_idx")}
-        table = RowTable.empty(
-            config["shapes"], len(config["lexicon"]), dtype=torch.float32, **options
-        )
-        embedder = cls._of(config["lexicon"], table)
-        embedder.source = source = config["source"]
-        if source is not None:
-            require(source.dim == table.dim, "source.dim", f"be {table.dim}", source.dim)
-        embedder.missing_source = config["source_name"] if embedder.source is None else None
+        """Build the embedder with its rows still to be loaded."""
+        embedder = cls(config["source"], config["lexicon"], table=config["table"])
+        embedder.missing_source = config["source_name"] if config["source"] is None else None
         return embedder
-
-
-def _name(source: WordVectors) -> str:
-    """Return the source's `repr` without the folders of this machine, since saved folders are shared."""
-    return re.sub(r"'[^']*[/\\]([^'/\\]+)'", r"'\1'", repr(source))
 
 
 def _rows(source: WordVectors, lexicon: Lexicon, *, start: int = 0) -> Tensor:
@@ -203,12 +173,10 @@ def _rows(source: WordVectors, lexicon: Lexicon, *, start: int = 0) -> Tensor:
         chunk = words[first : first + CHUNK]
         vectors = np.asarray(source.vectors(chunk))
         expected = (len(chunk), source.dim)
-        if vectors.shape != expected:
-            rule = f"return an array of shape {expected}"
-            raise ValueError(must(f"{class_name(source)}.vectors", rule, vectors.shape))
-        for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)):
-            raise ValueError(
-                must(f"the vector of {chunk[row]!r}", "be finite", "NaN or an infinity")
-            )
+        name, rule = f"{class_name(source)}.vectors", f"return an array of shape {expected}"
+        require(vectors.shape == expected, name, rule, vectors.shape)
+        for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1))[:1]:
+            name = f"the vector of {chunk[row]!r} in {source!r}"
+            raise ValueError(must(name, "be finite", "NaN or an infinity"))
         rows[special + first : special + first + len(chunk)] = vectors
     return torch.from_numpy(rows)

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_ids, class_name, must, require
+from polyembed._checks import check_choice, require
 from polyembed._views import shallow_copy
-from polyembed.embeddings._table import RowTable
 from polyembed.embeddings.char_cnn import CharCNN
-from polyembed.embeddings.embedder import WordEmbedder, check_lexicon
+from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
 from polyembed.embeddings.surface import FeatureEncoder
+from polyembed.embeddings.table import RowTable
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.spelling import PieceSpelling, Spelling
 from polyembed.text.surface import FEATURES, SurfaceSpelling
@@ -33,12 +33,13 @@ class SpelledEmbedding(WordEmbedder):
             ``num_embeddings`` and ``embedding_dim``. `CharCNN`, `PieceMean`, `PieceTransformer`,
             `FeatureEncoder`.
         lexicon: The words.
+        table: Their spellings by id; computed if None.
 
     Shape:
         ids ``(*batch)`` to ``(*batch, encoder.embedding_dim)``.
 
     Raises:
-        ValueError: Ids outside the lexicon, or an encoder for another number of units.
+        ValueError: If ids are outside the lexicon, or the encoder is for another number of units.
 
     Example:
         >>> lexicon = Lexicon(["me", "gusta"])
@@ -47,24 +48,19 @@ class SpelledEmbedding(WordEmbedder):
         torch.Size([1, 3, 8])
     """
 
-    def __init__(self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon) -> None:
-        super().__init__()
-        self._set(spelling, encoder, lexicon, RowTable(check_lexicon(lexicon).spell(spelling)))
-
-    def _set(
-        self, spelling: Spelling, encoder: nn.Module, lexicon: Lexicon, table: RowTable
+    def __init__(
+        self,
+        spelling: Spelling,
+        encoder: nn.Module,
+        lexicon: Lexicon,
+        *,
+        table: RowTable | None = None,
     ) -> None:
-        units = getattr(encoder, "num_embeddings", None)
-        require(
-            units == spelling.num_units,
-            "encoder",
-            f"be for the spelling's {spelling.num_units} units",
-            units,
-        )
-        self._lexicon = lexicon
-        self.spelling = spelling
-        self.encoder = encoder
-        self.table = table
+        super().__init__()
+        units, expected = getattr(encoder, "num_embeddings", None), spelling.num_units
+        require(units == expected, "encoder", f"be for the spelling's {expected} units", units)
+        self.lexicon, self.spelling, self.encoder = lexicon, spelling, encoder
+        self.table = RowTable(lexicon.spell(spelling)) if table is None else table
 
     @classmethod
     def from_characters(cls, lexicon: Lexicon, encoder: CharCNN | PieceTransformer) -> Self:
@@ -78,7 +74,7 @@ class SpelledEmbedding(WordEmbedder):
         Returns:
             The embedder.
         """
-        return cls(check_lexicon(lexicon).spelling, encoder, lexicon)
+        return cls(lexicon.spelling, encoder, lexicon)
 
     @classmethod
     def from_pieces(
@@ -98,17 +94,15 @@ class SpelledEmbedding(WordEmbedder):
             pooling: From pieces to a word: their mean, or the authors' choice, the sum after a
                 small Transformer.
             freeze: Whether the piece vectors do not train, as in the paper.
-            **options: Of the Transformer, see `PieceTransformer`; the mean has none.
+            **options: The options of `PieceTransformer`; the mean has none.
 
         Returns:
             The embedder.
 
         Raises:
-            TypeError: An option that the pooling does not have, or vectors without pieces.
+            TypeError: If the pooling does not have one of the options.
         """
         check_choice("pooling", pooling, ("mean", "transformer"))
-        if not hasattr(vectors, "table"):
-            raise TypeError(must("vectors", "have pieces, as BPEmbVectors", class_name(vectors)))
         rows = torch.from_numpy(vectors.table)
         table = torch.cat([rows.new_zeros(1, rows.shape[1]), rows])
         kind = PieceMean if pooling == "mean" else PieceTransformer
@@ -125,37 +119,26 @@ class SpelledEmbedding(WordEmbedder):
         feature_dim: int = 32,
         dropout: float = 0.5,
     ) -> Self:
-        """Build an embedder of words by the features of their surface, which train: affixes, shape,
-        lower form.
+        """Build an embedder of words by features of their surface, which train.
 
-        They are what a hand-featured CRF knows of a word. Frozen vectors and characters do not
-        learn them from little text.
+        They are affixes, shape and lower form: what a hand-featured CRF knows of a word. Frozen
+        vectors and characters do not learn them from little text.
 
         Args:
             lexicon: The words.
             embedding_dim: The size of a word's vector.
-            features: See `SurfaceSpelling`.
-            num_buckets: See `SurfaceSpelling`.
-            feature_dim: See `FeatureEncoder`.
-            dropout: See `FeatureEncoder`.
+            features: As in `SurfaceSpelling`.
+            num_buckets: As in `SurfaceSpelling`.
+            feature_dim: As in `FeatureEncoder`.
+            dropout: As in `FeatureEncoder`.
 
         Returns:
             The embedder.
         """
         spelling = SurfaceSpelling(features, num_buckets=num_buckets)
-        encoder = FeatureEncoder(
-            spelling.num_units,
-            len(spelling.features),
-            embedding_dim,
-            feature_dim=feature_dim,
-            dropout=dropout,
-        )
+        sizes = spelling.num_units, len(spelling.features), embedding_dim
+        encoder = FeatureEncoder(*sizes, feature_dim=feature_dim, dropout=dropout)
         return cls(spelling, encoder, lexicon)
-
-    @property
-    def lexicon(self) -> Lexicon:
-        """The words."""
-        return self._lexicon
 
     @property
     def embedding_dim(self) -> int:
@@ -164,30 +147,14 @@ class SpelledEmbedding(WordEmbedder):
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Spell the words and encode their spellings."""
-        check_ids("ids", ids)
-        units = self.table(ids.flatten()).long()
+        units = self.table(ids).long()  # (*batch, unit)
+        units = units.reshape(ids.numel(), units.shape[-1])  # (word, unit)
         if units.device.type == "cpu" and not torch.compiler.is_compiling() and units.numel():
-            # a shorter table is the same, faster; elsewhere it would make the host wait for the
-            # longest word
+            # A shorter table is the same, faster; elsewhere the host would wait for its length.
             units = units[:, : max(1, int(units.ne(0).sum(1).max()))]
-        vectors: Tensor = self.encoder(units)
+        vectors: Tensor = self.encoder(units)  # (word, embedding_dim)
         return vectors.reshape(*ids.shape, self.embedding_dim)
 
     def _with_lexicon(self, lexicon: Lexicon) -> Self:
-        rows = lexicon.spell(self.spelling, start=len(self.lexicon))
-        return shallow_copy(self, table=self.table.extended(rows), _lexicon=lexicon)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, and the shape of the table of spellings."""
-        arguments = {"spelling": self.spelling, "encoder": self.encoder, "lexicon": self.lexicon}
-        return {**arguments, "shapes": self.table.shapes()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build the embedder with its table of spellings still to be loaded."""
-        embedder = cls.__new__(cls)
-        nn.Module.__init__(embedder)
-        lexicon = config["lexicon"]
-        table = RowTable.empty(config["shapes"], len(lexicon), dtype=torch.int32)
-        embedder._set(config["spelling"], config["encoder"], lexicon, table)
-        return embedder
+        rows = lexicon.spell(self.spelling, start=self.num_embeddings)
+        return shallow_copy(self, table=self.table.extended(rows), lexicon=lexicon)

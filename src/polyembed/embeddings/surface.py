@@ -5,12 +5,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive, check_probability, require
-from polyembed.embeddings._table import check_units, look_up_units
+from polyembed.embeddings.table import embed_units
 from polyembed.saving import PretrainedModule
 
 
 class FeatureEncoder(PretrainedModule):
-    """A vector for each of a word's features, side by side, and a linear map:
+    """A vector for each of a word's features and a linear map over them.
+
     ``y = W dropout([E[f_1]; ...; E[f_n]])``.
 
     Args:
@@ -18,15 +19,16 @@ class FeatureEncoder(PretrainedModule):
         num_features: How many features each word has.
         embedding_dim: The size of a word's vector.
         feature_dim: The size of a feature's vector.
-        dropout: Of the features' vectors, in training.
+        dropout: The probability of dropping a component of a feature's vector.
 
     Shape:
         ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``; a word of padding
         alone gives zeros.
 
     Raises:
-        ValueError: Sizes that are not positive, more ids than features, or ids outside the table.
-        TypeError: Ids that are not integers.
+        ValueError: If a size is not positive, there are more ids than features, or an id is outside
+            the table.
+        TypeError: If ids are not integers.
 
     Example:
         >>> import torch
@@ -47,29 +49,23 @@ class FeatureEncoder(PretrainedModule):
         check_positive(embedding_dim=embedding_dim, feature_dim=feature_dim)
         check_probability(dropout=dropout)
         super().__init__()
-        self.num_embeddings, self.num_features, self.embedding_dim = (
-            num_embeddings,
-            num_features,
-            embedding_dim,
-        )
-        self.feature_dim, self.dropout = feature_dim, dropout
+        self.num_embeddings, self.num_features = num_embeddings, num_features
+        self.embedding_dim, self.feature_dim, self.dropout = embedding_dim, feature_dim, dropout
         self.embedding = nn.Embedding(num_embeddings, feature_dim, padding_idx=0)
         self.linear = nn.Linear(num_features * feature_dim, embedding_dim, bias=False)
 
     def forward(self, ids: Int[Tensor, "*batch feature"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Compute words' vectors from the ids of their features."""
-        check_units(ids)
-        missing = self.num_features - ids.shape[-1]
+        x, is_feature = embed_units(ids, self.embedding.weight)
+        missing = self.num_features - x.shape[-2]
         require(missing >= 0, "ids", f"be those of {self.num_features} features", ids.shape[-1])
-        ids = F.pad(ids, (0, missing))
-        x = look_up_units(ids, self.embedding.weight).where(ids.ne(0)[..., None], 0.0).flatten(-2)
-        y: Tensor = self.linear(F.dropout(x, self.dropout, self.training))
+        x = F.pad(x.where(is_feature[..., None], 0.0), (0, 0, 0, missing))
+        y: Tensor = self.linear(F.dropout(x.flatten(-2), self.dropout, self.training))
         return y
 
 
 class FeatureSum(PretrainedModule):
-    """The sum of a word's features: ``y = sum of E[f] over its features f``, of zeros before
-    training.
+    """The sum of a word's features: ``y = sum of E[f] over its features f``, at first zeros.
 
     With a number for each tag it is the linear model of a hand-featured tagger: each feature has a
     score for each tag.
@@ -84,8 +80,8 @@ class FeatureSum(PretrainedModule):
         ids ``(*batch, feature)``, 0 = padding, to ``(*batch, embedding_dim)``.
 
     Raises:
-        ValueError: Sizes that are not positive, or ids outside the table.
-        TypeError: Ids that are not integers.
+        ValueError: If a size is not positive, or an id is outside the table.
+        TypeError: If ids are not integers.
 
     Example:
         >>> import torch
@@ -98,17 +94,13 @@ class FeatureSum(PretrainedModule):
         check_positive(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         check_probability(dropout=dropout)
         super().__init__()
-        self.num_embeddings, self.embedding_dim, self.dropout = (
-            num_embeddings,
-            embedding_dim,
-            dropout,
-        )
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.dropout = dropout
         self.embedding = nn.Embedding(num_embeddings, embedding_dim, padding_idx=0)
         nn.init.zeros_(self.embedding.weight)
 
     def forward(self, ids: Int[Tensor, "*batch feature"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Add the vectors of words' features."""
-        check_units(ids)
-        kept = F.dropout(ids.ne(0).to(self.embedding.weight.dtype), self.dropout, self.training)
-        total: Tensor = (look_up_units(ids, self.embedding.weight) * kept[..., None]).sum(-2)
-        return total
+        x, is_feature = embed_units(ids, self.embedding.weight)  # (*batch, feature, embedding_dim)
+        kept = F.dropout(is_feature.to(x.dtype), self.dropout, self.training)
+        return (x * kept[..., None]).sum(-2)

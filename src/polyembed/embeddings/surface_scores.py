@@ -30,32 +30,28 @@ def surface_scores(
 
     Args:
         lexicon: The words.
-        num_tags: How many tags.
-        window: How many neighbours on each side a word gives scores to.
-        features: See `SurfaceSpelling`; those that score the word's own tag.
-        neighbour_features: Those that score its neighbours' tags.
-        num_buckets: See `SurfaceSpelling`.
-        dropout: See `FeatureSum`.
+        num_tags: The number of tags.
+        window: The number of neighbours on each side that a word gives scores to.
+        features: The features that score the word's own tag; see `SurfaceSpelling`.
+        neighbour_features: The features that score its neighbours' tags.
+        num_buckets: As in `SurfaceSpelling`.
+        dropout: As in `FeatureSum`.
 
     Returns:
         An embedder of size ``num_tags * (2 * window + 1)``: the word's own scores, then those for
         the words ``window`` places after it to ``window`` places before it.
 
     Raises:
-        ValueError: Sizes that are not positive, or features that do not exist.
+        ValueError: If a size is not positive, or a feature does not exist.
 
     Example:
         >>> surface_scores(Lexicon(["me", "gusta"]), num_tags=3).embedding_dim
         15
     """
     check_positive(num_tags=num_tags, window=window)
-
-    def scores(names: Sequence[str], size: int) -> SpelledEmbedding:
+    parts = []
+    for names, size in ((features, num_tags), (neighbour_features, 2 * window * num_tags)):
         spelling = SurfaceSpelling(names, num_buckets=num_buckets)
-        return SpelledEmbedding(
-            spelling, FeatureSum(spelling.num_units, size, dropout=dropout), lexicon
-        )
-
-    return MetaEmbedding.concat(
-        [scores(features, num_tags), scores(neighbour_features, 2 * window * num_tags)]
-    )
+        scores = FeatureSum(spelling.num_units, size, dropout=dropout)
+        parts.append(SpelledEmbedding(spelling, scores, lexicon))
+    return MetaEmbedding.concat(parts)

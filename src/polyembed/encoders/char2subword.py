@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_ids, check_positive, require
-from polyembed._transformer import TransformerStack
+from polyembed.embeddings.transformer import TransformerStack
 from polyembed.encoders._fit_table import TableFit, TableFitOptions, fit_table
 from polyembed.saving import PretrainedModule
 from polyembed.text.piece_surfaces import PieceSurface

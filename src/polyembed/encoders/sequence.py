@@ -13,7 +13,7 @@ from polyembed._checks import (
     check_positive,
     check_probability,
 )
-from polyembed._transformer import TransformerStack
+from polyembed.embeddings.transformer import TransformerStack
 from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
 from polyembed.functional.masking import select_valid, valid_first, valid_places
 from polyembed.saving import PretrainedModule

@@ -26,8 +26,8 @@ def random_inputs(
         )
     if isinstance(embedder, CombinedEmbedder):
         members = [
-            random_inputs(member, rows, length, pieces_per_word, generator)  # type: ignore[arg-type]
-            for member in embedder.embedders
+            random_inputs(member, rows, length, pieces_per_word, generator)
+            for member in embedder.members
         ]
         return None if any(member is None for member in members) else tuple(members)
     count = round(length * pieces_per_word)

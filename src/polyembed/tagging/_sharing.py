@@ -26,7 +26,7 @@ def share_frozen_parts(members: Iterable[nn.Module]) -> None:
     tensors: dict[tuple[object, ...], list[nn.Parameter]] = {}
     for member in members:
         for module in member.modules():
-            for name in ("_lexicon", "source", "spelling"):
+            for name in ("lexicon", "source", "spelling"):
                 if vars(module).get(name) is not None:
                     setattr(module, name, _first_equal(parts, vars(module)[name], _are_equal))
             for name, parameter in list(module.named_parameters(recurse=False)):

@@ -1,9 +1,7 @@
-"""Pretrained static word vectors, on disk or on a hub: fastText, word2vec, text files, BPEmb; mapped and joined."""
+"""Pretrained static word vectors: fastText, word2vec, text files, BPEmb; mapped and joined."""
 
 from polyembed.vectors.adapters import as_source
 from polyembed.vectors.bpemb import BPEmbVectors
-from polyembed.vectors.clusters import ClusterFeatures
-from polyembed.vectors.coverage import coverage
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.joined import JoinedVectors
 from polyembed.vectors.laser import LaserFiles, fetch_laser, read_merges, read_pieces
@@ -14,7 +12,6 @@ from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
 
 __all__ = [
     "BPEmbVectors",
-    "ClusterFeatures",
     "FastTextVectors",
     "JoinedVectors",
     "LaserFiles",
@@ -24,7 +21,6 @@ __all__ = [
     "Word2VecBinaryVectors",
     "WordVectors",
     "as_source",
-    "coverage",
     "fetch_laser",
     "read_merges",
     "read_pieces",

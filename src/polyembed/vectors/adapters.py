@@ -1,31 +1,27 @@
 """Other packages' word vectors under the contract of `WordVectors`."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from polyembed._checks import class_name, must
-from polyembed.vectors.protocol import Rows, WordVectors, check_words
+from polyembed.vectors.protocol import Rows, WordVectors
+from polyembed.vectors.words import Ids, WordTable, encode_word, index_words
 
 
 def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
-    """Return `vectors` as a source of word vectors: itself, or gensim's ``KeyedVectors`` in an
-    adapter.
-
-    Where no word of ``KeyedVectors`` has an upper-case letter, a word that is missing has the
-    vector of ``w.lower()``, as in `TextVectors`.
+    """Return `vectors` as a source of word vectors: itself, or gensim's ``KeyedVectors`` adapted.
 
     Args:
-        vectors: What has ``dim`` and ``vectors(words)``, or else ``vector_size``, ``key_to_index``
-            and ``get_vector(word)``.
+        vectors: An object with ``dim`` and ``vectors(words)``, or else with ``vector_size``,
+            ``key_to_index`` and ``get_vector(word)``.
         name: The argument's name, for the error.
 
     Returns:
         A source.
 
     Raises:
-        TypeError: Something else.
+        TypeError: If `vectors` has neither.
 
     Example:
         >>> class Keyed:
@@ -35,47 +31,20 @@ def as_source(vectors: Any, *, name: str = "source") -> WordVectors:
         [[1.0, 2.0], [0.0, 0.0]]
     """
     if hasattr(vectors, "dim") and callable(getattr(vectors, "vectors", None)):
-        source: WordVectors = vectors
-        return source
-    if all(
-        hasattr(vectors, attribute) for attribute in ("vector_size", "key_to_index", "get_vector")
-    ):
+        return vectors  # type: ignore[no-any-return]
+    if hasattr(vectors, "key_to_index"):
         return _KeyedVectors(vectors)
     raise TypeError(must(name, "have dim and vectors(words)", class_name(vectors)))
 
 
-class _KeyedVectors:
-    """gensim's ``KeyedVectors``; fastText's also spell words outside their vocabulary."""
+class _KeyedVectors(WordTable):
+    """gensim's ``KeyedVectors``."""
 
     def __init__(self, keyed: Any) -> None:
-        self.keyed = keyed
-        self._has_case = any(str(word) != str(word).lower() for word in self.words)
+        self.keyed, self.dim = keyed, int(keyed.vector_size)
+        self._index = index_words(encode_word(str(word)) for word in keyed.key_to_index)
 
-    @property
-    def dim(self) -> int:
-        return int(self.keyed.vector_size)
-
-    @property
-    def words(self) -> list[str]:
-        return list(self.keyed.key_to_index)
-
-    def __contains__(self, word: object) -> bool:
-        return isinstance(word, str) and any(
-            form in self.keyed.key_to_index for form in self._forms(word)
-        )
-
-    def vectors(self, words: Sequence[str]) -> Rows:
-        check_words(words)
-        out = np.zeros((len(words), self.dim), np.float32)
-        for row, word in zip(out, words, strict=True):
-            for form in self._forms(word):
-                try:
-                    row[:] = self.keyed.get_vector(form)
-                    break
-                except KeyError:  # unknown: zeros
-                    continue
-        return out
-
-    def _forms(self, word: str) -> tuple[str, ...]:
-        """Return what a word is looked up as, one after the other."""
-        return (word,) if self._has_case else (word, word.lower())
+    def _rows(self, ids: Ids) -> Rows:
+        names = list(self.keyed.key_to_index)
+        rows = [self.keyed.get_vector(names[i]) for i in ids.tolist()]
+        return np.array(rows, np.float32).reshape(-1, self.dim)

@@ -1,116 +1,138 @@
 """BPEmb: sub-word vectors and the SentencePiece models that they were trained with."""
 
+import io
 import os
-import re
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyembed._checks import check_file, check_positive, class_name, must, require
+from polyembed._checks import check_file, check_positive, must, require
 from polyembed.saving import VectorFiles
 from polyembed.vectors._download import DOWNLOAD_ERRORS, download
+from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.protocol import Rows, check_words
-from polyembed.vectors.textfile import read_header
+from polyembed.vectors.textfile import TextVectors
+from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
 
 BASE_URL = "https://bpemb.h-its.org/"
-MODEL_NAME = "{lang}/{lang}.wiki.bpe.vs{vocab_size}.model"
-VECTORS_NAME = "{lang}/{lang}.wiki.bpe.vs{vocab_size}.d{dim}.w2v.bin"
-LANGUAGE = re.compile(r"[a-z0-9_-]+")
-MAX_HEADER = 64  # bytes
 
 
 class BPEmbVectors(VectorFiles):
     """Vectors of SentencePiece pieces, and words as the mean of theirs.
 
     ``vector(w) = mean(table[i] for i in piece_ids(w))``; a word without pieces gets zeros. Words
-    are prepared
-    as the BPEmb models expect: lower-cased, each digit replaced by 0. Where digits are letters, as
-    in romanised Arabic ("3arabi", "7abibi"), that changes the word: set ``preprocess=False``.
+    are prepared as the BPEmb models expect: lower-cased, each digit replaced by 0. Where digits are
+    letters, as in romanised Arabic ("3arabi", "7abibi"), that changes the word: set
+    ``preprocess=False``.
 
-    A language's files are looked for in `cache_dir` and fetched if missing. Alternatively, name two
-    files of your own, or take the files of a `bpemb.BPEmb` by `from_bpemb`. The bpemb package opens
-    the files.
+    `from_pretrained` fetches the files of a language. The bpemb package opens the model; a
+    `bpemb.BPEmb` names its files as ``model_file`` and ``emb_file``.
 
     Args:
-        lang: A Wikipedia code such as ``"es"``, or ``"multi"``.
-        vocab_size: The number of pieces of the language's model.
-        dim: The length of the language's vectors.
-        model_file: A SentencePiece model, instead of a language.
-        vectors_file: Its pieces' vectors, word2vec's binary (``.bin``) or text format.
-        cache_dir: Where downloads are kept; ``~/.cache/bpemb``, as the bpemb package has it, if
-            None.
+        model_file: A SentencePiece model.
+        vectors_file: Its pieces' vectors in the order of their ids, word2vec's binary (``.bin``) or
+            text format.
         preprocess: Whether to lower-case words and replace digits.
 
+    Attributes:
+        dim: The length of a vector.
+        num_pieces: The number of pieces.
+        unknown_id: The id of the unknown piece.
+        table: The vectors of the pieces in the order of their ids, float32, ``(num_pieces, dim)``.
+
     Raises:
-        FileNotFoundError: A file is missing and cannot be fetched.
-        ValueError: The files are damaged, or do not belong together; or both a language and files
-            are given.
+        FileNotFoundError: If a file is missing.
+        ValueError: If the files are damaged or do not belong together.
 
     Example:
-        >>> vectors = BPEmbVectors("es", vocab_size=10000, dim=100)  # doctest: +SKIP
+        >>> vectors = BPEmbVectors.from_pretrained("es", dim=100)  # doctest: +SKIP
         >>> vectors.pieces("Zaragoza2021")  # doctest: +SKIP
         ['▁zaragoza', '0000']
 
     Deviations: the bpemb package downloads without checking certificates, and falls back to another
     vocabulary size where a language lacks the one asked for. Here certificates are checked and
-    nothing is replaced. Rows follow their pieces' names, where the package trusts the order of the
-    file.
+    nothing is replaced.
     """
 
     file_arguments: ClassVar[frozenset[str]] = frozenset({"model_file", "vectors_file"})
 
     def __init__(
         self,
-        lang: str | None = None,
+        model_file: str | os.PathLike[str],
+        vectors_file: str | os.PathLike[str],
         *,
-        vocab_size: int = 10000,
-        dim: int = 100,
-        model_file: str | os.PathLike[str] | None = None,
-        vectors_file: str | os.PathLike[str] | None = None,
-        cache_dir: str | os.PathLike[str] | None = None,
         preprocess: bool = True,
     ) -> None:
-        check_positive(vocab_size=vocab_size, dim=dim)
-        if lang is not None and model_file is None and vectors_file is None:
-            folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "bpemb"
-            model_file, vectors_file = _download(lang, vocab_size, dim, folder)
-        elif lang is not None or model_file is None or vectors_file is None:
-            given = {"lang": lang, "model_file": model_file, "vectors_file": vectors_file}
-            raise ValueError(
-                must("lang", "be given, or else both model_file and vectors_file", given)
-            )
+        from bpemb import BPEmb
+
         self.model_file = check_file(model_file, name="model_file")
         self.vectors_file = check_file(vectors_file, name="vectors_file")
         self.preprocess = preprocess
-        self._bpemb = _open_model(self.model_file, self.vectors_file)
-        model = self._bpemb.spm
         try:
-            pieces = [model.id_to_piece(i) for i in range(len(model))]
-        except UnicodeDecodeError as error:
-            raise _not_a_model(self.model_file, error) from error
-        names, table = _read_vectors(self.vectors_file)
-        self._table = table[_order(pieces, names, self.model_file, self.vectors_file)]
+            self._bpemb = BPEmb(
+                model_file=self.model_file, emb_file=self.vectors_file, segmentation_only=True
+            )
+            pieces = _names(self._bpemb.spm)
+        except (RuntimeError, OSError, UnicodeDecodeError) as error:
+            got = f"{self.model_file} ({error})"
+            raise ValueError(must("model_file", "name a SentencePiece model", got)) from error
+        binary = self.vectors_file.suffix == ".bin"
+        reader = Word2VecBinaryVectors if binary else TextVectors
+        names, self.table = reader(self.vectors_file).table()
+        self.num_pieces, self.dim = self.table.shape
+        self.unknown_id = int(self._bpemb.spm.unk_id())
+        same = sum(map(str.__eq__, pieces, names))  # a few names are damaged in the public files
+        rule = f"hold the vectors of the pieces of model_file {self.model_file}, in their order"
+        fits = len(names) == len(pieces) and same > len(pieces) // 2
+        got = f"{len(names)} rows for {len(pieces)} pieces, {same} of one name, in {vectors_file}"
+        require(fits, "vectors_file", rule, got)
+        finite = bool(np.isfinite(self.table).all())
+        require(finite, str(vectors_file), "hold finite numbers", "NaN or an infinity")
 
     @classmethod
-    def from_bpemb(cls, bpemb: Any) -> Self:
-        """Open the files of a `bpemb.BPEmb` again, with its choice of preprocessing.
+    def from_pretrained(
+        cls,
+        lang: str,
+        *,
+        vocab_size: int = 10000,
+        dim: int = 100,
+        cache_dir: str | os.PathLike[str] | None = None,
+        preprocess: bool = True,
+    ) -> Self:
+        """Open the public files of a language, which are fetched where the cache lacks them.
 
         Args:
-            bpemb: The object; not one of ``segmentation_only``, which has no vectors.
+            lang: A Wikipedia code such as ``"es"``, or ``"multi"``.
+            vocab_size: The number of pieces.
+            dim: The length of a vector.
+            cache_dir: The folder of downloaded files; ``~/.cache/bpemb``, as the bpemb package has
+                it, if None.
+            preprocess: Whether to lower-case words and replace digits.
 
         Returns:
-            Its vectors; a padding row that it added is left out.
+            The opened vectors.
 
         Raises:
-            TypeError: Something without the names of both files.
+            FileNotFoundError: If a file is neither in the cache nor within reach.
         """
-        if not (hasattr(bpemb, "model_file") and hasattr(bpemb, "emb_file")):
-            raise TypeError(must("bpemb", "be a bpemb.BPEmb with vectors", class_name(bpemb)))
-        return cls(
-            model_file=bpemb.model_file, vectors_file=bpemb.emb_file, preprocess=bpemb.do_preproc
-        )
+        check_positive(vocab_size=vocab_size, dim=dim)
+        folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "bpemb"
+        stem = f"{lang}/{lang}.wiki.bpe.vs{vocab_size}"
+        names = f"{stem}.model", f"{stem}.d{dim}.w2v.bin"
+        base = BASE_URL + ("multi/" if lang == "multi" else "")
+        for name, url in zip(names, (base + names[0], f"{base}{names[1]}.tar.gz"), strict=True):
+            try:
+                if not (folder / name).exists():
+                    download(url, folder / name)
+            except DOWNLOAD_ERRORS as error:
+                rule = f"be a language of BPEmb with {vocab_size} pieces of {dim}, within reach"
+                advice = f"Fetch {url} by other means, and put it (unpacked) at {folder / name}"
+                got = f"{lang!r} ({error}). {advice}"
+                raise FileNotFoundError(must("lang", rule, got)) from error
+        return cls(folder / names[0], folder / names[1], preprocess=preprocess)
 
     @classmethod
     def train(
@@ -125,18 +147,16 @@ class BPEmbVectors(VectorFiles):
         seed: int = 0,
         preprocess: bool = True,
     ) -> Self:
-        """Train a byte-pair SentencePiece model and skip-gram vectors of its pieces, as BPEmb was
-        made.
+        """Train a byte-pair SentencePiece model and skip-gram vectors of its pieces.
 
-        A piece that the corpus does not use gets zeros.
+        BPEmb was made in this way. A piece that the corpus does not use gets zeros.
 
         Args:
             sentences: Lists of words.
-            folder: Where to save ``pieces.model`` and ``pieces.vec``; both appear when both are
-                whole.
+            folder: Where to save ``pieces.model`` and ``pieces.vec``.
             vocab_size: The number of pieces; fewer where the corpus has no more.
             dim: The length of a vector.
-            epochs: Passes over the corpus.
+            epochs: The number of passes over the corpus.
             threads: As in `FastTextVectors.train`.
             seed: The seed of the initial vectors.
             preprocess: Whether to lower-case words and replace digits.
@@ -145,47 +165,56 @@ class BPEmbVectors(VectorFiles):
             The opened model.
 
         Raises:
-            ValueError: The sentences have no word, or more characters than `vocab_size`.
+            ValueError: If the sentences have no word, or more characters than `vocab_size`.
         """
+        import sentencepiece
         from bpemb import BPEmb
 
-        from polyembed.vectors.training import check_sentence, train_pieces
-
+        check_positive(vocab_size=vocab_size, dim=dim)
         prepare = BPEmb.preprocess if preprocess else str
-        corpus = [" ".join(map(prepare, words)) for words in map(check_sentence, sentences)]
-        options = {
-            "vocab_size": vocab_size,
-            "dim": dim,
-            "epochs": epochs,
-            "threads": threads,
-            "seed": seed,
-        }
-        model_file, vectors_file = train_pieces(corpus, Path(folder), **options)
-        return cls(model_file=model_file, vectors_file=vectors_file, preprocess=preprocess)
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the call that opens the same files without a network."""
-        return {name: getattr(self, name) for name in ("model_file", "vectors_file", "preprocess")}
-
-    @property
-    def dim(self) -> int:
-        """The length of a vector."""
-        return int(self._table.shape[1])
-
-    @property
-    def num_pieces(self) -> int:
-        """The number of pieces."""
-        return len(self._table)
-
-    @property
-    def unknown_id(self) -> int:
-        """The id of the unknown piece."""
-        return int(self._bpemb.spm.unk_id())
-
-    @property
-    def table(self) -> Rows:
-        """The vectors of the pieces in the order of their ids, float32, ``(num_pieces, dim)``."""
-        return self._table
+        corpus = []
+        for words in sentences:
+            check_words(words)
+            corpus += [prepare(" ".join(words))] if any(words) else []
+        require(len(corpus) > 0, "sentences", "hold at least one word", "none")
+        content = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(corpus),
+                model_writer=content,
+                model_type="bpe",
+                vocab_size=vocab_size,
+                hard_vocab_limit=False,
+                num_threads=threads,
+                minloglevel=3,
+            )
+        except RuntimeError as error:
+            rule = "leave room for the corpus's characters"
+            raise ValueError(must("vocab_size", rule, f"{vocab_size} ({error})")) from error
+        model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
+        names = _names(model)
+        with tempfile.TemporaryDirectory() as draft:
+            vectors = FastTextVectors.train(
+                model.encode(corpus, out_type=str),
+                Path(draft, "vectors.bin"),
+                dim=dim,
+                min_count=1,
+                epochs=epochs,
+                bucket=1,
+                min_n=0,
+                max_n=0,
+                threads=threads,
+                seed=seed,
+            )
+            rows = vectors.vectors(names).tolist()
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with Path(folder, "pieces.vec").open("w", encoding="utf-8") as file:
+            file.write(f"{len(names)} {dim}\n")
+            for name, row in zip(names, rows, strict=True):
+                file.write(f"{name} {' '.join(f'{value:.6g}' for value in row)}\n")
+        Path(folder, "pieces.model").write_bytes(content.getvalue())
+        return cls(folder / "pieces.model", folder / "pieces.vec", preprocess=preprocess)
 
     def pieces(self, word: str) -> list[str]:
         """Cut a word into pieces, of which the first starts with ``▁``.
@@ -205,104 +234,24 @@ class BPEmbVectors(VectorFiles):
             words: The words, repetitions allowed.
 
         Returns:
-            A list of ids per word, empty where `pieces` is.
+            One list of ids per word, empty where `pieces` is.
         """
         check_words(words)
-        return [
-            list(ids)
-            for ids in self._bpemb.spm.encode(
-                [self._prepared(word) for word in words], out_type=int
-            )
-        ]
+        return list(self._bpemb.spm.encode([self._prepared(word) for word in words], out_type=int))
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Average the vectors of each word's pieces; return float32 rows, ``(len(words), dim)``."""
+        """Return the means of the words' pieces as float32, ``(len(words), dim)``."""
         out = np.zeros((len(words), self.dim), np.float32)
         for i, ids in enumerate(self.piece_ids(words)):
             if ids:
-                out[i] = self._table[ids].mean(0)
+                out[i] = self.table[ids].mean(0)
         return out
 
     def _prepared(self, word: str) -> str:
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            return ""
+        word = word if word.isascii() or word.encode(errors="ignore").decode() == word else ""
         return str(self._bpemb.preprocess(word)) if self.preprocess else word
 
 
-def _open_model(model_file: Path, vectors_file: Path) -> Any:
-    """Open a SentencePiece model by the bpemb package, without its vectors."""
-    from bpemb import BPEmb
-
-    try:
-        return BPEmb(model_file=model_file, emb_file=vectors_file, segmentation_only=True)
-    except (RuntimeError, OSError) as error:
-        raise _not_a_model(model_file, error) from error
-
-
-def _not_a_model(path: Path, error: Exception) -> ValueError:
-    return ValueError(must("model_file", "name a SentencePiece model", f"{path} ({error})"))
-
-
-def _read_vectors(path: Path) -> tuple[list[str], Rows]:
-    """Read a word2vec file by the bpemb package, after checking that the file can hold what its header promises."""
-    from bpemb.util import load_word2vec_file
-
-    rule, size = "name a whole word2vec .bin or text file", path.stat().st_size
-    with path.open("rb") as file:
-        num_rows, dim = read_header(file.readline(MAX_HEADER).strip()) or (0, 0)
-    # A row takes at least a separator, and four bytes a number, or two where numbers are text.
-    fits = num_rows * dim > 0 and num_rows * (dim * (4 if path.suffix == ".bin" else 2) + 1) <= size
-    require(fits, "vectors_file", rule, f"{path} ({size} bytes for {num_rows} rows of {dim})")
-    try:
-        loaded = load_word2vec_file(path)
-    except (EOFError, ValueError) as error:
-        raise ValueError(must("vectors_file", rule, f"{path} ({error})")) from error
-    finite = bool(np.isfinite(loaded.vectors).all())
-    require(finite, "vectors_file", "hold finite numbers", f"NaN or an infinity in {path}")
-    return list(loaded.index_to_key), loaded.vectors
-
-
-def _order(pieces: list[str], names: list[str], model_file: Path, vectors_file: Path) -> list[int]:
-    """Return the vectors' row of each piece."""
-    rule = f"hold the vectors of the pieces of model_file {model_file}"
-    counts = f"{len(names)} rows for {len(pieces)} pieces in {vectors_file}"
-    require(len(pieces) == len(names), "vectors_file", rule, counts)
-    rows = {name: row for row, name in enumerate(names)}
-    if all(piece in rows for piece in pieces):
-        return [rows[piece] for piece in pieces]
-    # A few names may be damaged. Then only the order can tell the rows, and most names must agree
-    # with it.
-    same = sum(piece == name for piece, name in zip(pieces, names, strict=True))
-    require(
-        same > len(pieces) // 2, "vectors_file", rule, f"{same} of {len(pieces)} in {vectors_file}"
-    )
-    return list(range(len(pieces)))
-
-
-def _download(lang: str, vocab_size: int, dim: int, cache_dir: Path) -> tuple[Path, Path]:
-    """Return a language's two files, fetched where the cache lacks them."""
-    require(
-        LANGUAGE.fullmatch(lang) is not None, "lang", "be a Wikipedia code or 'multi'", repr(lang)
-    )
-    base = BASE_URL + ("multi/" if lang == "multi" else "")
-    names = [
-        name.format(lang=lang, vocab_size=vocab_size, dim=dim)
-        for name in (MODEL_NAME, VECTORS_NAME)
-    ]
-    urls = [base + names[0], base + names[1] + ".tar.gz"]
-    paths = [cache_dir / name for name in names]
-    for url, path in zip(urls, paths, strict=True):
-        if path.exists():
-            continue
-        try:
-            download(url, path)
-        except DOWNLOAD_ERRORS as error:
-            rule = f"name a language that BPEmb has with vocab_size {vocab_size} and dim {dim}, within reach"
-            advice = f"Fetch {urls[0]} and {urls[1]} by other means, unpack the latter"
-            call = "open them with BPEmbVectors(model_file=..., vectors_file=...)"
-            raise FileNotFoundError(
-                must("lang", rule, f"{lang!r} ({error}). {advice}, and {call}")
-            ) from error
-    return paths[0], paths[1]
+def _names(model: Any) -> list[str]:
+    """Return the pieces of a SentencePiece model in the order of their ids."""
+    return [model.id_to_piece(i) for i in range(len(model))]

@@ -1,6 +1,6 @@
 """Word vectors rotated into another space."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -9,29 +9,28 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_float, check_last_dim, class_name, must, require
-from polyembed.saving import PretrainedModule, VectorFiles
+from polyembed._checks import check_float, check_last_dim, require
+from polyembed.saving import Configurable, PretrainedModule
 from polyembed.vectors.adapters import as_source
-from polyembed.vectors.protocol import Rows, WordVectors, check_words
+from polyembed.vectors.joined import known_words
+from polyembed.vectors.protocol import Rows, Vocabulary, WordVectors
 
 TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32
 
 
 class OrthogonalMapping(PretrainedModule):
-    """A rotation from one space of word vectors to another: ``x -> x W`` with ``W' W = 1`` (Winata
-    2021, 2.1.2).
+    """A rotation of one space of word vectors into another (Winata 2021, section 2.1.2).
 
-    It keeps lengths and angles. `polyembed.align_spaces` finds one. ``mapping(vectors)`` maps a
-    whole source of vectors, also for words met later; `transform` maps tensors; `inverse` is the
-    other direction.
+    ``x -> x W`` with ``W' W = 1`` keeps lengths and angles. `polyembed.align_spaces` finds one.
+    ``mapping(vectors)`` maps a whole source of vectors, also for words met later; `transform` maps
+    tensors; `inverse` is the other direction.
 
     Args:
-        weight: ``W``, orthogonal, ``(dim, dim)``.
+        weight: ``W``, orthogonal, ``(dim, dim)``; copied as float32 onto the CPU.
         report: How the mapping was found, to be kept with it.
 
     Raises:
-        ValueError: A matrix that is not square, or not orthogonal.
-        TypeError: Not a tensor.
+        ValueError: If the matrix is not square or not orthogonal.
 
     Example:
         >>> mapping = OrthogonalMapping(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
@@ -48,22 +47,17 @@ class OrthogonalMapping(PretrainedModule):
         self, weight: Float[Tensor, "dim dim"], *, report: dict[str, Any] | None = None
     ) -> None:
         super().__init__()
-        if not isinstance(weight, Tensor):
-            raise TypeError(must("weight", "be a tensor", class_name(weight)))
         square = weight.dim() == 2 and weight.shape[0] == weight.shape[1]
         require(square, "weight", "be a square matrix", f"shape {tuple(weight.shape)}")
-        _check_orthogonal(weight)
-        # Row by row in memory, as a loaded one is: other layouts are multiplied with other
-        # rounding.
-        with torch.inference_mode(
-            False
-        ):  # a tensor made in inference mode could never take part in a gradient
-            weight = (
-                weight.detach()
-                .to("cpu", torch.float32)
-                .clone(memory_format=torch.contiguous_format)
-            )
-            self.weight = nn.Parameter(weight, requires_grad=False)
+        if not weight.is_meta:
+            tolerance = max(TOLERANCE, torch.finfo(weight.dtype).eps)
+            wide = weight.detach().to("cpu", torch.float64)
+            error = (wide.mT @ wide - torch.eye(len(wide), device="cpu")).abs().max().item()
+            got = f"W'W that differs from 1 by {error:.2g}"
+            require(error < tolerance, "weight", "be orthogonal", got)
+            with torch.inference_mode(False):  # the copy may take part in gradients
+                weight = wide.float().clone(memory_format=torch.contiguous_format)
+        self.weight = nn.Parameter(weight, requires_grad=False)
         self.report = dict(report or {})
 
     @property
@@ -72,7 +66,7 @@ class OrthogonalMapping(PretrainedModule):
         return len(self.weight)
 
     def forward(self, vectors: WordVectors) -> "MappedVectors":
-        """Return a source of the same words in the other space; `vectors` are of the space mapped from."""
+        """Return a source of the same words in the other space."""
         return MappedVectors(vectors, self)
 
     def transform(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
@@ -94,54 +88,19 @@ class OrthogonalMapping(PretrainedModule):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build a mapping whose numbers are loaded afterwards."""
-        mapping = cls.__new__(cls)
-        nn.Module.__init__(mapping)
-        mapping.weight = nn.Parameter(
-            torch.empty(config["dim"], config["dim"]), requires_grad=False
-        )
-        mapping.report = dict(config["report"])
-        return mapping
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        weight = state_dict.get(f"{prefix}weight")
-        if isinstance(weight, Tensor) and weight.shape == self.weight.shape and not weight.is_meta:
-            try:
-                _check_orthogonal(weight)
-            except ValueError as error:
-                args[-1].append(str(error))  # torch's list of errors, which it raises together
-                return  # the old matrix stays
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def extra_repr(self) -> str:
-        """Return size and report."""
-        return f"dim={self.dim}, report={self.report}"
+        return cls(torch.eye(config["dim"]), report=config["report"])
 
 
-def _check_orthogonal(weight: Tensor) -> None:
-    """Check that ``W' W = 1`` up to the rounding of the dtype."""
-    tolerance = (
-        max(TOLERANCE, torch.finfo(weight.dtype).eps) if weight.is_floating_point() else TOLERANCE
-    )
-    weight = weight.detach().to("cpu", torch.float64)
-    error = (
-        float((weight.mT @ weight - torch.eye(len(weight), device="cpu")).abs().max())
-        if len(weight)
-        else 0.0
-    )
-    require(error < tolerance, "weight", "be orthogonal", f"W'W that differs from 1 by {error:.2g}")
-
-
-class MappedVectors(VectorFiles):
+class MappedVectors(Vocabulary, Configurable):
     """A source of word vectors in the space that a mapping leads to: ``vector(w) = source(w) W``.
 
     Args:
         source: The vectors.
-        mapping: The rotation. ``W`` is copied in float32, so that later changes of `mapping` have
-            no effect here.
+        mapping: The rotation; a copy is kept.
 
     Raises:
-        ValueError: The mapping is for vectors of another length.
-        TypeError: Not a source of vectors, or not a mapping.
+        ValueError: If the mapping is for vectors of another length.
+        TypeError: If `source` is not a source of vectors.
 
     Example:
         >>> class Ones:
@@ -152,24 +111,14 @@ class MappedVectors(VectorFiles):
         [[-1.0, 1.0]]
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset({"mapping_file"})
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"mapping"})
 
     def __init__(self, source: WordVectors, mapping: OrthogonalMapping) -> None:
         self.source = as_source(source, name="vectors")
-        if not isinstance(mapping, OrthogonalMapping):
-            raise TypeError(must("mapping", "be an OrthogonalMapping", class_name(mapping)))
-        require(
-            self.source.dim == mapping.dim,
-            "vectors.dim",
-            f"be the mapping's {mapping.dim}",
-            self.source.dim,
-        )
+        self.dim = self.source.dim
+        rule = f"be the mapping's {mapping.dim}"
+        require(self.dim == mapping.dim, "vectors.dim", rule, self.dim)
         self.mapping = OrthogonalMapping(mapping.weight, report=mapping.report)
-
-    @property
-    def dim(self) -> int:
-        """The length of a vector."""
-        return self.source.dim
 
     @property
     def words(self) -> list[str]:
@@ -177,51 +126,29 @@ class MappedVectors(VectorFiles):
         return list(getattr(self.source, "words", ()))
 
     def __contains__(self, word: object) -> bool:
-        if hasattr(self.source, "__contains__"):
-            return word in self.source
-        return isinstance(word, str) and bool(np.any(self.source.vectors([word])))
+        return isinstance(word, str) and bool(known_words(self.source, [word])[0])
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Read or spell the words and map them; return float32 rows in their order, ``(len(words), dim)``."""
-        check_words(words)
-        if not len(words):
-            return np.zeros((0, self.dim), np.float32)
-        rows = np.asarray(self.source.vectors(words), np.float32)
-        mapped: Rows = rows @ self.mapping.weight.detach().to("cpu", torch.float32).numpy()
+        """Return the mapped vectors of the words as float32, ``(len(words), dim)``."""
+        rows = np.asarray(self.source.vectors(words), np.float32).reshape(-1, self.dim)
+        mapped: Rows = rows @ self.mapping.weight.numpy()
         return mapped
-
-    def files(self) -> Mapping[str, Path]:
-        """Return the source's files."""
-        return self.source.files() if isinstance(self.source, VectorFiles) else {}
-
-    def write_files(self, folder: Path) -> dict[str, str]:
-        """Write the mapping's matrix; the source writes its own files."""
-        from safetensors.torch import save_file
-
-        name = "mapping.safetensors"
-        save_file({"weight": self.mapping.weight.detach().cpu().contiguous()}, folder / name)
-        return {"mapping_file": name}
 
     def get_config(self) -> dict[str, Any]:
         """Return the source and the mapping's report."""
         return {"source": self.source, "report": self.mapping.report}
 
+    def write_files(self, folder: Path) -> dict[str, str]:
+        """Write the mapping's matrix."""
+        from safetensors.torch import save_file
+
+        save_file({"weight": self.mapping.weight.data}, folder / "mapping.safetensors")
+        return {"mapping": "mapping.safetensors"}
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Open the mapping's file and apply it to the source."""
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        path = config["mapping_file"]
-        try:
-            weight = load_file(path)["weight"]
-        except (SafetensorError, KeyError) as error:
-            raise ValueError(
-                must(str(path), "be an intact safetensors file with a weight", error)
-            ) from error
-        try:
-            with torch.device("cpu"):
-                mapping = OrthogonalMapping(weight, report=config["report"])
-        except ValueError as error:
-            raise ValueError(must(str(path), "hold a mapping", error)) from error
-        return cls(config["source"], mapping)
+        weight = load_file(config["mapping"])["weight"]
+        return cls(config["source"], OrthogonalMapping(weight, report=config["report"]))

@@ -1,12 +1,16 @@
 """The contract of every source of pretrained word vectors."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import must
+from polyembed._checks import must, require
+from polyembed.tables import Table
 
 Rows = npt.NDArray[np.float32]
 
@@ -15,8 +19,7 @@ Rows = npt.NDArray[np.float32]
 class WordVectors(Protocol):
     """A source of one vector per word: ``vectors(words)[i]`` is the vector of ``words[i]``.
 
-    A word that the source does not know and cannot spell has a row of zeros, so that rows never
-    shift.
+    A word that the source neither knows nor can spell has a row of zeros, so that rows never shift.
     """
 
     @property
@@ -25,7 +28,7 @@ class WordVectors(Protocol):
         ...
 
     def vectors(self, words: Sequence[str]) -> Rows:
-        """Read or spell the vectors of `words`.
+        """Return the vectors of `words`.
 
         Args:
             words: The words, repetitions allowed.
@@ -34,6 +37,68 @@ class WordVectors(Protocol):
             Float32 rows in the order of `words`, ``(len(words), dim)``.
         """
         ...
+
+
+class Vocabulary(ABC):
+    """A source with a vocabulary: the words that have a row of their own (``word in source``)."""
+
+    @abstractmethod
+    def __contains__(self, word: object) -> bool: ...
+
+    def coverage(
+        self,
+        sentences: Iterable[Sequence[str]],
+        languages: Iterable[Sequence[str]] | None = None,
+    ) -> Table:
+        r"""Count the types and tokens of a text that have a row, in all and by language.
+
+        fastText models compute a vector of n-grams for every word; such words count as unknown.
+
+        Args:
+            sentences: Lists of words.
+            languages: The language tag of each word, one list per sentence. A type with several
+                tags counts under each.
+
+        Returns:
+            A row for all words, then one for each tag, the one with most tokens first. Shares are
+            in percent.
+
+        Raises:
+            ValueError: If `sentences` have no word, or the numbers of sentences or tags differ.
+
+        Example:
+            >>> import tempfile
+            >>> from polyembed import TextVectors
+            >>> with tempfile.NamedTemporaryFile(suffix=".vec") as file:
+            ...     _ = file.write(b"me 1 2\nthat 3 4\n"), file.flush()
+            ...     table = TextVectors(file.name).coverage(
+            ...         [["me", "gusta", "that"], ["me"]], [["es", "es", "en"], ["es"]])
+            >>> print(table.to_markdown())
+            | language | types | known | known % | tokens | known tokens | known tokens % |
+            | -------- | ----- | ----- | ------- | ------ | ------------ | -------------- |
+            | all      | 3     | 2     | 66.7    | 4      | 3            | 75.0           |
+            | es       | 2     | 1     | 50.0    | 3      | 2            | 66.7           |
+            | en       | 1     | 1     | 100.0   | 1      | 1            | 100.0          |
+        """
+        tagged = languages is not None
+        total: Counter[str] = Counter()
+        groups: dict[str, Counter[str]] = {}
+        for words, tags in zip(sentences, languages or repeat(()), strict=tagged):
+            check_words(words)
+            total.update(words)
+            for word, tag in zip(words, tags, strict=tagged):
+                groups.setdefault(tag, Counter())[word] += 1
+        require(bool(total), "sentences", "hold at least one word", "none")
+        known = {word for word in total if word in self}
+        rows: list[tuple[str | int | float, ...]] = []
+        ordered = sorted(groups.items(), key=lambda group: (-group[1].total(), group[0]))
+        for name, counts in [("all", total), *ordered]:
+            found = [count for word, count in counts.items() if word in known]
+            types, tokens = len(counts), counts.total()
+            shares = 100 * len(found) / types, 100 * sum(found) / tokens
+            rows.append((name, types, len(found), shares[0], tokens, sum(found), shares[1]))
+        names = "types", "known", "known %", "tokens", "known tokens", "known tokens %"
+        return Table(("language", *names), rows, digits=1)
 
 
 def check_words(words: object) -> None:

@@ -1,7 +1,6 @@
 """The public LASER encoders with their tokenisation."""
 
 import os
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from polyembed.encoders.laser.encoder import LaserEncoder
@@ -25,7 +24,6 @@ def load_laser(
     version: Literal["laser1", "laser2"] = "laser2",
     *,
     cache_dir: str | os.PathLike[str] | None = None,
-    sha256: Mapping[str, str] | None = None,
     language: str = "en",
 ) -> LaserRelease:
     """Load a public LASER encoder with its tokenisation; files that the cache lacks are downloaded.
@@ -33,7 +31,6 @@ def load_laser(
     Args:
         version: ``"laser1"`` or ``"laser2"``.
         cache_dir: As in `polyembed.vectors.fetch_laser`.
-        sha256: As in `polyembed.vectors.fetch_laser`.
         language: A two-letter code, for Moses' rules.
 
     Returns:
@@ -43,7 +40,7 @@ def load_laser(
         FileNotFoundError: A file is missing and cannot be downloaded.
         ValueError: A damaged file.
     """
-    files = fetch_laser(version, cache_dir=cache_dir, sha256=sha256)
+    files = fetch_laser(version, cache_dir=cache_dir)
     encoder = LaserEncoder.from_checkpoint(files.checkpoint)
     dictionary = encoder.dictionary
     assert dictionary is not None  # a checkpoint has one

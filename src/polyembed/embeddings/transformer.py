@@ -1,6 +1,7 @@
 """The Transformer encoder stack that word pieces and sentences share (Vaswani et al. 2017)."""
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,45 +19,50 @@ def sinusoidal_positions(positions: Tensor, dim: int, dtype: torch.dtype) -> Ten
     wide = torch.promote_types(dtype, torch.float32)
     even = torch.arange(0, dim, 2, device=positions.device, dtype=wide)
     frequency = torch.exp(even * (-math.log(10_000.0) / dim))
-    angle = positions[..., None] * frequency
+    angle = positions[..., None] * frequency  # (*batch, word, dim / 2)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :dim].to(dtype)
 
 
 def windows(x: Tensor, mask: Tensor | None, size: int) -> Tensor:
-    """Concatenate each word's vector with its neighbours', ``(batch, word, size * dim)``; zeros where no word is."""
+    """Concatenate each word's vector with its neighbours', zeros where no word is.
+
+    ``(batch, word, dim)`` to ``(batch, word, size * dim)``.
+    """
     if size == 1:
         return x
     if mask is not None:
         x = torch.where(mask, x, 0.0)
-    num_words = x.shape[1]
     padded = F.pad(x, (0, 0, size // 2, size // 2))
-    return torch.cat([padded[:, start : start + num_words] for start in range(size)], dim=-1)
+    return torch.cat([padded[:, start : start + x.shape[1]] for start in range(size)], dim=-1)
 
 
 class TransformerLayer(nn.Module):
-    """Self-attention and a feed-forward network, each with a residual and a layer norm before or
-    after it.
+    """Self-attention and a feed-forward network, each with a residual and a layer norm.
 
-    With a `kernel_size` above 1, both maps of the feed-forward network are convolutions over
-    neighbouring words.
+    The layer norms are before them with `norm_first`, else after them. With a `kernel_size` above
+    1, both maps of the feed-forward network are convolutions over neighbouring words.
     """
 
     def __init__(
         self,
         hidden_size: int,
+        *,
         num_heads: int,
         feed_forward_size: int,
-        *,
         dropout: float,
-        attention_dropout: float,
-        norm_first: bool,
-        kernel_size: int,
+        attention_dropout: float = 0.0,
+        norm_first: bool = True,
+        kernel_size: int = 1,
     ) -> None:
+        check_positive(hidden_size=hidden_size, num_heads=num_heads, kernel_size=kernel_size)
+        check_positive(feed_forward_size=feed_forward_size)
+        check_probability(dropout=dropout, attention_dropout=attention_dropout)
+        require(kernel_size % 2 == 1, "kernel_size", "be odd", kernel_size)
+        rule = f"be a multiple of num_heads={num_heads}"
+        require(hidden_size % num_heads == 0, "hidden_size", rule, hidden_size)
         super().__init__()
-        self.num_heads = num_heads
-        self.kernel_size = kernel_size
-        self.norm_first = norm_first
-        self.attention_dropout = attention_dropout
+        self.num_heads, self.kernel_size = num_heads, kernel_size
+        self.norm_first, self.attention_dropout = norm_first, attention_dropout
         self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
         self.attention_output = nn.Linear(hidden_size, hidden_size)
         self.attention_norm = nn.LayerNorm(hidden_size)
@@ -76,7 +82,7 @@ class TransformerLayer(nn.Module):
         dropout = self.attention_dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
         attended: Tensor = self.attention_output(mixed.transpose(1, 2).flatten(2))
-        return attended
+        return attended  # (batch, word, hidden)
 
     def feed(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Apply the feed-forward network to each word, or to each window of `kernel_size` words."""
@@ -87,7 +93,7 @@ class TransformerLayer(nn.Module):
         return fed
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Transform ``(batch, word, hidden)``; `mask` is ``(batch, 1, 1, word)``, True = may be attended to."""
+        """Transform ``(batch, word, hidden)``; `mask` is ``(batch, 1, 1, word)``."""
         if self.norm_first:
             x = x + self.dropout(self.attend(self.attention_norm(x), mask))
             x = x + self.dropout(self.feed(self.feed_forward_norm(x), mask))
@@ -102,6 +108,13 @@ class TransformerStack(nn.Module):
 
     Positions count the valid words, so that neither padding on any side nor holes have an effect. A
     row without a valid word gives zeros. With a `kernel_size` above 1 a mask must have no holes.
+
+    Args:
+        hidden_size: The size of the vectors.
+        num_layers: The number of layers.
+        dropout: The probability of dropping inputs and the layers' outputs.
+        norm_first: Whether layer norms are before attention and feed-forward network.
+        **options: The other arguments of `TransformerLayer`.
     """
 
     def __init__(
@@ -109,54 +122,28 @@ class TransformerStack(nn.Module):
         hidden_size: int,
         *,
         num_layers: int,
-        num_heads: int,
-        feed_forward_size: int,
         dropout: float,
-        attention_dropout: float = 0.0,
         norm_first: bool = True,
-        kernel_size: int = 1,
+        **options: Any,
     ) -> None:
-        check_positive(
-            hidden_size=hidden_size,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            feed_forward_size=feed_forward_size,
-        )
-        check_positive(kernel_size=kernel_size)
-        require(kernel_size % 2 == 1, "kernel_size", "be odd", kernel_size)
-        check_probability(dropout=dropout, attention_dropout=attention_dropout)
-        require(
-            hidden_size % num_heads == 0,
-            "hidden_size",
-            f"be a multiple of num_heads={num_heads}",
-            hidden_size,
-        )
+        check_positive(num_layers=num_layers)
+        options |= {"dropout": dropout, "norm_first": norm_first}
         super().__init__()
-        self.layers = nn.ModuleList(
-            TransformerLayer(
-                hidden_size,
-                num_heads,
-                feed_forward_size,
-                dropout=dropout,
-                attention_dropout=attention_dropout,
-                norm_first=norm_first,
-                kernel_size=kernel_size,
-            )
-            for _ in range(num_layers)
-        )
+        layers = (TransformerLayer(hidden_size, **options) for _ in range(num_layers))
+        self.layers = nn.ModuleList(layers)
         self.dropout = nn.Dropout(dropout)
         self.norm = nn.LayerNorm(hidden_size) if norm_first else nn.Identity()
 
     def forward(
         self, x: Float[Tensor, "batch word hidden"], mask: Bool[Tensor, "batch word"] | None
     ) -> Float[Tensor, "batch word hidden"]:
-        """Transform vectors in their context; `x` must be finite at masked positions (use `select_valid` first)."""
+        """Transform vectors in their context; `x` must be finite at masked positions."""
         num_words, hidden_size = x.shape[1:]
         if mask is None:
             positions, may_attend = torch.arange(num_words, device=x.device), None
         else:
             positions = (mask.cumsum(1) - 1).clamp(min=0)
-            # an empty row attends to its padding: a softmax without entries would be NaN
+            # An empty row attends to its padding: a softmax without entries would be NaN.
             may_attend = (mask | ~mask.any(1, keepdim=True))[:, None, None, :]
         x = self.dropout(x + sinusoidal_positions(positions, hidden_size, x.dtype))
         for layer in self.layers:

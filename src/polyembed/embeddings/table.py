@@ -1,0 +1,111 @@
+"""Tables of rows by id."""
+
+from typing import Any, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from polyembed._checks import check_ids, must
+from polyembed._views import shallow_copy
+from polyembed.saving import PretrainedModule
+
+
+class RowTable(PretrainedModule):
+    """Rows by id: those of `weight`, which may train, then frozen ones of `extension`.
+
+    `extended` keeps `weight` the same parameter, so that an optimiser can go on training it. Rows
+    may be integers.
+
+    Args:
+        weight: The first rows, ``(row, dim)``; frozen unless a parameter.
+        padding_idx: The row that never trains, as in `nn.Embedding`.
+        extension: Later rows.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor,
+        *,
+        padding_idx: int | None = None,
+        extension: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.padding_idx = padding_idx
+        is_parameter = isinstance(weight, nn.Parameter)
+        self.weight = weight if is_parameter else nn.Parameter(weight, requires_grad=False)
+        self.extension = None if extension is None else nn.Parameter(extension, requires_grad=False)
+
+    @property
+    def num_extended(self) -> int:
+        """The number of rows in the extension."""
+        return 0 if self.extension is None else len(self.extension)
+
+    @property
+    def dim(self) -> int:
+        """The width of the widest row."""
+        return max(self.weight.shape[1], 0 if self.extension is None else self.extension.shape[1])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the rows of `ids`; narrower rows are padded with 0."""
+        check_ids("ids", ids)
+        if self.extension is None:
+            return look_up(ids, self.weight, self.padding_idx)
+        base, width = len(self.weight), self.dim
+        late, stop = ids >= base, base + self.num_extended
+        first_rows = look_up(torch.where(late, 0, ids), self.weight, self.padding_idx, stop)
+        late_rows = look_up(torch.where(late, ids - base, 0), self.extension, None, stop)
+        return torch.where(late[..., None], _widen(late_rows, width), _widen(first_rows, width))
+
+    def extended(self, rows: Tensor) -> "RowTable":
+        """Return a table with more rows that shares `weight`."""
+        rows = rows.detach().to(self.weight, copy=True)  # they may be views of `weight`
+        if self.extension is not None:
+            width = max(rows.shape[1], self.extension.shape[1])
+            rows = torch.cat([_widen(self.extension, width), _widen(rows, width)])
+        return shallow_copy(self, extension=nn.Parameter(rows, requires_grad=False))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what builds a table of the same shapes, whose rows are loaded afterwards."""
+        return {
+            "shapes": [list(tensor.shape) for tensor in self.parameters()],
+            "whole_numbers": not self.weight.is_floating_point(),
+            "freeze": not self.weight.requires_grad,
+            "padding_idx": self.padding_idx,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build the table with its rows still to be loaded."""
+        dtype = torch.int32 if config["whole_numbers"] else torch.float32
+        weight, *extension = (torch.empty(*shape, dtype=dtype) for shape in config["shapes"])
+        later = extension[0] if extension else None
+        table = cls(weight, padding_idx=config["padding_idx"], extension=later)
+        table.weight.requires_grad_(not config["freeze"])
+        return table
+
+
+def look_up(
+    ids: Tensor, weight: Tensor, padding_idx: int | None = None, stop: int | None = None
+) -> Tensor:
+    """Return rows by id; `stop` ends the range of ids in the error."""
+    try:
+        return F.embedding(ids, weight, padding_idx)
+    except IndexError as error:
+        raise ValueError(
+            must("ids", f"lie in [0, {stop or len(weight)})", "ids outside")
+        ) from error
+
+
+def embed_units(ids: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the vectors of the units of words, at least one per word, and their mask.
+
+    ``(*batch, unit)`` to ``(*batch, unit, dim)`` and ``(*batch, unit)``; 0 is padding.
+    """
+    check_ids("ids", ids)
+    ids = ids if ids.shape[-1] else F.pad(ids, (0, 1))
+    return look_up(ids, weight, 0), ids.ne(0)
+
+
+def _widen(rows: Tensor, width: int) -> Tensor:
+    return F.pad(rows, (0, width - rows.shape[-1]))

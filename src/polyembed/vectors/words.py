@@ -1,0 +1,142 @@
+"""Words with a row each: an index by hash, and the one rule for words in lower case."""
+
+import mmap
+import os
+from abc import abstractmethod
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from polyembed.vectors.protocol import Rows, Vocabulary, check_words
+
+Ids = npt.NDArray[np.int64]
+Buffer = bytes | bytearray | mmap.mmap
+
+
+def map_file(path: Path) -> bytes | mmap.mmap:
+    """Map a file into memory without reading it; an empty one gives empty bytes."""
+    with path.open("rb") as file:
+        empty = os.fstat(file.fileno()).st_size == 0
+        return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def release(data: Buffer) -> None:
+    """Free the pages of a mapped file that were read; they stay in the system's cache."""
+    if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+        data.madvise(mmap.MADV_DONTNEED)
+
+
+def encode_word(word: str) -> bytes:
+    """Encode a word; a surrogate stands for a byte that is not UTF-8, or else for itself."""
+    try:
+        return word.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return word.encode("utf-8", "surrogatepass")
+
+
+class Words:
+    """The words of a buffer, found by hash: about 20 bytes per word, where a dict takes 130.
+
+    Args:
+        data: The buffer, in which `end` follows each word.
+        entries: Where each word starts, and the word.
+        end: The byte after a word.
+    """
+
+    def __init__(self, data: Buffer, entries: Iterable[tuple[int, bytes]], end: bytes) -> None:
+        starts, hashes = array("q"), array("q")
+        for start, word in entries:
+            starts.append(start)
+            hashes.append(hash(word))
+        self._data, self._end = data, end
+        self.starts = np.array(starts, np.int64)
+        keys = np.array(hashes, np.int64)
+        order = np.argsort(keys, kind="stable")  # the first of repeated words comes first
+        self._order, self._keys = order.astype(np.int32), keys[order]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[str]:
+        for start in self.starts.tolist():
+            word = self._data[start : self._data.find(self._end, start)]
+            yield word.decode("utf-8", "surrogateescape")
+
+    def find(self, words: Sequence[bytes]) -> Ids:
+        """Return the number of each word's first entry, or -1."""
+        keys = np.fromiter(map(hash, words), np.int64, len(words))
+        begins, ends = (np.searchsorted(self._keys, keys, side) for side in ("left", "right"))
+        found = np.full(len(words), -1)
+        for i in np.flatnonzero(begins < ends).tolist():
+            entry = words[i] + self._end
+            for place in self._order[begins[i] : ends[i]].tolist():
+                start = self.starts[place]
+                if self._data[start : start + len(entry)] == entry:
+                    found[i] = place
+                    break
+        return found
+
+
+def index_words(words: Iterable[bytes]) -> Words:
+    """Copy words without line feeds into a buffer and index them."""
+    data = bytearray()
+
+    def entries() -> Iterator[tuple[int, bytes]]:
+        for word in words:
+            yield len(data), word
+            data.extend(word + b"\n")
+
+    return Words(data, entries(), b"\n")
+
+
+class WordTable(Vocabulary):
+    """Words with a row each, and zeros for all others.
+
+    Where no word of the table has an upper-case letter, a word that it lacks has the row of its
+    lower form. Bytes that are not UTF-8 become lone surrogates.
+    """
+
+    dim: int
+    _index: Words
+    """The words in the order of their rows."""
+
+    @abstractmethod
+    def _rows(self, ids: Ids) -> Rows:
+        """Return the rows of these numbers."""
+
+    @property
+    def words(self) -> list[str]:
+        """The words in the order of their rows, repetitions left out."""
+        return list(dict.fromkeys(self._index))
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and bool(self._find([word])[0] >= 0)
+
+    def vectors(self, words: Sequence[str]) -> Rows:
+        """Return the rows of the words as float32, ``(len(words), dim)``."""
+        check_words(words)
+        out = np.zeros((len(words), self.dim), np.float32)
+        ids = self._find(words)
+        known = ids >= 0
+        out[known] = self._rows(ids[known])
+        return out
+
+    def table(self) -> tuple[list[str], Rows]:
+        """Return the words of all rows, repetitions included, and the rows."""
+        return list(self._index), self._rows(np.arange(len(self._index)))
+
+    @cached_property
+    def _is_lower(self) -> bool:
+        return all(word == word.lower() for word in self._index)
+
+    def _find(self, words: Sequence[str]) -> Ids:
+        ids = self._index.find([encode_word(word) for word in words])
+        missing = np.flatnonzero(ids < 0)
+        if len(missing) and self._is_lower:
+            lower = [encode_word(words[i].lower()) for i in missing.tolist()]
+            ids[missing] = self._index.find(lower)
+        return ids

@@ -1,0 +1,157 @@
+"""What all tables of words share: look-up, the rule for lower case, coverage, other packages."""
+
+import pickle
+import struct
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from checks import refused
+from toys import ToyVectors
+
+from polyembed import Lexicon, SourceEmbedding
+from polyembed.data import load_sample
+from polyembed.vectors import (
+    JoinedVectors,
+    TextVectors,
+    Word2VecBinaryVectors,
+    WordVectors,
+    as_source,
+)
+
+ROWS = {"paris": [1.0, 2.0], "él": [3.0, 4.0], "niño": [0.0, 0.0], "🙂": [7.0, 8.0]}
+CASED = {**ROWS, "ROMA": [5.0, 6.0]}
+
+
+class Keyed:
+    """What is used of gensim's ``KeyedVectors``; its ``vectors`` is a table."""
+
+    vector_size = 2
+    vectors: ClassVar[np.ndarray] = np.zeros((4, 2))
+
+    def __init__(self, rows):
+        self.key_to_index = {word: i for i, word in enumerate(rows)}
+        self.get_vector = lambda word: np.array(rows[word])
+
+
+def gensim_vectors(rows, path):
+    keyed = pytest.importorskip("gensim").models.KeyedVectors(2)
+    keyed.add_vectors(list(rows), list(rows.values()))
+    return as_source(keyed)
+
+
+def text(rows, path):
+    path.write_text("".join(f"{word} {a} {b}\n" for word, (a, b) in rows.items()), "utf-8")
+    return TextVectors(path)
+
+
+def binary(rows, path):
+    lines = (f"{word} ".encode() + struct.pack("<2f", *row) + b"\n" for word, row in rows.items())
+    path.write_bytes(b"%d 2\n" % len(rows) + b"".join(lines))
+    return Word2VecBinaryVectors(path)
+
+
+def keyed(rows, path):
+    return as_source(Keyed(rows))
+
+
+@pytest.fixture(params=[text, binary, keyed, gensim_vectors])
+def build(request, tmp_path):
+    return lambda rows: request.param(rows, tmp_path / "table")
+
+
+def test_every_word_has_its_row_and_others_zeros(build, monkeypatch):
+    for _ in range(2):
+        source = build(ROWS)
+        assert isinstance(source, WordVectors)
+        assert (source.dim, source.words) == (2, list(ROWS))
+        asked = ["🙂", "paris", "par", "", "pariss", "paris\0", "\ud800", "🙂"]
+        rows = source.vectors(asked)
+        assert rows.dtype == np.float32
+        assert rows.tolist() == [[7, 8], [1, 2], *[[0, 0]] * 5, [7, 8]]
+        assert source.vectors([]).shape == (0, 2)
+        assert [word in source for word in ("niño", "ñ", "", b"paris", None)] == [True] + [
+            False
+        ] * 4
+        refused(
+            TypeError, "words must be a sequence of words, got the string", source.vectors, "me"
+        )
+        # Words are told apart where their hashes are one.
+        monkeypatch.setattr("polyembed.vectors.words.hash", lambda word: -7, raising=False)
+
+
+def test_a_table_in_lower_case_knows_capitalised_words(build):
+    lower = build(ROWS)
+    assert lower.vectors(["Paris", "ÉL", "Roma"]).tolist() == [[1, 2], [3, 4], [0, 0]]
+    assert "Paris" in lower
+    cased = build(CASED)
+    assert cased.vectors(["Paris", "ROMA", "Roma"]).tolist() == [[0, 0], [5, 6], [0, 0]]
+    assert "Paris" not in cased
+
+
+def test_the_first_of_repeated_words_counts_and_other_bytes_stay(tmp_path):
+    (tmp_path / "a.vec").write_bytes(b"ni\xf1o 1 2\nb 3 4\nni\xf1o 5 6\n")
+    one, two = struct.pack("<2f", 1, 2), struct.pack("<2f", 3, 4)
+    (tmp_path / "a.bin").write_bytes(b"3 2\nni\xf1o " + one + b"b " + two + b"ni\xf1o " + two)
+    for source in (TextVectors(tmp_path / "a.vec"), Word2VecBinaryVectors(tmp_path / "a.bin")):
+        assert source.words == ["ni\udcf1o", "b"]
+        assert source.vectors(["b", "ni\udcf1o", "niño"]).tolist() == [[3, 4], [1, 2], [0, 0]]
+
+
+@pytest.mark.parametrize("write", [text, binary])
+def test_a_pickle_is_the_call(write, tmp_path, monkeypatch):
+    path = tmp_path / "table"
+    write(ROWS, path)
+    monkeypatch.chdir(tmp_path)
+    source = (TextVectors if write is text else Word2VecBinaryVectors)("table")
+    stored = pickle.dumps(source)
+    assert len(stored) < 500
+    monkeypatch.chdir("/")
+    np.testing.assert_array_equal(pickle.loads(stored).vectors(ROWS), list(ROWS.values()))
+    assert f"path={str(path)!r}" in repr(source)
+    for missing in (tmp_path, tmp_path / "nothing"):
+        rule = r"path must name a file, got (a folder|nothing) at"
+        refused(FileNotFoundError, rule, type(source), missing)
+
+
+def test_keyed_vectors_are_a_source_everywhere():
+    source = Keyed(ROWS)
+    assert JoinedVectors([source, ToyVectors(2)]).vectors(["paris", "gusta"]).all()
+    embedder = SourceEmbedding(source, Lexicon(["paris", "gusta"]))
+    assert embedder(torch.tensor([2, 3])).tolist() == [[1, 2], [0, 0]]
+    toy = ToyVectors(3)
+    assert as_source(toy) is toy
+    for value in ({"me": [1.0]}, np.zeros((2, 3)), "cc.es.300.bin", None):
+        rule = rf"^target must have dim and vectors\(words\), got {type(value).__name__}$"
+        refused(TypeError, rule, as_source, value, name="target")
+
+
+def test_coverage_by_language_against_a_loop(tmp_path):
+    sample = load_sample("es-en", "dev")
+    words, tags = [s.words for s in sample], [s.languages for s in sample]
+    known = sorted({word for row in words[::3] for word in row})
+    source = text(dict.fromkeys(known, (1.0, 2.0)), tmp_path / "some.vec")
+    table = source.coverage(words, tags)
+    pairs = [pair for s in sample for pair in zip(s.languages, s.words, strict=True)]
+    for name, types, found, share, tokens, found_tokens, token_share in table.rows:
+        mine = [word for tag, word in pairs if name in ("all", tag)]
+        assert (types, tokens) == (len(set(mine)), len(mine))
+        assert found == len({word for word in mine if word in source})
+        assert found_tokens == sum(word in source for word in mine)
+        assert (share, token_share) == (100 * found / types, 100 * found_tokens / tokens)
+    names, counts = [row[0] for row in table.rows], [row[4] for row in table.rows]
+    assert names[0] == "all"
+    assert set(names[1:]) == {tag for tag, _ in pairs}
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_coverage_of_what_fits(tmp_path):
+    source = text({"me": (1.0, 2.0)}, tmp_path / "a.vec")
+    rows = source.coverage([["me", "gusta"], []], [["all", "es"], []]).rows
+    assert [row[:3] for row in rows] == [("all", 2, 1), ("all", 1, 1), ("es", 1, 0)]
+    assert [row[0] for row in source.coverage(iter([["me", "me"]])).rows] == ["all"]
+    refused(TypeError, "words must be a sequence of words, got the string", source.coverage, ["me"])
+    refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])
+    for languages in ([], [["es", "en"]], [["es"], ["en"]]):
+        refused(ValueError, "argument 2 is", source.coverage, [["me"]], languages)
