@@ -94,9 +94,6 @@ def main() -> None:
         help="without --train: from equal strings, from similarities, or by a discriminator",
     )
     parser.add_argument("--refine", type=int, default=5)
-    parser.add_argument(
-        "--spelling", type=float, default=0.3, help="the weight of similar spelling"
-    )
     parser.add_argument("--max-words", type=int, default=200_000)
     parser.add_argument("--pairs", type=int, default=20, help="in the picture")
     parser.add_argument("--seed", type=int, default=0)
@@ -121,12 +118,7 @@ def main() -> None:
     if arguments.test is None:
         return
     test = read_dictionary(arguments.test)
-    for name, spelling in (
-        ("by the vectors alone", 0.0),
-        (f"spelling counts {arguments.spelling}", arguments.spelling),
-    ):
-        found = pe.translation_accuracy(aligned, target, test, spelling=spelling, **common)
-        print(f"\n{name}\n\n{found.table().to_markdown()}")
+    print(f"\n{pe.translation_accuracy(aligned, target, test, **common).table().to_markdown()}")
     known = [(a, b) for a, b in test if a in source and b in target]
     pairs = list(dict(reversed(known)).items())[: arguments.pairs]  # one translation a word
     print()

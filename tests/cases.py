@@ -19,7 +19,7 @@ from polyembed.encoders import (
     WideAndDeepEncoder,
     WordFeatures,
 )
-from polyembed.text import CharacterTransliterator, PairedPieces
+from polyembed.text import PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
 DIMS = (5, 3, 2)
@@ -44,16 +44,6 @@ def units(rows: int, width: int) -> Batch:
         "ids": torch.where(
             torch.arange(width) < torch.arange(rows).remainder(width + 1)[:, None], units, 0
         )
-    }
-
-
-def spellings(rows: int, width: int) -> Batch:
-    """Letters (2 to 4) and symbols (5 to 7) of every length below `width`, with their end mark (1)."""
-    place, length = torch.arange(width), torch.arange(rows).remainder(max(width, 1))[:, None]
-    end = torch.where(place < length, 0, (place == length).long())
-    return {
-        "ids": torch.where(place < length, torch.randint(2, 5, (rows, width)), end),
-        "targets": torch.where(place < length, torch.randint(5, 8, (rows, width)), end),
     }
 
 
@@ -876,24 +866,6 @@ CASES: list[Case] = [
         lambda: PieceTransformer(
             torch.randn(11, 3), freeze=False, hidden_size=4, num_heads=2, kernel_size=3
         ),
-    ),
-    Case(
-        "CharacterTransliterator",
-        lambda: CharacterTransliterator("abc", "कखग", hidden_size=4, num_layers=2, num_heads=2),
-        spellings,
-        padded=("ids", "targets"),
-        wordwise=True,
-        wrong=(
-            (
-                lambda batch: {**batch, "ids": batch["ids"].double()},
-                TypeError,
-                r"^ids must be int64 or int32, got",
-            ),
-        ),
-        exceptions={
-            TRAINS: "the bias of attention's keys has no effect",
-            "sizes_zero_and_one_are_sizes": "a spelling has at least its end mark",
-        },
     ),
     embedder("SourceEmbedding", vector_source),
     embedder("SourceEmbedding.trained", lambda lexicon: vector_source(lexicon, freeze=False)),

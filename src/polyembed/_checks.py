@@ -116,6 +116,27 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
     )
 
 
+def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:
+    """Return words as a list, since an iterator can be read only once; refuse a single string."""
+    if isinstance(words, str) or not isinstance(words, Iterable):
+        got = f"the string {words!r}" if isinstance(words, str) else class_name(words)
+        raise TypeError(must(name, "be a list of words", got))
+    found = list(words)
+    for number, word in enumerate(found):
+        if not isinstance(word, str):
+            raise TypeError(must(f"{name}[{number}]", "be a string", class_name(word)))
+    return found
+
+
+def check_sentences(
+    sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "", start: int = 0
+) -> list[list[str]]:
+    """Return sentences as lists of words; errors number them from `start`, `place` is their part."""
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        check_words(sentences, name=name)
+    return [check_words(row, name=f"{name}[{i}]{place}") for i, row in enumerate(sentences, start)]
+
+
 def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str = "") -> Path:
     """Return the absolute path of an existing file; `where` is advice for the error message."""
     path = Path(path).absolute()  # valid after a change of the working directory

@@ -35,7 +35,7 @@ from polyembed.data import (
 from polyembed.encoders import FeatureStore, LaserEncoder, cache_features
 from polyembed.saving import PretrainedModule
 from polyembed.tagging import OnnxTagger, export_onnx
-from polyembed.text.laser_tokenizers import open_sentencepiece
+from polyembed.text.laser import open_sentencepiece
 from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
 from polyembed.vectors import BPEmbVectors, read_merges, read_pieces
 

@@ -190,10 +190,10 @@ def test_the_number_of_words_comes_along() -> None:
     [
         (
             [[-1, 0, 2, -1]],
-            r"^word_index\[0\] must count words 0, 1, 2, \.\.\. .*, got word 2 after word 0$",
+            r"^word_index must count words 0, 1, 2, \.\.\. .*, got another order or a gap$",
         ),
-        ([[-1, 1, 2, -1]], r"^word_index\[0\] must count words .*, got word 1 after word -1$"),
-        ([[0, 1, 0, -1]], r"^word_index\[0\] must count words .*, got word 0 after word 1$"),
+        ([[-1, 1, 2, -1]], r"^word_index must count words .*, got another order or a gap$"),
+        ([[0, 1, 0, -1]], r"^word_index must count words .*, got another order or a gap$"),
         ([[0, 1, 2, 3]], r"^word_index must be -1 where piece_mask is off, got a word$"),
         ([[0, 1, 2]], r"^word_index must have shape \(1, 4\), got \(1, 3\)$"),
     ],
@@ -220,7 +220,7 @@ def test_bad_input() -> None:
     )
     refused(
         TypeError,
-        r"^sentences must be lists of words, got the string 'me'$",
+        r"^sentences must be a list of words, got the string 'me'$",
         align_words,
         "me",
         TOKENIZER,
@@ -246,10 +246,4 @@ def test_bad_input() -> None:
         [["me"]],
         TOKENIZER,
         max_length=2,
-    )
-
-
-def test_no_sentences_at_all() -> None:
-    refused(
-        TypeError, "^sentences must be lists of words, got NoneType$", align_words, None, TOKENIZER
     )

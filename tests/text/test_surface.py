@@ -51,7 +51,11 @@ def test_every_string_has_all_features(word: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"features": "lower"}, TypeError, "features must be a sequence of names, got 'lower'"),
+        (
+            {"features": "lower"},
+            TypeError,
+            "features must be a list of words, got the string 'lower'",
+        ),
         (
             {"features": ["stem"]},
             ValueError,
@@ -62,7 +66,7 @@ def test_every_string_has_all_features(word: str) -> None:
             ValueError,
             r"features\[0\] must be lower, shape, prefixN or suffixN, got prefix0",
         ),
-        ({"features": [3]}, TypeError, r"features\[0\] must be a name, got int"),
+        ({"features": [3]}, TypeError, r"features\[0\] must be a string, got int"),
         ({"features": []}, ValueError, "features must be different names, at least one, got"),
         (
             {"features": ["lower", "lower"]},

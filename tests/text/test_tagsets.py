@@ -7,7 +7,7 @@ import pytest
 from checks import refused
 
 from polyembed.data import read_conll
-from polyembed.text import tags_of, to_universal_tags
+from polyembed.text import to_universal_tags
 from polyembed.text.tagsets import TAGSETS, UNIVERSAL_TAGS
 
 # The tags that occur in CoNLL-2002 (train, testa and testb), those of en-ptb.map and of CoNLL-2003,
@@ -31,10 +31,6 @@ TAGS = {name: tags.split() for name, tags in _TAGS.items()}
 def test_every_tag_has_one(tagset: str) -> None:
     mapped = {tag: to_universal_tags(tag, tagset=tagset) for tag in TAGS[tagset]}
     assert set(mapped.values()) <= set(UNIVERSAL_TAGS)
-    inverse = {
-        tag: universal for universal in UNIVERSAL_TAGS for tag in tags_of(universal, tagset=tagset)
-    }
-    assert inverse == mapped  # nothing more, nothing less
 
 
 CHOSEN = {
@@ -52,13 +48,6 @@ CHOSEN = {
 def test_to_universal(tagset: str) -> None:
     tags = CHOSEN[tagset].split()
     assert [to_universal_tags(tag, tagset=tagset) for tag in tags[::2]] == tags[1::2]
-
-
-def test_back_to_ud() -> None:
-    several = {"CONJ": "CCONJ SCONJ", "NOUN": "NOUN PROPN", "VERB": "AUX VERB", "X": "INTJ SYM X"}
-    for universal in UNIVERSAL_TAGS:
-        one = {"PRT": "PART", ".": "PUNCT"}.get(universal, universal)
-        assert tags_of(universal, tagset="ud") == set(several.get(universal, one).split())
 
 
 @pytest.mark.parametrize("tagset", ["ptb", "stts"])
@@ -82,7 +71,7 @@ UNKNOWN = [
 def test_unknown_tags_are_refused(tag: str, tagset: str) -> None:
     refused(
         ValueError,
-        rf"^tag must be one of {tagset}: \S.+, got '{re.escape(tag)}'$",
+        rf"^tag must be one of '.+', got '{re.escape(tag)}'$",
         to_universal_tags,
         tag,
         tagset=tagset,
@@ -94,14 +83,6 @@ def test_unknown_sets_are_refused() -> None:
         r"^tagset must be one of 'conll2002-es', 'conll2002-nl', 'ptb', 'stts', 'ud', got 'eagles'$"
     )
     refused(ValueError, rule, to_universal_tags, "NC", tagset="eagles")
-    refused(ValueError, rule, tags_of, "NOUN", tagset="eagles")
-    refused(
-        ValueError,
-        r"^universal must be one of 'ADJ', .*, '.', got 'PROPN'$",
-        tags_of,
-        "PROPN",
-        tagset="ud",
-    )
 
 
 @pytest.mark.parametrize(("tagset", "prefix"), [("conll2002-es", "esp"), ("conll2002-nl", "ned")])

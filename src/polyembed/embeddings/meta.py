@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import check_words, class_name, must, require
 from polyembed._views import shallow_copy
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
 from polyembed.embeddings.embedder import WordEmbedder, require_embedder
-from polyembed.text.lexicon import Lexicon, check_sentence
+from polyembed.text.lexicon import Lexicon
 
 
 class CombinedEmbedder(WordEmbedder):
@@ -82,7 +82,7 @@ class CombinedEmbedder(WordEmbedder):
         """
         if self.lexicon is not None:
             return super().with_words(words)
-        words = list(check_sentence(words))
+        words = list(check_words(words))
         return self._with_members([member.with_words(words) for member in self.members])
 
     def _with_lexicon(self, lexicon: Lexicon) -> Self:

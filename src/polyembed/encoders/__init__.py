@@ -1,6 +1,5 @@
 """Contextual embedders, which give each word of a sentence a vector, layer fusion, pooling and sequence encoders."""
 
-from polyembed.encoders._fit_table import RowScore, TableFit
 from polyembed.encoders.aif import AIF
 from polyembed.encoders.cached import CachedEmbedder, WordFeatures
 from polyembed.encoders.char2subword import Char2Subword
@@ -47,10 +46,8 @@ __all__ = [
     "LayerAverage",
     "LayerFusion",
     "PretrainedWordEncoder",
-    "RowScore",
     "ScalarMix",
     "SequenceEncoder",
-    "TableFit",
     "TransformerSequenceEncoder",
     "WideAndDeepEncoder",
     "WordFeatures",

@@ -9,14 +9,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import check_sentences, class_name, must, require
 from polyembed._views import evaluation_view
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders._identity import encoder_checksum
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.feature_store import FeatureStore, check_layers, compute_features
 from polyembed.encoders.fusion import LayerFusion, check_fusion
-from polyembed.text.pieces import check_words
 
 
 class WordFeatures(NamedTuple):
@@ -184,7 +183,7 @@ class CachedEmbedder(WordEmbedder):
             TypeError: A string instead of a list of words, or words that are not strings.
             ValueError: A store whose numbers were changed on disk.
         """
-        sentences = check_words(sentences)
+        sentences = check_sentences(sentences)
         found = (
             {}
             if self.store is None

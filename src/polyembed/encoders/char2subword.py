@@ -1,27 +1,58 @@
 """The rows of a sub-word table, computed from characters."""
 
+import math
+import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import OneCycleLR
 
-from polyembed._checks import check_float, check_ids, check_positive, require
+from polyembed._checks import check_ids, check_positive, check_probability, require
+from polyembed._progress import progress_bar
 from polyembed.embeddings.transformer import TransformerStack
-from polyembed.encoders._fit_table import TableFit, TableFitOptions, fit_table
+from polyembed.functional.neighbors import nearest_cosine
 from polyembed.saving import PretrainedModule
-from polyembed.text.piece_surfaces import PieceSurface
 from polyembed.text.spelling import CharSpelling, spelling_table
+from polyembed.text.surfaces import PieceSurface
 
 EDGE, INSIDE = 2, 3  # beside 0 for padding and 1 for a character outside the inventory
 FIRST_CHARACTER = 4
 TYPICAL_LENGTH = 6  # of a piece, mark included
+EVALUATED = 1024  # rows at once
+NAN = float("nan")
+
+
+class RowScore(NamedTuple):
+    """How well vectors from characters reproduce the rows of a table.
+
+    Attributes:
+        accuracy: The share of pieces whose vector is nearer to their own row than to any other row
+            of the table, by the cosine; NaN without pieces.
+        cosine: The mean cosine of a piece's vector and its row; NaN without pieces.
+        rows: The number of pieces.
+    """
+
+    accuracy: float
+    cosine: float
+    rows: int
+
+
+class TableFit(NamedTuple):
+    """The scores of learned and of held-out rows after `Char2Subword.fit_to`, and the losses."""
+
+    trained: RowScore
+    held_out: RowScore
+    losses: tuple[float, ...]
 
 
 class Char2Subword(PretrainedModule):
-    r"""The vector of a piece from its characters, trained to replace the row of an encoder's table
-    (Aguilar 2020).
+    r"""The vector of a piece from its characters, instead of a table's row (Aguilar 2020).
 
     .. math:: h = \operatorname{Transformer}(c_0, c_1, \dots, c_n), \quad
               y = m + s \Big(W \operatorname{relu}\Big(\sum_i U_i h_i + a\Big) + b\Big)
@@ -36,13 +67,13 @@ class Char2Subword(PretrainedModule):
     Args:
         characters: The inventory; `for_vocabulary` collects it.
         embedding_dim: The size of a row.
-        hidden_size: Of the characters' vectors and of the Transformer.
-        num_layers: Layers of the Transformer.
-        num_heads: Heads of each layer.
-        feed_forward_size: Of each layer; twice `hidden_size` if None.
-        readout_size: Of the layer over all places.
-        num_places: How many places have their own weights; later places share the last one's.
-        dropout: The probability of dropping, inside the Transformer.
+        hidden_size: The size of the characters' vectors and of the Transformer.
+        num_layers: The number of layers of the Transformer.
+        num_heads: The number of heads of each layer.
+        feed_forward_size: The feed-forward size of each layer; twice `hidden_size` if None.
+        readout_size: The size of the layer over all places.
+        num_places: The number of places with weights of their own; later places share the last.
+        dropout: The dropout probability inside the Transformer.
         max_length: The most characters of a piece that are read, half from its start and half from
             its end.
 
@@ -51,7 +82,7 @@ class Char2Subword(PretrainedModule):
         ``(*batch, embedding_dim)``; zeros for a row without ids.
 
     Raises:
-        ValueError: Sizes that do not fit.
+        ValueError: If a size is not positive or not a multiple of the heads.
 
     Example:
         >>> module = Char2Subword("agstu", 6, hidden_size=8, num_heads=2).eval()
@@ -90,9 +121,7 @@ class Char2Subword(PretrainedModule):
             "hidden_size": hidden_size,
             "num_layers": num_layers,
             "num_heads": num_heads,
-            "feed_forward_size": 2 * hidden_size
-            if feed_forward_size is None
-            else feed_forward_size,
+            "feed_forward_size": feed_forward_size or 2 * hidden_size,
             "dropout": dropout,
         }
         self.options = {**options, "readout_size": readout_size, "num_places": num_places}
@@ -127,13 +156,10 @@ class Char2Subword(PretrainedModule):
             The module, untrained.
         """
         check_positive(min_count=min_count)
-        counts: dict[str, int] = {}
-        for surface in vocabulary:
-            for character in () if surface is None else dict.fromkeys(surface.text):
-                counts[character] = counts.get(character, 0) + 1
-        return cls(
-            sorted(c for c, count in counts.items() if count >= min_count), embedding_dim, **options
-        )
+        texts = (surface.text for surface in vocabulary if surface is not None)
+        counts = Counter(character for text in texts for character in set(text))
+        characters = sorted(c for c, count in counts.items() if count >= min_count)
+        return cls(characters, embedding_dim, **options)
 
     @property
     def num_embeddings(self) -> int:
@@ -163,7 +189,7 @@ class Char2Subword(PretrainedModule):
         ]
 
     def spell(self, surfaces: Iterable[PieceSurface]) -> Int[Tensor, "piece character"]:
-        """Return the ids of pieces, or words, for `forward`: on the module's device, padded with 0."""
+        """Return the ids of pieces or words on the module's device, padded with 0."""
         return spelling_table(self.symbols(surfaces)).to(self.projection.weight.device)
 
     def forward(
@@ -176,12 +202,10 @@ class Char2Subword(PretrainedModule):
         batch = ids.shape[:-1]
         rows = ids.reshape(batch.numel(), ids.shape[-1])
         mask = rows.ne(0)
-        vectors = self.mean + self.scale * self.projection(
-            self._read(self.transformer(self.characters(rows), mask))
-        )
-        return torch.where(mask.any(-1, keepdim=True), vectors, 0.0).reshape(
-            *batch, self.embedding_dim
-        )
+        states = self.transformer(self.characters(rows), mask)  # (piece, character, hidden)
+        vectors = self.mean + self.scale * self.projection(self._read(states))
+        vectors = torch.where(mask.any(-1, keepdim=True), vectors, 0.0)
+        return vectors.reshape(*batch, self.embedding_dim)
 
     def _read(self, states: Tensor) -> Tensor:
         """Apply each place's weights and sum; masked places are zeros."""
@@ -193,6 +217,11 @@ class Char2Subword(PretrainedModule):
         weight = self.readout[: states.shape[1]].flatten(0, 1)
         return torch.relu(states.flatten(1) @ weight + self.readout_bias)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        sizes = {"embedding_dim": self.embedding_dim, "max_length": self.spelling.max_length}
+        return {"characters": self.spelling.characters, **sizes, **self.options}
+
     def fit_to(
         self,
         table: Float[Tensor, "row embedding_dim"],
@@ -202,9 +231,7 @@ class Char2Subword(PretrainedModule):
         batch_size: int = 128,
         learning_rate: float = 3e-3,
         held_out: float = 0.1,
-        typos: float = 0.0,
         temperature: float = 0.05,
-        max_grad_norm: float = 1.0,
         seed: int = 0,
         progress: bool | None = None,
     ) -> TableFit:
@@ -215,71 +242,130 @@ class Char2Subword(PretrainedModule):
         .. math:: (1 - \cos(y, e)) + \frac{|y - e|^2}{\operatorname{mean}_j |e_j|^2}
                   - \log \frac{\exp(\cos(y, e) / \tau)}{\sum_j \exp(\cos(y, e_j) / \tau)}
 
-        which compares direction and length, and asks that no other row be nearer. AdamW with one
-        cycle of the learning rate. Order, dropout and typing errors are drawn from `seed` inside a
-        fork of the global random state: on a CPU the same call on the same module gives the same
-        weights.
+        which compares direction and length, and asks that no other row be nearer. The optimiser is
+        AdamW with one cycle of the learning rate and gradients clipped to norm 1. Order and dropout
+        are drawn from `seed` inside a fork of the global random state.
 
         Args:
-            table: The encoder's, ``model.get_input_embeddings().weight``; rows beyond the
-                vocabulary are padding.
+            table: The table of the encoder, ``model.get_input_embeddings().weight``; rows beyond
+                the vocabulary are padding.
             vocabulary: The result of `polyembed.text.piece_surfaces` for its tokenizer, one for
                 each row; rows without a text are not learned.
             num_train_epochs: The number of passes over the rows.
-            batch_size: Rows of a step, of similar length.
-            learning_rate: The highest of the cycle.
+            batch_size: The number of rows of a step, of similar length.
+            learning_rate: The highest rate of the cycle.
             held_out: The share of rows that are not learned, to measure strings outside the
                 vocabulary.
-            typos: The share of pieces that are misspelled (`polyembed.text.misspell`) in a pass,
-                unless the result is another piece.
-            temperature: tau.
-            max_grad_norm: Clip the gradient's norm to this.
-            seed: For all random choices.
+            temperature: The temperature tau of the last term.
+            seed: The seed of all random choices.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
-            Accuracy and cosine of learned and held-out rows, and the losses.
+            Accuracy and cosine of learned and held-out rows, and the mean loss of each epoch.
 
         Raises:
-            ValueError: Sizes that do not fit, options out of range, rows that are not finite, or
-                none with a text.
-            TypeError: A table of integers.
+            ValueError: If sizes do not fit, `held_out` leaves no row to learn, or the loss is not
+                finite.
 
         Example:
-            >>> vocabulary = [PieceSurface(text, edge=True) for text in ("me", "gusta", "la", "song")]
-            >>> module = Char2Subword.for_vocabulary(vocabulary, 5, hidden_size=8, num_heads=2, num_layers=1)
-            >>> module.fit_to(torch.randn(4, 5), vocabulary, num_train_epochs=50, held_out=0.0).trained.accuracy
+            >>> texts = ("me", "gusta", "la", "song")
+            >>> vocabulary = [PieceSurface(text, edge=True) for text in texts]
+            >>> sizes = {"hidden_size": 8, "num_heads": 2, "num_layers": 1}
+            >>> module = Char2Subword.for_vocabulary(vocabulary, 5, **sizes)
+            >>> fit = module.fit_to(torch.randn(4, 5), vocabulary, num_train_epochs=50, held_out=0.0)
+            >>> fit.trained.accuracy
             1.0
 
         Deviations: see `Char2Subword`; the loss is this library's.
         """
-        shape = f"shape {tuple(table.shape)}"
-        require(table.dim() == 2, "table", "have the axes (row, embedding_dim)", shape)
-        require(
-            table.shape[1] == self.embedding_dim,
-            "table",
-            f"have rows of size {self.embedding_dim}",
-            shape,
-        )
-        check_float(table=table)
-        options = TableFitOptions(
-            num_train_epochs,
-            batch_size,
-            learning_rate,
-            held_out,
-            typos,
-            temperature,
-            max_grad_norm,
-            seed,
-            progress,
-        )
-        return fit_table(self, table, vocabulary, options)
+        check_positive(num_train_epochs=num_train_epochs, batch_size=batch_size)
+        check_probability(held_out=held_out)
+        shape, size = tuple(table.shape), self.embedding_dim
+        fits = len(shape) == 2 and shape[0] >= len(vocabulary) and shape[1] == size
+        rule = f"have a row of size {size} for each of the {len(vocabulary)} pieces"
+        require(fits, "table", rule, f"shape {shape}")
+        device = self.projection.weight.device
+        table = table.detach().to(device=device, dtype=torch.float32)
+        draw = random.Random(seed)
+        spelled = [i for i, surface in enumerate(vocabulary) if surface is not None]
+        order = draw.sample(spelled, len(spelled))
+        apart = int(held_out * len(order))
+        require(apart < len(order), "vocabulary", "leave a row to learn from", len(order))
+        left_out, learned = sorted(order[:apart]), sorted(order[apart:])
+        targets = table[torch.tensor(learned, device=device)]
+        with torch.no_grad():
+            self.mean.copy_(targets.mean(0))
+            self.scale.copy_(_or_one((targets - self.mean).square().mean().sqrt()))
+        symbols = self.symbols([s for s in map(vocabulary.__getitem__, learned) if s is not None])
+        steps = num_train_epochs * math.ceil(len(learned) / batch_size)
+        losses: list[float] = []
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            trained = [value for value in self.parameters() if value.requires_grad]
+            optimizer = AdamW(trained, lr=learning_rate)
+            scheduler = OneCycleLR(optimizer, learning_rate, total_steps=max(steps, 2))
+            self.train()
+            for _ in progress_bar(range(num_train_epochs), progress=progress, desc="characters"):
+                total = torch.zeros((), device=device)
+                for places in _batches(symbols, batch_size, draw):
+                    ids = spelling_table([symbols[i] for i in places]).to(device)
+                    place = torch.tensor(places, device=device)
+                    loss = row_loss(self(ids).float(), targets, place, temperature)
+                    optimizer.zero_grad(set_to_none=True)
+                    loss.backward()  # type: ignore[no-untyped-call]
+                    torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)
+                    optimizer.step()
+                    scheduler.step()
+                    total += loss.detach() * len(places)
+                losses.append(float(total) / len(learned))
+                require(math.isfinite(losses[-1]), "the loss", "stay finite", losses[-1])
+        self.eval()
+        trained_score = self._score(table, vocabulary, learned)
+        return TableFit(trained_score, self._score(table, vocabulary, left_out), tuple(losses))
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {
-            "characters": self.spelling.characters,
-            "embedding_dim": self.embedding_dim,
-            **self.options,
-            "max_length": self.spelling.max_length,
-        }
+    @torch.no_grad()
+    def _score(
+        self, table: Tensor, vocabulary: Sequence[PieceSurface | None], rows: Sequence[int]
+    ) -> RowScore:
+        """Compare the vectors of `rows` with all rows of the table."""
+        hits, cosine = 0, 0.0
+        for start in range(0, len(rows), EVALUATED):
+            some = rows[start : start + EVALUATED]
+            surfaces = [s for s in map(vocabulary.__getitem__, some) if s is not None]
+            found = self(self.spell(surfaces)).float()
+            place = torch.tensor(some, device=table.device)
+            hits += int((nearest_cosine(found, table).ids[:, 0] == place).sum())
+            cosine += float(F.cosine_similarity(found, table[place]).sum())
+        count = len(rows)
+        return RowScore(hits / count, cosine / count, count) if count else RowScore(NAN, NAN, 0)
+
+
+def row_loss(
+    found: Float[Tensor, "piece dim"],
+    targets: Float[Tensor, "row dim"],
+    place: Int[Tensor, "piece"],
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """Compute the loss of `Char2Subword.fit_to` for vectors whose rows are ``targets[place]``."""
+    size = _or_one(targets.square().sum(-1).mean())
+    cosines = F.normalize(found, dim=-1) @ F.normalize(targets, dim=-1).mT  # (piece, row)
+    direction = 1 - cosines.gather(1, place[:, None]).mean()
+    length = (found - targets[place]).square().sum(-1).mean() / size
+    return direction + length + F.cross_entropy(cosines / temperature, place)
+
+
+def _batches(
+    symbols: Sequence[Sequence[int]], batch_size: int, draw: random.Random
+) -> list[list[int]]:
+    """Draw batches of places whose spellings are of similar length."""
+    order = draw.sample(range(len(symbols)), len(symbols))
+    pools = [order[i : i + 16 * batch_size] for i in range(0, len(order), 16 * batch_size)]
+    order = [i for pool in pools for i in sorted(pool, key=lambda i: len(symbols[i]))]
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    draw.shuffle(batches)
+    return batches
+
+
+def _or_one(size: Tensor) -> Tensor:
+    """Return 1 in place of 0, to divide by, for rows that are all equal or all zero."""
+    return torch.where(size > 0, size, 1.0)

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, check_sentences, class_name, must, require
 from polyembed.encoders.char2subword import EDGE, INSIDE, Char2Subword
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.pretrained import PretrainedWordEncoder
-from polyembed.text.piece_surfaces import PieceSurface, piece_surfaces, word_text
-from polyembed.text.pieces import Pieces, check_words, pad_pieces
+from polyembed.text.pieces import Pieces, pad_pieces
+from polyembed.text.surfaces import PieceSurface, piece_surfaces, word_text
 
 UNITS = ("piece", "word")
 
@@ -161,7 +161,7 @@ class CharWordEncoder(ContextualEmbedder):
     def _word_units(
         self, sentences: Sequence[Sequence[str]]
     ) -> Iterator[list[tuple[list[int], int]]]:
-        sentences = check_words(sentences)
+        sentences = check_sentences(sentences)
         words = list(dict.fromkeys(word for words in sentences for word in words))
         texts = [PieceSurface(word_text(word, self.encoder.tokenizer), edge=True) for word in words]
         spelled = dict(zip(words, self.char2subword.symbols(texts), strict=True))

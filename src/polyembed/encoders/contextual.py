@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_mask, class_name, must
+from polyembed._checks import check_dim, check_mask, check_sentences, class_name, must
 from polyembed.embeddings.embedder import WordEmbedder
-from polyembed.text.pieces import Pieces, check_words
+from polyembed.text.pieces import Pieces
 
 
 class ContextualEmbedder(WordEmbedder):
@@ -59,7 +59,7 @@ class ContextualEmbedder(WordEmbedder):
         Raises:
             TypeError: A string in place of a list of words, or words that are not strings.
         """
-        sentences = check_words(sentences)
+        sentences = check_sentences(sentences)
         lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
         width = max(map(len, sentences), default=0)
         return self.pieces(sentences)._replace(num_words=width), torch.arange(width) < lengths[

@@ -15,15 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyembed._checks import check_file, check_positive, class_name, is_count, must, require
+from polyembed._checks import (
+    check_file,
+    check_positive,
+    check_sentences,
+    class_name,
+    is_count,
+    must,
+    require,
+)
+from polyembed._fingerprint import sync, try_lock
 from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view
 from polyembed.encoders._identity import encoder_checksum
 from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.pooling import pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
-from polyembed._fingerprint import sync, try_lock
-from polyembed.text.pieces import check_words
 
 STORE_NAME, INDEX_NAME, FEATURES_NAME, LOCK_NAME = "store.json", "index.bin", "features.bin", "lock"
 FORMAT_VERSION = 2
@@ -479,5 +486,5 @@ def _buckets(sentences: Iterable[Sequence[str]], size: int) -> Iterator[list[tup
     """Yield some sentences at a time."""
     remaining, start = iter(sentences), 0
     while bucket := list(islice(remaining, size)):
-        yield [tuple(words) for words in check_words(bucket, start=start)]
+        yield [tuple(words) for words in check_sentences(bucket, start=start)]
         start += len(bucket)

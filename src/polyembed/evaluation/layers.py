@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._checks import (
+    check_choice,
+    check_positive,
+    check_sentences,
+    class_name,
+    must,
+    require,
+)
 from polyembed._views import evaluation_view
 from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, ScalarMix
 from polyembed.encoders.laser.words import LaserElmo
@@ -18,7 +25,6 @@ from polyembed.functional.distances import mean_cosine
 from polyembed.functional.masking import masked_mean
 from polyembed.functional.neighbors import nearest_cosine
 from polyembed.tables import Table
-from polyembed.text.pieces import check_words
 
 COLUMNS = ("layer", "retrieval", "cosine")
 """The columns of a ranking before those of the languages."""
@@ -189,7 +195,7 @@ def _sentence_vectors(
     batch_size: int,
 ) -> dict[int | str, Tensor]:
     """Return the vectors of sentences at each layer, ``(sentence, hidden)``."""
-    rows = check_words(sentences, name=name)
+    rows = check_sentences(sentences, name=name)
     require(len(rows) > 1, name, "hold at least two sentences", len(rows))
     empty = next((i for i, words in enumerate(rows) if not words), None)
     require(empty is None, f"{name}[{empty}]", "have a word", "none")

@@ -32,7 +32,7 @@ def save_module(
     shutil.rmtree(draft, ignore_errors=True)  # of a save that was killed
     draft.mkdir()
     try:
-        writer = _Writer(draft, copy_vectors=copy_vectors)
+        writer = _Writer(module, draft, copy_vectors=copy_vectors)
         tree = writer.encode(module, "model")
         tied = tied_names(module)
         skipped = {*tied, *self_saved_names(module)}
@@ -59,7 +59,8 @@ def save_module(
 class _Writer:
     """Turns a configurable into JSON and files; an object that is met twice is written once."""
 
-    def __init__(self, draft: Path, *, copy_vectors: bool) -> None:
+    def __init__(self, module: nn.Module, draft: Path, *, copy_vectors: bool) -> None:
+        self.modules = set(module.modules())
         self.draft = draft
         self.copy_vectors = copy_vectors
         self.seen: dict[int, tuple[int, object]] = {}
@@ -79,6 +80,10 @@ class _Writer:
         if not isinstance(value, Configurable):
             rule = "be something that can be rebuilt from its configuration"
             raise TypeError(must(name, rule, class_name(value)))
+        if isinstance(value, nn.Module) and value not in self.modules:
+            raise TypeError(
+                must(name, "be a submodule, whose weights are saved", class_name(value))
+            )
         number = len(self.seen)
         self.seen[id(value)] = (number, value)  # the object too, so that its id is not used again
         find_class(name_of(type(value)))  # it must be found again

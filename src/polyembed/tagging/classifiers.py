@@ -16,6 +16,7 @@ from polyembed._checks import (
     check_mask,
     check_positive,
     check_probability,
+    check_sentences,
     class_name,
     must,
     require,
@@ -32,7 +33,7 @@ from polyembed.tagging.text_model import (
     word_features,
 )
 from polyembed.text.pairs import PairedPieces, check_pairs
-from polyembed.text.pieces import Pieces, check_words
+from polyembed.text.pieces import Pieces
 
 
 @runtime_checkable
@@ -335,7 +336,7 @@ class SequenceClassifier(TextClassifier):
         return self.embedder.encode(self._check_texts(texts))
 
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
-        return [*check_words(texts, name="texts", start=start)]
+        return [*check_sentences(texts, name="texts", start=start)]
 
     def text_of(self, item: Labelled) -> Sequence[str]:
         """Return a text's words."""

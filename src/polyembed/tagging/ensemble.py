@@ -7,14 +7,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_ids, class_name, must, require
+from polyembed._checks import (
+    check_choice,
+    check_ids,
+    check_sentences,
+    check_words,
+    class_name,
+    must,
+    require,
+)
 from polyembed._views import shallow_copy
 from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.tagging._sharing import share_frozen_parts
 from polyembed.tagging.tagger import SequenceTagger, Tagger
-from polyembed.text.lexicon import Lexicon, check_sentence
-from polyembed.text.pieces import check_words
+from polyembed.text.lexicon import Lexicon
 
 
 class VotingEnsemble(Tagger):
@@ -188,7 +195,7 @@ class VotingEnsemble(Tagger):
         """
         if self._shares_inputs:
             return self._members[0].encode(texts)
-        texts = check_words(texts)
+        texts = check_sentences(texts)
         encoded = [member.encode(texts) for member in self._members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 
@@ -207,7 +214,7 @@ class VotingEnsemble(Tagger):
         Returns:
             The new ensemble; it shares every parameter with this one.
         """
-        words = list(check_sentence(words))
+        words = list(check_words(words))
         lexicon = None if self.lexicon is None else self.lexicon.extended(words)
         members = []
         for member in self._members:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from polyembed._checks import class_name, import_optional, must, require
 from polyembed._version import __version__
-from polyembed.embeddings.precomputed import BakedEmbedding, bake
 from polyembed.embeddings.embedder import require_lexicon
+from polyembed.embeddings.precomputed import BakedEmbedding, bake
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
 from polyembed.saving.writing import digest_of as checksum
 from polyembed.tagging._recurrent import RecurrentGraph, translations

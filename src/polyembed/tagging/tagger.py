@@ -10,13 +10,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, check_mask, class_name, must, require
+from polyembed._checks import check_ids, check_mask, check_sentences, class_name, must, require
 from polyembed.crf.k_best import check_num_paths
 from polyembed.data.sentence import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
-from polyembed.tagging._prepare import Prepare, check_prepare, modules_of, prepare_words
+from polyembed.tagging._prepare import Prepare, prepare_words
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.text_model import (
     TextModel,
@@ -27,7 +27,7 @@ from polyembed.tagging.text_model import (
     to_device,
     word_features,
 )
-from polyembed.text.pieces import Pieces, check_words
+from polyembed.text.pieces import Pieces
 
 
 @runtime_checkable
@@ -111,7 +111,7 @@ class Tagger(TextModel):
         self.encode_labels([item.tags for item in items])
 
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
-        return [*check_words(texts, name="sentences", start=start)]
+        return [*check_sentences(texts, name="sentences", start=start)]
 
     def _label_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[str]]:
         predictions = []
@@ -162,8 +162,8 @@ class SequenceTagger(Tagger):
         decoder: Features to tags; a `CRFDecoder` if None.
         prepare: What prepares the words of a sentence wherever the tagger takes raw words, in
             training and prediction: a `Normalizer`, a transliterator, a function from a list of
-            words to as many words, or a list of these, run in order. None changes no words.
-            Transliterators are frozen here. Functions cannot be saved.
+            words to as many words, or a list of these, run in order. None changes no words. A
+            function that is no `Configurable` cannot be saved.
 
     Shape:
         inputs of ``(batch, word)`` words, tags and mask ``(batch, word)``; the loss is a scalar.
@@ -195,7 +195,6 @@ class SequenceTagger(Tagger):
         prepare: Prepare = None,
     ) -> None:
         tags = check_names("tags", tags, "tag")
-        prepare = check_prepare(prepare)
         dim = feature_size(embedder, encoder)
         check_part(
             "decoder", decoder, "be a decoder or None", "loss", "decode", "in_features", "num_tags"
@@ -210,11 +209,6 @@ class SequenceTagger(Tagger):
         require(num_tags == len(tags), "decoder", f"score {len(tags)} tags", num_tags)
         self._tag_ids = {tag: i for i, tag in enumerate(self.tags)}
         self.prepare: Any = prepare
-        modules = [module.requires_grad_(False) for module in modules_of(prepare)]
-        if modules and prepare is not modules[0]:
-            self.prepare_modules = nn.ModuleList(
-                modules
-            )  # so that their weights are saved and moved too
 
     @property
     def device(self) -> torch.device:

@@ -5,20 +5,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from torch import nn
-
-from polyembed._checks import class_name, must, require
-from polyembed.text.laser_tokenizers import (
+from polyembed._checks import class_name, require
+from polyembed.text.laser import (
+    SPECIAL,
     CutText,
     LaserTokenizer,
     MosesRules,
-    check_dictionary,
-    flatten_words,
-)
-from polyembed.text.piece_dictionary import (
-    SPECIAL,
     PieceDictionary,
-    check_pieces,
+    check_share,
+    flatten_words,
     read_json,
     write_json,
 )
@@ -26,12 +21,10 @@ from polyembed.text.piece_dictionary import (
 END_OF_WORD = "</w>"
 CONTINUES = "@@"
 UNKNOWN = "\0"  # a token that no text holds: control characters become spaces
-MERGES_NAME = "merges-{}.json"
 
 
 class FastBPETokenizer(LaserTokenizer):
-    """LASER 1's tokenisation: Moses, then byte pairs merged as fastBPE merges them (Artetxe and
-    Schwenk 2019).
+    """LASER 1's tokenisation: Moses, then fastBPE's byte pairs (Artetxe and Schwenk 2019).
 
     The steps for a whole sentence: control characters to spaces, Moses' punctuation normalisation,
     Moses' tokenisation, `transform`, lower case, byte pairs. Words that are split already skip
@@ -44,15 +37,14 @@ class FastBPETokenizer(LaserTokenizer):
         vocabulary: The pieces that may result, as fastBPE's vocabulary file lists them; if None,
             all of `dictionary`.
         language: A two-letter code, for Moses' rules.
-        transform: Applied to the tokenised text before lower-casing. LASER 1 romanises Greek there,
-            and splits Chinese (jieba) and Japanese (MeCab) into words: pass a function that does.
-            To be saved it must be a `Configurable` without weights.
+        transform: A function that is applied to the tokenised text before lower-casing. LASER 1
+            romanises Greek there, and splits Chinese (jieba) and Japanese (MeCab) into words. To be
+            saved it must be a `Configurable`.
 
     Raises:
-        ValueError: Merges that fastBPE would not have written, a dictionary of other pieces.
-        TypeError: Merges that are not pairs of strings, no dictionary, a `transform` that cannot be
-            called.
-        ImportError: No sacremoses.
+        ValueError: If fastBPE would not have written the merges, or the dictionary has other pieces
+            than they make.
+        ImportError: If sacremoses is not installed.
 
     Example:
         >>> dictionary = PieceDictionary.from_pieces(["son@@", "g", "can@@", "c@@"])
@@ -77,38 +69,32 @@ class FastBPETokenizer(LaserTokenizer):
         language: str = "en",
         transform: Callable[[str], str] | None = None,
     ) -> None:
+        from tokenizers import models
+
         super().__init__()
         self.merges = _check_merges(merges)
-        self.dictionary = check_dictionary(dictionary)
-        self.vocabulary = (
-            None if vocabulary is None else sorted(check_pieces(vocabulary, name="vocabulary"))
-        )
-        if not (transform is None or callable(transform)):
-            raise TypeError(
-                must("transform", "be a function from text to text", class_name(transform))
-            )
+        self.dictionary = dictionary
+        self.vocabulary = None if vocabulary is None else sorted(vocabulary)
         self.language = language
         self.transform = transform
         self._moses = MosesRules(language)
-        characters = {
-            piece.removesuffix(CONTINUES) for piece in dictionary.pieces() if piece not in SPECIAL
-        }
-        alphabet = sorted(character for character in characters if len(character) == 1)
-        tokens = dict.fromkeys(
-            [UNKNOWN, *alphabet, *(character + END_OF_WORD for character in alphabet)]
+        named = {p.removesuffix(CONTINUES) for p in dictionary.pieces() if p not in SPECIAL}
+        alphabet = sorted(name for name in named if len(name) == 1)
+        made = itertools.chain.from_iterable((a, b, a + b) for a, b in self.merges)
+        ends = (character + END_OF_WORD for character in alphabet)
+        tokens = list(dict.fromkeys([UNKNOWN, *alphabet, *ends, *made]))
+        self._ids = self._outcomes(tokens)
+        self._model: Any = models.BPE(
+            vocab={token: i for i, token in enumerate(tokens)},
+            merges=self.merges,
+            unk_token=UNKNOWN,
+            end_of_word_suffix=END_OF_WORD,
         )
-        tokens.update(
-            dict.fromkeys(itertools.chain.from_iterable((a, b, a + b) for a, b in self.merges))
-        )
-        self._ids = self._outcomes(list(tokens))
-        self._model = _bpe_model({token: i for i, token in enumerate(tokens)}, self.merges)
 
     def cut_word(self, word: str) -> list[int]:
         """Return the ids of one word."""
-        text = self._moses.prepare(word)
-        return list(
-            itertools.chain.from_iterable(self._merge(part) for part in self._finish(text).split())
-        )
+        parts = self._finish(self._moses.prepare(word)).split()
+        return [i for part in parts for i in self._merge(part)]
 
     def cut_text(self, text: str) -> CutText:
         """Cut a whole text."""
@@ -119,27 +105,16 @@ class FastBPETokenizer(LaserTokenizer):
         return (text if self.transform is None else self.transform(text)).lower()
 
     def _merge(self, word: str) -> list[int]:
-        return list(
-            itertools.chain.from_iterable(
-                self._ids[token.id] for token in self._model.tokenize(word)
-            )
-        )
+        return [i for token in self._model.tokenize(word) for i in self._ids[token.id]]
 
     def _outcomes(self, tokens: Sequence[str]) -> list[list[int]]:
-        """Return the ids for each token: its own, or the ids of the allowed pieces that it was merged from."""
-        parts = {
-            first + second: (first, second) for first, second in self.merges
-        }  # a later merge wins, as in fastBPE
-        allowed = frozenset(
-            self.dictionary.pieces() if self.vocabulary is None else self.vocabulary
-        )
+        """Return each token's id, or the ids of the allowed pieces that it was merged from."""
+        parts = {a + b: (a, b) for a, b in self.merges}  # a later merge wins, as in fastBPE
+        allowed = frozenset(self.vocabulary or self.dictionary.pieces())
         known = {_name(token) for token in tokens}
         pieces = [piece for piece in self.dictionary.pieces() if piece not in SPECIAL]
-        found = sum(piece in known for piece in pieces)
-        rule = "hold the pieces that the merges make"
-        require(
-            2 * found >= len(pieces), "dictionary", rule, f"{found} of {len(pieces)} among its own"
-        )
+        made = PieceDictionary.from_pieces(sorted(known))
+        check_share(made, pieces, "hold the pieces that the merges make")
 
         def outcome(token: str) -> list[int]:
             names, waiting = [], [token]
@@ -151,27 +126,18 @@ class FastBPETokenizer(LaserTokenizer):
                     waiting += reversed(parts[part])
             return self.dictionary.ids(names)
 
-        return [
-            outcome(token) if token != UNKNOWN else [self.dictionary.unknown_id] for token in tokens
-        ]
+        unknown = [self.dictionary.unknown_id]
+        return [unknown if token == UNKNOWN else outcome(token) for token in tokens]
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments except the merges, which are a file."""
-        if isinstance(self.transform, nn.Module):  # its weights would be in no file
-            raise TypeError(
-                must(
-                    "transform",
-                    "have no weights for the tokeniser to be saved",
-                    class_name(self.transform),
-                )
-            )
         config = super().get_config()
         del config["merges"]
         return config
 
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write the merges."""
-        return {"merges": write_json(folder, MERGES_NAME, self.merges)}
+        return {"merges": write_json(folder / "merges.json", self.merges)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -179,38 +145,18 @@ class FastBPETokenizer(LaserTokenizer):
         return cls(read_json(config.pop("merges")), **config)
 
     def __repr__(self) -> str:
-        return f"{class_name(self)}({len(self.merges)} merges, {self.dictionary!r}, language={self.language!r})"
-
-
-def _bpe_model(ids: dict[str, int], merges: list[tuple[str, str]]) -> Any:
-    from tokenizers import models
-
-    return models.BPE(vocab=ids, merges=merges, unk_token=UNKNOWN, end_of_word_suffix=END_OF_WORD)
+        return f"{class_name(self)}({len(self.merges)} merges, {self.dictionary!r})"
 
 
 def _check_merges(merges: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
     """Require pairs of pieces, each pair once: fastBPE stops at a second one."""
     found: dict[tuple[str, str], None] = {}
-    rule = f"be two pieces, of which only the second may end in {END_OF_WORD!r}"
-    for place, pair in enumerate(merges):
-        name = f"merges[{place}]"
-        if isinstance(pair, str) or not all(isinstance(piece, str) for piece in pair):
-            raise TypeError(must(name, "be a pair of strings", repr(pair)))
-        sound = (
-            len(pair) == 2
-            and all(pair)
-            and not pair[0].endswith(END_OF_WORD)
-            and pair[1] != END_OF_WORD
-        )
-        require(sound, name, rule, tuple(pair))
-        first, second = pair
-        require(
-            (first, second) not in found,
-            name,
-            "be a pair that did not come before",
-            (first, second),
-        )
-        found[first, second] = None
+    rule = f"be two new pieces, of which only the second may end in {END_OF_WORD!r}"
+    for place, pair in enumerate(map(tuple, merges)):
+        ends = [piece.endswith(END_OF_WORD) for piece in pair]
+        sound = len(pair) == 2 and all(pair) and not ends[0] and pair[1] != END_OF_WORD
+        require(sound and pair not in found, f"merges[{place}]", rule, pair)
+        found[pair[0], pair[1]] = None
     return list(found)
 
 

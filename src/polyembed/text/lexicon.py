@@ -3,14 +3,12 @@
 import json
 import os
 import unicodedata
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Bool, Int
@@ -18,10 +16,12 @@ from torch import Tensor
 
 from polyembed._checks import (
     check_choice,
-    check_file,
     check_ids,
     check_mask,
     check_positive,
+    check_sentences,
+    check_words,
+    class_name,
     must,
     require,
 )
@@ -31,11 +31,7 @@ from polyembed.text.spelling import CharSpelling, Spelling, spelling_table
 PAD_ID = 0
 UNKNOWN_ID = 1
 NUM_SPECIAL = 2
-FORMAT_VERSION = 1
-FILE_NAME = "lexicon.json"
-
 NormalForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
-Words = TypeVar("Words")
 
 
 class Lexicon(Configurable):
@@ -44,10 +40,9 @@ class Lexicon(Configurable):
     A lexicon never changes. `extended` returns a new one in which every word keeps its id.
 
     The two special ids have no spelling, so a corpus may contain the words ``<pad>`` and ``<unk>``.
-    Words are not
-    changed: combining marks, emoji and zero-width characters stay. The empty string is not a type
-    and gets the unknown id, so that labels never shift. An extended lexicon has the characters of
-    the first one: a character that only later words have is unknown.
+    Words are not changed: combining marks, emoji and zero-width characters stay. The empty string
+    is not a type and gets the unknown id, so that labels never shift. An extended lexicon has the
+    characters of the first one: a character that only later words have is unknown.
 
     Args:
         words: The types, in the order of their ids; repetitions count once.
@@ -57,7 +52,8 @@ class Lexicon(Configurable):
         normalization: The Unicode normal form of types and look-ups, or None.
 
     Raises:
-        TypeError: A string instead of a list of words, or a word that is not a string.
+        TypeError: If `words` is a string, or a word is not a string.
+        ValueError: If `normalization` is unknown.
 
     Example:
         >>> lexicon = Lexicon.from_sentences([["me", "gusta", "that", "song"], ["that", "song"]])
@@ -86,9 +82,7 @@ class Lexicon(Configurable):
         self._later_ids: dict[str, int] = {}  # added by `extended`
         self._words = self._new_words(words)  # those of `_ids`
         self._ids = {word: i for i, word in enumerate(self._words, start=NUM_SPECIAL)}
-        inventory = (
-            sorted(set(chain.from_iterable(self._words))) if characters is None else characters
-        )
+        inventory = sorted(set(chain(*self._words))) if characters is None else characters
         self.spelling = CharSpelling(inventory)
 
     @classmethod
@@ -101,8 +95,9 @@ class Lexicon(Configurable):
         lowercase_fallback: bool = False,
         normalization: NormalForm | None = None,
     ) -> Self:
-        """Collect the types of a corpus, the most frequent first; of one count, in the order of
-        appearance.
+        """Collect the types of a corpus, the most frequent first.
+
+        Types of one count have the order of their first appearance.
 
         Args:
             sentences: Lists of words.
@@ -115,17 +110,18 @@ class Lexicon(Configurable):
             The lexicon.
 
         Raises:
-            TypeError: A sentence is a string instead of a list of words.
-            ValueError: The corpus has no word.
+            TypeError: If a sentence is a string instead of a list of words.
+            ValueError: If the corpus has no word, or a number is not positive.
         """
-        check_positive(min_count=min_count, **({} if max_size is None else {"max_size": max_size}))
+        check_positive(min_count=min_count, max_size=1 if max_size is None else max_size)
         counts: Counter[str] = Counter()
-        for sentence in sentences:
-            counts.update(_normalize(word, normalization) for word in check_sentence(sentence))
+        for number, words in enumerate(sentences):
+            words = check_words(words, name=f"sentences[{number}]")
+            counts.update(_normalize(word, normalization) for word in words)
         del counts[""]
         require(bool(counts), "sentences", "hold at least one word", "none")
-        words = [word for word, count in counts.most_common(max_size) if count >= min_count]
-        return cls(words, lowercase_fallback=lowercase_fallback, normalization=normalization)
+        kept = [word for word, count in counts.most_common(max_size) if count >= min_count]
+        return cls(kept, lowercase_fallback=lowercase_fallback, normalization=normalization)
 
     def extended(self, words: Iterable[str]) -> "Lexicon":
         """Return a lexicon with more words, in which every word of this one keeps its id.
@@ -137,21 +133,18 @@ class Lexicon(Configurable):
             The new lexicon; this one if no word is new.
 
         Raises:
-            TypeError: A string instead of a list of words, or a word that is not a string.
+            TypeError: If `words` is a string, or a word is not a string.
         """
         new = self._new_words(words)
         if not new:
             return self
         lexicon = copy(self)
-        lexicon.__dict__.pop("checksum", None)
-        lexicon._later_ids = {
-            **self._later_ids,
-            **{word: len(self) + i for i, word in enumerate(new)},
-        }
+        later = {word: len(self) + i for i, word in enumerate(new)}
+        lexicon._later_ids = {**self._later_ids, **later}
         return lexicon
 
     def extends(self, other: "Lexicon") -> bool:
-        """Return whether every id of `other` has the same word here, looked up and spelled in the same way."""
+        """Return whether every id of `other` has the same word, look-up and spelling here."""
         if self._ids is other._ids:  # extensions of one lexicon
             later = list(other._later_ids)
             return list(self._later_ids)[: len(later)] == later
@@ -183,33 +176,20 @@ class Lexicon(Configurable):
 
     def words(self, start: int = NUM_SPECIAL) -> list[str]:
         """Return the types whose ids are `start` and above, in the order of their ids."""
-        require(
-            start >= NUM_SPECIAL,
-            "start",
-            f"be at least {NUM_SPECIAL}: special ids have no spelling",
-            start,
-        )
-        first = start - NUM_SPECIAL
-        later = list(self._later_ids)
-        return (
-            [*self._words[first:], *later]
-            if first < len(self._words)
-            else later[first - len(self._words) :]
-        )
+        rule = f"be at least {NUM_SPECIAL}: special ids have no spelling"
+        require(start >= NUM_SPECIAL, "start", rule, start)
+        later = list(self._later_ids)[max(0, start - NUM_SPECIAL - len(self._words)) :]
+        return [*self._words[start - NUM_SPECIAL :], *later]
 
     def id_of(self, word: str) -> int:
         """Return the id of a word, or 1."""
-        if self.normalization and isinstance(word, str):
-            word = unicodedata.normalize(self.normalization, word)
-        found = self._find(word)
+        found = self._find(_normalize(word, self.normalization))
         return UNKNOWN_ID if found is None else found
 
     def _find(self, word: str) -> int | None:
         found = self._ids.get(word)
         if found is None:
             found = self._later_ids.get(word)
-        if found is None and not isinstance(word, str):
-            raise TypeError(must("a word", "be a string", f"{type(word).__name__} {word!r}"))
         if found is None and self.lowercase_fallback:
             found = self._ids.get(_normalize(word.lower(), self.normalization))
         return found
@@ -226,19 +206,13 @@ class Lexicon(Configurable):
             ``ids (batch, word)`` int64 and ``mask (batch, word)``, True for a word.
 
         Raises:
-            TypeError: A sentence is a string instead of a list of words.
+            TypeError: If a sentence is a string instead of a list of words.
         """
-        if not isinstance(sentences, Iterable):
-            raise TypeError(must("sentences", "be lists of words", type(sentences).__name__))
-        rows = [
-            [self.id_of(word) for word in check_sentence(words)]
-            for words in check_sentence(sentences)
-        ]
+        rows = [[self.id_of(word) for word in words] for words in check_sentences(sentences)]
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-        width = max(map(len, rows), default=0)
-        mask = torch.arange(width) < lengths[:, None]
+        mask = torch.arange(max(map(len, rows), default=0)) < lengths[:, None]
         ids = torch.zeros(mask.shape, dtype=torch.int64)
-        ids[mask] = torch.tensor(list(chain.from_iterable(rows)), dtype=torch.int64)
+        ids[mask] = torch.tensor(list(chain(*rows)), dtype=torch.int64)
         return ids, mask
 
     def decode(
@@ -247,31 +221,25 @@ class Lexicon(Configurable):
         """Turn ids back into words.
 
         Args:
-            ids: ``(batch, word)``.
+            ids: The ids, ``(batch, word)``.
             mask: True = valid; if None, every id but the padding's.
 
         Returns:
             Lists of words, with ``<unk>`` for the unknown id and ``<pad>`` for a valid padding id.
 
         Raises:
-            ValueError: A valid id outside the lexicon.
+            ValueError: If a valid id is outside the lexicon.
         """
         check_ids("ids", ids)
         check_mask(mask, ids.shape)
         names = ["<pad>", "<unk>", *self]
         keep = (ids != PAD_ID) if mask is None else mask
         outside = ids[((ids < 0) | (ids >= len(self))) & keep]
-        require(not len(outside), "ids", f"lie in [0, {len(self)})", outside.tolist())
+        require(not len(outside), "ids", f"be in [0, {len(self)})", outside.tolist())
         return [
             [names[i] for i, kept in zip(row, kept_row, strict=True) if kept]
             for row, kept_row in zip(ids.tolist(), keep.tolist(), strict=True)
         ]
-
-    @cached_property
-    def checksum(self) -> int:
-        """A number that differs, almost surely, for other words, another order or other options."""
-        text = "\0".join([*map(str, self._options()), *self])
-        return zlib.crc32(text.encode("utf-8", "surrogatepass"))
 
     @property
     def num_characters(self) -> int:
@@ -287,23 +255,17 @@ class Lexicon(Configurable):
 
         Returns:
             A table with a row for each id from `start` on: unit ids, padded with 0. The padding's
-            row is empty.
+            row is empty. A type without units (zero-width characters alone) is spelled like the
+            unknown word.
         """
         special: list[list[int]] = [[], spelling.unknown][start:]
-        # a type that a sub-word model drops (zero-width characters alone) is spelled like the
-        # unknown word
-        spelled = [
-            units or spelling.unknown
-            for units in spelling.spell(self.words(max(start, NUM_SPECIAL)))
-        ]
-        return spelling_table([*special, *spelled])
+        spelled = spelling.spell(self.words(max(start, NUM_SPECIAL)))
+        return spelling_table([*special, *(units or spelling.unknown for units in spelled)])
 
     def write_files(self, folder: Path) -> dict[str, str]:
-        """Write `lexicon.json`, numbered if there are several."""
-        number = sum(1 for _ in folder.glob("lexicon*.json"))
-        name = f"lexicon-{number}.json" if number else FILE_NAME
-        self.save(folder / name)
-        return {"path": name}
+        """Write ``lexicon.json``."""
+        self.save(folder / "lexicon.json")
+        return {"path": "lexicon.json"}
 
     def get_config(self) -> dict[str, Any]:
         """Return an empty configuration: the file has all of it."""
@@ -315,91 +277,49 @@ class Lexicon(Configurable):
         return cls.load(config["path"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the lexicon as JSON; an older file is replaced when the new one is whole."""
+        """Write the lexicon as a JSON file."""
         data = {
-            "format_version": FORMAT_VERSION,
             "lowercase_fallback": self.lowercase_fallback,
             "normalization": self.normalization,
             "characters": self.spelling.characters,
             "words": self.words(),
         }
-        path = Path(path)
-        draft = path.with_name(path.name + ".draft")
-        draft.write_text(json.dumps(data, ensure_ascii=False), "utf-8", "surrogatepass")
-        draft.replace(path)
+        text = json.dumps(data, ensure_ascii=False)
+        Path(path).write_text(text, "utf-8", "surrogatepass")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read the file that `save` wrote.
 
         Args:
-            path: The file, or a saved module's folder.
+            path: The file.
 
         Returns:
             The lexicon.
 
         Raises:
-            FileNotFoundError: No such file.
-            ValueError: The file is not a lexicon, or of a newer format.
+            ValueError: If the file does not hold a lexicon.
         """
-        path = Path(path)
-        path = check_file(path / FILE_NAME if path.is_dir() else path)
         try:
-            data = json.loads(path.read_text("utf-8", "surrogatepass"))
-            version = data["format_version"]
-            if not isinstance(version, int) or version > FORMAT_VERSION:
-                raise ValueError(
-                    must(
-                        str(path),
-                        f"have a format_version of at most {FORMAT_VERSION}",
-                        repr(version),
-                    )
-                )
-            options = {
-                key: data[key] for key in ("characters", "lowercase_fallback", "normalization")
-            }
-            lexicon = cls(data["words"], **options)
+            data = json.loads(Path(path).read_text("utf-8", "surrogatepass"))
+            options = ("characters", "lowercase_fallback", "normalization")
+            lexicon = cls(data["words"], **{key: data[key] for key in options})
+            # without an id for each word, the rows of every table would shift
+            require(lexicon.words() == data["words"], "words", "be different", "repetitions")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            if isinstance(error, ValueError) and str(path) in str(error):
-                raise
-            raise ValueError(
-                must(str(path), "hold a saved lexicon", f"{type(error).__name__}: {error}")
-            ) from error
-        # without an id for each word, the rows of every table would shift
-        require(
-            lexicon.words() == data["words"],
-            str(path),
-            "hold a saved lexicon",
-            "words that are not types",
-        )
+            got = f"{class_name(error)}: {error}"
+            raise ValueError(must(str(path), "hold a saved lexicon", got)) from error
         return lexicon
 
     def _options(self) -> tuple[object, ...]:
-        return (
-            self.lowercase_fallback,
-            self.normalization,
-            self.spelling.characters,
-            self.spelling.max_length,
-        )
+        spelling = self.spelling
+        return self.lowercase_fallback, self.normalization, spelling.characters, spelling.max_length
 
     def _new_words(self, words: Iterable[str]) -> list[str]:
         """Return the words without an id, normalized, once each."""
-        new: dict[str, None] = {}
-        for word in check_sentence(words):
-            word = _normalize(word, self.normalization) if isinstance(word, str) else word
-            if self._find(word) is None and word:
-                new[word] = None
-        return list(new)
+        normalized = dict.fromkeys(_normalize(w, self.normalization) for w in check_words(words))
+        return [word for word in normalized if word and self._find(word) is None]
 
 
 def _normalize(word: str, form: NormalForm | None) -> str:
     return unicodedata.normalize(form, word) if form else word
-
-
-def check_sentence(words: Iterable[Words]) -> Iterable[Words]:
-    """Return the words after checking that they are not a string."""
-    if isinstance(words, str):
-        raise TypeError(must("a sentence", "be a list of words", f"the string {words!r}"))
-    if not isinstance(words, Iterable):
-        raise TypeError(must("a sentence", "be a list of words", type(words).__name__))
-    return words

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from polyembed._checks import check_words
 from polyembed.saving import Configurable
 
 USER = "<USR>"
@@ -71,7 +72,7 @@ _PUNCTUATION = str.maketrans(
 
 @dataclass(frozen=True, kw_only=True)  # no slots: they make a second class of this name
 class Normalizer(Configurable):
-    """Normalise words: call it on one word, or call `words` on the words of a sentence.
+    """Normalise words: call it on the words of a sentence, or `normalize` on one word.
 
     In this order:
 
@@ -108,9 +109,9 @@ class Normalizer(Configurable):
 
     Example:
         >>> normalize = Normalizer(lowercase=True)
-        >>> normalize.words(["@mari", "No", "puedo", "#lunes", "😂😂", "https://t.co/x", "#1"])
+        >>> normalize(["@mari", "No", "puedo", "#lunes", "😂😂", "https://t.co/x", "#1"])
         ['<USR>', 'no', 'puedo', '<USR>', '<EMOJI>', '<URL>', '#1']
-        >>> Normalizer(punctuation=True)("“Hola…”")
+        >>> Normalizer(punctuation=True).normalize("“Hola…”")
         '"Hola..."'
     """
 
@@ -121,7 +122,7 @@ class Normalizer(Configurable):
     punctuation: bool = False
     lowercase: bool = False
 
-    def __call__(self, word: str) -> str:
+    def normalize(self, word: str) -> str:
         """Return the word to look up; it is empty only if `word` is."""
         if self.punctuation:
             word = word.translate(_PUNCTUATION).replace("''", '"')
@@ -135,6 +136,6 @@ class Normalizer(Configurable):
             return EMOJI
         return word.lower() if self.lowercase else word
 
-    def words(self, words: Iterable[str]) -> list[str]:
+    def __call__(self, words: Iterable[str]) -> list[str]:
         """Normalise each word of a sentence."""
-        return [self(word) for word in words]
+        return [self.normalize(word) for word in check_words(words)]

@@ -1,13 +1,21 @@
 """Sentences cut into the pieces of a sub-word model, and the word that each piece belongs to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed._checks import (
+    check_choice,
+    check_positive,
+    check_sentences,
+    class_name,
+    must,
+    require,
+)
 
 OVERFLOW = ("error", "truncate", "window")
 UNLIMITED = 10**9  # tokenizers without a limit report 10**30
@@ -55,18 +63,15 @@ class Pieces(NamedTuple):
         shape = tuple(self.piece_ids.shape)
         for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
             require(tuple(part.shape) == shape, name, f"have shape {shape}", tuple(part.shape))
-        hidden = self.word_index.ge(0) & ~self.piece_mask
-        require(not bool(hidden.any()), "word_index", "be -1 where piece_mask is off", "a word")
+        owned = self.word_index >= 0
+        hidden = bool((owned & ~self.piece_mask).any())
+        require(not hidden, "word_index", "be -1 where piece_mask is off", "a word")
         top = self.word_index.cummax(1).values if self.word_index.numel() else self.word_index
         before = torch.cat([top.new_full((len(top), 1), -1), top[:, :-1]], 1)
-        wrong = (
-            self.word_index.ge(0) & (self.word_index != before) & (self.word_index != before + 1)
-        )
-        if bool(wrong.any()):
-            row, place = wrong.nonzero()[0].tolist()
-            rule = "count words 0, 1, 2, ... in the order of their pieces"
-            got = f"word {self.word_index[row, place]} after word {before[row, place]}"
-            raise ValueError(must(f"word_index[{row}]", rule, got))
+        steps = (self.word_index - before)[owned]
+        ordered = bool(((steps == 0) | (steps == 1)).all())
+        rule = "count words 0, 1, 2, ... in the order of their pieces"
+        require(ordered, "word_index", rule, "another order or a gap")
 
 
 class SpecialPieces(NamedTuple):
@@ -121,10 +126,11 @@ def align_words(
         ([[1, 2, 3]], [[0, 1, 1]], 2)
     """
     check_choice("overflow", overflow, OVERFLOW)
-    sentences = check_words(sentences)
+    sentences = check_sentences(sentences)
     special = special_pieces(tokenizer)
     limit = room_for_pieces(tokenizer, max_length, sum(map(len, special)))
     cut = cut_words(sentences, tokenizer)
+    around = sum(map(len, special))
     rows: list[list[int]] = []
     owners: list[list[int]] = []
     for row, words in enumerate(sentences):
@@ -132,13 +138,10 @@ def align_words(
         index: list[int] = []
         for number, word in enumerate(words):
             if limit is not None and overflow != "window" and len(ids) + len(cut[word]) > limit:
-                if overflow == "truncate":
-                    break
-                around = sum(map(len, special))
-                rule = f"have at most {limit + around} pieces (overflow='window' or 'truncate' takes longer ones)"
-                raise ValueError(
-                    must(f"sentences[{row}]", rule, sum(len(cut[word]) for word in words) + around)
-                )
+                rule = f"have at most {limit + around} pieces (overflow= takes longer ones)"
+                found = sum(len(cut[word]) for word in words) + around
+                require(overflow == "truncate", f"sentences[{row}]", rule, found)
+                break
             ids += cut[word]
             index += [number] * len(cut[word])
         rows.append([*special.before, *ids, *special.after])
@@ -160,23 +163,17 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
     """
     if is_sentencepiece(tokenizer):
         return SpecialPieces((), ())
+    rule = "be of transformers or a SentencePieceProcessor"
     if not callable(tokenizer):
-        raise TypeError(
-            must(
-                "tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)
-            )
-        )
+        raise TypeError(must("tokenizer", rule, class_name(tokenizer)))
     text = _known_text(tokenizer)
     bare = _encode([[text]], tokenizer, special=False)[0]
     full = _encode([[text]], tokenizer, special=True)[0]
     for start in range(len(full) - len(bare) + 1):
         if bare and full[start : start + len(bare)] == bare:
             return SpecialPieces(tuple(full[:start]), tuple(full[start + len(bare) :]))
-    raise TypeError(
-        must(
-            "tokenizer", "put special pieces before and after a sentence only", f"{bare} to {full}"
-        )
-    )
+    rule = "put special pieces before and after a sentence only"
+    raise TypeError(must("tokenizer", rule, f"{bare} to {full}"))
 
 
 def piece_limit(tokenizer: Any) -> int | None:
@@ -186,7 +183,7 @@ def piece_limit(tokenizer: Any) -> int | None:
 
 
 def room_for_pieces(tokenizer: Any, max_length: int | None, num_special: int) -> int | None:
-    """Return how many pieces fit beside the special ones, under `max_length` or else the tokenizer's limit."""
+    """Return the room beside special pieces, of `max_length` or else of the tokenizer's limit."""
     limit = piece_limit(tokenizer) if max_length is None else max_length
     if limit is None:
         return None
@@ -219,35 +216,8 @@ def pad_pieces(
     )
 
 
-def check_words(
-    sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "", start: int = 0
-) -> list[list[str]]:
-    """Require lists of strings, and return them as lists, since an iterator can be read only once.
-
-    Errors number the texts from `start`; `place` names the part of a text.
-    """
-    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
-        got = f"the string {sentences!r}" if isinstance(sentences, str) else class_name(sentences)
-        raise TypeError(must(name, "be lists of words", got))
-    rows = []
-    for row, words in enumerate(sentences, start):
-        if isinstance(words, str):
-            raise TypeError(
-                must(f"{name}[{row}]{place}", "be a list of words", f"the string {words!r}")
-            )
-        if isinstance(words, Mapping) or not isinstance(words, Iterable):
-            raise TypeError(must(f"{name}[{row}]{place}", "be a list of words", class_name(words)))
-        rows.append(list(words))
-        for number, word in enumerate(rows[-1]):
-            if not isinstance(word, str):
-                raise TypeError(
-                    must(f"{name}[{row}]{place}[{number}]", "be a string", class_name(word))
-                )
-    return rows
-
-
 def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, list[int]]:
-    """Cut each word by itself; a word that the tokenizer drops or cannot take gets the unknown piece."""
+    """Cut each word by itself; a word that the tokenizer drops gets the unknown piece."""
     words = dict.fromkeys(word for sentence in sentences for word in sentence)
     sound = [word for word in words if word and _is_text(word)]
     opener = word_opener(tokenizer) if sound else ""
@@ -257,8 +227,7 @@ def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, l
 
 
 def word_opener(tokenizer: Any) -> str:
-    """Return what must precede a word that is cut by itself, so that it is cut as inside a
-    sentence.
+    """Return the prefix that makes a tokenizer split a single word as it would inside a sentence.
 
     Args:
         tokenizer: As in `align_words`.
@@ -274,50 +243,34 @@ def word_opener(tokenizer: Any) -> str:
 
 
 def _known_text(tokenizer: Any) -> str:
-    """Return a text that a tokenizer of transformers cuts into pieces: some do not know the letter a."""
-
-    def known(text: str) -> bool:
-        return bool(text and _encode([[text]], tokenizer, special=False)[0])
-
-    if known("a"):
-        return "a"
+    """Return a text that a tokenizer cuts into pieces: some do not know the letter a."""
     special = set(tokenizer.all_special_ids)
-    return next(
-        filter(
-            known,
-            (tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special),
-        ),
-        "a",
+    others: Iterable[str] = (
+        tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special
     )
+    for text in itertools.chain(["a"], others):
+        if text and _encode([[text]], tokenizer, special=False)[0]:
+            return text
+    return "a"
 
 
 def _cut(texts: list[str], tokenizer: Any) -> list[list[int]]:
-    if not texts:
-        return []
     if is_sentencepiece(tokenizer):
         return [list(ids) for ids in tokenizer.encode(texts, out_type=int)]
-    return _encode([[text] for text in texts], tokenizer, special=False)
+    return _encode([[text] for text in texts], tokenizer, special=False) if texts else []
 
 
 def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> list[list[int]]:
-    # no truncation and no warning: the limit applies to whole sentences, which are assembled later
-    options = {
-        "add_special_tokens": special,
-        "truncation": False,
-        "padding": False,
-        "verbose": False,
-    }
-    ids: list[list[int]] = tokenizer(sentences, is_split_into_words=True, **options)["input_ids"]
+    # no truncation and no warning: the limit applies to whole sentences, assembled later
+    options = {"truncation": False, "padding": False, "verbose": False}
+    found = tokenizer(sentences, is_split_into_words=True, add_special_tokens=special, **options)
+    ids: list[list[int]] = found["input_ids"]
     return ids
 
 
 def _is_text(word: str) -> bool:
     """Return whether a string can be encoded: a lone surrogate cannot."""
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def is_sentencepiece(tokenizer: Any) -> bool:
@@ -327,12 +280,11 @@ def is_sentencepiece(tokenizer: Any) -> bool:
 
 def unknown_id(tokenizer: Any) -> int:
     """Return the id of the piece for words that cannot be cut."""
-    found = tokenizer.unk_id() if is_sentencepiece(tokenizer) else tokenizer.unk_token_id
-    if found is None:  # byte-level models can cut everything but the empty word
-        found = next(
-            (i for i in (tokenizer.mask_token_id, tokenizer.eos_token_id) if i is not None), 0
-        )
-    return int(found)
+    if is_sentencepiece(tokenizer):
+        return int(tokenizer.unk_id())
+    # byte-level models have no unknown piece, and cut everything but the empty word
+    ids = (tokenizer.unk_token_id, tokenizer.mask_token_id, tokenizer.eos_token_id, 0)
+    return next(int(i) for i in ids if i is not None)
 
 
 def padding_id(tokenizer: Any) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import regex
 
-from polyembed._checks import check_positive, class_name, must, require
+from polyembed._checks import check_positive, check_words, require
 from polyembed.saving import Configurable
 
 FEATURES = (
@@ -33,11 +33,11 @@ class SurfaceSpelling(Configurable):
     machine. Different values may share an id.
 
     Args:
-        features: Names of features.
+        features: The names of the features.
         num_buckets: The number of ids without the padding's 0.
 
     Raises:
-        ValueError: An unknown feature, none, or one twice.
+        ValueError: If a feature is unknown or there twice, or there is none.
 
     Example:
         >>> spelling = SurfaceSpelling(["lower", "suffix2"], num_buckets=1000)
@@ -50,23 +50,11 @@ class SurfaceSpelling(Configurable):
 
     def __init__(self, features: Sequence[str] = FEATURES, *, num_buckets: int = 2**16) -> None:
         check_positive(num_buckets=num_buckets)
-        if isinstance(features, str) or not isinstance(features, Sequence):
-            raise TypeError(must("features", "be a sequence of names", repr(features)))
-        for i, name in enumerate(features):
-            if not isinstance(name, str):
-                raise TypeError(must(f"features[{i}]", "be a name", class_name(name)))
-            require(
-                _NAME.fullmatch(name) is not None,
-                f"features[{i}]",
-                "be lower, shape, prefixN or suffixN",
-                name,
-            )
-        require(
-            0 < len(set(features)) == len(features),
-            "features",
-            "be different names, at least one",
-            list(features),
-        )
+        for i, name in enumerate(check_words(features, name="features")):
+            known = _NAME.fullmatch(name) is not None
+            require(known, f"features[{i}]", "be lower, shape, prefixN or suffixN", name)
+        different = 0 < len(set(features)) == len(features)
+        require(different, "features", "be different names, at least one", list(features))
         self.features = tuple(features)
         self.num_buckets = num_buckets
 
@@ -83,10 +71,7 @@ class SurfaceSpelling(Configurable):
     def spell(self, words: Sequence[str]) -> list[list[int]]:
         """Return each word's ids, one for each feature."""
         return [
-            [
-                self._id(f"{name}={value}")
-                for name, value in zip(self.features, self.values(word), strict=True)
-            ]
+            [self._id(f"{k}={v}") for k, v in zip(self.features, self.values(word), strict=True)]
             for word in words
         ]
 
@@ -110,8 +95,7 @@ class SurfaceSpelling(Configurable):
 
 
 def shape_of(word: str) -> str:
-    """Return a word's shape: upper case, other letters, digits and the rest, of equal ones at most
-    two in a row.
+    """Return a word's shape: its kinds of characters, of equal ones at most two in a row.
 
     Args:
         word: The word.

@@ -1,8 +1,8 @@
-"""Maps from part-of-speech tag sets to the 12 universal tags of Petrov, Das and McDonald (2011), and back."""
+"""Maps from tag sets to the 12 universal parts of speech of Petrov, Das and McDonald (2011)."""
 
 from types import MappingProxyType
 
-from polyembed._checks import check_choice, must
+from polyembed._checks import check_choice
 
 UNIVERSAL_TAGS = (
     "ADJ",
@@ -109,22 +109,18 @@ _TAGSETS = {
     ),
 }
 TAGSETS = tuple(_TAGSETS)
-"""The names that `to_universal_tags` and `tags_of` know."""
+"""The names that `to_universal_tags` knows."""
 
 
 def to_universal_tags(tag: str, *, tagset: str) -> str:
     """Map a tag to the 12 universal ones.
 
-    ======================
-    ========================================================================= ``"conll2002-es"``
-    Spanish CoNLL-2002: EAGLES tags cut to category and type, to category, type and
-                            mood for verbs
-    ``"conll2002-nl"``      Dutch CoNLL-2002: the categories of the tagger MBT
-    ``"ptb"``               English Penn Treebank, with the tags of CoNLL-2003
-    ``"stts"``              German Stuttgart-Tübingen tag set, as in TIGER and NEGRA
-    ``"ud"``                the 17 tags of Universal Dependencies, version 2
-    ======================
-    =========================================================================
+    - ``"conll2002-es"``: Spanish CoNLL-2002: EAGLES tags cut to category and type, to category,
+      type and mood for verbs;
+    - ``"conll2002-nl"``: Dutch CoNLL-2002: the categories of the tagger MBT;
+    - ``"ptb"``: English Penn Treebank, with the tags of CoNLL-2003;
+    - ``"stts"``: German Stuttgart-Tübingen tag set, as in TIGER and NEGRA;
+    - ``"ud"``: the 17 tags of Universal Dependencies, version 2.
 
     In Spanish, numerals before a noun (DN) are determiners and those without one (PN) are pronouns;
     Dutch has one tag for all numerals. Dutch ``Pron`` includes possessives and demonstratives that
@@ -132,18 +128,18 @@ def to_universal_tags(tag: str, *, tagset: str) -> str:
     interrogative adverbs (PROAV, PWAV) are pronouns.
 
     Args:
-        tag: A tag, spelt as in the corpus.
-        tagset: One of `TAGSETS`.
+        tag: The tag, spelt as in the corpus.
+        tagset: The name of its tag set, one of `TAGSETS`.
 
     Returns:
         One of `UNIVERSAL_TAGS`.
 
     Raises:
-        ValueError: An unknown tag set, or a tag that it does not have.
+        ValueError: If the tag set is unknown, or does not have the tag.
 
     Example:
-        >>> to_universal_tags("VMI", tagset="conll2002-es"), to_universal_tags("Art", tagset="conll2002-nl")
-        ('VERB', 'DET')
+        >>> to_universal_tags("VMI", tagset="conll2002-es")
+        'VERB'
         >>> to_universal_tags("SCONJ", tagset="ud")
         'CONJ'
         >>> to_universal_tags("VBZ", tagset="ptb"), to_universal_tags("ADJA", tagset="stts")
@@ -156,34 +152,5 @@ def to_universal_tags(tag: str, *, tagset: str) -> str:
     and PAV, the first name of PROAV.
     """
     check_choice("tagset", tagset, TAGSETS)
-    universal = _TAGSETS[tagset].get(tag)
-    if universal is None:
-        raise ValueError(
-            must("tag", f"be one of {tagset}: {', '.join(_TAGSETS[tagset])}", repr(tag))
-        )
-    return universal
-
-
-def tags_of(universal: str, *, tagset: str) -> frozenset[str]:
-    """Return the tags that map to a universal tag: the inverse of `to_universal_tags`.
-
-    For UD there is one tag for ADJ, ADP, ADV, DET, NUM, PRON, PRT (PART) and ``.`` (PUNCT), and
-    several for CONJ (CCONJ, SCONJ), NOUN (NOUN, PROPN), VERB (AUX, VERB) and X (INTJ, SYM, X).
-
-    Args:
-        universal: One of `UNIVERSAL_TAGS`.
-        tagset: One of `TAGSETS`.
-
-    Returns:
-        The tags; an empty set where the tag set has none.
-
-    Raises:
-        ValueError: An unknown tag set or universal tag.
-
-    Example:
-        >>> sorted(tags_of("NOUN", tagset="ud")), sorted(tags_of("PRT", tagset="conll2002-nl"))
-        (['NOUN', 'PROPN'], [])
-    """
-    check_choice("tagset", tagset, TAGSETS)
-    check_choice("universal", universal, UNIVERSAL_TAGS)
-    return frozenset(tag for tag, mapped in _TAGSETS[tagset].items() if mapped == universal)
+    check_choice("tag", tag, _TAGSETS[tagset])
+    return _TAGSETS[tagset][tag]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from polyembed._checks import must, require
-from polyembed.text.piece_surfaces import NO_TEXT, SPACE
+from polyembed.text.surfaces import NO_TEXT, SPACE
 from polyembed.transfer._merges import learn_merges
 
 Origin = tuple[int, ...]

@@ -1,19 +1,15 @@
 """How often the nearest word of the other language is a translation (bilingual lexicon induction)."""
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 
-from polyembed._checks import check_positive, must, require
-from polyembed.functional.neighbors import Nearest, nearest_cosine, nearest_csls
+from polyembed._checks import check_positive, require
+from polyembed.functional.neighbors import nearest_cosine, nearest_csls
 from polyembed.tables import Table
-from polyembed.text.error_rate import edit_distance
-from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
+from polyembed.transfer._space import distinct_pairs, pair_ids, read_spaces
 from polyembed.vectors.protocol import WordVectors
-
-CANDIDATES = 20  # nearest words that the spelling reorders
 
 
 class TranslationAccuracy(NamedTuple):
@@ -56,43 +52,34 @@ def translation_accuracy(
     *,
     ks: Sequence[int] = (1, 5, 10),
     neighborhood: int = 10,
-    spelling: float = 0.0,
     source_words: Iterable[str] | None = None,
     target_words: Iterable[str] | None = None,
     max_words: int = 200_000,
     device: torch.device | str | None = None,
 ) -> TranslationAccuracy:
-    """Compute the share of words with a right translation among the `k` nearest words of an aligned
-    space.
+    """Compute the precision at k of word translation in an aligned space.
 
     ``P@k = mean over w of [a translation of w is among the k nearest target words]``, over the
     dictionary's source words that have a vector, and a translation with a vector; ``coverage`` is
     their share.
-
-    With `spelling`, the 20 nearest words are sorted again by
-    ``score + spelling * (1 - d / length)``, where ``d`` is the edit distance of the two words
-    without their accents and ``length`` that of the longer (Riley and Gildea 2018, section 3.2):
-    related languages share words. Choose it on words outside `dictionary`.
 
     Args:
         source: Vectors of one language in the target's space, ``mapping(source)``.
         target: Vectors of the other.
         dictionary: Pairs of a source word and a target word; several translations of a word are
             several pairs.
-        ks: Ranks.
-        neighborhood: The ``k`` of `csls`.
-        spelling: The weight of similar spelling.
+        ks: The ranks k.
+        neighborhood: The number of neighbours of CSLS.
         source_words: The source's words, the most frequent first; ``source.words`` if None.
         target_words: The target's.
-        max_words: How many of the most frequent words count, on either side.
-        device: Where to compute; the CPU if None.
+        max_words: The number of the most frequent words that count, on either side.
+        device: The device to compute on; the CPU if None.
 
     Returns:
         Precision by cosine and by CSLS.
 
     Raises:
-        ValueError: Vectors of other lengths or with NaN, or no pair that both vocabularies hold.
-        TypeError: A dictionary that is not pairs of words, or ranks that are not a sequence.
+        ValueError: If vectors have different lengths or NaN, or no pair is in both vocabularies.
 
     Example:
         >>> class Vectors:
@@ -104,55 +91,25 @@ def translation_accuracy(
         >>> translation_accuracy(es, en, pairs, ks=(1, 2)).cosine
         {1: 0.5, 2: 1.0}
     """
-    if not isinstance(ks, Iterable):
-        raise TypeError(must("ks", "be ranks", repr(ks)))
     ks, given = tuple(ks), distinct_pairs(dictionary)
-    check_positive(
-        **{f"ks[{i}]": k for i, k in enumerate(ks)}, neighborhood=neighborhood, max_words=max_words
-    )
     require(len(ks) > 0, "ks", "hold a rank", "none")
-    require(spelling >= 0, "spelling", "be 0 or more", spelling)
+    ranks = {f"ks[{i}]": k for i, k in enumerate(ks)}
+    check_positive(**ranks, neighborhood=neighborhood, max_words=max_words)
     one, other = read_spaces(source, target, source_words, target_words, max_words, device)
     ids = pair_ids(given, one, other)
     answers: dict[int, set[int]] = {}
     for row, answer in ids:
         answers.setdefault(row, set()).add(answer)
     queries = one.rows[torch.tensor(list(answers), device=one.rows.device)]
-    depth = max(*ks, CANDIDATES) if spelling else max(ks)
     found = (
-        nearest_cosine(queries, other.rows, depth),
-        nearest_csls(queries, other.rows, depth, neighborhood=neighborhood, space=one.rows),
+        nearest_cosine(queries, other.rows, max(ks)),
+        nearest_csls(queries, other.rows, max(ks), neighborhood=neighborhood, space=one.rows),
     )
-    ranked = [_ranked(nearest, answers, one, other, spelling) for nearest in found]
-    cosine, by_csls = ({k: _precision(ids, answers, k) for k in ks} for ids in ranked)
+    cosine, by_csls = (
+        {k: _precision(nearest.ids.tolist(), answers, k) for k in ks} for nearest in found
+    )
     num_words = len({word for word, _ in given})
     return TranslationAccuracy(cosine, by_csls, len(answers), num_words, len(given) - len(ids))
-
-
-def _ranked(
-    nearest: Nearest, answers: dict[int, set[int]], one: Space, other: Space, spelling: float
-) -> list[list[int]]:
-    """Return the rows found for each query, sorted again by spelling."""
-    ranked = nearest.ids.tolist()
-    if not spelling:
-        return ranked
-    for row, ids, scores in zip(answers, ranked, nearest.scores.tolist(), strict=True):
-        word = one.words[row]
-        likeness = [_spelling_similarity(word, other.words[i]) for i in ids[:CANDIDATES]]
-        order = sorted(range(len(likeness)), key=lambda i: -scores[i] - spelling * likeness[i])
-        ids[:CANDIDATES] = [ids[i] for i in order]
-    return ranked
-
-
-def _spelling_similarity(a: str, b: str) -> float:
-    """Return ``1 - d(a, b) / max(|a|, |b|)`` of the edit distance without accents and case."""
-    a, b = (
-        "".join(
-            c for c in unicodedata.normalize("NFD", word.lower()) if not unicodedata.combining(c)
-        )
-        for word in (a, b)
-    )
-    return 1 - edit_distance(a, b) / max(len(a), len(b), 1)
 
 
 def _precision(ranked: list[list[int]], answers: dict[int, set[int]], k: int) -> float:

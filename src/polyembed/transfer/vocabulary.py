@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive, class_name, must, require
-from polyembed.text.piece_surfaces import SPACE
+from polyembed.text.surfaces import SPACE
 from polyembed.transfer._new_pieces import KINDS, Origin
 
 WORD = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")

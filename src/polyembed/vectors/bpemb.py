@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from polyembed._checks import check_file, check_positive, must, require
+from polyembed._checks import check_file, check_positive, check_words, must, require
 from polyembed.saving import VectorFiles
 from polyembed.vectors._download import DOWNLOAD_ERRORS, download
 from polyembed.vectors.fasttext import FastTextVectors
-from polyembed.vectors.protocol import Rows, check_words
+from polyembed.vectors.protocol import Rows
 from polyembed.vectors.textfile import TextVectors
 from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
 

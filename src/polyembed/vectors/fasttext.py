@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import check_choice, check_file, check_positive, must, require
+from polyembed._checks import check_choice, check_file, check_positive, check_words, must, require
 from polyembed.saving import VectorFiles
 from polyembed.vectors._fasttext_file import FastTextFile
-from polyembed.vectors.protocol import Rows, Vocabulary, check_words
+from polyembed.vectors.protocol import Rows, Vocabulary
 from polyembed.vectors.words import Ids, encode_word, release
 
 END_OF_SENTENCE = b"</s>"

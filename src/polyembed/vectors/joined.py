@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import require
+from polyembed._checks import check_words, require
 from polyembed.saving import Configurable
 from polyembed.vectors.adapters import as_source
-from polyembed.vectors.protocol import Rows, Vocabulary, WordVectors, check_words
+from polyembed.vectors.protocol import Rows, Vocabulary, WordVectors
 
 
 class JoinedVectors(Vocabulary, Configurable):

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from polyembed.vectors.protocol import Rows, Vocabulary, check_words
+from polyembed._checks import check_words
+from polyembed.vectors.protocol import Rows, Vocabulary
 
 Ids = npt.NDArray[np.int64]
 Buffer = bytes | bytearray | mmap.mmap

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from polyembed._checks import check_choice, check_positive, class_name, must
 from polyembed.encoders.laser.words import PieceWords, check_tokenizer
-from polyembed.text.laser_tokenizers import LaserTokenizer
+from polyembed.text.laser import LaserTokenizer
 from polyembed.text.pieces import Pieces
 
 TABLE = (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from polyembed._checks import check_positive, class_name, must, require
 from polyembed.encoders._bilstm import WEIGHTS
-from polyembed.text.piece_dictionary import PieceDictionary
+from polyembed.text.laser import PieceDictionary
 
 PARTS = ("params", "model", "dictionary")
 SIZES = ("num_embeddings", "embed_dim", "hidden_size", "num_layers", "padding_idx")

@@ -25,7 +25,7 @@ from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder
 from polyembed.encoders.laser.checkpoint import read_checkpoint
 from polyembed.functional.masking import masked_max, valid_first, valid_places
 from polyembed.saving import PretrainedModule
-from polyembed.text.piece_dictionary import PieceDictionary
+from polyembed.text.laser import PieceDictionary
 
 
 class LaserEncoder(PretrainedModule):

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from polyembed.encoders.laser.encoder import LaserEncoder
 from polyembed.text.fastbpe import FastBPETokenizer
-from polyembed.text.laser_tokenizers import (
+from polyembed.text.laser import (
     LaserTokenizer,
     SentencePieceTokenizer,
     open_sentencepiece,

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from polyembed._checks import check_device, check_positive, class_name, must, require
+from polyembed._checks import check_device, check_positive, check_words, class_name, must, require
 from polyembed.encoders.laser.encoder import LaserEncoder
 from polyembed.encoders.laser.words import check_tokenizer
 from polyembed.functional.alignment import length_normalize
 from polyembed.functional.neighbors import Nearest, nearest_cosine
 from polyembed.saving import PretrainedModule
-from polyembed.text.laser_tokenizers import LaserTokenizer, check_texts
+from polyembed.text.laser import LaserTokenizer
 from polyembed.text.pieces import Pieces
 
 CHUNK = 64  # batches in one job of a worker process
@@ -98,7 +98,7 @@ class LaserSentences(PretrainedModule):
             TypeError: A single string, or an item that is not a string.
             ValueError: No device, or one that this machine does not have.
         """
-        texts = check_texts(texts)
+        texts = check_words(texts, name="texts")
         check_positive(batch_size=batch_size)
         if devices is None:
             vectors = self._encode_here(texts, batch_size, progress)

@@ -13,7 +13,7 @@ from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import ScalarMix
 from polyembed.encoders.laser.encoder import LaserEncoder
 from polyembed.encoders.pooling import WordPooling, pool_words
-from polyembed.text.laser_tokenizers import LaserTokenizer
+from polyembed.text.laser import LaserTokenizer
 from polyembed.text.pieces import Pieces
 
 

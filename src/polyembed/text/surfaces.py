@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import require
 from polyembed.text.pieces import is_sentencepiece
 
 CONTINUES, SPACE, ENDS, BYTE_SPACE = "##", "\u2581", "</w>", "\u0120"
@@ -32,7 +32,7 @@ def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
     ``Ġta`` starts one and characters encode bytes (byte-level).
 
     Args:
-        tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor``.
+        tokenizer: A tokenizer of transformers, fast or slow, or a ``SentencePieceProcessor``.
 
     Returns:
         One surface for each id, in order; None for ids without text: added and special pieces,
@@ -40,72 +40,49 @@ def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
         ids without a piece.
 
     Raises:
-        TypeError: No tokenizer.
-        ValueError: A vocabulary that marks no edges.
+        ValueError: If the vocabulary marks no edges.
 
     Example:
         >>> from tokenizers import Tokenizer, models
         >>> from transformers import PreTrainedTokenizerFast
-        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "gus": 1, "##ta": 2}, unk_token="[UNK]"))
+        >>> vocabulary = {"[UNK]": 0, "gus": 1, "##ta": 2}
+        >>> rules = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
         >>> piece_surfaces(PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]"))
         [None, PieceSurface(text='gus', edge=True), PieceSurface(text='ta', edge=False)]
     """
     if is_sentencepiece(tokenizer):
         count = tokenizer.get_piece_size()
-        without = (
-            tokenizer.is_control,
-            tokenizer.is_unknown,
-            tokenizer.is_byte,
-            tokenizer.is_unused,
-        )
-        vocabulary = {
-            i: tokenizer.id_to_piece(i)
-            for i in range(count)
-            if not any(test(i) for test in without)
-        }
-    elif hasattr(tokenizer, "get_vocab") and hasattr(tokenizer, "all_special_ids"):
+        tests = tokenizer.is_control, tokenizer.is_unknown, tokenizer.is_byte, tokenizer.is_unused
+        ids = (i for i in range(count) if not any(test(i) for test in tests))
+        vocabulary = {i: tokenizer.id_to_piece(i) for i in ids}
+    else:
         known: Mapping[str, int] = tokenizer.get_vocab()
         count = max(known.values(), default=-1) + 1
         apart = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
         vocabulary = {i: piece for piece, i in known.items() if i not in apart}
-    else:
-        raise TypeError(
-            must(
-                "tokenizer", "be of transformers or a SentencePieceProcessor", class_name(tokenizer)
-            )
-        )
     vocabulary = {i: piece for i, piece in vocabulary.items() if not NO_TEXT.fullmatch(piece)}
+    pieces = vocabulary.values()
     marks = {
-        CONTINUES: sum(
-            piece.startswith(CONTINUES) and len(piece) > len(CONTINUES)
-            for piece in vocabulary.values()
-        ),
-        SPACE: sum(piece.startswith(SPACE) for piece in vocabulary.values()),
-        ENDS: sum(piece.endswith(ENDS) for piece in vocabulary.values()),
-        BYTE_SPACE: sum(piece.startswith(BYTE_SPACE) for piece in vocabulary.values()),
+        CONTINUES: sum(len(piece) > 2 and piece.startswith(CONTINUES) for piece in pieces),
+        SPACE: sum(piece.startswith(SPACE) for piece in pieces),
+        ENDS: sum(piece.endswith(ENDS) for piece in pieces),
+        BYTE_SPACE: sum(piece.startswith(BYTE_SPACE) for piece in pieces),
     }
     mark = max(marks, key=marks.__getitem__)
-    require(
-        marks[mark] > 0,
-        "tokenizer",
-        "mark the edges of words by ##, \u2581, </w> or \u0120",
-        "none of them",
-    )
+    rule = "mark the edges of words by ##, \u2581, </w> or \u0120"
+    require(marks[mark] > 0, "tokenizer", rule, "none of them")
     return [_surface(vocabulary[i], mark) if i in vocabulary else None for i in range(count)]
 
 
 def word_text(word: str, tokenizer: Any) -> str:
-    """Return a word normalised as a fast tokenizer does it; unchanged if it cannot (a lone surrogate)."""
+    """Return a word as a fast tokenizer normalises it; unchanged if that fails."""
     core = getattr(tokenizer, "backend_tokenizer", None)
     normalizer = getattr(core, "normalizer", None)
     if normalizer is None:
         return word
     try:
         return str(normalizer.normalize_str(word)).replace(SPACE, " ").strip(" ")
-    except (
-        UnicodeEncodeError,
-        TypeError,
-    ):  # the tokenizers package raises either for a lone surrogate
+    except (UnicodeEncodeError, TypeError):  # of a lone surrogate
         return word
 
 
@@ -124,13 +101,7 @@ def _surface(piece: str, mark: str) -> PieceSurface | None:
     return PieceSurface(text.removeprefix(" "), text.startswith(" "))
 
 
-def _byte_characters() -> dict[str, int]:
-    """Map the characters of byte-level models to bytes: printable bytes to themselves, the others from 256 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    rest = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {
-        chr(256 + i): byte for i, byte in enumerate(rest)
-    }
-
-
-BYTES = _byte_characters()
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_REST = [byte for byte in range(256) if byte not in _PRINTABLE]
+BYTES = {chr(b): b for b in _PRINTABLE} | {chr(256 + i): b for i, b in enumerate(_REST)}
+"""The characters of byte-level models: printable bytes are themselves, the others follow 255."""
