@@ -13,6 +13,7 @@ import csv
 import os
 import random
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,18 +24,18 @@ import torch
 from _results import option, show
 
 from polyembed.tables import Table
-from polyembed.text import (
+from polyembed.text import DictionaryTransliterator, SchemeTransliterator, hinglish_words
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "examples"))
+from _transliterator import (  # noqa: E402
     CharacterTransliterator,
-    DictionaryTransliterator,
-    SchemeTransliterator,
-    Transliterator,
     character_error_rate,
     fold_devanagari,
-    hinglish_words,
     train_transliterator,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
+Transliterator = Callable[[list[str]], Sequence[str]]
 DATA = Path(os.environ.get("POLYEMBED_DATA") or ROOT.parent / "shared" / "data")
 LEXICON = DATA / "transliteration" / "dakshina_hi"
 ANSWERS = Path(__file__).parent / "data" / "hinglish_ner_300.tsv"
@@ -104,7 +105,7 @@ def error_rates(
     transliterator: Transliterator, pairs: Test, fold: Callable[[str], str] = fold_devanagari
 ) -> tuple[float, float]:
     """Compute the character error rate and the share of right words, each pair as often as its last entry says."""
-    predicted = map(fold, transliterator.transliterate([source for source, _, _ in pairs]))
+    predicted = map(fold, transliterator([source for source, _, _ in pairs]))
     rows = [
         (word, [fold(answer) for answer in answers])
         for word, (_, answers, weight) in zip(predicted, pairs, strict=True)
@@ -120,8 +121,11 @@ def systems(model: CharacterTransliterator) -> Iterator[tuple[str, Transliterato
         yield "ITRANS, indic-transliteration", SchemeTransliterator("itrans")
     except ImportError as error:
         print(f"left out: {error}\n")
-    yield "model", model
-    yield "dictionary + model", DictionaryTransliterator(hinglish_words(), fallback=model)
+    yield "model", model.transliterate
+    yield (
+        "dictionary + model",
+        DictionaryTransliterator(hinglish_words(), fallback=model.transliterate),
+    )
 
 
 def main() -> None:

@@ -19,8 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import regex
+from _transliterator import (
+    Candidate,
+    CharacterTransliterator,
+    draw_spellings,
+    train_transliterator,
+)
 
-from polyembed.text import Candidate, CharacterTransliterator, draw_spellings, train_transliterator
 from polyembed.vectors import FastTextVectors
 
 

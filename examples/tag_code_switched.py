@@ -35,7 +35,7 @@ import lzma
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -47,6 +47,7 @@ import torch
 from _encoder import be_quiet, load_encoder
 from _files import add_file_arguments, format_options, read_files, tags_of
 from _recipes import RECIPES, check_keys
+from _transliterator import RUN, CharacterTransliterator, Speller, train_transliterator
 
 import polyembed as pe
 from polyembed.data import (
@@ -61,13 +62,6 @@ from polyembed.encoders import CachedEmbedder, cache_features
 from polyembed.evaluation import plot_source_attention
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
-from polyembed.text import (
-    CharacterTransliterator,
-    DictionaryTransliterator,
-    Transliterator,
-    train_transliterator,
-)
-from polyembed.text.transliterate import LATIN_RUN
 from polyembed.training import FitOptions, default_optimizer, fit, fit_ensemble, noam_schedule
 from polyembed.transfer import AdversarialOptions
 from polyembed.vectors import BPEmbVectors, FastTextVectors, JoinedVectors, TextVectors
@@ -139,15 +133,12 @@ def read_data(arguments: argparse.Namespace) -> list[list[TaggedSentence]]:
 
 
 def prepared(
-    sentences: Sequence[TaggedSentence], steps: Sequence[pe.Normalizer | Transliterator]
+    sentences: Sequence[TaggedSentence], steps: Sequence[Callable[[list[str]], Sequence[str]]]
 ) -> list[TaggedSentence]:
     """Return sentences as a tagger with ``prepare=steps`` reads them."""
     rows = [list(sentence.words) for sentence in sentences]
     for step in steps:
-        rows = [
-            step.words(words) if isinstance(step, pe.Normalizer) else step.transliterate(words)
-            for words in rows
-        ]
+        rows = [list(step(words)) for words in rows]
     return [
         replace(sentence, words=tuple(words))
         for sentence, words in zip(sentences, rows, strict=True)
@@ -174,7 +165,7 @@ def open_transliterator(path: Path, out: Path) -> CharacterTransliterator:
 
 def transliterator_of(
     model: CharacterTransliterator, data: Sequence[Sequence[TaggedSentence]], keep: str
-) -> DictionaryTransliterator:
+) -> Speller:
     """Spell the words of the data once; words that training mostly has in the language `keep` stay as they are."""
     counts: dict[str, Counter[bool]] = {}
     for sentence in data[0]:
@@ -184,13 +175,10 @@ def transliterator_of(
             counts.setdefault(word.lower(), Counter())[language == keep] += 1
     kept = {word for word, found in counts.items() if found[True] > found[False]}
     words = {word.lower() for part in data for sentence in part for word in sentence.words}
-    runs = sorted({run for word in words for run in LATIN_RUN.findall(word)} - kept)
-    known = {
-        run: found
-        for run, found in zip(runs, model.transliterate(runs), strict=True)
-        if run == run.lower()
-    }
-    return DictionaryTransliterator(known, fallback=model, keep=kept)
+    runs = sorted({run for word in words for run in RUN.findall(word)} - kept)
+    found = dict(zip(runs, model.transliterate(runs), strict=True))
+    known = {run: word for run, word in found.items() if run == run.lower()}
+    return Speller(model, known, kept)
 
 
 def matrix_first(
@@ -804,12 +792,8 @@ def run_task(
 
 def count_frozen(tagger: torch.nn.Module) -> int:
     """Count frozen parameters; a transliterator, which only prepares words, is not part of the system."""
-    named = tagger.named_parameters()
-    return sum(
-        p.numel()
-        for name, p in named
-        if not (p.requires_grad or "prepare_modules" in name.split("."))
-    )
+    frozen = {n: p for n, p in tagger.named_parameters() if not p.requires_grad}
+    return sum(p.numel() for name, p in frozen.items() if "prepare" not in name.split("."))
 
 
 def evaluate(metric: str, test: Sequence[TaggedSentence], tagger: Any) -> float:
