@@ -9,7 +9,6 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -283,11 +282,10 @@ def sizes_zero_and_one_are_sizes(case: Case) -> None:
 def stays_on_its_device_without_waiting(case: Case) -> None:
     """Forward and backward on fake tensors of another device, where the host can read no value."""
     module, batch = case.module(torch.float32).train(), case.batch(dtype=torch.float32)
-    device = other_device()
     with FakeTensorMode(allow_non_fake_inputs=False):
 
         def fake(x: Tensor) -> Tensor:
-            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=OTHER_DEVICE)
 
         for part in module.modules():
             for name, x in part._parameters.items():
@@ -296,13 +294,12 @@ def stays_on_its_device_without_waiting(case: Case) -> None:
             part._buffers.update({k: x if x is None else fake(x) for k, x in part._buffers.items()})
         moved = _each(batch, lambda x: fake(x).requires_grad_(x.is_floating_point()))
         value = case.call(module, moved)
-        assert value.device == device, f"the result is on {value.device}"
+        assert value.device == OTHER_DEVICE, f"the result is on {value.device}"
         if value.requires_grad:
             value.sum().backward()
 
 
-@cache
-def other_device() -> torch.device:
+def _other_device() -> torch.device:
     """Register a device that is not the CPU, for fake tensors alone; torch has one in a process."""
     from torch.utils import backend_registration
 
@@ -312,6 +309,9 @@ def other_device() -> torch.device:
 
     backend_registration._setup_privateuseone_for_python_backend("elsewhere", Backend())
     return torch.device("elsewhere", 0)
+
+
+OTHER_DEVICE = _other_device()  # before the first backward counts the devices
 
 
 @law()

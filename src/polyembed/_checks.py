@@ -41,7 +41,7 @@ def check_positive(**sizes: int) -> None:
 def check_probability(**values: float) -> None:
     """Require every value to be in [0, 1)."""
     for name, value in values.items():
-        require(isinstance(value, Real) and 0.0 <= value < 1.0, name, "lie in [0, 1)", value)
+        require(isinstance(value, Real) and 0.0 <= value < 1.0, name, "be in [0, 1)", value)
 
 
 def check_device(name: str, device: object) -> torch.device:

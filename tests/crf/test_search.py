@@ -181,15 +181,6 @@ def test_counts_must_be_positive(emissions, scores) -> None:
     )
     refused(
         ValueError,
-        r"^k must be at most 1000000, got 1000001$",
-        n_best,
-        emissions,
-        MASKS,
-        *scores,
-        k=1_000_001,
-    )
-    refused(
-        ValueError,
         r"^num_samples must be a positive integer, got 0$",
         sample,
         emissions,

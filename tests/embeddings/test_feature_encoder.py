@@ -50,7 +50,7 @@ def test_more_ids_than_features() -> None:
 )
 def test_ids_outside_the_table(encoder) -> None:
     for ids in ([[9, 1]], [[-1, 1]]):
-        with pytest.raises(ValueError, match=r"^ids must lie in \[0, 9\), got ids outside$"):
+        with pytest.raises(ValueError, match=r"^ids must be in \[0, 9\), got ids outside$"):
             encoder(torch.tensor(ids))
 
 

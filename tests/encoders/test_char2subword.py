@@ -160,7 +160,7 @@ def test_a_table_of_one_row_and_of_equal_rows() -> None:
         ({"table": table()[:50]}, ValueError, r"^table must have a row .* got shape \(50, 16\)$"),
         ({"vocabulary": [None] * 9}, ValueError, r"^vocabulary must leave a row to learn from"),
         ({"table": table() / 0}, ValueError, r"^the loss must stay finite, got nan$"),
-        ({"held_out": 1.0}, ValueError, r"^held_out must lie in \[0, 1\), got 1.0$"),
+        ({"held_out": 1.0}, ValueError, r"^held_out must be in \[0, 1\), got 1.0$"),
         (
             {"num_train_epochs": 0},
             ValueError,

@@ -143,9 +143,9 @@ def test_wrong_constructions() -> None:
         ValueError, r"^input_size must be a positive integer, got 2.5$", pe.LSTMSequenceEncoder, 2.5
     )
     refused(
-        ValueError, r"^dropout must lie in \[0, 1\), got 1$", pe.LSTMSequenceEncoder, 3, dropout=1
+        ValueError, r"^dropout must be in \[0, 1\), got 1$", pe.LSTMSequenceEncoder, 3, dropout=1
     )
-    with pytest.raises(ValueError, match=r"^input_dropout must lie in \[0, 1\), got 1.0$"):
+    with pytest.raises(ValueError, match=r"^input_dropout must be in \[0, 1\), got 1.0$"):
         pe.TransformerSequenceEncoder(3, input_dropout=1.0)
-    with pytest.raises(ValueError, match=r"^attention_dropout must lie in \[0, 1\), got -0.1$"):
+    with pytest.raises(ValueError, match=r"^attention_dropout must be in \[0, 1\), got -0.1$"):
         pe.TransformerSequenceEncoder(3, attention_dropout=-0.1)

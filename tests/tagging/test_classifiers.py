@@ -410,7 +410,7 @@ IDS = torch.tensor([[2]])
             r"pooling must be one of 'cls', 'mean', 'max', got 'sum'$",
         ),
         (lambda: over_words(hidden_size=0), r"hidden_size must be a positive integer, got 0$"),
-        (lambda: over_words(dropout=1.5), r"dropout must lie in \[0, 1\), got 1.5$"),
+        (lambda: over_words(dropout=1.5), r"dropout must be in \[0, 1\), got 1.5$"),
         (
             lambda: over_words(criterion=FocalLoss(weights=[1.0])),
             r"criterion must have weights for 3",
@@ -437,7 +437,7 @@ IDS = torch.tensor([[2]])
         ),
         (
             lambda: over_words()(IDS, labels=torch.tensor([3])),
-            r"labels must lie in \[0, 3\) or be -100, got",
+            r"labels must be in \[0, 3\) or be -100, got",
         ),
         (lambda: over_words()(IDS, labels=IDS), r"labels must have shape \(1,\), got \(1, 1\)$"),
         (

@@ -84,7 +84,7 @@ def test_wrong_arguments(kind, features: Tensor) -> None:
     decoder = kind(5, 4).double()
     for tag in (4, -1):
         with pytest.raises(
-            ValueError, match=r"^tags must lie in \[0, 4\) where the mask is on, got"
+            ValueError, match=r"^tags must be in \[0, 4\) where the mask is on, got"
         ):
             decoder.loss(features, TAGS.where(~MASK, tag), MASK)
     with pytest.raises(ValueError, match=r"^num_tags must be a positive integer, got 0$"):

@@ -186,7 +186,7 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
         ),
         (
             lambda x: LabelCrossEntropy(label_smoothing=1.0),
-            r"^label_smoothing must lie in \[0, 1\)",
+            r"^label_smoothing must be in \[0, 1\)",
         ),
         (lambda x: FocalLoss(-0.5), r"^gamma must be a finite number of 0 or more, got -0.5$"),
         (
@@ -205,14 +205,14 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
         (lambda x: class_weights([0, 0]), COUNTS),
         (lambda x: class_weights([1, -1]), COUNTS),
         (lambda x: class_weights([0.5]), COUNTS),
-        (lambda x: class_weights([1], beta=1.5), r"^beta must lie in \[0, 1\], got 1.5$"),
+        (lambda x: class_weights([1], beta=1.5), r"^beta must be in \[0, 1\], got 1.5$"),
         (
             lambda x: pe.SoftmaxDecoder(5, 4, criterion=LabelCrossEntropy(WEIGHTS)),
             r"^criterion must have .*, got 5$",
         ),
         (
             lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0),
-            r"^dropout must lie in \[0, 1\), got 1.0$",
+            r"^dropout must be in \[0, 1\), got 1.0$",
         ),
     ],
 )
@@ -231,7 +231,7 @@ def test_a_criterion_is_a_module() -> None:
 def test_wrong_labels(criterion: Criterion, logits: Tensor) -> None:
     for wrong in (5, -1, 99):
         with pytest.raises(
-            ValueError, match=r"^labels must lie in \[0, 5\) or be -100, got .*out of bounds"
+            ValueError, match=r"^labels must be in \[0, 5\) or be -100, got .*out of bounds"
         ):
             criterion(logits, torch.where(LABELS == 3, wrong, LABELS))
     with pytest.raises(TypeError, match=r"^labels must be int64 or int32, got torch.float64$"):
@@ -257,7 +257,7 @@ def test_a_decoder_minds_its_criterion(build) -> None:
     expected = build().double()(decoder.linear(features), LABELS)
     spoilt = torch.where(mask[..., None], features, torch.nan)
     torch.testing.assert_close(decoder.loss(spoilt, LABELS.clamp(min=0), mask), expected)
-    with pytest.raises(ValueError, match=r"^tags must lie in \[0, 5\) where the mask is on, got"):
+    with pytest.raises(ValueError, match=r"^tags must be in \[0, 5\) where the mask is on, got"):
         decoder.loss(features, torch.where(LABELS == 3, 7, LABELS), mask)
 
 

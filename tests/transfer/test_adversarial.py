@@ -248,10 +248,10 @@ def test_inputs_and_threads_stay_as_they_are(capsys: pytest.CaptureFixture[str])
         ({"discriminator_steps": 0}, "discriminator_steps must be a positive integer, got 0"),
         ({"hidden_size": 0}, "hidden_size must be a positive integer, got 0"),
         ({"most_frequent": 0}, "most_frequent must be a positive integer, got 0"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
-        ({"smoothing": -0.1}, r"smoothing must lie in \[0, 1\), got -0.1"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"smoothing": -0.1}, r"smoothing must be in \[0, 1\), got -0.1"),
         ({"learning_rate": math.nan}, "learning_rate must be positive, got nan"),
-        ({"decay": 1.1}, r"decay must lie in \(0, 1\], got 1.1"),
+        ({"decay": 1.1}, r"decay must be in \(0, 1\], got 1.1"),
         ({"beta": -1.0}, "beta must be 0 or more, got -1.0"),
     ],
 )

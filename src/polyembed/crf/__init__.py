@@ -25,7 +25,7 @@ from polyembed.crf.scores import (
     log_prob,
     marginals,
     pair_marginals,
-    partial_score,
+    partial_log_prob,
     path_score,
 )
 
@@ -39,7 +39,7 @@ __all__ = [
     "marginals",
     "n_best",
     "pair_marginals",
-    "partial_score",
+    "partial_log_prob",
     "path_score",
     "sample",
     "viterbi",

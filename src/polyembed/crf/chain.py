@@ -1,4 +1,4 @@
-"""A batch of chains in the form that all algorithms take: holes closed, start and end scores in the emissions."""
+"""A batch of chains in the form that all algorithms take, without holes."""
 
 import math
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from polyembed.crf.numpy_viterbi import FORBIDDEN, LARGEST
 from polyembed.functional.masking import valid_first
 
 BLOCK = 1 << 18
-"""The numbers that a temporary tensor of pairs of tags may have; longer chains are processed in blocks of words."""
+"""The largest size of a temporary tensor of pairs of tags; longer chains go in blocks of words."""
 
 
 class Chain(NamedTuple):
@@ -35,7 +35,7 @@ class Chain(NamedTuple):
     width: int
 
     def restore(self, x: Tensor, filler: float) -> Tensor:
-        """Return ``(batch, word, ...)`` in the order of the caller's tensors, with `filler` at masked positions."""
+        """Return ``(batch, word, ...)`` in the caller's order, with `filler` at masked positions."""
         shape = self.mask.shape + (1,) * (x.dim() - 2)
         x = torch.where(self.mask.reshape(shape), x, filler)
         return torch.empty_like(x).scatter(1, self.order.reshape(shape).expand_as(x), x)[
@@ -55,7 +55,7 @@ class Chain(NamedTuple):
 def make_chain(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
 ) -> Chain:
-    """Check shapes, close the holes, bound the scores and add the start and end scores to the emissions."""
+    """Close the holes, bound the scores and add the start and end scores to the emissions."""
     check_dim("emissions", emissions, 3, "batch, word, tag")
     check_mask(mask, emissions.shape[:2])
     width = mask.shape[1]
@@ -98,14 +98,14 @@ def is_possible(log_z: Tensor) -> Tensor:
 
 
 def path_scores(chain: Chain, tags: Tensor) -> Tensor:
-    """Return the scores ``(batch, *path)`` of paths ``(batch, word, *path)``, -inf for forbidden ones."""
+    """Return the scores ``(batch, *path)`` of paths ``(batch, word, *path)``, -inf if forbidden."""
     unary, steps = _parts(chain, tags)
     lowest = torch.minimum(unary.amin(1), steps.amin(1))
     return torch.where(lowest <= FORBIDDEN / 2, -math.inf, unary.sum(1) + steps.sum(1))
 
 
 def is_allowed(chain: Chain, tags: Tensor) -> Tensor:
-    """Return which paths ``(batch, word, *path)`` have neither a forbidden score nor NaN, ``(batch, *path)``."""
+    """Return which paths ``(batch, word, *path)`` are possible: no forbidden score, no NaN."""
     unary, steps = _parts(chain, tags)
     return torch.minimum(unary.amin(1), steps.amin(1)) > FORBIDDEN / 2
 

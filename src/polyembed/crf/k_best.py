@@ -6,11 +6,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import check_positive, require
+from polyembed._checks import check_positive
 from polyembed.crf.chain import is_allowed, make_chain, path_scores
-from polyembed.crf.partition import partition_and_marginals
-
-MOST_PATHS = 1_000_000
+from polyembed.crf.partition import partition
 
 
 class BestPaths(NamedTuple):
@@ -24,12 +22,6 @@ class BestPaths(NamedTuple):
 
     tags: Tensor
     log_probs: Tensor
-
-
-def check_num_paths(k: int) -> None:
-    """Require a number of paths that a search can hold."""
-    check_positive(k=k)
-    require(k <= MOST_PATHS, "k", f"be at most {MOST_PATHS}", k)
 
 
 @torch.no_grad()
@@ -51,14 +43,14 @@ def n_best(
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: Score of each tag at a chain's first position.
         end: Score of each tag at a chain's last position.
-        k: The number of paths, at most a million; memory is taken for all of them.
+        k: The number of paths; memory is taken for all of them.
         ignore_index: The tag at masked positions, and of paths that a row does not have.
 
     Returns:
         Tags and log-probabilities, the best first. The order of equal ones is not defined. An empty
         row has one path, of log-probability 0.
     """
-    check_num_paths(k)
+    check_positive(k=k)
     chain = make_chain(emissions, mask, transitions, start, end)
     rows, width, num_tags = chain.emissions.shape
     nothing = float("-inf")
@@ -86,7 +78,7 @@ def n_best(
     empty = ~chain.mask[:, 0]
     possible[:, 0] |= empty
     possible[:, 1:] &= ~empty[:, None]
-    log_z = partition_and_marginals(*chain[:3])[0]
+    log_z = partition(*chain[:3])
     log_probs = torch.where(possible, path_scores(chain, tags) - log_z[:, None], nothing)
     log_probs[:, 0] = torch.where(empty, 0.0, log_probs[:, 0])
     tags = torch.where(possible[:, None], tags, ignore_index)

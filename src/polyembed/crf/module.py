@@ -14,7 +14,6 @@ from polyembed._checks import (
     check_ids,
     check_last_dim,
     check_positive,
-    class_name,
     must,
     require,
 )
@@ -30,8 +29,7 @@ Mask = Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None
 
 
 class CRF(torchcrf.CRF):  # type: ignore[misc]
-    """A linear-chain conditional random field (Lafferty et al. 2001) over the valid positions of
-    each row.
+    """A linear-chain conditional random field over the valid words (Lafferty et al. 2001).
 
     ``log p(y | e) = score(y) - log sum_y' exp(score(y'))`` with the score of `polyembed.crf`.
     Parameters, ``forward`` and ``decode`` are as in ``torchcrf.CRF``, so its checkpoints load. In
@@ -46,16 +44,16 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     Args:
         num_tags: The number of tags.
         batch_first: Whether the first axis is the batch; True here, False in torchcrf.
-        constraints: Which tags may begin, follow each other and end, in training and in decoding.
+        constraints: The tags that may begin, follow each other and end, in training and in decoding.
 
     Shape:
         emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``; True (or 1) = valid, None
         = all valid.
 
     Raises:
-        ValueError: Shapes that do not fit, a tag id outside the tag set, or, in `decode`, a row of
-            which every path is forbidden.
-        TypeError: A mask that is neither bool nor uint8.
+        ValueError: If shapes do not fit, a tag id is outside the tag set, or, in `decode`, every
+            path of a row is forbidden.
+        TypeError: If the mask is neither bool nor uint8.
 
     Example:
         >>> crf = CRF(3, constraints=Constraints.bio(["O", "B-PER", "I-PER"]))
@@ -66,8 +64,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         0.0
 
     Deviations: `batch_first` is True by default. A row whose first position is masked is an error
-    in torchcrf. `constraints` are buffers that no state dict has, so that checkpoints are
-    torchcrf's.
+    in torchcrf. `constraints` are non-persistent buffers, so checkpoints stay compatible with
+    torchcrf.
     """
 
     allowed_transitions: Tensor | None
@@ -78,17 +76,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         self, num_tags: int, batch_first: bool = True, *, constraints: Constraints | None = None
     ) -> None:
         check_positive(num_tags=num_tags)
-        if constraints is not None:
-            if not isinstance(constraints, Constraints):
-                raise TypeError(
-                    must("constraints", "be Constraints or None", class_name(constraints))
-                )
-            require(
-                constraints.num_tags == num_tags,
-                "constraints",
-                f"be for {num_tags} tags",
-                constraints.num_tags,
-            )
+        count = num_tags if constraints is None else constraints.num_tags
+        require(count == num_tags, "constraints", f"be for {num_tags} tags", count)
         super().__init__(num_tags, batch_first)
         self.constraints = constraints
         for name in ("transitions", "start", "end"):
@@ -98,10 +87,9 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     def _fill_buffers(self) -> None:
         """Write the constraints into buffers on the parameters' device."""
         if self.constraints is not None:
+            device = self.transitions.device
             for name in ("transitions", "start", "end"):
-                allowed = torch.tensor(
-                    getattr(self.constraints, name), device=self.transitions.device
-                )
+                allowed = torch.tensor(getattr(self.constraints, name), device=device)
                 setattr(self, f"allowed_{name}", allowed)
 
     def _apply(self, *arguments: Any, **options: Any) -> "CRF":
@@ -127,7 +115,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         """Compute the log-likelihood in nats, as torchcrf does.
 
         Args:
-            emissions: Scores of each tag at each word.
+            emissions: The scores of each tag at each word.
             tags: The path.
             mask: True (or 1) = valid; None = all valid.
             reduction: One value per row, their sum, their mean, or their sum over the number of
@@ -150,28 +138,29 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     def log_prob(
         self, emissions: Emissions, tags: Tags, mask: Mask = None
     ) -> Float[Tensor, " batch"]:
-        """Return the log-probability of each row's tags: 0 for an empty row, -inf for forbidden tags."""
+        """Return the log-probability of each row's tags, 0 for an empty row, -inf if forbidden."""
         arguments = self._prepare(emissions, mask)
         tags = self._prepare_tags(emissions, tags)
         try:
             return scores.log_prob(arguments[0], tags, *arguments[1:])
-        except (IndexError, RuntimeError) as error:
-            if "out of bounds" not in str(error) and "out of range" not in str(error):
+        except (IndexError, RuntimeError) as error:  # on a CPU; on a GPU the gather asserts
+            if "out of" not in str(error):
                 raise
-            raise ValueError(
-                must("tags", f"lie in [0, {self.num_tags}) where the mask is on", error)
-            ) from error
+            rule = f"be in [0, {self.num_tags}) where the mask is on"
+            raise ValueError(must("tags", rule, error)) from error
 
     def partial_log_prob(
         self, emissions: Emissions, tags: Tags, mask: Mask = None
     ) -> Float[Tensor, " batch"]:
-        """Compute the log-probability of a partial annotation: the sum over all paths that agree
-        with the tags.
+        """Compute the log-probability of a partial annotation (Tsuboi et al. 2008).
 
-        Its negative mean is a loss for data in which some words have no tag (Tsuboi et al. 2008).
+        It is the log of the summed probabilities of all paths that agree with the tags. Its
+        negative mean is a loss for data in which some words have no tag. Known and unknown tags
+        take one path, which compiles and never makes the host wait for a GPU; on a CPU, tags that
+        are all known cost as much as `log_prob`.
 
         Args:
-            emissions: Scores of each tag at each word.
+            emissions: The scores of each tag at each word.
             tags: Tag ids, or -100 where the tag is not known.
             mask: True (or 1) = valid; None = all valid.
 
@@ -180,22 +169,23 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         """
         arguments = self._prepare(emissions, mask)
         tags = self._prepare_tags(emissions, tags)
-        return scores.partial_score(arguments[0], tags, *arguments[1:]) - scores.log_partition(
-            *arguments
-        )
+        on_host = tags.device.type == "cpu" and not torch.compiler.is_compiling()
+        if on_host and not bool(((tags == scores.ANY_TAG) & arguments[1]).any()):
+            return self.log_prob(emissions, tags, mask)
+        return scores.partial_log_prob(arguments[0], tags, *arguments[1:])
 
     def decode(self, emissions: Emissions, mask: Mask = None) -> list[list[int]]:
         """Return the most likely tags of each row's valid words, as torchcrf does.
 
         Args:
-            emissions: Scores of each tag at each word.
+            emissions: The scores of each tag at each word.
             mask: True (or 1) = valid; None = all valid.
 
         Returns:
             A list of tag ids per row.
 
         Raises:
-            ValueError: The emissions of a row hold NaN, or forbid every path that the constraints
+            ValueError: If the emissions of a row hold NaN, or forbid every path that the constraints
                 allow.
         """
         emissions, mask, *others = self._prepare(emissions, mask)
@@ -211,11 +201,11 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     def decode_tensor(
         self, emissions: Emissions, mask: Mask = None, *, ignore_index: int = -100
     ) -> Int[Tensor, "batch word"]:
-        """Return the most likely tags, batch first; `ignore_index` where masked, and in rows without a path."""
+        """Return the most likely tags, batch first; `ignore_index` where masked or without a path."""
         return viterbi(*self._prepare(emissions, mask), ignore_index=ignore_index)
 
     def marginals(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, "batch word tag"]:
-        """Return the probability of each tag at each word, batch first; zeros at masked positions."""
+        """Return the probability of each tag at each word, batch first; zeros where masked."""
         return scores.marginals(*self._prepare(emissions, mask))
 
     def entropy(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, " batch"]:
@@ -225,7 +215,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     def n_best(
         self, emissions: Emissions, k: int, mask: Mask = None, *, ignore_index: int = -100
     ) -> BestPaths:
-        """Return the k most likely paths of each row: ``tags (batch, path, word)``, ``log_probs (batch, path)``."""
+        """Return the k most likely paths of each row and their log-probabilities."""
         return n_best(*self._prepare(emissions, mask), k, ignore_index=ignore_index)
 
     def sample(
@@ -237,7 +227,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         generator: torch.Generator | None = None,
         ignore_index: int = -100,
     ) -> Int[Tensor, "sample batch word"]:
-        """Draw paths by their probability; arguments as for `polyembed.crf.sample`."""
+        """Draw paths by their probability; see `polyembed.crf.sample` for the arguments."""
         arguments = self._prepare(emissions, mask)
         return sample(*arguments, num_samples, generator=generator, ignore_index=ignore_index)
 
@@ -265,20 +255,14 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     def _prepare(
         self, emissions: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return the arguments of `polyembed.crf`: checked, batch first, in at least float32, with constraints."""
-        check_dim(
-            "emissions",
-            emissions,
-            3,
-            "batch, word, tag" if self.batch_first else "word, batch, tag",
-        )
+        """Return the arguments of `polyembed.crf`: batch first, at least float32, constrained."""
+        axes = "batch, word, tag" if self.batch_first else "word, batch, tag"
+        check_dim("emissions", emissions, 3, axes)
         check_last_dim("emissions", emissions, self.num_tags)
         if mask is None:
             mask = emissions.new_ones(emissions.shape[:2], dtype=torch.bool)
         if mask.dtype not in (torch.bool, torch.uint8):
             raise TypeError(must("mask", "be bool (True = valid), or torchcrf's uint8", mask.dtype))
-        shape = tuple(emissions.shape[:2])
-        require(tuple(mask.shape) == shape, "mask", f"have shape {shape}", tuple(mask.shape))
         if not self.batch_first:
             emissions, mask = emissions.transpose(0, 1), mask.transpose(0, 1)
         dtype = torch.promote_types(emissions.dtype, torch.float32)

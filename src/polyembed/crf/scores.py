@@ -6,10 +6,10 @@ from torch import Tensor
 
 from polyembed.crf.chain import is_possible, make_chain, path_scores
 from polyembed.crf.numpy_viterbi import FORBIDDEN
-from polyembed.crf.partition import partition_and_marginals
+from polyembed.crf.partition import partition, partition_and_marginals
 
 ANY_TAG = -100
-"""The tag id of `partial_score` that allows each tag."""
+"""The tag id of `partial_log_prob` that allows each tag."""
 
 Emissions = Float[Tensor, "batch word tag"]
 Tags = Int[Tensor, "batch word"]
@@ -27,7 +27,7 @@ def path_score(
     start: TagScores,
     end: TagScores,
 ) -> Values:
-    """Return the score of each row's tags (any value at masked positions); -inf for forbidden ones."""
+    """Return the score of each row's tags, -inf for forbidden ones; masked tags may be anything."""
     chain = make_chain(emissions, mask, transitions, start, end)
     return path_scores(chain, chain.reorder(tags))
 
@@ -37,7 +37,7 @@ def log_partition(
 ) -> Values:
     """Compute the log of the sum over all paths of ``exp(score)``, by the forward algorithm.
 
-    The gradient is written down (the marginals), and derivatives of any order are exact. Under
+    The gradient is the marginals; derivatives of higher order go through the textbook's loop. Under
     ``torch.compile`` and ``torch.export`` this is one operator for all lengths.
 
     Args:
@@ -51,7 +51,7 @@ def log_partition(
         One value for each row in nats, 0 for an empty one; at most -1e35 where every path is
         forbidden.
     """
-    return partition_and_marginals(*make_chain(emissions, mask, transitions, start, end)[:3])[0]
+    return partition(*make_chain(emissions, mask, transitions, start, end)[:3])
 
 
 def log_prob(
@@ -64,10 +64,10 @@ def log_prob(
 ) -> Values:
     """Compute ``path_score - log_partition``, the log-probability of each row's tags, in nats."""
     chain = make_chain(emissions, mask, transitions, start, end)
-    return path_scores(chain, chain.reorder(tags)) - partition_and_marginals(*chain[:3])[0]
+    return path_scores(chain, chain.reorder(tags)) - partition(*chain[:3])
 
 
-def partial_score(
+def partial_log_prob(
     emissions: Emissions,
     tags: Tags,
     mask: Mask,
@@ -75,28 +75,28 @@ def partial_score(
     start: TagScores,
     end: TagScores,
 ) -> Values:
-    """Compute the log of the sum of ``exp(score)`` over the paths that agree with partial tags.
+    """Compute the log-probability of a partial annotation (Tsuboi et al. 2008).
 
-    ``partial_score - log_partition`` is the log-probability of a partial annotation (Tsuboi et al.
-    2008).
+    ``log sum over the paths that agree of exp(score) - log_partition``. Both sums are one call of
+    the forward algorithm, over twice as many rows.
 
     Args:
-        emissions: Scores of each tag at each word.
-        tags: Tag ids, or -100 where every tag agrees; any value at masked positions.
+        emissions: The scores of each tag at each word.
+        tags: The tag ids, or -100 where every tag agrees; any value at masked positions.
         mask: True = valid.
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
-        start: Score of each tag at a chain's first position.
-        end: Score of each tag at a chain's last position.
+        start: The score of each tag at a chain's first position.
+        end: The score of each tag at a chain's last position.
 
     Returns:
         One value for each row in nats, -inf where every such path is forbidden.
     """
-    agrees = (tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)) | (
-        tags == ANY_TAG
-    )[..., None]
-    chain = make_chain(emissions.masked_fill(~agrees, float("-inf")), mask, transitions, start, end)
-    log_z = partition_and_marginals(*chain[:3])[0]
-    return torch.where(is_possible(log_z), log_z, float("-inf"))
+    known = tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)
+    agrees = known | (tags == ANY_TAG)[..., None]  # (batch, word, tag)
+    both = torch.cat([emissions.masked_fill(~agrees, float("-inf")), emissions])
+    chain = make_chain(both, torch.cat([mask, mask]), transitions, start, end)
+    agreeing, log_z = partition(*chain[:3]).chunk(2)
+    return torch.where(is_possible(agreeing), agreeing - log_z, float("-inf"))
 
 
 def marginals(
@@ -120,7 +120,7 @@ def pair_marginals(
 def entropy(
     emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
 ) -> Values:
-    """Compute ``-sum_y p(y) log p(y)`` in nats; 0 for an empty row and where every path is forbidden."""
+    """Compute ``-sum_y p(y) log p(y)`` in nats; 0 for a row that is empty or has no path."""
     chain = make_chain(emissions, mask, transitions, start, end)
     # log_partition - E[score], of scores near 0: the difference of two large numbers would lose the
     # entropy

@@ -92,9 +92,7 @@ def look_up(
     try:
         return F.embedding(ids, weight, padding_idx)
     except IndexError as error:
-        raise ValueError(
-            must("ids", f"lie in [0, {stop or len(weight)})", "ids outside")
-        ) from error
+        raise ValueError(must("ids", f"be in [0, {stop or len(weight)})", "ids outside")) from error
 
 
 def embed_units(ids: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -171,7 +171,7 @@ def run_joint(
     check_corpora("source", [source])
     others, targets = check_corpora("others", others), check_corpora("targets", targets)
     check_choice("scenario", scenario, ("A", "B"))
-    require(0 < fraction <= 1, "fraction", "lie in (0, 1]", fraction)
+    require(0 < fraction <= 1, "fraction", "be in (0, 1]", fraction)
     require(len(others) > 0, "others", "hold at least one language", "none")
     languages = [source, *others]
     check_languages([*languages, *targets])

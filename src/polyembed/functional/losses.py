@@ -162,4 +162,4 @@ def _mean(total: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _outside(wide: Tensor, error: IndexError) -> ValueError:
-    return ValueError(must("labels", f"lie in [0, {wide.shape[1]}) or be {IGNORE_INDEX}", error))
+    return ValueError(must("labels", f"be in [0, {wide.shape[1]}) or be {IGNORE_INDEX}", error))

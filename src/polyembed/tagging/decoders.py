@@ -94,7 +94,7 @@ class Decoder(PretrainedModule):
             A scalar.
 
         Raises:
-            ValueError: ``tags must lie in [0, num_tags) where the mask is on``.
+            ValueError: ``tags must be in [0, num_tags) where the mask is on``.
         """
 
     @abstractmethod
@@ -180,15 +180,8 @@ class CRFDecoder(Decoder):
         Returns:
             A scalar in nats a sentence; an empty sentence counts as 0.
         """
-        emissions = self.emissions(features, mask)
-        fits = mask is None or mask.shape == tags.shape  # the CRF refuses others
-        unknown = (
-            tags == IGNORE_INDEX if mask is None or not fits else (tags == IGNORE_INDEX) & mask
-        )
-        if torch.compiler.is_compiling() or not unknown.any():
-            log_likelihood: Tensor = self.crf(emissions, tags, mask, reduction="mean")
-            return -log_likelihood
-        return -self.crf.partial_log_prob(emissions, tags, mask).sum() / max(1, len(tags))
+        log_prob = self.crf.partial_log_prob(self.emissions(features, mask), tags, mask)
+        return -log_prob.sum() / max(1, len(tags))
 
     def decode(
         self,
@@ -286,7 +279,7 @@ class SoftmaxDecoder(Decoder):
         except ValueError as error:
             if not isinstance(error.__cause__, IndexError):
                 raise
-            rule = f"lie in [0, {self.num_tags}) where the mask is on"
+            rule = f"be in [0, {self.num_tags}) where the mask is on"
             raise ValueError(must("tags", rule, error.__cause__)) from error
         return loss
 

@@ -180,7 +180,7 @@ def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
     counts = list(counts)
     good = all(is_count(count) and count >= 0 for count in counts) and sum(counts) > 0
     require(good, "counts", "be integers of 0 or more, not all 0", counts)
-    require(0 <= beta <= 1, "beta", "lie in [0, 1]", beta)
+    require(0 <= beta <= 1, "beta", "be in [0, 1]", beta)
     rarity = [_rarity(int(count), beta) if count else 0.0 for count in counts]
     scale = sum(counts) / sum(count * weight for count, weight in zip(counts, rarity, strict=True))
     return [scale * weight for weight in rarity]

@@ -10,8 +10,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_ids, check_mask, check_sentences, class_name, must, require
-from polyembed.crf.k_best import check_num_paths
+from polyembed._checks import (
+    check_ids,
+    check_mask,
+    check_positive,
+    check_sentences,
+    class_name,
+    must,
+    require,
+)
 from polyembed.data.sentence import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
@@ -358,7 +365,7 @@ class SequenceTagger(Tagger):
         Raises:
             TypeError: As in `predict`, or a decoder other than a `CRFDecoder`.
         """
-        check_num_paths(k)
+        check_positive(k=k)
         if not isinstance(self.decoder, CRFDecoder):
             raise TypeError(must("decoder", "be a CRFDecoder", class_name(self.decoder)))
         predict = partial(type(self)._n_best_of_batch, k=k)

@@ -77,7 +77,7 @@ class AdversarialOptions:
         check_positive(**{name: getattr(self, name) for name in (*counts, "most_frequent")})
         check_probability(dropout=self.dropout, smoothing=self.smoothing)
         require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
-        require(0 < self.decay <= 1, "decay", "lie in (0, 1]", self.decay)
+        require(0 < self.decay <= 1, "decay", "be in (0, 1]", self.decay)
         require(self.beta >= 0, "beta", "be 0 or more", self.beta)
 
 
