@@ -23,19 +23,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from _efficiency import EfficiencyReport, MeasuredModel, efficiency_report, plot_efficiency
 from _ratios import note
 from _results import option, show
 from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
 from polyembed.encoders import LaserEncoder
-from polyembed.evaluation import (
-    EfficiencyReport,
-    MeasuredModel,
-    efficiency_report,
-    plot_efficiency,
-    plot_scores,
-)
+from polyembed.evaluation import plot_scores
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 

@@ -32,8 +32,6 @@ from polyembed.evaluation import (
     Build,
     Corpus,
     ProtocolResult,
-    bio_confusion,
-    gain_table,
     run_code_switched,
     run_joint,
     run_zero_shot,
@@ -268,7 +266,7 @@ def main() -> None:
                 "one space",
                 arguments.json,
             )
-            print(f"\n### From A to B\n\n{gain_table(a, b).to_markdown()}", flush=True)
+            print(f"\n### From A to B\n\n{b.gain_over(a).to_markdown()}", flush=True)
             continue
         for source, target in ((es, nl), (nl, es)):
             result = run_zero_shot(

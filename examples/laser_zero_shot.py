@@ -35,9 +35,11 @@ import argparse
 import copy
 import lzma
 import math
+import operator
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -47,7 +49,14 @@ import regex
 import torch
 from _cache import DATA
 from _conll import normalizer, read_corpora
-from _laser import RECIPES, build_tagger, build_transformer_tagger, check_recipe, training_options
+from _laser import (
+    RECIPES,
+    bio_confusion,
+    build_tagger,
+    build_transformer_tagger,
+    check_recipe,
+    training_options,
+)
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
@@ -56,9 +65,6 @@ from polyembed.evaluation import (
     Build,
     Corpus,
     ProtocolResult,
-    bio_confusion,
-    gain_table,
-    merge_results,
     run_code_switched,
     run_joint,
     run_zero_shot,
@@ -331,7 +337,7 @@ def report_scores(title: str, result: ProtocolResult, arguments: argparse.Namesp
             )
             for run in result.runs
         ]
-        table = merge_results(result._replace(runs=tuple(runs), metric="macro_f1")).table
+        table = ProtocolResult(tuple(runs), result.gold, "macro_f1").table
         report(f"{title}, mean F1 of the tags", table, arguments.folder)
 
 
@@ -425,7 +431,7 @@ def run(
             f"{protocol}, {source.language}, {name}: {seconds:.0f} s, best epochs {best}",
             flush=True,
         )
-    return merge_results(*results)
+    return reduce(operator.add, results)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -554,7 +560,7 @@ def main() -> None:
                 report_scores(
                     f"{arguments.task} joint {scenario} with {source.language}", result, arguments
                 )
-            change = gain_table(a, b)
+            change = b.gain_over(a)
             report(f"{arguments.task} B - A with {source.language}", change, arguments.folder)
             title = (
                 f"{arguments.task}, all of {source.language}, {arguments.fraction:g} of the others"

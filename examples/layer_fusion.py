@@ -37,12 +37,13 @@ from _cache import DATA
 from _encoder import add_encoder_arguments, find_model, load_encoder
 from _files import add_file_arguments, format_options, kinds_of, read_all_files, tags_of
 from _recipes import RECIPES, check_keys
+from _sweep import sweep_layers
 from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_tagged, read_wikiann
 from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
-from polyembed.evaluation import Corpus, plot_layers, rank_layers, sweep_layers
+from polyembed.evaluation import Corpus, plot_layers, rank_layers
 from polyembed.training import FitOptions
 
 RECIPE = RECIPES["chenguo2022"]

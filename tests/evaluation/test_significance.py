@@ -4,23 +4,22 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from polyembed.evaluation import (
     ProtocolResult,
-    Significance,
     SystemRun,
     approximate_randomization,
     paired_bootstrap,
-    sentence_counts,
     sign_test,
     significance,
     significance_table,
 )
+from polyembed.evaluation.significance import Significance, _count
 from polyembed.metrics import accuracy, entity_f1
-from polyembed.tables import Table
 from polyembed.training import Epoch, FitResult
 
 LABELS = ["O", "B-A", "I-A", "B-B", "I-B"]
@@ -52,7 +51,7 @@ def score(metric: str, gold, predicted) -> float:
 def test_counts_add_up_to_the_metric(metric: str) -> None:
     gold = labels(23)
     predicted = corrupt(gold, 0.3, 1)
-    counts = sentence_counts(gold, predicted, metric=metric)
+    counts = _count(gold, predicted, metric)
     assert counts.shape == (23, 2)
     assert counts[:, 0].sum() / counts[:, 1].sum() == score(metric, gold, predicted)
     for row, right, guess in zip(counts, gold, predicted, strict=True):
@@ -127,9 +126,7 @@ def test_drawn_swaps_approach_all_swaps(monkeypatch) -> None:
     gold = labels(16, seed=1)
     first, second = corrupt(gold, 0.6, 1), corrupt(gold, 0.8, 2)
     assert (
-        2**14
-        >= 2 ** (sentence_counts(gold, first) != sentence_counts(gold, second)).any(1).sum()
-        > 4_000
+        2**14 >= 2 ** (_count(gold, first, "f1") != _count(gold, second, "f1")).any(1).sum() > 4_000
     )
     exact = approximate_randomization(gold, first, second, num_resamples=2**14).p_value
     drawn = approximate_randomization(gold, first, second, num_resamples=4_000)
@@ -165,20 +162,15 @@ def test_bootstrap_against_a_loop_with_the_same_draws(metric: str, chunk: int, m
     assert 0 < as_large < 101
     assert found.p_value == (1 + as_large) / 102
     assert found.difference == pytest.approx(difference, abs=1e-15)
-    assert (found.low, found.high) == pytest.approx(np.quantile(differences, [0.05, 0.95]))
+    assert found.interval == pytest.approx(np.quantile(differences, [0.05, 0.95]))
     assert found.n == 13
 
 
 def test_sentences_without_entities_have_no_say() -> None:
     found = approximate_randomization([["O"], ["O"]], [["O"], ["O"]], [["O"], ["O"]])
     assert found == Significance(0.0, 1.0, 2)
-    assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == (
-        0.0,
-        1.0,
-        2,
-        0.0,
-        0.0,
-    )
+    nothing = (0.0, 1.0, 2, (0.0, 0.0))
+    assert paired_bootstrap([["O"], ["O"]], [["B-A"], ["O"]], [["O"], ["O"]]) == nothing
 
 
 @pytest.mark.parametrize("test", TESTS)
@@ -228,7 +220,7 @@ def protocol(
         for name, seeds in systems.items()
         for seed, predicted in seeds.items()
     ]
-    return ProtocolResult(Table((), ()), tuple(runs), gold, metric)
+    return ProtocolResult(tuple(runs), gold, metric)
 
 
 @pytest.fixture
@@ -268,9 +260,10 @@ def test_table_of_single_runs(metric: str, gold) -> None:
         ("bootstrap", paired_bootstrap, {"metric": metric, "num_resamples": 97, "seed": 2}),
     ):
         table = significance_table(result, "b", test=test, num_resamples=97, seed=2)
-        assert table.columns == ("system", "language", "difference to b", "p", "n")
+        assert table.columns == ("system", "language", "difference to b", "p", "n", "p, Holm")
         assert [row[:2] for row in table.rows] == [("a", "es"), ("a", "nl"), ("c", "es")]
-        for name, language, *found in table.rows:
+        for name, language, *found, corrected in table.rows:
+            assert corrected >= found[1]
             expected = function(
                 gold[language], predicted[name][language], predicted["b"][language], **options
             )
@@ -287,7 +280,7 @@ def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
         for name, runs in (("a", a), ("b", b))
     }
     result = protocol({"es": right}, systems, "f1")
-    ((_, _, difference, p_value, n),) = significance_table(result, "b", num_resamples=2_000).rows
+    ((_, _, difference, p_value, n, _),) = significance_table(result, "b", num_resamples=2_000).rows
     assert n == 19
     assert difference == pytest.approx(
         score("f1", right * 3, [s for k in a for s in a[k]])
@@ -328,7 +321,8 @@ def test_table_of_several_seeds_counts_each_sentence_once(gold) -> None:
     ],
 )
 def test_wrong_results_for_a_table(gold, changes, against, options, message) -> None:
-    result = protocol(gold, {"a": {0: gold}, "b": {1: gold}}, "f1")._replace(**changes)
+    result = protocol(gold, {"a": {0: gold}, "b": {1: gold}}, "f1")
+    result = replace(result, **changes)
     with pytest.raises(ValueError, match=f"^{message}$"):
         significance_table(result, against, **options)
 
@@ -363,12 +357,6 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
             (ONE, ONE, ONE),
             {"unit": "word"},
             "unit must be one of 'sentence', 'token', got 'word'",
-        ),
-        (
-            sentence_counts,
-            (ONE, ONE),
-            {"metric": "recall"},
-            "metric must be one of 'f1', 'accuracy', got 'recall'",
         ),
         (
             paired_bootstrap,
@@ -417,3 +405,19 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
 def test_bad_input(test, labels, options, message) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         test(*labels, **options)
+
+
+def test_holm_corrects_for_the_number_of_rows(gold) -> None:
+    """Holm 1979, as a loop: the smallest p times m, the next times m - 1, and never falling."""
+    rates = {"a": 0.05, "b": 0.4, "c": 0.3, "d": 0.35}
+    systems = {
+        name: {0: {k: corrupt(v, rate, i) for i, (k, v) in enumerate(gold.items())}}
+        for name, rate in rates.items()
+    }
+    rows = significance_table(protocol(gold, systems, "accuracy"), "b", test="sign").rows
+    expected, largest = {}, 0.0
+    for rank, row in enumerate(sorted(rows, key=lambda row: row[3])):
+        largest = max(largest, min(1.0, (6 - rank) * row[3]))
+        expected[row[:2]] = largest
+    assert {row[:2]: row[5] for row in rows} == pytest.approx(expected)
+    assert len(rows) == 6

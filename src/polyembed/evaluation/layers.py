@@ -1,7 +1,8 @@
-"""The layers of an encoder: how near parallel sentences are at each, and their weights in a layer fusion."""
+"""The layers of an encoder: the distance of parallel sentences at each, and their weights in a layer
+fusion.
+"""
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -12,26 +13,28 @@ from torch import Tensor, nn
 from polyembed._checks import (
     check_choice,
     check_positive,
-    check_sentences,
     class_name,
     must,
     require,
 )
 from polyembed._views import evaluation_view
-from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, ScalarMix
-from polyembed.encoders.laser.words import LaserElmo
-from polyembed.encoders.pretrained import PretrainedWordEncoder
-from polyembed.functional.distances import mean_cosine
-from polyembed.functional.masking import masked_mean
-from polyembed.functional.neighbors import nearest_cosine
+from polyembed.encoders import (
+    DLFA,
+    LaserElmo,
+    LastLayer,
+    LayerAverage,
+    PretrainedWordEncoder,
+    ScalarMix,
+)
+from polyembed.functional import masked_mean, mean_cosine, nearest_cosine
 from polyembed.tables import Table
 
-COLUMNS = ("layer", "retrieval", "cosine")
-"""The columns of a ranking before those of the languages."""
+Vectors = dict[int | str, Tensor]
+"""Layer -> the vectors of sentences, ``(sentence, hidden)``."""
 
 
 class ParallelScores(NamedTuple):
-    """How near sentences and their translations are at one layer.
+    """Two scores of how near sentences and their translations are at one layer.
 
     Attributes:
         cosine: The mean cosine of a sentence and its translation.
@@ -45,7 +48,7 @@ class ParallelScores(NamedTuple):
 
 
 def parallel_cosine(
-    encoder: PretrainedWordEncoder | str | os.PathLike[str],
+    encoder: PretrainedWordEncoder,
     source: Sequence[Sequence[str]],
     target: Sequence[Sequence[str]],
     *,
@@ -57,28 +60,26 @@ def parallel_cosine(
 
     The cosine is ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i`` (Chen & Guo 2022,
     section V.B). It is high also where all vectors have one direction, as in many pretrained
-    models; then the translations are not the nearest, and `ParallelScores.retrieval` is low.
+    models. Then the translations are not the nearest, and ``retrieval`` is low.
 
     Args:
-        encoder: An encoder with its tokenizer, a trained one too (``tagger.embedder``); or what
-            `PretrainedWordEncoder` opens: a name, a folder or a GGUF file. It runs in evaluation
-            mode, on the device that it is on.
-        source: Sentences, lists of words.
+        encoder: An encoder with its tokenizer, such as the embedder of a trained tagger. It runs in
+            evaluation mode, on the device that it is on.
+        source: The sentences, lists of words.
         target: Their translations, in the same order.
         pooling: A sentence's vector: the mean of the pieces of its words, without special and
-            padding pieces; or ``"cls"``, the first piece of all.
+            padding pieces; or ``"cls"``, its first piece.
         center: Whether to subtract each language's mean vector first.
-        batch_size: Sentences encoded at once.
+        batch_size: The number of sentences that are encoded at once.
 
     Returns:
-        Layer (0 = embeddings) -> scores; and ``"fused"`` -> scores of the encoder's fusion, unless
-        it is `LastLayer`.
+        Layer (0 = embeddings) -> its ``cosine`` and ``retrieval``; and ``"fused"`` -> those of the
+        encoder's fusion, unless it is `LastLayer`.
 
     Raises:
-        ValueError: Sentences that do not pair, fewer than two, one without words, another pooling,
-            ``"cls"`` of a causal model, whose first piece has seen no other, or a layer with
-            vectors that are not finite.
-        TypeError: Another module than a `PretrainedWordEncoder`, or one without a tokenizer.
+        ValueError: If there are fewer than two sentences, another number of translations, a
+            sentence without words, ``"cls"`` for a causal model, whose first piece sees no other,
+            or a layer with vectors that are not finite.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -95,15 +96,13 @@ def parallel_cosine(
 
     Deviations: the paper does not define its sentence vector, and has the cosine alone.
     """
-    encoder = _checked(encoder, pooling, batch_size)
     vectors = _sentence_vectors(encoder, "source", source, pooling, batch_size)
-    return _compare(
-        vectors, _sentence_vectors(encoder, "target", target, pooling, batch_size), "target", center
-    )
+    other = _sentence_vectors(encoder, "target", target, pooling, batch_size)
+    return _compare(vectors, other, "target", center)
 
 
 def rank_layers(
-    encoder: PretrainedWordEncoder | str | os.PathLike[str],
+    encoder: PretrainedWordEncoder,
     source: Sequence[Sequence[str]],
     targets: Mapping[str, Sequence[Sequence[str]]],
     *,
@@ -111,26 +110,25 @@ def rank_layers(
     center: bool = False,
     batch_size: int = 32,
 ) -> Table:
-    """Rank an encoder's layers by how many sentences have their translation as the nearest, without
-    any training.
+    """Rank an encoder's layers by the share of sentences whose translation is the nearest.
+
+    No training is needed.
 
     Args:
-        encoder: As in `parallel_cosine`.
-        source: Sentences, lists of words.
-        targets: Language -> their translations, in the same order.
-        pooling: As in `parallel_cosine`.
-        center: As in `parallel_cosine`.
-        batch_size: As in `parallel_cosine`.
+        encoder: The encoder, as in `parallel_cosine`.
+        source: The sentences, lists of words.
+        targets: Language -> the translations, in the same order.
+        pooling: A sentence's vector, ``"mean"`` or ``"cls"``, as in `parallel_cosine`.
+        center: Whether to subtract each language's mean vector first.
+        batch_size: The number of sentences that are encoded at once.
 
     Returns:
-        A row for each layer, and for a fusion ``"fused"``, best first: ``layer`` (0 = embeddings),
-        the averages over languages of ``retrieval`` and ``cosine`` (`ParallelScores`), then the
+        A row per layer, and ``"fused"`` for a fusion, best first: ``layer`` (0 = embeddings), the
+        averages over languages of ``retrieval`` and ``cosine`` (see `parallel_cosine`), then the
         retrieval of each language.
 
     Raises:
-        ValueError: No language, one with the name of another column, and what `parallel_cosine`
-            raises.
-        TypeError: Targets that are not a mapping, and what `parallel_cosine` raises.
+        ValueError: If there is no language, or `parallel_cosine` would raise one.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -144,105 +142,71 @@ def rank_layers(
     Deviations: the paper compares trained systems by the cosine of translations (its table VI):
     ``cosine`` in the row ``"fused"`` of each.
     """
-    if not isinstance(targets, Mapping):
-        raise TypeError(must("targets", "be a mapping, language -> sentences", class_name(targets)))
     require(len(targets) > 0, "targets", "hold at least one language", "none")
-    taken = sorted({*COLUMNS} & {*targets})
-    require(not taken, "targets", f"name languages, not {', '.join(COLUMNS)}", taken)
-    encoder = _checked(encoder, pooling, batch_size)
     ours = _sentence_vectors(encoder, "source", source, pooling, batch_size)
     found = []
     for language, sentences in targets.items():
         name = f"targets[{language!r}]"
-        found.append(
-            _compare(
-                ours, _sentence_vectors(encoder, name, sentences, pooling, batch_size), name, center
-            )
-        )
+        theirs = _sentence_vectors(encoder, name, sentences, pooling, batch_size)
+        found.append(_compare(ours, theirs, name, center))
     rows: list[tuple[Any, ...]] = []
     for layer in ours:
-        scores = [language[layer] for language in found]
-        retrieval = [score.retrieval for score in scores]
-        rows.append((layer, fmean(retrieval), fmean(score.cosine for score in scores), *retrieval))
+        retrieval = [scores[layer].retrieval for scores in found]
+        cosine = fmean(scores[layer].cosine for scores in found)
+        rows.append((layer, fmean(retrieval), cosine, *retrieval))
     rows.sort(key=lambda row: (-row[1], -row[2]))
-    return Table((*COLUMNS, *targets), rows, 4)
-
-
-def _checked(encoder: Any, pooling: str, batch_size: int) -> PretrainedWordEncoder:
-    """Return the encoder, opened if it is a name."""
-    check_choice("pooling", pooling, ("mean", "cls"))
-    check_positive(batch_size=batch_size)
-    if isinstance(encoder, str | os.PathLike):
-        encoder = PretrainedWordEncoder(encoder)
-    if not isinstance(encoder, PretrainedWordEncoder):
-        rule = "be a PretrainedWordEncoder (of the model and its tokenizer), or a name or folder"
-        raise TypeError(must("encoder", rule, class_name(encoder)))
-    allowed = pooling == "mean" or not encoder.is_causal
-    require(
-        allowed,
-        "pooling",
-        "be 'mean' for a causal model, whose first piece sees no other",
-        repr(pooling),
-    )
-    return encoder
+    return Table(("layer", "retrieval", "cosine", *targets), rows, digits=4)
 
 
 def _sentence_vectors(
     encoder: PretrainedWordEncoder,
     name: str,
-    sentences: Iterable[Iterable[str]],
+    sentences: Sequence[Sequence[str]],
     pooling: str,
     batch_size: int,
-) -> dict[int | str, Tensor]:
-    """Return the vectors of sentences at each layer, ``(sentence, hidden)``."""
-    rows = check_sentences(sentences, name=name)
-    require(len(rows) > 1, name, "hold at least two sentences", len(rows))
-    empty = next((i for i, words in enumerate(rows) if not words), None)
-    require(empty is None, f"{name}[{empty}]", "have a word", "none")
+) -> Vectors:
+    """Return the vectors of sentences at each layer, and at the fusion."""
+    check_choice("pooling", pooling, ("mean", "cls"))
+    check_positive(batch_size=batch_size)
+    rule = "be 'mean' for a causal model, whose first piece sees no other"
+    require(pooling == "mean" or not encoder.is_causal, "pooling", rule, repr(pooling))
+    require(len(sentences) > 1, name, "hold at least two sentences", len(sentences))
+    empty = [i for i, words in enumerate(sentences) if not len(words)]
+    require(not empty, name, "have a word in each sentence", f"none in those at {empty[:5]}")
     device = next(encoder.parameters()).device
-    view: Any = evaluation_view(encoder)
+    view = evaluation_view(encoder)
     found: dict[int | str, list[Tensor]] = {}
     with torch.no_grad():
-        for start in range(0, len(rows), batch_size):
-            pieces = view.pieces(rows[start : start + batch_size]).to(device)
-            states: dict[int | str, Tensor] = dict(
-                enumerate(view.hidden_states(pieces, all_layers=True))
-            )
+        for start in range(0, len(sentences), batch_size):
+            pieces = view.pieces(sentences[start : start + batch_size]).to(device)
+            states: Vectors = dict(enumerate(view.hidden_states(pieces, all_layers=True)))
             if not isinstance(view.fusion, LastLayer):
                 states["fused"] = view.fusion(list(states.values()), pieces.piece_mask)
-            for layer, layer_states in states.items():
-                x = layer_states.to(torch.promote_types(layer_states.dtype, torch.float32))
+            for layer, x in states.items():  # (sentence, piece, hidden)
+                x = x.to(torch.promote_types(x.dtype, torch.float32))
                 x = x[:, 0] if pooling == "cls" else masked_mean(x, pieces.word_index >= 0)
-                found.setdefault(layer, []).append(x.cpu())
-    return {layer: torch.cat(parts) for layer, parts in found.items()}
+                found.setdefault(layer, []).append(x.cpu())  # (sentence, hidden)
+    vectors = {layer: torch.cat(parts) for layer, parts in found.items()}
+    for layer, x in vectors.items():
+        require(
+            bool(x.isfinite().all()), f"layer {layer} of {name}", "be finite", "NaN or infinity"
+        )
+    return vectors
 
 
 def _compare(
-    source: Mapping[int | str, Tensor], target: Mapping[int | str, Tensor], name: str, center: bool
+    source: Vectors, target: Vectors, name: str, center: bool
 ) -> dict[int | str, ParallelScores]:
     """Compare the vectors of sentences and of their translations, at each layer."""
-    sizes = [len(vectors[0]) for vectors in (source, target)]
-    require(
-        sizes[0] == sizes[1],
-        name,
-        f"hold a translation of each of the {sizes[0]} source sentences",
-        sizes[1],
-    )
-    own = torch.arange(sizes[0])
+    count, other = len(source[0]), len(target[0])
+    require(count == other, name, f"hold a translation of each of the {count} sentences", other)
+    own = torch.arange(count)
     found = {}
     for layer in source:
-        for side, x in (("source", source), (name, target)):
-            require(
-                bool(x[layer].isfinite().all()),
-                f"layer {layer} of {side}",
-                "be finite",
-                "NaN or an infinity",
-            )
         s, t = (x[layer] - x[layer].mean(0) if center else x[layer] for x in (source, target))
         right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
-        found[layer] = ParallelScores(
-            float(mean_cosine(s, t)), float(torch.cat(right).double().mean())
-        )
+        retrieval = float(torch.cat(right).double().mean())
+        found[layer] = ParallelScores(float(mean_cosine(s, t)), retrieval)
     return found
 
 
@@ -268,14 +232,15 @@ def layer_weights(
         dimension.
 
     Raises:
-        TypeError: Another module.
-        ValueError: Hidden states that are missing or have another shape.
+        TypeError: If `fusion` is another module.
+        ValueError: If `hidden_states` are needed and missing, or lack a layer.
 
     Example:
         >>> layer_weights(ScalarMix(2))
         {0: tensor([0.5000]), 1: tensor([0.5000])}
         >>> states = [torch.zeros(1, 3, 8) for _ in range(5)]
-        >>> {layer: weights.shape for layer, weights in layer_weights(DLFA(8, lower_layer=2), states).items()}
+        >>> found = layer_weights(DLFA(8, lower_layer=2), states)
+        >>> {layer: weights.shape for layer, weights in found.items()}
         {2: torch.Size([24]), 4: torch.Size([24])}
     """
     if isinstance(fusion, LaserElmo):
@@ -283,31 +248,17 @@ def layer_weights(
     if isinstance(fusion, ScalarMix):
         return dict(enumerate(fusion.weights.detach()[:, None]))
     if not isinstance(fusion, DLFA | LayerAverage | LastLayer):
-        raise TypeError(
-            must("fusion", "be a layer fusion whose layers have weights", class_name(fusion))
-        )
-    given = hidden_states is not None and len(hidden_states) > 0
-    require(given, "hidden_states", f"be given for {class_name(fusion)}", hidden_states)
-    assert hidden_states is not None
-    last = len(hidden_states) - 1
-    if isinstance(fusion, DLFA):
-        return _dlfa_weights(fusion, hidden_states, mask)
-    numbers = [last] if isinstance(fusion, LastLayer) else fusion.layers
-    numbers = list(range(last + 1)) if numbers is None else numbers
-    fusion.chosen(hidden_states)  # checks that the layers exist
-    found = [layer % (last + 1) for layer in numbers]
-    return {layer: torch.tensor([found.count(layer) / len(found)]) for layer in sorted(set(found))}
-
-
-def _dlfa_weights(
-    fusion: DLFA, hidden_states: Sequence[Tensor], mask: Tensor | None
-) -> dict[int, Tensor]:
-    last = len(hidden_states) - 1
-    lower, top = fusion.chosen(hidden_states)
-    mean = (lower + top) / 2
+        rule = "be a layer fusion whose layers have weights"
+        raise TypeError(must("fusion", rule, class_name(fusion)))
+    if hidden_states is None:
+        raise ValueError(must("hidden_states", f"be given for {class_name(fusion)}", None))
+    numbers = list(fusion.chosen(range(len(hidden_states))))  # checks that the layers exist
+    if not isinstance(fusion, DLFA):
+        return {n: torch.tensor([numbers.count(n) / len(numbers)]) for n in sorted({*numbers})}
+    lower, top = numbers
+    mean = (hidden_states[lower] + hidden_states[top]) / 2  # (batch, seq, hidden)
     with torch.no_grad():
         w = evaluation_view(fusion).aif.weight(mean, mask)
         w = w if fusion.weighting == "sigmoid" else mean * w
     w = (w if mask is None else w[mask]).flatten()
-    layer = fusion.lower_layer % (last + 1)
-    return {last: torch.ones_like(w)} if layer == last else {layer: w, last: 1 - w}
+    return {top: torch.ones_like(w)} if lower == top else {lower: w, top: 1 - w}

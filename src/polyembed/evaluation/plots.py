@@ -1,23 +1,20 @@
-"""Pictures of attention, layer weights, representations, confusion and efficiency.
+"""Pictures of attention, layer weights, scores and representations.
 
-Each function draws on `ax`, or on new axes, and returns them. Words of any script are drawn in an
-installed font that has their glyphs; matplotlib warns of a character that no font has.
+Each function draws on `ax`, or on new axes, and returns them. For words of a script that
+matplotlib's default font lacks, put fonts that have it into ``rcParams["font.family"]``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
-from numbers import Real
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from polyembed._checks import check_choice, class_name, import_optional, must, require
-from polyembed.evaluation._fonts import font_families
-from polyembed.evaluation.efficiency import EfficiencyReport
+from polyembed._checks import import_optional, require
 from polyembed.evaluation.representations import project_2d
-from polyembed.tables import Table, mean_and_deviation
+from polyembed.tables import mean_and_deviation
 
 MOST_NAMES_INSIDE = 8
 """The number of names in a legend above which it is drawn beside the axes."""
@@ -55,9 +52,8 @@ def plot_source_attention(
         The axes; the colour bar is beside them.
 
     Raises:
-        ValueError: Weights of another shape than words and sources, or that do not sum to 1 over
+        ValueError: If weights have another shape than words and sources or do not sum to 1 over
             the sources, or another number of languages than of words.
-        TypeError: Words, sources or languages that are not strings, or one string.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -67,32 +63,16 @@ def plot_source_attention(
         >>> [label.get_text() for label in ax.get_xticklabels()]
         ['gusta', 'song']
     """
-    above = () if languages is None else languages
-    for name, values in (("words", words), ("sources", sources), ("languages", above)):
-        if isinstance(values, str):
-            raise TypeError(must(name, "be a list of strings", f"the string {values!r}"))
-        for i, value in enumerate(values):
-            if not isinstance(value, str):
-                raise TypeError(must(f"{name}[{i}]", "be a string", class_name(value)))
     shares = weights.detach().to("cpu", torch.float64)
-    fits = (
-        shares.dim() in (2, 3)
-        and shares.shape[:2] == (len(sources), len(words))
-        and shares.numel() > 0
-    )
-    axes = f"(source, word) or (source, word, weight) for {len(sources)} sources and {len(words)} words"
-    require(fits, "weights", f"have the axes {axes}", f"shape {tuple(weights.shape)}")
+    size = (len(sources), len(words))
+    fits = shares.dim() in (2, 3) and shares.shape[:2] == size and shares.numel() > 0
+    found = f"shape {tuple(weights.shape)}"
+    require(fits, "weights", f"have the axes (source, word), {size}, and maybe a third", found)
     shares = shares.mean(-1) if shares.dim() == 3 else shares
-    sums = shares.sum(0)
-    off = float((sums - 1).abs().max())
-    require(
-        off < 0.02,
-        "weights",
-        "sum to 1 over the sources",
-        [round(value, 3) for value in sums.tolist()[:5]],
-    )
-    fits = languages is None or len(languages) == len(words)
-    require(fits, "languages", f"have one for each of the {len(words)} words", len(above))
+    off = float((shares.sum(0) - 1).abs().max())
+    require(off < 0.02, "weights", "sum to 1 over the sources", f"a sum that is {off:.3f} off")
+    above = [""] * len(words) if languages is None else languages
+    require(len(above) == len(words), "languages", f"be {len(words)}, one per word", len(above))
     ax = ax or _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
     even = 1 / len(sources)
     most = float((shares - even).abs().max())
@@ -108,12 +88,7 @@ def plot_source_attention(
         over.set_xticks(range(len(words)), languages)
         over.tick_params(length=0)
     agree = f"the sources agree: no share is further than {SOURCES_AGREE} from even"
-    return _finish(
-        ax,
-        [*words, *sources, *above],
-        title=title,
-        xlabel=agree if most <= SOURCES_AGREE < even else None,
-    )
+    return _finish(ax, title=title, xlabel=agree if most <= SOURCES_AGREE < even else None)
 
 
 def plot_layer_weights(
@@ -131,7 +106,7 @@ def plot_layer_weights(
         The axes.
 
     Raises:
-        ValueError: No name, a name without layers, or weights that are not finite.
+        ValueError: If there is no name, or a name has no layers.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -144,14 +119,7 @@ def plot_layer_weights(
     drawn: dict[str, dict[int, Tensor]] = {}
     for name, part in weights.items():
         require(len(part) > 0, f"weights[{name!r}]", "hold at least one layer", "none")
-        drawn[name] = {}
-        for layer, value in sorted(part.items()):
-            drawn[name][layer] = numbers = (
-                torch.as_tensor(value).detach().to("cpu", torch.float64).flatten()
-            )
-            finite = numbers.numel() > 0 and bool(numbers.isfinite().all())
-            found = "none" if numbers.numel() == 0 else "NaN or infinity"
-            require(finite, f"weights[{name!r}][{layer}]", "be finite", found)
+        drawn[name] = {k: torch.as_tensor(v).double().cpu().flatten() for k, v in part.items()}
     layers = sorted({layer for part in drawn.values() for layer in part})
     ax = ax or _new_axes(
         "plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5
@@ -165,7 +133,7 @@ def plot_layer_weights(
         lines = {"yerr": spreads, "capsize": 2.0} if any(spreads) else {}
         handles[name] = ax.bar(places, means, width, label=name, **lines)
     ax.set_xticks(layers)
-    return _finish(ax, handles, handles, xlabel="layer (0 = embeddings)", ylabel=ylabel)
+    return _finish(ax, handles, xlabel="layer (0 = embeddings)", ylabel=ylabel)
 
 
 def plot_layers(
@@ -187,9 +155,7 @@ def plot_layers(
         The axes.
 
     Raises:
-        ValueError: No name, or a name without layers.
-        TypeError: Scores that are neither numbers nor lists of numbers, such as both scores of
-            `ParallelScores`.
+        ValueError: If there is no name, or a name has no layer.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -200,26 +166,8 @@ def plot_layers(
     """
     require(len(scores) > 0, "scores", "hold at least one name", "none")
     for name, part in scores.items():
-        if not isinstance(part, Mapping):
-            raise TypeError(
-                must(f"scores[{name!r}]", "be a mapping, layer -> score", class_name(part))
-            )
         some = any(not isinstance(layer, str) for layer in part)
         require(some, f"scores[{name!r}]", "hold at least one layer", "none")
-        for layer, score in part.items():
-            seeds = (
-                score
-                if isinstance(score, list | tuple) and not hasattr(score, "_fields")
-                else [score]
-            )
-            strange = [
-                class_name(x)
-                for x in seeds
-                if not (isinstance(x, Real) or getattr(x, "ndim", None) == 0)
-            ]
-            if strange:
-                rule = "be a number, or a list of one number for each seed"
-                raise TypeError(must(f"scores[{name!r}][{layer!r}]", rule, strange[0]))
     ax = ax or _new_axes("plot_layers")
     ticks: set[int] = set()
     handles: dict[str, Any] = {}
@@ -240,7 +188,7 @@ def plot_layers(
             )
         ticks.update(layers)
     ax.set_xticks(sorted(ticks))
-    return _finish(ax, handles, handles, xlabel="layer", ylabel=ylabel)
+    return _finish(ax, handles, xlabel="layer", ylabel=ylabel)
 
 
 def plot_representations(
@@ -264,7 +212,7 @@ def plot_representations(
         The axes.
 
     Raises:
-        ValueError: No picture, another number of axes, or clouds that `project_2d` refuses.
+        ValueError: If there is no picture, another number of axes, or clouds that `project_2d` refuses.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:
@@ -296,100 +244,8 @@ def plot_representations(
         handles = {name: ax.scatter(*part.T.numpy(), s=6, alpha=0.5) for name, part in points}
         ax.set_xticks([])
         ax.set_yticks([])
-        _finish(ax, handles, handles, title=title)
+        _finish(ax, handles, title=title)
     return axes
-
-
-def plot_confusion(table: Table, *, ax: Any = None, title: str | None = None) -> Any:
-    """Draw a confusion table: a square for each pair of labels, darker for a larger share of its
-    row.
-
-    Args:
-        table: The result of `bio_confusion`, counts or shares.
-        ax: The matplotlib axes to draw on; new ones if None.
-        title: For example the system's name.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: A table that does not have one column for each row.
-        ImportError: If matplotlib is not installed.
-
-    Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> from polyembed.evaluation import bio_confusion
-        >>> ax = plot_confusion(bio_confusion([["B-PER", "O"]], [["O", "O"]]), title="MUSE")
-        >>> [text.get_text() for text in ax.texts][:3]
-        ['0', '0', '1']
-    """
-    labels = [str(row[0]) for row in table.rows]
-    square = len(labels) > 0 and list(table.columns[1:]) == labels
-    require(
-        square,
-        "table",
-        "have a row and a column for each label",
-        f"rows {labels}, columns {table.columns[1:]}",
-    )
-    values = [list(row[1:]) for row in table.rows]
-    shares = [[value / (sum(row) or 1) for value in row] for row in values]
-    ax = ax or _new_axes("plot_confusion")
-    ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    for y, row in enumerate(values):
-        for x, value in enumerate(row):
-            text = f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
-            ax.text(
-                x,
-                y,
-                text,
-                ha="center",
-                va="center",
-                color="white" if shares[y][x] > 0.5 else "black",
-            )
-    ax.set_xticks(range(len(labels)), labels)
-    ax.set_yticks(range(len(labels)), labels)
-    return _finish(ax, labels, title=title, xlabel="predicted", ylabel=table.columns[0])
-
-
-def plot_efficiency(
-    report: EfficiencyReport, picture: Literal["speed", "memory"] = "speed", *, ax: Any = None
-) -> Any:
-    """Draw speed (Winata 2021, figure 3) or activation memory (table 7) against length.
-
-    Args:
-        report: The result of `efficiency_report`.
-        picture: ``"speed"`` or ``"memory"``.
-        ax: The matplotlib axes to draw on; new ones if None.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: Another picture.
-        ImportError: If matplotlib is not installed.
-    """
-    check_choice("picture", picture, ("speed", "memory"))
-    ax = ax or _new_axes("plot_efficiency")
-    handles, positive = {}, False
-    for number, name in enumerate(report.sizes):
-        if picture == "speed":
-            found = {length: speed.sentences for length, speed in report.speeds[name].items()}
-        else:
-            forward = {length: memory.forward for length, memory in report.memories[name].items()}
-            found = {length: value for length, value in forward.items() if value is not None}
-        # ten colours, then the same with another marker and line
-        look = {
-            "marker": "osD^v"[number // 10 % 5],
-            "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],
-        }
-        (handles[name],) = ax.plot(list(found), list(found.values()), label=name, **look)
-        positive = positive or any(value > 0 for value in found.values())
-    if positive:  # a logarithmic axis needs a positive number
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-    ax.set_xticks(report.lengths, list(map(str, report.lengths)))
-    ylabel = "sentences a second" if picture == "speed" else "activation memory, MB"
-    return _finish(ax, handles, handles, xlabel="length", ylabel=ylabel)
 
 
 def plot_scores(
@@ -406,7 +262,7 @@ def plot_scores(
         The axes.
 
     Raises:
-        ValueError: No score, or scores of unknown models.
+        ValueError: If there is no score, or a score of an unknown model.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -422,7 +278,7 @@ def plot_scores(
         ax.scatter([parameters[name]], [score])
         ax.annotate(name, (parameters[name], score), textcoords="offset points", xytext=(4, 4))
     ax.set_xscale("log")
-    return _finish(ax, scores, xlabel="parameters", ylabel="score")
+    return _finish(ax, xlabel="parameters", ylabel="score")
 
 
 def _new_axes(
@@ -440,41 +296,20 @@ def _new_axes(
 
 def _finish(
     ax: Any,
-    names: Iterable[str],
     handles: Mapping[str, Any] | None = None,
     *,
     title: str | None = None,
     xlabel: str | None = None,
     ylabel: str | None = None,
 ) -> Any:
-    """Write the title, the labels and a legend of `handles`, in fonts with their glyphs and without
-    mathtext.
-
-    Args:
-        ax: The finished picture.
-        names: Texts that the picture already has.
-        handles: Name -> artist, for a legend.
-        title: Written above the axes.
-        xlabel: Written below the axes.
-        ylabel: Written beside the axes.
-
-    Returns:
-        The axes.
-    """
+    """Write the title, the labels and a legend of `handles`, without mathtext."""
     for write, text in ((ax.set_title, title), (ax.set_xlabel, xlabel), (ax.set_ylabel, ylabel)):
         if text is not None:
             write(text)
     if handles is not None:
-        beside = (
-            {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-            if len(handles) > MOST_NAMES_INSIDE
-            else {}
-        )
+        many = len(handles) > MOST_NAMES_INSIDE
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if many else {}
         ax.legend(list(handles.values()), list(handles), **beside)
-    own = {*names, title or "", ylabel or ""}
-    style = {"fontfamily": font_families(own), "parse_math": False, "usetex": False}
-    for text in ax.findobj(
-        lambda artist: hasattr(artist, "get_parse_math") and artist.get_text() in own
-    ):
-        text.set(**style)
+    for text in ax.findobj(lambda artist: hasattr(artist, "set_parse_math")):
+        text.set_parse_math(False)
     return ax

@@ -1,37 +1,59 @@
 """The papers' ways to compare systems: zero-shot, joint and code-switched training over languages
 and seeds.
 
-Every protocol trains each system once a seed with `fit` and tests it, with these rules of fairness:
+Every protocol trains each system once per seed by `fit` and tests it, with these rules of fairness:
 
 - all systems see the same sentences, and for one seed in the same order (`fit` draws it from the
   seed);
-- the epoch is chosen on development sentences of the languages trained on, never of a language only
-  tested;
-- a system is built from the training sentences of its run and no others: a lexicon made of them
-  knows no test word;
+- the epoch is chosen on development sentences of the languages that are trained on;
+- a system is built from the training sentences of its run alone, so its lexicon has no test word
+  that is not in training;
 - no trained parameter is shared between two runs.
 """
 
+import json
+import operator
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from polyembed._checks import check_choice, require
-from polyembed.evaluation.compare import (
-    Build,
-    Corpus,
-    Trial,
-    check_corpora,
-    check_languages,
-    check_sentences,
-    run_all,
-)
-from polyembed.evaluation.results import ProtocolResult, make_result
-from polyembed.training.fit import Item
-from polyembed.training.options import DEFAULTS, FitOptions
-from polyembed.training.scoring import metric_name
+from polyembed._checks import check_choice, must, require
+from polyembed.evaluation.results import ProtocolResult, SystemRun
+from polyembed.metrics import GoldLabels, Labels, accuracy, entity_f1, macro_f1
+from polyembed.tagging import TextModel
+from polyembed.training import Epoch, FitOptions, FitResult, fit
+
+DEFAULTS = FitOptions()
+METRICS: dict[str, Callable[[GoldLabels, Labels], float]] = {
+    "f1": lambda gold, predicted: entity_f1(gold, predicted).f1,
+    "accuracy": accuracy,
+    "macro_f1": macro_f1,
+}
+
+Build = Callable[[Sequence[Any], int], TextModel]
+"""A system: a function that builds an untrained model from the training sentences and the seed."""
+
+
+class Corpus(NamedTuple):
+    """The sentences, texts or pairs of one language, or of one mix of languages.
+
+    Attributes:
+        language: The name of the language, a column of the table.
+        train: The training sentences; empty for a language that is only tested.
+        dev: The sentences that choose the epoch; empty for a language that is only tested.
+        test: The test sentences.
+    """
+
+    language: str
+    train: Sequence[Any] = ()
+    dev: Sequence[Any] = ()
+    test: Sequence[Any] = ()
 
 
 def run_zero_shot(
@@ -44,33 +66,31 @@ def run_zero_shot(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> ProtocolResult:
-    """Train on the source language, test on it and on all others (van der Heijden 2019, "Zero-shot
-    transfer").
+    """Train on the source language, and test on it and on all others (van der Heijden 2019,
+    "Zero-shot transfer").
 
-    Only the source's development sentences choose the epoch; of a target only the test sentences
+    Only the source's development sentences choose the epoch. Of a target, only the test sentences
     are read.
 
     Args:
-        systems: What to compare, by name: functions that build a tagger, or a classifier of texts
-            or of pairs. A system is called as ``build(train, seed)``, and once more before the
-            first training, to check its labels.
+        systems: The systems by name. Each is called as ``build(train, seed)`` once per run and
+            returns a new tagger, or a classifier of texts or pairs.
         source: The language to train on; the first column.
         targets: The languages to transfer to.
-        options: As in `fit`, which trains each system; its metric is that of the tests too.
-        seeds: One run each, of every system.
-        folder: Keeps checkpoints and outcomes: the same call again continues from there and trains
-            only what is not finished. A checkpoint of another run is refused.
-        progress: As in `fit`.
+        options: The settings of `fit`. The metric that chooses the epoch also scores the tests.
+        seeds: The seeds; every system is trained once per seed.
+        folder: The folder of finished runs, one JSON file per system and seed. The same call
+            reads them from there and trains only the missing ones.
+        progress: Whether `fit` shows a progress bar; if None, only on a terminal.
 
     Returns:
-        The table, and all runs.
+        The runs and their table.
 
     Raises:
-        ValueError: No systems, seeds, targets or sentences, a language or seed named twice, a label
-            of the data that a system does not have, or a checkpoint of another run.
-        TypeError: A system that does not build a model of texts, or one of other texts than the
-            corpora have (a tagger for pairs), systems without names, one corpus where a list of
-            them is expected, or seeds that are not integers.
+        ValueError: If there are no systems, seeds, targets or sentences, a language or a seed is
+            named twice, a test sentence has a label that a system does not know, two runs share a
+            trained parameter, or a file is damaged or of a run with other options, sizes or
+            numbers of sentences.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -81,25 +101,18 @@ def run_zero_shot(
         ...     return SequenceTagger(words, ["X", "V"])
         >>> es = [TaggedSentence(("me", "gusta"), ("X", "V"))] * 4
         >>> en = [TaggedSentence(("songs",), ("X",))]
-        >>> result = run_zero_shot({"table": build}, Corpus("es", es, es, es), [Corpus("en", test=en)],
-        ...                    FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
+        >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
+        >>> corpora = Corpus("es", es, es, es), [Corpus("en", test=en)]
+        >>> result = run_zero_shot({"table": build}, *corpora, options, seeds=(0, 1))
         >>> result.table.columns, len(result.runs), result.gold["en"]
         (('system', 'es', 'en'), 2, [['X']])
 
-    Deviations: the paper trains on English; here the source is chosen. It does not say how many
-    runs a score is the mean of, nor which development set it monitors.
+    Deviations: the paper trains on English; here the source is an argument. The paper does not say
+    how many runs a score is the mean of, nor which development set it monitors.
     """
-    check_corpora("source", [source])
-    targets = check_corpora("targets", targets)
     require(len(targets) > 0, "targets", "hold at least one language", "none")
-    trial = Trial(
-        f"zero_shot-{source.language}",
-        (source.language,),
-        source.train,
-        source.dev,
-        [source, *targets],
-    )
-    return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
+    trial = _Trial(f"zero_shot-{source.language}", [source], [source, *targets])
+    return _run_all(systems, [trial], options, seeds, folder, progress)
 
 
 def run_joint(
@@ -116,38 +129,37 @@ def run_joint(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> ProtocolResult:
-    """Train on several languages at once, test on each (van der Heijden 2019, "Joint training" and
-    table 3).
+    """Train on several languages at once, and test on each (van der Heijden 2019, "Joint training"
+    and table 3).
 
     - Scenario A: a fraction of the training sentences of every language.
     - Scenario B: all training sentences of the source, and the same fraction of the others.
 
-    The development set is made in the same way. What a system gains from A to B in the other
-    languages (`gain_table`)
-    says how well it shares knowledge: their sentences are the same in both.
+    The development set is made in the same way. The sentences of the other languages are the same
+    in both scenarios, so what a system gains there from A to B
+    (`ProtocolResult.gain_over`) shows how well it shares knowledge.
 
     Args:
-        systems: See `run_zero_shot`.
+        systems: The systems by name, as in `run_zero_shot`.
         source: The language that scenario B has in full (the paper's is English); the first column.
         others: The other languages to train on.
-        options: See `run_zero_shot`.
+        options: The settings of `fit`.
         scenario: ``"A"`` or ``"B"``.
-        seeds: See `run_zero_shot`.
+        seeds: The seeds; every system is trained once per seed.
         targets: Languages that are only tested (the paper's are Basque and Hungarian).
-        fraction: Of each language's sentences, in (0, 1]; a quarter of four languages makes a
-            training set as large as one language's.
-        sample_seed: Which sentences the fraction is; the same for all systems, seeds and both
-            scenarios.
-        folder: See `run_zero_shot`.
-        progress: As in `fit`.
+        fraction: The share of each language's sentences, in (0, 1]. A quarter of four languages is
+            as large as the training set of one.
+        sample_seed: The seed of the draw of the fraction, which is the same for all systems, seeds
+            and scenarios.
+        folder: The folder of finished runs, as in `run_zero_shot`.
+        progress: Whether `fit` shows a progress bar; if None, only on a terminal.
 
     Returns:
-        The table, and all runs.
+        The runs and their table.
 
     Raises:
-        ValueError: As for `run_zero_shot`; no other languages, no such scenario, a fraction outside (0,
-            1].
-        TypeError: As for `run_zero_shot`.
+        ValueError: If there are no other languages, the scenario is unknown, the fraction is
+            outside (0, 1], or `run_zero_shot` would raise one.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -156,38 +168,31 @@ def run_joint(
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
         ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
         ...     return SequenceTagger(words, ["X", "V"])
-        >>> es, en = ([TaggedSentence(words, ("X", "V"))] * 4 for words in (("me", "gusta"), ("I", "sing")))
-        >>> from polyembed.evaluation import gain_table
-        >>> languages = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
+        >>> es, en = ([TaggedSentence((word, "x"), ("X", "V"))] * 4 for word in ("me", "I"))
+        >>> corpora = Corpus("en", en, en, en), [Corpus("es", es, es, es)]
         >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
-        >>> a, b = (run_joint({"table": build}, *languages, options, scenario=scenario, seeds=[0]) for scenario in "AB")
-        >>> gain_table(a, b).columns
+        >>> a, b = (
+        ...     run_joint({"table": build}, *corpora, options, scenario=scenario, seeds=[0])
+        ...     for scenario in ("A", "B")
+        ... )
+        >>> b.gain_over(a).columns
         ('system', 'en', 'es')
 
     Deviations: the paper does not say how its quarter is drawn (here at random, without
     replacement, at least one sentence) nor what scenario B's development set is (here made as its
     training set is).
     """
-    check_corpora("source", [source])
-    others, targets = check_corpora("others", others), check_corpora("targets", targets)
     check_choice("scenario", scenario, ("A", "B"))
     require(0 < fraction <= 1, "fraction", "be in (0, 1]", fraction)
     require(len(others) > 0, "others", "hold at least one language", "none")
-    languages = [source, *others]
-    check_languages([*languages, *targets])
-    for corpus in languages:
-        check_sentences(corpus, "train", "dev")
 
-    def parts(name: str) -> list[Item]:
-        chosen: list[Item] = []
-        for corpus in languages:
-            whole = scenario == "B" and corpus is source
-            chosen += _sample(getattr(corpus, name), 1.0 if whole else fraction, sample_seed)
-        return chosen
+    def sample(corpus: Corpus) -> Corpus:
+        parts = (_sample(part, fraction, sample_seed) for part in (corpus.train, corpus.dev))
+        return Corpus(corpus.language, *parts)
 
-    names = tuple(corpus.language for corpus in languages)
-    trial = Trial(f"joint-{scenario}", names, parts("train"), parts("dev"), [*languages, *targets])
-    return _compare(systems, [trial], options, seeds=seeds, folder=folder, progress=progress)
+    trained = [source if scenario == "B" else sample(source), *map(sample, others)]
+    trial = _Trial(f"joint-{scenario}", trained, [source, *others, *targets])
+    return _run_all(systems, [trial], options, seeds, folder, progress)
 
 
 def run_code_switched(
@@ -201,22 +206,22 @@ def run_code_switched(
 ) -> ProtocolResult:
     """Train and test on each corpus by itself (Winata 2021, section 3 and table 4).
 
-    Over corpora of single languages it gives the monolingual scores to compare zero-shot ones with.
+    Over corpora of single languages it gives the monolingual scores that zero-shot scores are
+    compared with.
 
     Args:
-        systems: See `run_zero_shot`; called anew for each corpus.
-        corpora: One or more, each a column.
-        options: See `run_zero_shot`.
-        seeds: See `run_zero_shot`.
-        folder: See `run_zero_shot`.
-        progress: As in `fit`.
+        systems: The systems by name, as in `run_zero_shot`; built anew for each corpus.
+        corpora: One or more corpora, each a column.
+        options: The settings of `fit`.
+        seeds: The seeds; every system is trained once per corpus and seed.
+        folder: The folder of finished runs, as in `run_zero_shot`.
+        progress: Whether `fit` shows a progress bar; if None, only on a terminal.
 
     Returns:
-        The table, and all runs: one of each system on each corpus with each seed.
+        The runs and their table.
 
     Raises:
-        ValueError: As for `run_zero_shot`; no corpora.
-        TypeError: As for `run_zero_shot`.
+        ValueError: If there is no corpus, or `run_zero_shot` would raise one.
 
     Example:
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
@@ -225,29 +230,156 @@ def run_code_switched(
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
         ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
         ...     return SequenceTagger(words, ["X", "V"])
-        >>> mix = [TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4
-        >>> result = run_code_switched({"table": build}, [Corpus("es-en", mix, mix, mix)],
-        ...                        FitOptions(metric="accuracy", num_train_epochs=1), seeds=(0, 1))
+        >>> mix = Corpus("es-en", *[[TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4] * 3)
+        >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
+        >>> result = run_code_switched({"table": build}, [mix], options, seeds=(0, 1))
         >>> sorted(result.scores("table", "es-en"))
         [0, 1]
 
-    Deviations: the paper's table 4 gives scores on the development set, which also stops the
+    Deviations: the paper's table 4 has scores on the development set, which also stops the
     training; here the table is of the test set.
     """
-    corpora = check_corpora("corpora", corpora)
     require(len(corpora) > 0, "corpora", "hold at least one corpus", "none")
-    trials = [Trial(f"alone-{c.language}", (c.language,), c.train, c.dev, [c]) for c in corpora]
-    return _compare(systems, trials, options, seeds=seeds, folder=folder, progress=progress)
+    trials = [_Trial(f"alone-{corpus.language}", [corpus], [corpus]) for corpus in corpora]
+    return _run_all(systems, trials, options, seeds, folder, progress)
 
 
-def _compare(
-    systems: Mapping[str, Build], trials: Sequence[Trial], options: FitOptions, **rest: Any
+class _Trial(NamedTuple):
+    """A training set, made of parts of several corpora, and the corpora that are tested after it."""
+
+    name: str
+    trained: Sequence[Corpus]
+    tested: Sequence[Corpus]
+
+    def items(self, part: str) -> list[Any]:
+        """Return the training or development sentences of all languages that are trained on."""
+        return [item for corpus in self.trained for item in getattr(corpus, part)]
+
+
+def _run_all(
+    systems: Mapping[str, Build],
+    trials: Sequence[_Trial],
+    options: FitOptions,
+    seeds: Sequence[int],
+    folder: str | os.PathLike[str] | None,
+    progress: bool | None,
 ) -> ProtocolResult:
-    runs, gold, metric = run_all(systems, trials, options, **rest)
-    return make_result(runs, gold, metric_name(metric))
+    """Train and test every system in every trial with every seed."""
+    require(len(systems) > 0, "systems", "hold at least one system", "none")
+    require(0 < len(set(seeds)) == len(seeds), "seeds", "be different, one or more", list(seeds))
+    names = [corpus.language for trial in trials for corpus in trial.tested]
+    require(len(set(names)) == len(names), "languages", "be named once each", names)
+    for trial in trials:
+        parts = [(corpus, part) for corpus in trial.trained for part in ("train", "dev")]
+        for corpus, part in parts + [(corpus, "test") for corpus in trial.tested]:
+            some = len(getattr(corpus, part)) > 0
+            rule = "hold at least one sentence"
+            require(some, f"{part} of {corpus.language!r}", rule, "none")
+    seen = WeakTensorKeyDictionary()
+    results = []
+    for trial in trials:
+        train = trial.items("train")
+        for seed in seeds:  # every system's first run before the second
+            for name, build in systems.items():
+                with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+                    torch.manual_seed(seed)
+                    model = build(train, seed)
+                for parameter_name, parameter in model.named_parameters():
+                    if parameter.requires_grad:
+                        rule = "build new parameters at each call"
+                        found = f"{parameter_name} of an earlier call"
+                        require(parameter not in seen, f"systems[{name!r}]", rule, found)
+                        seen[parameter] = name
+                path = None
+                if folder is not None:
+                    path = Path(folder) / quote(trial.name, safe=" ")
+                    path /= f"{quote(name, safe=' ')}.{seed}.json"
+                results.append(_run(name, seed, model, trial, options, path, progress))
+    return reduce(operator.add, results)
 
 
-def _sample(sentences: Sequence[Item], fraction: float, seed: int) -> list[Item]:
+def _run(
+    name: str,
+    seed: int,
+    model: TextModel,
+    trial: _Trial,
+    options: FitOptions,
+    path: Path | None,
+    progress: bool | None,
+) -> ProtocolResult:
+    """Train and test one system once, or read the outcome of an earlier call."""
+    metric = model.default_metric if options.metric is None else options.metric
+    gold: dict[str, Any] = {
+        corpus.language: [list(model.labels_of(item)) for item in corpus.test]
+        for corpus in trial.tested
+    }
+    labels = {label for rows in gold.values() for row in rows for label in row}
+    unknown = sorted(map(repr, labels.difference(getattr(model, "tags", None) or model.labels)))  # type: ignore[arg-type]
+    rule = "know every label of the test sentences"
+    require(not unknown, f"systems[{name!r}]", rule, f"{', '.join(unknown)}, which it lacks")
+    train, dev = trial.items("train"), trial.items("dev")
+    about = {
+        **{key: _plain(value) for key, value in vars(options).items()},
+        "trainable": sum(x.numel() for x in model.parameters() if x.requires_grad),
+        "frozen": sum(x.numel() for x in model.parameters() if not x.requires_grad),
+        "train sentences": len(train),
+        "dev sentences": len(dev),
+        **{f"{corpus.language} test sentences": len(corpus.test) for corpus in trial.tested},
+    }
+    saved = None if path is None else _load(path, about)
+    if saved is None:
+        fitted = fit(model, train, dev, options, seed=seed, progress=progress)
+        scores, predictions = {}, {}
+        for corpus in trial.tested:
+            found = model.predict([model.text_of(item) for item in corpus.test])
+            found = [[label] if isinstance(label, str) else label for label in found]
+            compute = METRICS[metric] if isinstance(metric, str) else metric
+            scores[corpus.language] = float(compute(gold[corpus.language], found))
+            predictions[corpus.language] = found
+        saved = {"best": fitted.best, "history": fitted.history}
+        saved |= {"scores": scores, "predictions": predictions}
+        if path is not None:
+            _save(path, {"about": about, **saved})
+    fitted = FitResult(Epoch(*saved["best"]), tuple(Epoch(*epoch) for epoch in saved["history"]))
+    trained_on = tuple(corpus.language for corpus in trial.trained)
+    run = SystemRun(name, seed, trained_on, fitted, saved["scores"], saved["predictions"])
+    metric_name = metric if isinstance(metric, str) else str(_plain(metric))
+    return ProtocolResult((run,), gold, metric_name)
+
+
+def _plain(value: object) -> Any:
+    """Return a value as JSON can hold it; a function is its name."""
+    if value is None or isinstance(value, int | float | str):
+        return value
+    if isinstance(value, torch.dtype):
+        return str(value)
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def _load(path: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return a finished run of these options, sizes and numbers of sentences, if there is one."""
+    if not path.exists():
+        return None
+    try:
+        saved: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(must(str(path), "be a finished run as JSON", error)) from error
+    before = saved["about"]
+    odd = [name for name in {**before, **about} if before.get(name) != about.get(name)]
+    found = ", ".join(f"{name} {before.get(name)} in place of {about.get(name)}" for name in odd)
+    require(not odd, str(path), "be of this run", f"another one: {found}")
+    return saved
+
+
+def _save(path: Path, run: Mapping[str, Any]) -> None:
+    """Write a run beside its file, then replace the file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(json.dumps(run), "utf-8")
+    os.replace(draft, path)
+
+
+def _sample(sentences: Sequence[Any], fraction: float, seed: int) -> list[Any]:
     """Draw a fraction of the sentences, in their order; a larger fraction holds a smaller one's."""
     count = max(1, round(fraction * len(sentences)))
     order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(seed)).tolist()

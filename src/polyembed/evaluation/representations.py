@@ -18,7 +18,6 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed.evaluation._measure import in_mode
 from polyembed.functional.distances import hausdorff_distance, modified_hausdorff_distance
 from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.rtn import transformed_output
@@ -60,8 +59,7 @@ def collect_hidden_states(
     *,
     max_points: int = 50_000,
 ) -> Float[Tensor, "points hidden"]:
-    """Collect hidden states of a layer: of each token, or of the first token of each sentence,
-    ``[CLS]``.
+    """Collect hidden states of a layer, of each token or of each sentence's first (``[CLS]``).
 
     The model runs in evaluation mode without gradients. Padding (``attention_mask``) and sentences
     that are all padding are left out. Inside ``transformed_output(layer, rtn)``, the transformed
@@ -78,8 +76,7 @@ def collect_hidden_states(
         The states, on the CPU.
 
     Raises:
-        ValueError: Another level, or no batch.
-        TypeError: A batch that is not a mapping.
+        ValueError: If the level is unknown, or there is no batch.
 
     Example:
         >>> model = nn.ModuleDict({"table": nn.Embedding(7, 3)})
@@ -99,10 +96,12 @@ def collect_hidden_states(
         seen.append(states)
         return states
 
-    with in_mode(model, training=False), torch.no_grad():
+    modes = {part: part.training for part in model.modules()}
+    model.eval()
+    try:
         for batch in batches:
             seen.clear()
-            with transformed_output(module, watch):
+            with transformed_output(module, watch), torch.no_grad():
                 model(**_to_device(model, batch))
             states = seen[-1]
             mask = _mask(batch, states)
@@ -111,6 +110,9 @@ def collect_hidden_states(
             count += len(found[-1])
             if count == max_points:
                 break
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
     require(bool(found), "batches", "hold at least one batch", "none")
     return torch.cat(found)
 
@@ -118,8 +120,7 @@ def collect_hidden_states(
 def representation_distances(
     source: Float[Tensor, "m dim"], target: Float[Tensor, "n dim"], *, chunk: int = 1024
 ) -> RepresentationDistances:
-    """Compute the cosine distances of two clouds of points in bounded memory (Xia 2021, section
-    4.5).
+    """Compute the cosine distances of two clouds of points (Xia 2021, section 4.5).
 
     Args:
         source: Points in rows, for example from `collect_hidden_states`.
@@ -127,22 +128,18 @@ def representation_distances(
         chunk: See `polyembed.functional.hausdorff_distance`.
 
     Returns:
-        Three measures.
+        The three distances.
 
     Raises:
-        ValueError: Points of different sizes, or a cloud without points.
+        ValueError: If points have different sizes, or a cloud has no points.
 
     Example:
         >>> representation_distances(torch.eye(2), torch.tensor([[2.0, 0.0]]))
         RepresentationDistances(hausdorff=1.0, modified=0.5, cosine=0.5)
     """
     for name, points in (("source", source), ("target", target)):
-        require(
-            points.dim() == 2 and len(points) > 0,
-            name,
-            "hold points in rows",
-            f"shape {tuple(points.shape)}",
-        )
+        some = points.dim() == 2 and len(points) > 0
+        require(some, name, "hold points in rows", f"shape {tuple(points.shape)}")
     check_last_dim("target", target, source.shape[-1])
     # the mean over all pairs is the product of the mean directions
     centres = [F.normalize(points.double(), dim=-1).mean(0) for points in (source, target)]

@@ -1,55 +1,146 @@
-"""What a protocol returns: a table, the runs behind it, and how two results compare."""
+"""The results of a protocol: one run per system and seed, and the table of all runs."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from polyembed._checks import require
-from polyembed.evaluation.compare import SystemRun
 from polyembed.metrics import Labels
 from polyembed.tables import Table, mean_and_deviation
+from polyembed.training import FitResult
 
-DIGITS = 4
+Cells = dict[tuple[str, str, int], float]
+"""A number for each system, language and seed."""
 
 
-class ProtocolResult(NamedTuple):
-    """The result of a protocol.
+class SystemRun(NamedTuple):
+    """One system, trained once.
 
     Attributes:
-        table: A row a system, a column a language: mean and deviation over the seeds, between 0 and
-            1.
-        runs: All runs, with their predictions.
-        gold: The right tags of each language's test sentences.
-        metric: The name of the metric.
+        system: The system's name.
+        seed: The seed of the initial weights, of dropout and of the order of the batches.
+        trained_on: The languages of the training sentences.
+        training: The result of `fit`.
+        scores: The metric on the test sentences of each language.
+        predictions: The predicted labels of each language's test sentences, one list per sentence.
+            A classifier's lists hold one label.
     """
 
-    table: Table
+    system: str
+    seed: int
+    trained_on: tuple[str, ...]
+    training: FitResult
+    scores: dict[str, float]
+    predictions: dict[str, list[list[str]]]
+
+
+@dataclass(frozen=True)
+class ProtocolResult:
+    """The result of a protocol; ``one + other`` has the runs of both.
+
+    Results can be added if they have one metric, the same test sentences in each language that they
+    share, and no run in common. So systems with different `FitOptions`, or tested on other
+    languages, can be in one table.
+
+    Args:
+        runs: The runs, one per system and seed.
+        gold: The right labels of each language's test sentences.
+        metric: The name of the metric.
+
+    Example:
+        >>> from polyembed.training import Epoch
+        >>> fitted = FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
+        >>> def result(system, score):
+        ...     run = SystemRun(system, 0, ("es",), fitted, {"es": score}, {"es": [["O"]]})
+        ...     return ProtocolResult((run,), {"es": [["O"]]}, "f1")
+        >>> print((result("MME", 0.5) + result("HME", 0.75)).table.to_markdown())
+        | system | es     |
+        | ------ | ------ |
+        | MME    | 0.5000 |
+        | HME    | 0.7500 |
+        >>> result("MME", 0.75).gain_over(result("MME", 0.5)).rows[0][1].mean
+        0.25
+    """
+
     runs: tuple[SystemRun, ...]
     gold: dict[str, list[list[str]]]
     metric: str
 
+    @property
+    def table(self) -> Table:
+        """A row per system, a column per language: the mean and the deviation over the seeds."""
+        return _tabulate(self._cells())
+
     def scores(self, system: str, language: str) -> dict[int, float]:
-        """Return a system's scores in one language.
+        """Return a system's score in one language for each seed.
 
         Args:
             system: A row of the table.
             language: A column of the table.
 
         Returns:
-            The score of each seed.
+            Seed -> score.
+
+        Raises:
+            ValueError: If the system was not tested on the language.
         """
         return {run.seed: run.scores[language] for run in self._runs_of(system, language)}
 
     def predictions(self, system: str, language: str) -> dict[int, Labels]:
-        """Return the tags that a system predicted for the test sentences of one language.
+        """Return the labels that a system predicted in one language for each seed.
 
         Args:
             system: A row of the table.
             language: A column of the table.
 
         Returns:
-            The predicted tags of each seed.
+            Seed -> labels.
+
+        Raises:
+            ValueError: If the system was not tested on the language.
         """
         return {run.seed: run.predictions[language] for run in self._runs_of(system, language)}
+
+    def gain_over(self, before: "ProtocolResult") -> Table:
+        """Return the differences to another result's scores, computed seed by seed.
+
+        Args:
+            before: The result of the same systems, languages and seeds, such as scenario A of
+                `run_joint` where this is scenario B.
+
+        Returns:
+            A row per system, a column per language: the mean and the deviation of
+            ``self - before`` over the seeds.
+
+        Raises:
+            ValueError: If the two have different systems, languages, seeds or metrics.
+
+        Deviations: table 3 of van der Heijden 2019 has the difference of two scores; here it is
+            the mean over the seeds.
+        """
+        _check_metrics(self, before)
+        old, new = before._cells(), self._cells()
+        odd = sorted(old.keys() ^ new.keys())
+        rule = "have the same systems, languages and seeds"
+        require(not odd, "both results", rule, f"{odd[:3]} in one alone")
+        return _tabulate({key: new[key] - score for key, score in old.items()})
+
+    def __add__(self, other: "ProtocolResult") -> "ProtocolResult":
+        _check_metrics(self, other)
+        twice = sorted(self._cells().keys() & other._cells().keys())
+        require(not twice, "results", "have each run once", f"{twice[:3]} twice")
+        odd = [
+            name for name in other.gold if self.gold.get(name, other.gold[name]) != other.gold[name]
+        ]
+        require(not odd, "results", "test each language on the same sentences", f"others of {odd}")
+        return ProtocolResult(self.runs + other.runs, {**self.gold, **other.gold}, self.metric)
+
+    def _cells(self) -> Cells:
+        return {
+            (run.system, language, run.seed): score
+            for run in self.runs
+            for language, score in run.scores.items()
+        }
 
     def _runs_of(self, system: str, language: str) -> list[SystemRun]:
         found = [run for run in self.runs if run.system == system and language in run.scores]
@@ -58,129 +149,20 @@ class ProtocolResult(NamedTuple):
         return found
 
 
-def merge_results(*results: ProtocolResult) -> ProtocolResult:
-    """Merge results into one table: of systems that are trained in different ways, or of different
-    languages.
-
-    Args:
-        *results: With one metric, and the same test sentences where they share a language.
-
-    Returns:
-        All runs, and their table; a cell without a run is None.
-
-    Raises:
-        ValueError: No results, different metrics or test sentences, or a run twice.
-
-    Example:
-        >>> from polyembed.training import Epoch, FitResult
-        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.7}, {"es": [["O"]]})
-        >>> one = ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1")
-        >>> merge_results(one, one._replace(runs=(run._replace(system="HME"),))).table.rows
-        (('MME', MeanAndDeviation(mean=0.7, deviation=None)), ('HME', MeanAndDeviation(mean=0.7,
-        deviation=None)))
-    """
-    require(len(results) > 0, "results", "hold at least one result", "none")
-    metrics = sorted({result.metric for result in results})
-    require(len(metrics) == 1, "results", "have one metric", metrics)
-    gold: dict[str, list[list[str]]] = {}
-    seen: set[tuple[str, str, int]] = set()
-    for result in results:
-        for language, tags in result.gold.items():
-            same = gold.setdefault(language, tags) == tags
-            require(
-                same,
-                "results",
-                "test each language on the same sentences",
-                f"others of {language!r}",
-            )
-        for run in result.runs:
-            for language in run.scores:
-                key = (run.system, language, run.seed)
-                require(key not in seen, "results", "hold each run once", f"{key} twice")
-                seen.add(key)
-    return make_result([run for result in results for run in result.runs], gold, metrics[0])
+def _check_metrics(*results: ProtocolResult) -> None:
+    names = sorted({result.metric for result in results})
+    require(len(names) == 1, "results", "have one metric", names)
 
 
-def gain_table(before: ProtocolResult, after: ProtocolResult) -> Table:
-    """Compare two results seed by seed: ``after - before``, mean and deviation over the seeds.
+def _tabulate(cells: Cells) -> Table:
+    """Return means and deviations over the seeds; a cell without a run is None."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for (system, language, _), value in cells.items():
+        found.setdefault(system, {}).setdefault(language, []).append(value)
+    languages = list(dict.fromkeys(language for _, language, _ in cells))
 
-    Args:
-        before: For example of scenario A.
-        after: For example of scenario B, of the same systems and seeds.
+    def cell(values: Sequence[float] | None) -> object:
+        return None if values is None else mean_and_deviation(values)
 
-    Returns:
-        A row a system, a column a language.
-
-    Raises:
-        ValueError: If the two have other systems, languages or seeds, or different metrics.
-
-    Example:
-        >>> from polyembed.training import Epoch, FitResult
-        >>> run = SystemRun("MME", 0, ("es",), FitResult(Epoch(1, 0.5, 0.7, 1.0), ()), {"es": 0.5}, {"es": [["O"]]})
-        >>> before = merge_results(ProtocolResult(Table((), ()), (run,), {"es": [["O"]]}, "f1"))
-        >>> after = before._replace(runs=(run._replace(scores={"es": 0.75}),))
-        >>> gain_table(before, after).rows
-        [('MME', MeanAndDeviation(mean=0.25, deviation=None))]
-
-    Deviations: the paper's table 3 gives the difference of two scores; here it is the mean over
-        seeds.
-    """
-    require(
-        before.metric == after.metric,
-        "after",
-        f"have the metric {before.metric!r}",
-        repr(after.metric),
-    )
-
-    def cells(result: ProtocolResult) -> dict[tuple[str, str, int], float]:
-        runs = result.runs
-        return {
-            (run.system, language, run.seed): score
-            for run in runs
-            for language, score in run.scores.items()
-        }
-
-    old, new = cells(before), cells(after)
-    odd = sorted(old.keys() ^ new.keys())
-    require(
-        not odd,
-        "after",
-        "hold the systems, languages and seeds of before",
-        f"only one has {odd[:3]}",
-    )
-    systems, languages = _names(before.runs)
-    rows = []
-    for system in systems:
-        row: list[Any] = [system]
-        for language in languages:
-            changes = [new[key] - old[key] for key in old if key[:2] == (system, language)]
-            row.append(mean_and_deviation(changes) if changes else None)
-        rows.append(tuple(row))
-    return Table(("system", *languages), rows, DIGITS)
-
-
-def make_result(
-    runs: Sequence[SystemRun], gold: dict[str, list[list[str]]], metric: str
-) -> ProtocolResult:
-    """Return a result with the table of its runs."""
-    systems, languages = _names(runs)
-    rows = []
-    for system in systems:
-        row: list[Any] = [system]
-        for language in languages:
-            scores = [
-                run.scores[language]
-                for run in runs
-                if run.system == system and language in run.scores
-            ]
-            row.append(mean_and_deviation(scores) if scores else None)
-        rows.append(tuple(row))
-    return ProtocolResult(
-        Table(("system", *languages), tuple(rows), DIGITS), tuple(runs), gold, metric
-    )
-
-
-def _names(runs: Sequence[SystemRun]) -> tuple[list[str], list[str]]:
-    """Return the systems and languages of the runs, in order."""
-    systems = dict.fromkeys(run.system for run in runs)
-    return list(systems), list(dict.fromkeys(language for run in runs for language in run.scores))
+    rows = [(name, *(cell(row.get(one)) for one in languages)) for name, row in found.items()]
+    return Table(("system", *languages), rows, digits=4)

@@ -1,12 +1,12 @@
-"""Tests of whether one system is better than another, or only looks so on these sentences.
+"""Tests of whether the difference between two systems would hold on other sentences.
 
 All tests are paired: two systems on the same sentences. The entity F1 and the accuracy of a set of
 sentences are ratios of sums over its sentences,
 
     f1 = sum(2 * correct) / sum(predicted + support),   accuracy = sum(right) / sum(words),
 
-so resampling needs two whole numbers for each sentence (`sentence_counts`). A ratio with
-denominator 0 is 0.0. The tests themselves are scipy's: ``pip install "polyembed[evaluation]"``.
+so resampling needs two whole numbers per sentence. A ratio with denominator 0 is 0.0. The tests are
+scipy's: ``pip install "polyembed[evaluation]"``.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -20,7 +20,7 @@ from polyembed.metrics import Labels, check_labels, entities
 from polyembed.tables import Table
 
 Counts = npt.NDArray[np.int64]
-"""A numerator and a denominator for each sentence, ``(sentence, 2)``."""
+"""A numerator and a denominator per sentence, ``(sentence, 2)``."""
 
 CHUNK = 2**20  # numbers drawn at once
 TIE = 1e-12  # equal ratios may differ by rounding
@@ -34,59 +34,13 @@ class Significance(NamedTuple):
         p_value: The probability of a difference at least as large, in either direction, if the
             systems were equal.
         n: The number of sentences; for the sign test, of units that are not ties.
+        interval: The confidence interval of the difference, of a bootstrap alone.
     """
 
     difference: float
     p_value: float
     n: int
-
-
-class BootstrapSignificance(NamedTuple):
-    """A difference between two systems, the evidence for it, and its confidence interval.
-
-    Attributes:
-        difference: The first system's score minus the second's.
-        p_value: The probability of a difference at least as large, in either direction, if the
-            systems were equal.
-        n: The number of sentences.
-        low: The lower end of the confidence interval of the difference.
-        high: Its upper end.
-    """
-
-    difference: float
-    p_value: float
-    n: int
-    low: float
-    high: float
-
-
-def sentence_counts(
-    gold: Labels, predicted: Labels, *, metric: Literal["f1", "accuracy"] = "f1"
-) -> Counts:
-    """Return the numerator and the denominator of a metric for each sentence.
-
-    ``"f1"``: ``(2 * correct, predicted + support)`` entities, as conlleval counts; ``"accuracy"``:
-    ``(right, words)``.
-
-    Args:
-        gold: The right labels of each sentence.
-        predicted: The predicted labels of each sentence.
-        metric: ``"f1"`` or ``"accuracy"``.
-
-    Returns:
-        ``(sentence, 2)`` int64; ``sum(counts[:, 0]) / sum(counts[:, 1])`` is the metric.
-
-    Raises:
-        TypeError: If the labels are not one sequence for each sentence.
-        ValueError: No labels, lengths that differ, or an unknown metric.
-
-    Example:
-        >>> sentence_counts([["B-PER", "O"], ["O"]], [["B-PER", "B-LOC"], ["O"]]).tolist()
-        [[2, 3], [0, 0]]
-    """
-    check_choice("metric", metric, ("f1", "accuracy"))
-    check_labels(gold, empty=False, predicted=predicted)
-    return _counts(gold, predicted, metric)
+    interval: tuple[float, float] | None = None
 
 
 def sign_test(
@@ -99,36 +53,39 @@ def sign_test(
 
         p = min(1, 2 * P(X <= min(wins, losses))),   X ~ Binomial(wins + losses, 1/2),
 
-    exactly. Ties are left out. Over tokens this is the exact form of McNemar's test; tokens of one
-    sentence are not independent, so its p-values are too small. Sentences are independent.
+    exactly. Ties are left out. Over tokens this is the exact form of McNemar's test. Its p-values
+    are then too small, because the tokens of one sentence are not independent.
 
     Args:
         gold: The right labels of each sentence.
         first: The labels by one system.
-        second: The labels by the other.
-        unit: ``"sentence"`` or ``"token"``.
+        second: The labels by the other system.
+        unit: The unit that is counted, ``"sentence"`` or ``"token"``.
 
     Returns:
         ``(wins - losses) / (wins + losses)`` as the difference, 0.0 if all are ties; the two-sided
         p-value; and ``wins + losses``.
 
     Raises:
-        TypeError: If the labels are not one sequence for each sentence.
-        ValueError: No labels, lengths that differ, or an unknown unit.
+        TypeError: If the labels are not one sequence per sentence.
+        ValueError: If there are no labels, their numbers differ, or the unit is unknown.
         ImportError: If scipy is not installed.
 
     Example:
         >>> gold = [["DET", "NOUN"]] * 8
-        >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)
-        Significance(difference=1.0, p_value=0.0078125, n=8)
+        >>> sign_test(gold, gold, [["DET", "VERB"]] * 8)[:3]
+        (1.0, 0.0078125, 8)
 
     Deviations: the paper names the sign test and alpha = 0.05, but neither the unit nor the
-        treatment of ties.
+    treatment of ties.
     """
     check_choice("unit", unit, ("sentence", "token"))
     check_labels(gold, empty=False, first=first, second=second)
-    right = _right_tokens if unit == "token" else _right_sentences
-    return _sign_test(right(gold, first) - right(gold, second))
+    if unit == "token":
+        gold, first, second = (
+            [[label] for labels in part for label in labels] for part in (gold, first, second)
+        )
+    return _sign_test(_count(gold, first, "accuracy"), _count(gold, second, "accuracy"))
 
 
 def approximate_randomization(
@@ -153,25 +110,27 @@ def approximate_randomization(
     Args:
         gold: The right labels of each sentence.
         first: The labels by one system.
-        second: The labels by the other.
-        metric: ``"f1"`` (entities, as conlleval counts) or ``"accuracy"``.
-        num_resamples: How many times the outputs are swapped.
+        second: The labels by the other system.
+        metric: The metric, ``"f1"`` (of entities, as conlleval counts) or ``"accuracy"``.
+        num_resamples: The number of times that the outputs are swapped.
         seed: The seed of the swaps.
 
     Returns:
         The difference, the two-sided p-value, and the number of sentences.
 
     Raises:
-        TypeError: If the labels are not one sequence for each sentence.
-        ValueError: No labels, lengths that differ, a label other than BIO, or an unknown metric.
+        TypeError: If the labels are not one sequence per sentence.
+        ValueError: If there are no labels, their numbers differ, a label is not BIO for F1, or the
+            metric is unknown.
         ImportError: If scipy is not installed.
 
     Example:
         >>> gold, worse = [["DET", "NOUN"]] * 8, [["DET", "VERB"]] * 8
-        >>> approximate_randomization(gold, gold, worse, metric="accuracy")
-        Significance(difference=0.5, p_value=0.0078125, n=8)
+        >>> approximate_randomization(gold, gold, worse, metric="accuracy")[:3]
+        (0.5, 0.0078125, 8)
     """
-    return _randomize(*_compared(gold, first, second, metric, num_resamples), num_resamples, seed)
+    counts = _count_both(gold, first, second, metric, num_resamples)
+    return _randomize(*counts, num_resamples, seed)
 
 
 def paired_bootstrap(
@@ -183,7 +142,7 @@ def paired_bootstrap(
     num_resamples: int = 10_000,
     confidence: float = 0.95,
     seed: int = 0,
-) -> BootstrapSignificance:
+) -> Significance:
     """Test a difference on sentences drawn with replacement (Koehn 2004; Berg-Kirkpatrick et al.
     2012).
 
@@ -197,9 +156,9 @@ def paired_bootstrap(
     Args:
         gold: The right labels of each sentence.
         first: The labels by one system.
-        second: The labels by the other.
-        metric: ``"f1"`` (entities, as conlleval counts) or ``"accuracy"``.
-        num_resamples: How many times sentences are drawn.
+        second: The labels by the other system.
+        metric: The metric, ``"f1"`` (of entities, as conlleval counts) or ``"accuracy"``.
+        num_resamples: The number of times that sentences are drawn.
         confidence: The level of the interval, in (0, 1).
         seed: The seed of the draws.
 
@@ -207,16 +166,17 @@ def paired_bootstrap(
         The difference, the two-sided p-value, the number of sentences, and the interval.
 
     Raises:
-        TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If there are fewer than two sentences or no labels, the lengths differ, a label
-            is not BIO, the metric is unknown, or the confidence is outside (0, 1).
+        TypeError: If the labels are not one sequence per sentence.
+        ValueError: If there are fewer than two sentences or no labels, their numbers differ, a
+            label is not BIO for F1, the metric is unknown, or the confidence is outside (0, 1).
         ImportError: If scipy is not installed.
 
     Example:
         >>> gold = [["DET", "NOUN"]] * 20
         >>> second = [["DET", "VERB"]] * 10 + gold[10:]
         >>> found = paired_bootstrap(gold, gold, second, metric="accuracy")
-        >>> found.difference, found.p_value < 0.01, 0.1 < found.low < 0.25 < found.high < 0.4
+        >>> low, high = found.interval
+        >>> found.difference, found.p_value < 0.01, 0.1 < low < 0.25 < high < 0.4
         (0.25, True, True)
 
     Deviations: Berg-Kirkpatrick et al. count ``d* > 2 d`` (one-sided), Koehn the samples in which
@@ -224,9 +184,8 @@ def paired_bootstrap(
     those drawn, so p is never 0.
     """
     require(0 < confidence < 1, "confidence", "be in (0, 1)", confidence)
-    return _bootstrap(
-        *_compared(gold, first, second, metric, num_resamples), num_resamples, confidence, seed
-    )
+    counts = _count_both(gold, first, second, metric, num_resamples)
+    return _bootstrap(*counts, num_resamples, seed, confidence)
 
 
 def significance_table(
@@ -241,21 +200,23 @@ def significance_table(
     2019, table 2).
 
     A sentence's counts are summed over all seeds, so a sentence is drawn or swapped with all its
-    runs. The test answers whether the mean difference of these trained taggers would hold on other
+    runs. The test answers whether the mean difference of these trained systems would hold on other
     sentences; the result's own table has the spread over seeds.
+
+    The last column has the p-values of Holm (1979), corrected for the number of rows ``m``. With
+    the p-values in rising order, ``holm_i = max over j <= i of min(1, (m - j + 1) * p_j)``.
 
     Args:
         result: The result of a protocol. Its metric is tested; the sign test counts right labels
             for any metric.
         against: The system that all others are tested against.
-        test: ``"sign"`` (over sentences), ``"randomization"`` or ``"bootstrap"``.
-        num_resamples: See `approximate_randomization` and `paired_bootstrap`.
-        seed: Likewise.
+        test: The test, ``"sign"`` (over sentences), ``"randomization"`` or ``"bootstrap"``.
+        num_resamples: The number of resamples; see `approximate_randomization`.
+        seed: The seed of the resamples.
 
     Returns:
-        A row for each system and language: the difference to `against` (as the test defines it),
-        the p-value, and the number of sentences that count. The p-values are not corrected for the
-        number of tests.
+        A row per system and language: the difference to `against` (as the test defines it), the
+        p-value, the number of sentences that count, and the corrected p-value.
 
     Raises:
         ValueError: If the test or the system is unknown, the metric is neither F1 nor accuracy, or
@@ -263,18 +224,19 @@ def significance_table(
         ImportError: If scipy is not installed.
 
     Example:
-        >>> from polyembed.training import Epoch, FitResult
         >>> from polyembed.evaluation import SystemRun
-        >>> gold, fit = {"es": [["X", "V"]] * 8}, FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
+        >>> from polyembed.training import Epoch, FitResult
+        >>> fitted = FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
-        ...     SystemRun(name, 0, ("es",), fit, {"es": score}, {"es": [["X", tag]] * 8})
+        ...     SystemRun(name, 0, ("es",), fitted, {"es": score}, {"es": [["X", tag]] * 8})
         ...     for name, score, tag in (("MME", 1.0, "V"), ("BPE", 0.5, "X"))
         ... ]
-        >>> result = ProtocolResult(Table((), ()), tuple(runs), gold, "accuracy")
+        >>> result = ProtocolResult(tuple(runs), {"es": [["X", "V"]] * 8}, "accuracy")
         >>> significance_table(result, "MME", test="sign").rows
-        [('BPE', 'es', -1.0, 0.0078125, 8)]
+        [('BPE', 'es', -1.0, 0.0078125, 8, 0.0078125)]
 
-    Deviations: the paper tests single runs by the sign test.
+    Deviations: the paper tests single runs by the sign test, and does not say whether it corrects
+    for the number of tests.
     """
     check_choice("test", test, ("sign", "randomization", "bootstrap"))
     check_positive(num_resamples=num_resamples)
@@ -282,96 +244,77 @@ def significance_table(
     systems = list(dict.fromkeys(run.system for run in result.runs))
     check_choice("against", against, systems)
     tested = {(run.system, language) for run in result.runs for language in run.scores}
-
-    def count(gold: Labels, predicted: Labels) -> Counts:
-        return (
-            _right_sentences(gold, predicted)
-            if test == "sign"
-            else _counts(gold, predicted, result.metric)
-        )
+    metric = "accuracy" if test == "sign" else result.metric
 
     def pooled(system: str, language: str) -> Counts:
-        gold, predictions = result.gold[language], result.predictions(system, language)
+        predictions = result.predictions(system, language)
         same = predictions.keys() == result.predictions(against, language).keys()
         require(same, f"seeds of {system!r}", f"be those of {against!r}", list(predictions))
-        for predicted in predictions.values():
-            check_labels(gold, empty=False, predicted=predicted)
-        return np.asarray(
-            np.sum([count(gold, predicted) for predicted in predictions.values()], axis=0)
-        )
+        counts = [_count(result.gold[language], found, metric) for found in predictions.values()]
+        return np.asarray(np.sum(counts, axis=0))  # (sentence, 2)
 
     rows = []
     for system in systems:
         for language in result.gold:
             if system != against and {(system, language), (against, language)} <= tested:
                 counts = pooled(system, language), pooled(against, language)
-                found: Significance | BootstrapSignificance
                 if test == "sign":
-                    found = _sign_test(counts[0] - counts[1])
+                    found = _sign_test(*counts)
                 elif test == "randomization":
                     found = _randomize(*counts, num_resamples, seed)
                 else:
-                    found = _bootstrap(*counts, num_resamples, 0.95, seed)
-                rows.append((system, language, found.difference, found.p_value, found.n))
-    return Table(("system", "language", f"difference to {against}", "p", "n"), rows, digits=4)
+                    found = _bootstrap(*counts, num_resamples, seed)
+                rows.append((system, language, *found[:3]))
+    order = np.argsort([row[3] for row in rows], kind="stable")
+    corrected, largest = [0.0] * len(rows), 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(rows) - rank) * rows[i][3]))
+        corrected[i] = largest
+    columns = ("system", "language", f"difference to {against}", "p", "n", "p, Holm")
+    return Table(columns, [(*row, p) for row, p in zip(rows, corrected, strict=True)], digits=4)
 
 
-def _compared(
+def _count_both(
     gold: Labels, first: Labels, second: Labels, metric: str, num_resamples: int
 ) -> tuple[Counts, Counts]:
     check_choice("metric", metric, ("f1", "accuracy"))
     check_positive(num_resamples=num_resamples)
     check_labels(gold, empty=False, first=first, second=second)
-    return _counts(gold, first, metric), _counts(gold, second, metric)
+    return _count(gold, first, metric), _count(gold, second, metric)
 
 
-def _counts(gold: Labels, predicted: Labels, metric: str) -> Counts:
-    if metric == "accuracy":
-        lengths = np.array([len(labels) for labels in gold], np.int64)
-        return np.stack([_right_sentences(gold, predicted), lengths], axis=1)
-    rows = np.zeros((len(gold), 2), np.int64)
-    for row, right, guess in zip(rows, gold, predicted, strict=True):
-        there, found = entities(right), entities(guess)
-        row[:] = 2 * len(set(there) & set(found)), len(there) + len(found)
-    return rows
+def _count(gold: Labels, predicted: Labels, metric: str) -> Counts:
+    """Return ``(2 * correct, predicted + support)`` entities, or ``(right, words)``, per sentence."""
+    rows = []
+    for right, guess in zip(gold, predicted, strict=True):
+        if metric == "accuracy":
+            rows.append((sum(a == b for a, b in zip(right, guess, strict=True)), len(right)))
+        else:
+            there, found = entities(right), entities(guess)
+            rows.append((2 * len(set(there) & set(found)), len(there) + len(found)))
+    return np.array(rows, np.int64)
 
 
-def _right_tokens(gold: Labels, predicted: Labels) -> Counts:
-    pairs = zip(gold, predicted, strict=True)
-    return np.array(
-        [a == b for right, guess in pairs for a, b in zip(right, guess, strict=True)], np.int64
-    )
-
-
-def _right_sentences(gold: Labels, predicted: Labels) -> Counts:
-    pairs = zip(gold, predicted, strict=True)
-    return np.array(
-        [sum(a == b for a, b in zip(right, guess, strict=True)) for right, guess in pairs], np.int64
-    )
-
-
-def _sign_test(differences: Counts) -> Significance:
+def _sign_test(first: Counts, second: Counts) -> Significance:
+    differences = first[:, 0] - second[:, 0]
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     n = wins + losses
     if n == 0:
         return Significance(0.0, 1.0, 0)
-    return Significance(
-        (wins - losses) / n, float(_stats("the sign test").binomtest(wins, n).pvalue), n
-    )
+    p_value = float(_stats("the sign test").binomtest(wins, n).pvalue)
+    return Significance((wins - losses) / n, p_value, n)
 
 
 def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> Significance:
     difference = float(_difference(*first.sum(0), *second.sum(0)))
     total = first.sum(0) + second.sum(0)
-    change = (first - second)[(first != second).any(1)].astype(
-        np.float64
-    )  # equal counts can be left out
-    change = np.pad(
-        change, ((0, max(0, 2 - len(change))), (0, 0))
-    )  # scipy requires two observations
+    # sentences with equal counts can be left out; scipy requires two observations
+    change = (first - second)[(first != second).any(1)].astype(np.float64)
+    change = np.pad(change, ((0, max(0, 2 - len(change))), (0, 0)))
 
     def is_as_large(signs: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
-        moved = signs @ change  # first - second, with a sign of -1 for a swapped sentence
+        # (resample, sentence) @ (sentence, 2): first - second, a swapped sentence with sign -1
+        moved = signs @ change
         found = np.abs(_difference(*((total + moved) / 2).T, *((total - moved) / 2).T))
         return (found >= abs(difference) - TIE).astype(np.float64)
 
@@ -389,11 +332,11 @@ def _randomize(first: Counts, second: Counts, num_resamples: int, seed: int) -> 
 
 
 def _bootstrap(
-    first: Counts, second: Counts, num_resamples: int, confidence: float, seed: int
-) -> BootstrapSignificance:
+    first: Counts, second: Counts, num_resamples: int, seed: int, confidence: float = 0.95
+) -> Significance:
     require(len(first) > 1, "gold", "hold at least two sentences for a bootstrap", len(first))
     difference = float(_difference(*first.sum(0), *second.sum(0)))
-    columns = np.concatenate([first, second], axis=1).T.copy()
+    columns = np.concatenate([first, second], axis=1).T.copy()  # (4, sentence)
     result = _stats("paired_bootstrap").bootstrap(
         (np.arange(len(first)),),
         lambda drawn, axis: _difference(*(column[drawn].sum(-1) for column in columns)),
@@ -404,13 +347,10 @@ def _bootstrap(
         method="percentile",
         rng=seed,
     )
-    as_large = int(
-        (np.abs(result.bootstrap_distribution - difference) >= abs(difference) - TIE).sum()
-    )
+    changes = np.abs(result.bootstrap_distribution - difference)
+    p_value = (1 + int((changes >= abs(difference) - TIE).sum())) / (1 + num_resamples)
     low, high = map(float, result.confidence_interval)
-    return BootstrapSignificance(
-        difference, (1 + as_large) / (1 + num_resamples), len(first), low, high
-    )
+    return Significance(difference, p_value, len(first), (low, high))
 
 
 def _difference(a: Any, b: Any, c: Any, d: Any) -> npt.NDArray[np.float64]:

@@ -1,10 +1,12 @@
-"""The costs of models, side by side: parameters, size, speed and activation memory."""
+"""The efficiency study of Winata 2021, section 4.2: sizes, speeds and activation memory."""
 
+import gc
 import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -12,14 +14,175 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from polyembed._checks import check_choice, check_device, check_positive, class_name, must, require
-from polyembed.evaluation._measure import ENDED, MB, activation_mb, attempt, seconds, storage
-from polyembed.evaluation._random_inputs import random_inputs, random_words
+from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
+from polyembed.embeddings.meta import CombinedEmbedder
+from polyembed.evaluation.plots import _finish, _new_axes
 from polyembed.saving import PretrainedModule
 from polyembed.tables import Table
 from polyembed.tagging.tagger import SequenceTagger
 from polyembed.tagging.text_model import to_device
+from polyembed.text.lexicon import NUM_SPECIAL
+from polyembed.text.pieces import Pieces
+
+MB = 2**20
+ENDED = object()
+"""The result of a call that did not fit in memory."""
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "_ALLOC_FAILED")
+"""The messages of the CPU's allocators on Linux and Windows, and of drivers and libraries of GPUs."""
+
+
+def attempt(call: Callable[[], Any], device: torch.device) -> Any:
+    """Return the result of a call, or `ENDED` if it did not fit in memory."""
+    try:
+        return call()
+    except (MemoryError, RuntimeError) as error:
+        known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not known and not any(words in str(error) for words in OUT_OF_MEMORY):
+            raise
+        error.__traceback__ = None  # it refers to all tensors of the call
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return ENDED
+
+
+def seconds(
+    module: nn.Module, call: Callable[[Any], object], batch: Any, device: torch.device
+) -> float:
+    """Return the seconds that a call takes in evaluation mode, without gradients."""
+    with in_mode(module, training=False), torch.no_grad():
+        _synchronize(device)
+        start = time.perf_counter()
+        call(batch)
+        _synchronize(device)
+        return time.perf_counter() - start
+
+
+def activation_mb(
+    module: nn.Module,
+    call: Callable[[Any], Tensor],
+    batch: Any,
+    device: torch.device,
+    *,
+    training: bool,
+) -> float:
+    """Return the activation memory of a forward pass or of a training step in MB."""
+    with in_mode(module, training=training):
+        if device.type != "cuda":
+            return _saved_mb(call, [*module.parameters(), *module.buffers()], batch)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        output = call(batch)
+        if not training:
+            return (torch.cuda.memory_allocated(device) - before) / MB
+        torch.autograd.grad(
+            output, [x for x in module.parameters() if x.requires_grad], allow_unused=True
+        )
+        return (torch.cuda.max_memory_allocated(device) - before) / MB
+
+
+def _saved_mb(call: Callable[[Any], object], own: Sequence[Tensor], batch: object) -> float:
+    """Add up the tensors that autograd saves in a call."""
+    known = {storage(value) for value in (*own, *_tensors(batch))}
+    saved: dict[int, int] = {}
+    alive: list[Tensor] = []  # so that no address is used twice
+
+    def pack(value: Tensor) -> None:  # saves None: a saved output would keep itself alive
+        if (place := storage(value)) not in known:
+            saved[place] = value.untyped_storage().nbytes()
+            alive.append(value.detach())
+
+    with (
+        torch.random.fork_rng(devices=[]),
+        torch.enable_grad(),
+        saved_tensors_hooks(pack, lambda value: value),
+    ):
+        call(batch)
+    return sum(saved.values()) / MB
+
+
+def storage(value: Tensor) -> int:
+    """Return the address of a tensor's storage."""
+    return value.untyped_storage().data_ptr()
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
+    """Set the mode of a module, and restore the mode of each of its parts afterwards."""
+    modes = {part: part.training for part in module.modules()}
+    module.train(training)
+    try:
+        yield
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def random_inputs(
+    embedder: WordEmbedder,
+    rows: int,
+    length: int,
+    pieces_per_word: float,
+    generator: torch.Generator,
+) -> Any:
+    """Return ids, `Pieces`, or a tuple of them for a mixed embedder; None if it cannot read `length`."""
+    if embedder.lexicon is not None:
+        count = embedder.num_embeddings
+        return torch.randint(
+            min(NUM_SPECIAL, count - 1), count, (rows, length), generator=generator
+        )
+    if isinstance(embedder, CombinedEmbedder):
+        members = [
+            random_inputs(member, rows, length, pieces_per_word, generator)
+            for member in embedder.members
+        ]
+        return None if any(member is None for member in members) else tuple(members)
+    count = round(length * pieces_per_word)
+    limit = getattr(embedder, "max_length", None)
+    windows = (
+        getattr(embedder, "overflow", None) == "window"
+        and getattr(embedder, "tokenizer", None) is not None
+    )
+    if limit is not None and count > limit and not windows:
+        return None
+    vocabulary = _vocabulary_size(embedder)
+    ids = torch.randint(min(5, vocabulary - 1), vocabulary, (rows, count), generator=generator)
+    owners = (torch.arange(count) * length // count).repeat(rows, 1)
+    return Pieces(ids, torch.ones_like(ids, dtype=torch.bool), owners, length)
+
+
+def random_words(embedder: WordEmbedder, rows: int, length: int, *, seed: int) -> list[list[str]]:
+    """Return sentences of words in the lexicon."""
+    known = require_lexicon(embedder).words() or ["unknown"]
+    places = torch.randint(
+        len(known), (rows, length), generator=torch.Generator().manual_seed(seed)
+    )
+    return [[known[i] for i in row] for row in places.tolist()]
+
+
+def _vocabulary_size(encoder: Any) -> int:
+    """Return the number of pieces: of a transformers model its input table, else of the largest table."""
+    model: Any = getattr(encoder, "model", None)
+    table = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+    tables = [table] if isinstance(table, nn.Embedding) else encoder.modules()
+    return max(part.num_embeddings for part in tables if isinstance(part, nn.Embedding))
+
 
 WARM_UP = 3
 
@@ -389,3 +552,44 @@ def _size(module: nn.Module, *, disk: bool) -> ModelSize:
             )
     frozen = sum(value.numel() for value in parameters) - trainable
     return ModelSize(trainable, frozen, sum(storages.values()) / MB, written)
+
+
+def plot_efficiency(
+    report: EfficiencyReport, picture: Literal["speed", "memory"] = "speed", *, ax: Any = None
+) -> Any:
+    """Draw speed (Winata 2021, figure 3) or activation memory (table 7) against length.
+
+    Args:
+        report: The result of `efficiency_report`.
+        picture: ``"speed"`` or ``"memory"``.
+        ax: The matplotlib axes to draw on; new ones if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: Another picture.
+        ImportError: If matplotlib is not installed.
+    """
+    check_choice("picture", picture, ("speed", "memory"))
+    ax = ax or _new_axes("plot_efficiency")
+    handles, positive = {}, False
+    for number, name in enumerate(report.sizes):
+        if picture == "speed":
+            found = {length: speed.sentences for length, speed in report.speeds[name].items()}
+        else:
+            forward = {length: memory.forward for length, memory in report.memories[name].items()}
+            found = {length: value for length, value in forward.items() if value is not None}
+        # ten colours, then the same with another marker and line
+        look = {
+            "marker": "osD^v"[number // 10 % 5],
+            "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],
+        }
+        (handles[name],) = ax.plot(list(found), list(found.values()), label=name, **look)
+        positive = positive or any(value > 0 for value in found.values())
+    if positive:  # a logarithmic axis needs a positive number
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+    ax.set_xticks(report.lengths, list(map(str, report.lengths)))
+    ylabel = "sentences a second" if picture == "speed" else "activation memory, MB"
+    return _finish(ax, handles, xlabel="length", ylabel=ylabel)
