@@ -18,6 +18,7 @@ was stopped goes on.
 """
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -29,7 +30,6 @@ from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
 
 import polyembed as pe
 from polyembed.evaluation import (
-    Build,
     Corpus,
     ProtocolResult,
     run_code_switched,
@@ -37,9 +37,13 @@ from polyembed.evaluation import (
     run_zero_shot,
     significance_table,
 )
+from polyembed.evaluation.protocols import Build
 from polyembed.tables import Table
 from polyembed.training import FitOptions
 from polyembed.vectors import FastTextVectors, JoinedVectors
+
+sys.path.append(str(ROOT / "examples"))
+from _laser import bio_confusion  # noqa: E402
 
 
 class TaskVectors(Vectors):

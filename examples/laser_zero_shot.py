@@ -62,7 +62,6 @@ import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.encoders import LaserEncoder, LaserSentences, load_laser
 from polyembed.evaluation import (
-    Build,
     Corpus,
     ProtocolResult,
     run_code_switched,
@@ -70,6 +69,7 @@ from polyembed.evaluation import (
     run_zero_shot,
     significance_table,
 )
+from polyembed.evaluation.protocols import Build
 from polyembed.metrics import entities, macro_f1
 from polyembed.tables import Table
 from polyembed.training import FitOptions
