@@ -307,6 +307,12 @@ def _other_device() -> torch.device:
         def get_amp_supported_dtype(self) -> list[torch.dtype]:
             return [torch.bfloat16]
 
+        def get_rng_state(self, device: object = None) -> torch.Tensor:
+            return torch.zeros(0)
+
+        def set_rng_state(self, state: torch.Tensor, device: object = None) -> None:
+            pass
+
     backend_registration._setup_privateuseone_for_python_backend("elsewhere", Backend())
     return torch.device("elsewhere", 0)
 

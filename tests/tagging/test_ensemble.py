@@ -108,9 +108,7 @@ def test_a_member_of_nan_leaves_no_vote(vote, decoder, place: int) -> None:
     nn.init.constant_(members[place].decoder.linear.bias, torch.nan)
     ensemble = pe.VotingEnsemble(members, vote=vote)
     for call in (ensemble.predict, ensemble.predict_probabilities):
-        with pytest.raises(
-            ValueError, match=r"^sentences\[\d\] must have a tag for each word \(scores of NaN"
-        ):
+        with pytest.raises(ValueError, match=r"sentences\[\d\].* for each word, got NaN"):
             call([[], ["b", "a"], ["a"]], batch_size=1)
     inputs, mask = ensemble.encode([["a"], ["b", "a"]])
     assert ensemble.decode(inputs, mask).tolist() == [[-100, -100]] * 2
@@ -169,7 +167,6 @@ def test_members_of_several_lexicons() -> None:
     ]
     alone = [tagger.predict(EVERYTHING) for tagger in members]
     model = pe.VotingEnsemble(members)
-    assert members[0].lexicon is members[2].lexicon
     assert model.lexicon is None
     assert model.predict(EVERYTHING) == majority_vote(alone)
     assert [len(tagger.lexicon) for tagger in members] == [4, 5, 4]
@@ -235,7 +232,7 @@ ONE = tagger_with(["O", "B-ES"])
             [ONE, tagger_with(["B-ES", "O"])],
             "hard",
             ValueError,
-            r"^members\[1\] must have .*, got \['B-ES', 'O'\]$",
+            r"^members\[1\] must have .*, got \('B-ES', 'O'\)$",
         ),
         ([ONE], "loud", ValueError, r"^vote must be one of 'hard', 'soft', 'entity', got 'loud'$"),
         (
@@ -271,13 +268,9 @@ def test_an_entity_vote_over_one_type_without_a_name() -> None:
 def test_wrong_inputs() -> None:
     model, (ids, mask) = ensemble(), batch()
     mixed = pe.VotingEnsemble([over(["me"], 5, 0), over(["that"], 5, 1)])
-    with pytest.raises(ValueError, match=r"^inputs must be those of 2 members, got 3$"):
-        mixed.decode([ids, ids, ids], mask)
-    with pytest.raises(
-        TypeError,
-        match=r"^inputs must be a tuple of each member's, as encode makes it, got Tensor$",
-    ):
-        mixed.decode(ids, mask)
+    for wrong in ((ids, ids, ids), ids):
+        with pytest.raises(TypeError, match=r"^inputs must be a tuple of the inputs of 2 members"):
+            mixed.decode(wrong, mask)
     with pytest.raises(TypeError, match=r"^tags must be int64 or int32, got torch.float64$"):
         model(ids, tags=ids.double(), mask=mask)
     with pytest.raises(

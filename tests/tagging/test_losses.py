@@ -159,10 +159,6 @@ def test_label_counts() -> None:
     assert label_counts([], ["a"]) == [0]
     with pytest.raises(ValueError, match=r"^labels must be among a, b, got 'c'$"):
         label_counts(["a", "c"], ["a", "b"])
-    with pytest.raises(
-        TypeError, match=r"^labels must be a sequence of label names, got the string 'abc'$"
-    ):
-        label_counts("abc", ["a", "b", "c"])
 
 
 COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
@@ -195,7 +191,7 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
         ),
         (
             lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1),
-            r"^label_smoothing must lie",
+            r"^label_smoothing must be in",
         ),
         (
             lambda x: LabelCrossEntropy([1.0])(x, LABELS),
@@ -219,11 +215,6 @@ COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
 def test_wrong_arguments(call, text, logits: Tensor) -> None:
     with pytest.raises(ValueError, match=text):
         call(logits)
-
-
-def test_a_criterion_is_a_module() -> None:
-    with pytest.raises(TypeError, match=r"^criterion must be a module \(logits, labels\)"):
-        pe.SoftmaxDecoder(5, 5, criterion=5)
 
 
 @own_words
@@ -320,28 +311,6 @@ def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
 
 
 @own_words
-def test_labels_of_special_pieces_and_padding_are_refused() -> None:
-    """Where no mask of words says what counts, a label must stand at a word."""
-    model = pe.TokenClassifier(ToyWordEncoder(5), TAGS)
-    pieces, mask = model.encode([["me", "y"], ["song"]])
-    ids = pieces.piece_ids
-    filled = zip(pieces[:3], (3, True, -1), strict=True)
-    special = [torch.nn.functional.pad(part, (1, 1), value=v) for part, v in filled]
-    special[1][1, 3:] = False
-    pieces = pe.Pieces(*special)
-    tags = torch.tensor([[0, 1], [2, -100]])
-    model(pieces, tags=tags, mask=mask).backward()
-    model(pieces, tags=tags).backward()
-    model(pieces, tags=tags.clamp(min=0), mask=mask)
-    rule = r"must label words, of which there are 1, and be -100 for special pieces and padding, got 0 at place 1$"
-    with pytest.raises(ValueError, match=rf"^tags\[1\] {rule}"):
-        model(pieces, tags=tags.clamp(min=0))
-    by_piece = torch.zeros(2, ids.shape[1] + 2, dtype=torch.int64)
-    rule = r"must label words, of which there are 2, and be -100 for special pieces and padding, got 0 at place 2$"
-    for piece_mask in (None, pieces.piece_mask):
-        with pytest.raises(ValueError, match=rf"^tags\[0\] {rule}"):
-            model(pieces, tags=by_piece, mask=piece_mask)
-
 
 def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
     """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""

@@ -134,7 +134,7 @@ def test_a_fallback_does_not_depend_on_other_members_or_words() -> None:
 def test_words_are_not_taken_apart() -> None:
     for model in (tagger(toy_lexicon()), mixed(toy_lexicon()), ensemble(toy_lexicon())):
         with pytest.raises(
-            TypeError, match=r"^a sentence must be a list of words, got the string 'zqx'$"
+            TypeError, match=r"^words must be a list of words, got the string 'zqx'$"
         ):
             model.with_words("zqx")
 

@@ -14,7 +14,7 @@ from toys import SENTENCES, TAGS, ToyVectors, ToyWordEncoder, toy_corpus, toy_le
 import polyembed as pe
 from polyembed.data import TaggedSentence
 from polyembed.tagging import export_onnx, export_program
-from polyembed.text import CharacterTransliterator, DictionaryTransliterator
+from polyembed.text import DictionaryTransliterator
 from polyembed.training import FitOptions, fit
 
 UPPER = [[word.upper() for word in words] for words in SENTENCES]
@@ -34,19 +34,12 @@ def lower(words: list[str]) -> list[str]:
     return [word.lower() for word in words]
 
 
-def spelling() -> CharacterTransliterator:
-    torch.manual_seed(1)
-    return CharacterTransliterator(
-        "aegmostu", "कगमस", hidden_size=8, num_layers=1, num_heads=2, num_beams=2
-    ).eval()
-
-
-@pytest.mark.parametrize("prepare", [LOWER, LOWER.words, lower, [lower], [LOWER, LOWER]])
+@pytest.mark.parametrize("prepare", [LOWER, lower, [lower], [LOWER, LOWER]])
 def test_every_way_in_prepares(prepare: object) -> None:
     plain, made = tagger(), tagger(prepare)
     assert plain.predict(UPPER) != plain.predict(SENTENCES)
     assert made.predict(UPPER) == plain.predict(SENTENCES)
-    assert list(made.predict_stream(UPPER, batch_size=1, cache_size=1)) == plain.predict(SENTENCES)
+    assert list(made.predict_stream(UPPER, batch_size=1)) == plain.predict(SENTENCES)
     found = zip(
         made.predict_probabilities(UPPER), plain.predict_probabilities(SENTENCES), strict=True
     )
@@ -123,16 +116,11 @@ def test_ensembles_vote_on_prepared_words(vote: str) -> None:
 @pytest.mark.parametrize(
     "prepare",
     [
-        LOWER.words,
-        spelling(),
-        [
-            DictionaryTransliterator({"class": "क", "same": "स"}, fallback=spelling(), keep=["me"]),
-            LOWER,
-        ],
-        [spelling(), LOWER],
+        LOWER,
+        [LOWER, DictionaryTransliterator({"class": "क", "same": "स"}, keep=["me"])],
     ],
 )
-def test_the_librarys_own_are_saved(prepare: object, tmp_path: Path) -> None:
+def test_what_the_library_prepares_with_is_saved(prepare: object, tmp_path: Path) -> None:
     made = tagger(prepare)
     assert not any(
         name.startswith("prepare") for name, value in made.named_parameters() if value.requires_grad
@@ -164,24 +152,17 @@ def test_no_prepare_leaves_no_trace(tmp_path: Path) -> None:
 def test_what_cannot_be_prepared_is_refused(tmp_path: Path) -> None:
     refused(
         TypeError,
-        r"prepare must be something that can be rebuilt.*got function",
+        "prepare",
         tagger(lower).save_pretrained,
         tmp_path,
     )
-    refused(
-        TypeError,
-        "prepare must be a Normalizer, .* got the class Normalizer",
-        tagger,
-        pe.Normalizer,
-    )
-    refused(TypeError, r"prepare\[1\] must be a Normalizer, .* got int", tagger, [LOWER, 3])
     shorter = tagger(lambda words: words[1:] if words[0] == "naïve" else words)
-    message = r"prepare must keep the 1 words of sentences\[2\], \['naïve'\], got 0: \[\]"
+    message = r"prepare must keep the 1 words of sentences\[2\], got 0"
     refused(ValueError, message, shorter.predict, SENTENCES)
     refused(ValueError, message, shorter.encode, SENTENCES)
     refused(
         TypeError,
-        r"prepare must return a list of words for sentences\[0\].* got 'me",
+        r"what prepare returns must be a list of words, got the string",
         tagger(" ".join).predict,
         SENTENCES,
     )
@@ -208,7 +189,7 @@ def test_fit_checks_before_it_trains() -> None:
 def test_exports(tmp_path: Path) -> None:
     refused(
         TypeError,
-        r"tagger\.prepare must be None: OnnxTagger .* got Normalizer",
+        r"tagger\.prepare must be None, since OnnxTagger .* got Normalizer",
         export_onnx,
         tagger(LOWER),
         tmp_path,

@@ -161,13 +161,12 @@ class TransformerSequenceEncoder(SequenceEncoder):
 
 
 class LSTMSequenceEncoder(SequenceEncoder):
-    """A bidirectional LSTM over words: ``[forward(x)_t; backward(x)_t]`` (Graves and Schmidhuber
-    2005).
+    """A bidirectional LSTM over words: ``[forward(x)_t; backward(x)_t]``.
 
-    Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the
+    It is the tagger's encoder of Graves and Schmidhuber (2005). Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the
     reversed sentence: on a CPU that trains more than twice as fast as packing, and on a GPU the
     host never waits for the lengths. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export``
-    with a free length takes an LSTM (`export_onnx` and `export_program` take a tagger with one).
+    with a free length takes an LSTM.
     The kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are
     needed, call under ``torch.backends.cudnn.flags(enabled=False)`` or
     ``torch.backends.mkldnn.flags(enabled=False)``.

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from polyembed._checks import (
     check_choice,
-    check_dim,
     check_ids,
     check_mask,
     check_positive,
@@ -36,7 +35,6 @@ from polyembed.text.pairs import PairedPieces, check_pairs
 from polyembed.text.pieces import Pieces
 
 
-@runtime_checkable
 class Labelled(Protocol):
     """A text with a label."""
 
@@ -51,7 +49,6 @@ class Labelled(Protocol):
         ...
 
 
-@runtime_checkable
 class LabelledPair(Protocol):
     """Two texts with one label: a premise and a hypothesis, a sentence and its paraphrase."""
 
@@ -80,7 +77,6 @@ class TextClassifier(TextModel):
     """
 
     default_metric: ClassVar[MetricName] = "accuracy"
-    item_fields: ClassVar[tuple[str, ...]] = ("words", "label")
 
     def __init__(
         self,
@@ -93,7 +89,7 @@ class TextClassifier(TextModel):
         dropout: float = 0.1,
         criterion: nn.Module | None = None,
     ) -> None:
-        labels = check_names("labels", labels, "label")
+        labels = check_names("labels", labels)
         check_choice("pooling", pooling, SEQUENCE_POOLINGS)
         check_positive(hidden_size=1 if hidden_size is None else hidden_size)
         check_probability(dropout=dropout)
@@ -114,13 +110,8 @@ class TextClassifier(TextModel):
         self._label_ids = {label: i for i, label in enumerate(labels)}
 
     @property
-    def device(self) -> torch.device:
-        """The device of the head, where inputs must be."""
-        return self.linear.weight.device
-
-    @property
     def reads_pieces(self) -> bool:
-        """Whether texts are pooled over pieces (a `PretrainedWordEncoder` alone) instead of over words."""
+        """Whether texts are pooled over pieces, of a `PretrainedWordEncoder` alone, or words."""
         return self.encoder is None and hasattr(self.embedder, "piece_vectors")
 
     @abstractmethod
@@ -141,8 +132,8 @@ class TextClassifier(TextModel):
         """Compute the mean loss.
 
         Args:
-            inputs: As `encode` makes them.
-            labels: Label ids (`encode_labels`); -100 does not count.
+            inputs: The inputs, as `encode` makes them.
+            labels: The ids of the labels (`encode_labels`); -100 does not count.
             mask: True = a word; None = all are.
 
         Returns:
@@ -185,27 +176,17 @@ class TextClassifier(TextModel):
         """Turn label names into ids.
 
         Args:
-            labels: One name a text.
+            labels: A name per text.
 
         Returns:
             ``(batch)`` int64.
 
         Raises:
-            ValueError: A name outside the label set.
-            TypeError: One string instead of several names.
+            ValueError: If a name is outside the label set.
         """
-        if isinstance(labels, str):
-            raise TypeError(
-                must("labels", "be a sequence of label names", f"the string {labels!r}")
-            )
         for row, label in enumerate(labels):
-            known = isinstance(label, str) and label in self._label_ids
-            require(
-                known,
-                f"labels[{row}]",
-                f"be one of {', '.join(map(repr, self.labels))}",
-                repr(label),
-            )
+            rule = f"be one of {', '.join(self.labels)}"
+            require(label in self._label_ids, f"labels[{row}]", rule, repr(label))
         return torch.tensor([self._label_ids[str(label)] for label in labels], dtype=torch.int64)
 
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
@@ -225,30 +206,19 @@ class TextClassifier(TextModel):
         }
 
     def _label_batch(self, texts: Mapping[int, Any]) -> list[str]:
-        inputs, mask = self.encode(list(texts.values()))
-        logits = self.logits(to_device(inputs, self.device), to_device(mask, self.device))
-        self._check_scores(texts, logits)
-        return [self.labels[label] for label in logits.argmax(-1).tolist()]
+        rows = self._probabilities_of_batch(texts)
+        return [self.labels[int(row.argmax())] for row in rows]
 
     def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
-        inputs, mask = self.encode(list(texts.values()))
-        rows = self.probabilities(
-            to_device(inputs, self.device), to_device(mask, self.device)
-        ).cpu()
-        self._check_scores(texts, rows)
+        inputs, mask = to_device(self.encode(list(texts.values())), self.device)
+        rows = self.probabilities(inputs, mask).cpu()
+        for i, row in zip(texts, rows, strict=True):
+            rule = "have a finite score for a label, and no NaN"
+            require(not row.isnan().any(), f"texts[{i}]", rule, row.tolist())
         return list(rows)
 
-    def _check_scores(self, texts: Mapping[int, Any], rows: Tensor) -> None:
-        valid = rows.isfinite().any(-1) & ~rows.isnan().any(-1)
-        for i, sound, scores in zip(texts, valid.tolist(), rows, strict=True):
-            require(
-                sound, f"texts[{i}]", "have a finite score for a label, and no NaN", scores.tolist()
-            )
-
     def labels_of(self, item: Any) -> list[str]:
-        """Return a list of the text's label; raise a `TypeError` for a label that is not a string."""
-        if not isinstance(item.label, str):
-            raise TypeError(must("a label", "be a string", repr(item.label)))
+        """Return a list of the text's label."""
         return [item.label]
 
     def check_items(self, items: Sequence[Any]) -> None:
@@ -280,17 +250,18 @@ class SequenceClassifier(TextClassifier):
         encoder: A sequence encoder over the vectors of words; none if None.
         pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"``
             over all vectors.
-        hidden_size: Of a layer ``tanh(W' dropout(x) + b')`` before the last; none if None.
-        dropout: Before each linear map, in training.
+        hidden_size: The size of a layer ``tanh(W' dropout(x) + b')`` before the last; no such layer
+            if None.
+        dropout: The dropout probability before each linear map, in training.
         criterion: The loss of logits and labels; `LabelCrossEntropy` if None.
 
     Shape:
         ids ``(batch, word)``, mask ``(batch, word)``, labels ``(batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over
-            words.
-        TypeError: A mask that is not bool, an embedder that does not know its words.
+        ValueError: If the sizes of parts do not fit, a label is outside the label set, or the
+            pooling is ``"cls"`` over words.
+        TypeError: If a mask is not bool, or the embedder does not know its words.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -314,7 +285,7 @@ class SequenceClassifier(TextClassifier):
         """Compute the texts' vectors.
 
         Args:
-            inputs: As `encode` makes them.
+            inputs: The inputs, as `encode` makes them.
             mask: True = a word; None = all are.
 
         Returns:
@@ -347,10 +318,10 @@ class PairClassifier(TextClassifier):
     """A label for each pair of texts, as entailment (XNLI) or paraphrase (PAWS-X).
 
     An encoder of transformers reads both in one row, with its tokenizer's special pieces and token
-    types, and the row
-    is pooled: ``softmax(W dropout(pool([CLS] u [SEP] v [SEP])) + b)``. Over words (a word embedder,
-    another word encoder, or with a sequence encoder above) each text is read by itself, and the
-    vectors ``u`` and ``v`` become ``[u, v, |u - v|, u * v]`` (Conneau et al. 2017).
+    types, and the row is pooled: ``softmax(W dropout(pool([CLS] u [SEP] v [SEP])) + b)``. Over
+    words (a word embedder, another word encoder, or with a sequence encoder above) each text is
+    read by itself, and the vectors ``u`` and ``v`` become ``[u, v, |u - v|, u * v]`` (Conneau et
+    al. 2017).
 
     Args:
         embedder: A `PretrainedWordEncoder`, or any other word embedder.
@@ -358,8 +329,9 @@ class PairClassifier(TextClassifier):
         encoder: A sequence encoder over the vectors of words; none if None.
         pooling: ``"cls"``: the first piece of an encoder of transformers; ``"mean"`` or ``"max"``
             over all vectors.
-        hidden_size: Of a layer ``tanh(W' dropout(x) + b')`` before the last; none if None.
-        dropout: Before each linear map, in training.
+        hidden_size: The size of a layer ``tanh(W' dropout(x) + b')`` before the last; no such layer
+            if None.
+        dropout: The dropout probability before each linear map, in training.
         criterion: The loss of logits and labels; `LabelCrossEntropy` if None.
 
     Shape:
@@ -367,10 +339,10 @@ class PairClassifier(TextClassifier):
         the loss is a scalar.
 
     Raises:
-        ValueError: Parts whose sizes do not fit, a label outside the label set, ``"cls"`` over
-            words.
-        TypeError: A tokenizer that takes no pairs, a mask that is not bool, an embedder that does
-            not know its words.
+        ValueError: If the sizes of parts do not fit, a label is outside the label set, or the
+            pooling is ``"cls"`` over words.
+        TypeError: If the tokenizer takes no pairs, a mask is not bool, or the embedder does not
+            know its words.
 
     Example:
         >>> from polyembed import Lexicon, SourceEmbedding
@@ -384,8 +356,6 @@ class PairClassifier(TextClassifier):
     `hidden_size` adds one, with tanh.
     """
 
-    item_fields: ClassVar[tuple[str, ...]] = ("first", "second", "label")
-
     def _vectors_per_text(self) -> int:
         return 1 if self.reads_pieces else 4
 
@@ -397,7 +367,7 @@ class PairClassifier(TextClassifier):
         """Compute the pairs' vectors.
 
         Args:
-            inputs: As `encode` makes them: `PairedPieces`, or the inputs of both texts,
+            inputs: What `encode` makes: `PairedPieces`, or the inputs of both texts,
                 ``(batch, 2, ...)``.
             mask: True = a word; None = all are; not read with `PairedPieces`.
 
@@ -406,23 +376,15 @@ class PairClassifier(TextClassifier):
         """
         if self.reads_pieces:
             if not isinstance(inputs, PairedPieces):
-                raise TypeError(
-                    must("inputs", "be PairedPieces (what encode gives)", class_name(inputs))
-                )
+                rule = "be PairedPieces, as encode makes them"
+                raise TypeError(must("inputs", rule, class_name(inputs)))
             return self._pool_pieces(*inputs)
         for ids in _ids_of(inputs):
-            check_dim("inputs", ids, 3, "batch, 2, word")
-            require(
-                ids.shape[1] == 2,
-                "inputs",
-                "have the axes (batch, 2, word)",
-                f"shape {tuple(ids.shape)}",
-            )
-            if mask is not None:
-                check_mask(
-                    mask,
-                    ids.shape if isinstance(inputs, Tensor) else (*ids.shape[:2], *mask.shape[2:]),
-                )
+            found = f"shape {tuple(ids.shape)}"
+            pairs = ids.dim() == 3 and ids.shape[1] == 2
+            require(pairs, "inputs", "have the axes (batch, 2, word)", found)
+            words = ids.shape if isinstance(inputs, Tensor) or mask is None else mask.shape
+            check_mask(mask, (*ids.shape[:2], *words[2:]))
         flat = _reshaped(inputs, lambda part: part.flatten(0, 1))
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)
@@ -473,11 +435,8 @@ def _ids_of(inputs: Any) -> Iterator[Tensor]:
         for part in inputs:
             yield from _ids_of(part)
     else:
-        raise TypeError(
-            must(
-                "inputs", "be ids or Pieces of both texts, as encode makes them", class_name(inputs)
-            )
-        )
+        rule = "be ids or Pieces of both texts, as encode makes them"
+        raise TypeError(must("inputs", rule, class_name(inputs)))
 
 
 def _reshaped(inputs: Any, reshape: Callable[[Tensor], Tensor]) -> Any:

@@ -1,9 +1,14 @@
-"""Decoders: features to tags.
+"""Decoders: features to labels.
 
-``loss(features, tags, mask)`` is a mean in nats, ``decode(features, mask)`` gives the best tags.
+A decoder owns the encoding and the names of its labels. ``encode_labels(labels)`` makes a tensor of
+names, ``loss(features, labels, mask)`` is a mean in nats, ``decode(features, mask)`` gives the best
+labels, and ``labels_of(decoded)`` turns those of one sentence back into names. A module with these
+methods, ``in_features`` and ``tags`` fits into a `SequenceTagger`, multi-label ones included.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +17,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import (
     check_dim,
+    check_ids,
     check_last_dim,
     check_mask,
     check_positive,
@@ -20,50 +26,107 @@ from polyembed._checks import (
     require,
 )
 from polyembed.crf import CRF, Constraints
+from polyembed.data.sentence import MISSING_TAG
 from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
 from polyembed.functional.masking import select_valid
 from polyembed.saving import PretrainedModule
 from polyembed.tagging.losses import check_criterion
 
+Features = Float[Tensor, "batch word dim"]
+Emissions = Float[Tensor, "batch word tag"]
+TagIds = Int[Tensor, "batch word"]
+Mask = Bool[Tensor, "batch word"] | None
+
 
 class Decoder(PretrainedModule):
-    """Features to tags: a linear map to emissions, and a rule that makes tags of them.
+    """Features to one tag per word: a linear map to emissions, and a rule that chooses tags.
 
     Args:
         in_features: The size of a word's features.
-        num_tags: How many tags.
-        extra_emissions: Whether the last `num_tags` features are scores, which are added to the
-            linear map's.
+        tags: The names of the tags in the order of their ids, or their number; a `SequenceTagger`
+            gives its names to a decoder that was built with a number.
+        extra_emissions: Whether the last features, one per tag, are scores that are added to those
+            of the linear map over the others (`WideAndDeepEncoder`).
     """
 
-    def __init__(self, in_features: int, num_tags: int, *, extra_emissions: bool = False) -> None:
-        check_positive(in_features=in_features, num_tags=num_tags)
-        require(
-            isinstance(extra_emissions, bool),
-            "extra_emissions",
-            "be True or False",
-            repr(extra_emissions),
-        )
-        mapped = in_features - num_tags if extra_emissions else in_features
-        require(mapped >= 0, "in_features", f"hold {num_tags} direct scores", in_features)
+    tags: tuple[str, ...] | int
+
+    def __init__(
+        self, in_features: int, tags: Sequence[str] | int, *, extra_emissions: bool = False
+    ) -> None:
         super().__init__()
-        self.in_features, self.num_tags, self.extra_emissions = (
-            in_features,
-            num_tags,
-            extra_emissions,
-        )
-        self.linear = nn.Linear(mapped, num_tags) if mapped else None
+        self.tags = tags if isinstance(tags, int) else tuple(tags)
+        count = self.num_tags
+        check_positive(in_features=in_features, num_tags=count)
+        mapped = in_features - count if extra_emissions else in_features
+        require(mapped >= 0, "in_features", f"hold {count} extra emissions", in_features)
+        self.in_features, self.extra_emissions = in_features, extra_emissions
+        self.linear = nn.Linear(mapped, count) if mapped else None
+
+    @property
+    def num_tags(self) -> int:
+        """The number of tags."""
+        return self.tags if isinstance(self.tags, int) else len(self.tags)
 
     @property
     def constraints(self) -> Constraints | None:
         """The sequences of tags that the decoder can return; None = all."""
         return None
 
-    def emissions(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word tag"]:
+    def encode_labels(self, labels: Sequence[Sequence[str | None]]) -> TagIds:
+        """Turn tag names into ids, padded with -100.
+
+        Args:
+            labels: A list of tag names per sentence. A missing tag, which is None or a
+                `MISSING_TAG` that the tag set lacks, becomes -100.
+
+        Returns:
+            The ids, ``(batch, word)`` int64.
+
+        Raises:
+            ValueError: If a name is outside the tag set, or the constraints forbid a sequence.
+            TypeError: If a string is in place of a list of names.
+        """
+        names = tuple(map(str, range(self.tags))) if isinstance(self.tags, int) else self.tags
+        ids: dict[Any, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}
+        ids |= {name: i for i, name in enumerate(names)}
+        width = max(map(len, labels), default=0)
+        rows = []
+        for number, row in enumerate(labels):
+            if isinstance(row, str):
+                found = f"the string {row!r}"
+                raise TypeError(must(f"tags[{number}]", "be a list of tag names", found))
+            for place, name in enumerate(row):
+                rule = f"be one of {', '.join(names)}"
+                require(name in ids, f"tags[{number}][{place}]", rule, repr(name))
+            rows.append([ids[name] for name in row])
+            allowed = self.constraints
+            broken = None if allowed is None else allowed.first_violation(rows[-1])
+            if broken is not None:
+                rule = "be a sequence that the decoder's constraints allow"
+                found = " ".join(str(name) for name in row[max(0, broken - 1) : broken + 1])
+                raise ValueError(must(f"tags[{number}]", rule, f"{found} at {broken}"))
+        padded = [[*row, *[IGNORE_INDEX] * (width - len(row))] for row in rows]
+        return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width)
+
+    def labels_of(self, decoded: Int[Tensor, " word"]) -> list[str]:
+        """Return the names of one sentence's tags.
+
+        Args:
+            decoded: The ids of the sentence's words, a part of what `decode` returns.
+
+        Returns:
+            A name per word.
+
+        Raises:
+            ValueError: If a word has no tag, because its scores are NaN or all paths are forbidden.
+        """
+        ids = decoded.tolist()
+        rule = "be numbers that allow a tag for each word"
+        require(IGNORE_INDEX not in ids, "the scores", rule, "NaN, or all tags forbidden")
+        return [str(i) if isinstance(self.tags, int) else self.tags[i] for i in ids]
+
+    def emissions(self, features: Features, mask: Mask = None) -> Emissions:
         """Score each tag at each word: ``(batch, word, tag)``."""
         check_dim("features", features, 3, "batch, word, dim")
         check_last_dim("features", features, self.in_features)
@@ -76,72 +139,56 @@ class Decoder(PretrainedModule):
         return emissions + features[..., mapped:] if self.extra_emissions else emissions
 
     @abstractmethod
-    def loss(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        tags: Int[Tensor, "batch word"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """Compute a mean loss of the tags, in nats: over sentences or words, as the decoder states;
-        0 over none.
+    def loss(self, features: Features, tags: TagIds, mask: Mask = None) -> Float[Tensor, ""]:
+        """Compute the mean loss of the tags in nats; 0 over no tag.
 
         Args:
-            features: Words' features.
-            tags: Tag ids; anything where the mask is off.
+            features: The words' features.
+            tags: The tag ids, -100 where a tag is not known; anything where the mask is off.
             mask: True = a word; None = all are.
 
         Returns:
             A scalar.
 
         Raises:
-            ValueError: ``tags must be in [0, num_tags) where the mask is on``.
+            ValueError: If a tag is outside the tag set where the mask is on.
         """
 
     @abstractmethod
-    def decode(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Int[Tensor, "batch word"]:
-        """Return the ids of the best tags; -100 at masked positions, and where scores of NaN leave no best tag."""
+    def decode(self, features: Features, mask: Mask = None) -> TagIds:
+        """Return the ids of the best tags; -100 at masked positions and where scores are NaN."""
 
     @abstractmethod
-    def probabilities(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word tag"]:
-        """Compute the probability of each tag at each word, which sum to 1 over the tags; zeros at masked positions."""
+    def probabilities(self, features: Features, mask: Mask = None) -> Emissions:
+        """Compute the probability of each tag at each word; zeros at masked positions."""
 
-    def forward(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word tag"]:
+    def forward(self, features: Features, mask: Mask = None) -> Emissions:
         """Score each tag at each word: `emissions`."""
         return self.emissions(features, mask)
 
 
 class CRFDecoder(Decoder):
-    """A linear map and a `CRF` (Winata 2021, section 3.2.2):
-    ``loss = -mean over sentences of log p(tags)``.
+    """A linear map and a `CRF` (Winata 2021, section 3.2.2).
+
+    ``loss = -mean over sentences of log p(tags)``. Where tags are not known, ``p`` is the
+    probability of all sequences that agree with the known ones.
 
     Args:
         in_features: The size of a word's features.
-        num_tags: How many tags.
-        constraints: Which tags may begin, follow each other and end, in training and in decoding.
-        extra_emissions: Whether the last `num_tags` features are scores of the tags, which are added
-            to those of the linear map over the others (`WideAndDeepEncoder`).
+        tags: The names of the tags in the order of their ids, or their number.
+        constraints: The tags that may begin, follow each other and end, in training and decoding.
+        extra_emissions: Whether the last features, one per tag, are scores that are added to those
+            of the linear map over the others (`WideAndDeepEncoder`).
 
     Shape:
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
 
     Raises:
-        ValueError: Shapes that do not fit, or a tag id outside the tag set.
-        TypeError: A mask that is not bool.
+        ValueError: If shapes do not fit, or a tag id is outside the tag set.
+        TypeError: If the mask is not bool.
 
     Example:
-        >>> decoder = CRFDecoder(8, num_tags=5)
+        >>> decoder = CRFDecoder(8, ["O", "B-ES", "I-ES"])
         >>> decoder.decode(torch.randn(2, 3, 8)).shape
         torch.Size([2, 3])
     """
@@ -149,65 +196,42 @@ class CRFDecoder(Decoder):
     def __init__(
         self,
         in_features: int,
-        num_tags: int,
+        tags: Sequence[str] | int,
         *,
         constraints: Constraints | None = None,
         extra_emissions: bool = False,
     ) -> None:
-        super().__init__(in_features, num_tags, extra_emissions=extra_emissions)
-        self.crf = CRF(num_tags, constraints=constraints)
+        super().__init__(in_features, tags, extra_emissions=extra_emissions)
+        self.crf = CRF(self.num_tags, constraints=constraints)
 
     @property
     def constraints(self) -> Constraints | None:
-        """Which tags may begin, follow each other and end."""
+        """The tags that may begin, follow each other and end."""
         return self.crf.constraints
 
-    def loss(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        tags: Int[Tensor, "batch word"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """Compute the mean negative log-probability of a sentence's tags.
-
-        Args:
-            features: Words' features.
-            tags: Tag ids; anything where the mask is off, and -100 where the tag is not known: then
-                the probability is that of all sequences that agree with the known tags
-                (`CRF.partial_log_prob`).
-            mask: True = a word; None = all are.
-
-        Returns:
-            A scalar in nats a sentence; an empty sentence counts as 0.
-        """
+    def loss(self, features: Features, tags: TagIds, mask: Mask = None) -> Float[Tensor, ""]:
+        """Compute the mean loss per sentence in nats; see `Decoder.loss`."""
         log_prob = self.crf.partial_log_prob(self.emissions(features, mask), tags, mask)
         return -log_prob.sum() / max(1, len(tags))
 
-    def decode(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Int[Tensor, "batch word"]:
+    def decode(self, features: Features, mask: Mask = None) -> TagIds:
         """Return the ids of the most likely sequence of tags; -100 at masked positions."""
         return self.crf.decode_tensor(self.emissions(features, mask), mask)
 
-    def probabilities(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word tag"]:
-        """Compute the marginal probability of each tag at each word, in at least float32; zeros at masked positions."""
+    def probabilities(self, features: Features, mask: Mask = None) -> Emissions:
+        """Compute the marginal probability of each tag at each word, in at least float32."""
         return self.crf.marginals(self.emissions(features, mask), mask)
 
 
 class SoftmaxDecoder(Decoder):
-    """A linear map and a softmax for each word on its own:
-    ``loss = -mean over words of log softmax(W h + b)[tag]``.
+    """A linear map and a softmax for each word on its own.
+
+    ``loss = -mean over words of log softmax(W h + b)[tag]``. Words of unknown tag do not count.
 
     Args:
         in_features: The size of a word's features.
-        num_tags: How many tags.
-        dropout: Of the features, in training.
+        tags: The names of the tags in the order of their ids, or their number.
+        dropout: The dropout probability of the features, in training.
         criterion: Another loss of the words' scores and tags: `LabelCrossEntropy` with weights or
             smoothing, `FocalLoss`, or a module of your own,
             ``(logits (*batch, label), labels (*batch))`` to a mean in nats, for which a tag of -100
@@ -217,11 +241,11 @@ class SoftmaxDecoder(Decoder):
         features ``(batch, word, in_features)``, tags and mask ``(batch, word)``.
 
     Raises:
-        ValueError: Shapes that do not fit, or a tag id outside the tag set.
-        TypeError: A mask that is not bool.
+        ValueError: If shapes do not fit, or a tag id is outside the tag set.
+        TypeError: If the mask is not bool.
 
     Example:
-        >>> decoder = SoftmaxDecoder(8, num_tags=5)
+        >>> decoder = SoftmaxDecoder(8, ["X", "VERB", "NOUN"])
         >>> decoder.decode(torch.randn(2, 3, 8)).shape
         torch.Size([2, 3])
     """
@@ -229,53 +253,30 @@ class SoftmaxDecoder(Decoder):
     def __init__(
         self,
         in_features: int,
-        num_tags: int,
+        tags: Sequence[str] | int,
         *,
         dropout: float = 0.0,
         criterion: nn.Module | None = None,
     ) -> None:
         check_probability(dropout=dropout)
-        super().__init__(in_features, num_tags)
-        check_criterion(criterion, num_tags)
+        super().__init__(in_features, tags)
+        check_criterion(criterion, self.num_tags)
         self.dropout, self.criterion = dropout, criterion
 
-    def emissions(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word tag"]:
+    def emissions(self, features: Features, mask: Mask = None) -> Emissions:
         """Score each tag at each word: ``(batch, word, tag)``."""
         return super().emissions(F.dropout(features, self.dropout, self.training), mask)
 
-    def loss(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        tags: Int[Tensor, "batch word"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """Compute the mean loss of a word's tag: its negative log-probability, or the criterion.
-
-        Args:
-            features: Words' features.
-            tags: Tag ids; anything where the mask is off, and -100 where a word does not count.
-            mask: True = a word; None = all are.
-
-        Returns:
-            A scalar in nats a word, or what the criterion gives; 0 if no word counts.
-        """
+    def loss(self, features: Features, tags: TagIds, mask: Mask = None) -> Float[Tensor, ""]:
+        """Compute the mean loss per word in nats, or the criterion's; see `Decoder.loss`."""
         emissions = self.emissions(features, mask)
-        require(
-            tags.shape == emissions.shape[:2],
-            "tags",
-            f"have shape {tuple(emissions.shape[:2])}",
-            tuple(tags.shape),
-        )
+        check_ids("tags", tags)
+        shape = tuple(emissions.shape[:2])
+        require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
         if mask is not None:
             tags = torch.where(mask, tags, IGNORE_INDEX)
         try:
-            loss: Tensor = (cross_entropy if self.criterion is None else self.criterion)(
-                emissions, tags
-            )
+            loss: Tensor = (self.criterion or cross_entropy)(emissions, tags)
         except ValueError as error:
             if not isinstance(error.__cause__, IndexError):
                 raise
@@ -283,22 +284,14 @@ class SoftmaxDecoder(Decoder):
             raise ValueError(must("tags", rule, error.__cause__)) from error
         return loss
 
-    def decode(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Int[Tensor, "batch word"]:
-        """Return the id of each word's most likely tag; -100 at masked positions and where scores hold NaN."""
+    def decode(self, features: Features, mask: Mask = None) -> TagIds:
+        """Return the id of each word's most likely tag; -100 where masked or scores are NaN."""
         best, tags = self.emissions(features, mask).max(-1)
         sound = best > float("-inf")  # not so of NaN
         return torch.where(sound if mask is None else sound & mask, tags, IGNORE_INDEX)
 
-    def probabilities(
-        self,
-        features: Float[Tensor, "batch word dim"],
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word tag"]:
-        """Compute the softmax of each word's scores, in at least float32; zeros at masked positions."""
+    def probabilities(self, features: Features, mask: Mask = None) -> Emissions:
+        """Compute the softmax of each word's scores, in at least float32; zeros where masked."""
         emissions = self.emissions(features, mask)
         wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32)).softmax(-1)
         return select_valid(wide, mask)

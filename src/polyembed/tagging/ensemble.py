@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from polyembed._checks import (
     check_choice,
-    check_ids,
     check_sentences,
     check_words,
     class_name,
@@ -19,7 +18,6 @@ from polyembed._checks import (
 from polyembed._views import shallow_copy
 from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
-from polyembed.tagging._sharing import share_frozen_parts
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.text.lexicon import Lexicon
 
@@ -38,21 +36,19 @@ class VotingEnsemble(Tagger):
     Calling the ensemble gives the mean of the members' losses: each member gets its own gradient,
     divided by the number of members.
 
-    The members' equal lexicons, sources of vectors, spellings and frozen parameters become one
-    object, in memory and in a saved folder. Unfreeze parameters before the ensemble is built:
-    later, shared ones would train for all members.
+    Members that were built over one embedder share it in memory and in a saved folder.
 
     Args:
-        members: Taggers.
-        vote: How they vote.
+        members: The taggers.
+        vote: The rule by which they vote.
 
     Shape:
         ids ``(batch, word)``, tags and mask ``(batch, word)``; the loss is a scalar.
 
     Raises:
-        ValueError: No member, members of different tag sets, or an entity vote over tags that are
+        ValueError: If there is no member, tag sets differ, or an entity vote meets tags that are
             not BIO.
-        TypeError: A member that is not a `SequenceTagger`.
+        TypeError: If a member is not a `SequenceTagger`.
 
     Example:
         >>> from polyembed import SourceEmbedding
@@ -79,31 +75,24 @@ class VotingEnsemble(Tagger):
         for i, member in enumerate(members):
             if not isinstance(member, SequenceTagger):
                 raise TypeError(must(f"members[{i}]", "be a SequenceTagger", class_name(member)))
-            first = list(members[0].tags)
             require(
-                list(member.tags) == first,
+                member.tags == members[0].tags,
                 f"members[{i}]",
-                f"have members[0]'s tags {first}",
-                list(member.tags),
+                f"have members[0]'s tags {', '.join(members[0].tags)}",
+                member.tags,
             )
         if vote == "entity":
             check_bio(members[0].tags)
         super().__init__()
-        share_frozen_parts(members)
         self.members = nn.ModuleList(members)
         self.tags = members[0].tags
         self.vote = vote
 
     @property
-    def device(self) -> torch.device:
-        """The device of the members, where inputs must be."""
-        return self._members[0].device
-
-    @property
     def lexicon(self) -> Lexicon | None:
-        """The lexicon that all members share; None if they have several, or none."""
+        """The lexicon of all members; None if theirs differ, or a member has none."""
         first = self._members[0].lexicon
-        return first if all(member.lexicon is first for member in self._members) else None
+        return first if all(member.lexicon == first for member in self._members) else None
 
     def forward(
         self,
@@ -115,14 +104,13 @@ class VotingEnsemble(Tagger):
         """Compute the mean of the members' losses.
 
         Args:
-            inputs: As `encode` makes them.
-            tags: Tag ids (`encode_labels`); anything where the mask is off.
+            inputs: The inputs, as `encode` makes them.
+            tags: The ids of the tags (`encode_labels`); anything where the mask is off.
             mask: True = a word; None = all are.
 
         Returns:
             The mean loss in nats.
         """
-        check_ids("tags", tags)
         losses = [member(x, tags=tags, mask=mask) for member, x in self._each(inputs)]
         return torch.stack(losses).mean()
 
@@ -132,8 +120,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Int[Tensor, "batch word"]:
-        """Vote on the tags: ids, -100 at masked positions and where a member has no tag, as over
-        scores of NaN.
+        """Vote on the tags: ids, -100 at masked positions and where a member has no tag.
 
         An entity vote makes the host wait for a GPU.
         """
@@ -149,8 +136,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word tag"]:
-        """Compute the members' mean probability of each tag at each word; zeros at masked
-        positions.
+        """Compute the members' mean probability of each tag at each word; zeros where masked.
 
         A word for which a member has no probabilities, as over scores of NaN, has zeros too.
         """
@@ -172,7 +158,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "voter other_voter"]:
-        """Compute the share of words that each two members tag alike: a symmetric matrix, 0 without any word."""
+        """Compute the share of words that each two members tag alike: a symmetric matrix."""
         return voting.agreement(self.votes(inputs, mask))
 
     def vote_entropy(
@@ -180,7 +166,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, "batch word"]:
-        """Compute the entropy of the members' tags for each word, in nats; 0 at masked positions."""
+        """Compute the entropy in nats of the members' tags for each word; 0 where masked."""
         return voting.vote_entropy(self.votes(inputs, mask))
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
@@ -214,35 +200,30 @@ class VotingEnsemble(Tagger):
         Returns:
             The new ensemble; it shares every parameter with this one.
         """
-        words = list(check_words(words))
-        lexicon = None if self.lexicon is None else self.lexicon.extended(words)
-        members = []
-        for member in self._members:
-            embedder = (
-                member.embedder.with_words(words)
-                if lexicon is None
-                else member.embedder.with_lexicon(lexicon)
-            )
-            members.append(shallow_copy(member, embedder=embedder))
-        copy = shallow_copy(self, members=nn.ModuleList(members))
-        copy.members.training = self.training
-        return copy
+        words = check_words(words)
+        members = nn.ModuleList(member.with_words(words) for member in self._members)
+        members.training = self.training
+        return shallow_copy(self, members=members)
 
-    def encode_labels(self, sentences: Sequence[Sequence[str | None]]) -> Int[Tensor, "batch word"]:
-        """Turn tag names into ids, padded with -100.
+    def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Int[Tensor, "batch word"]:
+        """Turn tag names into ids, padded with -100 (`Decoder.encode_labels`).
 
         Args:
-            sentences: As in `SequenceTagger.encode_labels`.
+            labels: A list of tag names per sentence.
 
         Returns:
             ``(batch, word)`` int64.
 
         Raises:
-            ValueError: A name outside the tag set, or a sequence that a member's constraints
-                forbid.
+            ValueError: If a name is outside the tag set, or the constraints of a member forbid a
+                sequence.
         """
-        encoded = [member.encode_labels(sentences) for member in self._members]
+        encoded = [member.encode_labels(labels) for member in self._members]
         return encoded[0]
+
+    def names_of(self, decoded: Tensor) -> list[Any]:
+        """Return the names of the decoded tags of one sentence (`Decoder.labels_of`)."""
+        return self._members[0].names_of(decoded)
 
     @property
     def _members(self) -> list[SequenceTagger]:
@@ -257,18 +238,9 @@ class VotingEnsemble(Tagger):
         """Pair the members with their inputs."""
         if self._shares_inputs:
             return [(member, inputs) for member in self._members]
-        if type(inputs) not in (tuple, list):
-            raise TypeError(
-                must(
-                    "inputs", "be a tuple of each member's, as encode makes it", class_name(inputs)
-                )
-            )
-        require(
-            len(inputs) == len(self.members),
-            "inputs",
-            f"be those of {len(self.members)} members",
-            len(inputs),
-        )
+        rule = f"be a tuple of the inputs of {len(self.members)} members, as encode makes it"
+        if not isinstance(inputs, tuple) or len(inputs) != len(self.members):
+            raise TypeError(must("inputs", rule, class_name(inputs)))
         return list(zip(self._members, inputs, strict=True))
 
     def _entity_vote(self, votes: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Losses as modules, for decoders and classifiers, and weights for labels that are not equally frequent."""
+"""Losses as modules, for decoders and classifiers, and weights against rare labels."""
 
 import math
 from abc import abstractmethod
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_probability, class_name, is_count, must, require
+from polyembed._checks import check_probability, is_count, require
 from polyembed.functional import losses
 from polyembed.saving import PretrainedModule
 
@@ -22,13 +22,10 @@ class Criterion(PretrainedModule):
     `LabelCrossEntropy`, `FocalLoss`.
 
     Args:
-        weights: One weight a label, in the order of their ids, 0 or more; all 1 if None.
-
-    Attributes:
-        weights: The weights, or None.
+        weights: A weight per label, in the order of their ids, 0 or more; all 1 if None.
 
     Raises:
-        ValueError: No weights, or weights that are negative or not finite.
+        ValueError: If a weight is negative or not finite, or there is none.
     """
 
     weights: nn.Parameter | None
@@ -66,7 +63,7 @@ class LabelCrossEntropy(Criterion):
     w[y_i]``
 
     Args:
-        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1
+        weights: A weight per label, in the order of their ids, 0 or more (`class_weights`); all 1
             if None.
         label_smoothing: The share ``s`` of a label that all labels share, in [0, 1).
 
@@ -74,9 +71,9 @@ class LabelCrossEntropy(Criterion):
         logits ``(*batch, label)``, labels ``(*batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or
-            smoothing.
-        TypeError: Labels that are not integers.
+        ValueError: If shapes do not fit, a label id is outside the scores, or the weights or the
+            smoothing are out of range.
+        TypeError: If the labels are not integers.
 
     Example:
         >>> criterion = LabelCrossEntropy(class_weights([90, 10]))
@@ -107,23 +104,23 @@ class LabelCrossEntropy(Criterion):
 
 
 class FocalLoss(Criterion):
-    """The weighted mean focal loss: `polyembed.functional.focal_loss` (Lin et al. 2017, equation
-    5).
+    """The weighted mean focal loss (Lin et al. 2017, equation 5).
 
-    ``loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]``
+    ``loss = sum_i w[y_i] (1 - p_i[y_i])^gamma (-log p_i[y_i]) / sum_i w[y_i]``, computed by
+    `polyembed.functional.focal_loss`.
 
     Args:
         gamma: How much less an already likely label counts, 0 or more; 0 is the cross-entropy.
-        weights: One weight a label, in the order of their ids, 0 or more (`class_weights`); all 1
+        weights: A weight per label, in the order of their ids, 0 or more (`class_weights`); all 1
             if None.
 
     Shape:
         logits ``(*batch, label)``, labels ``(*batch)``; the loss is a scalar.
 
     Raises:
-        ValueError: Shapes that do not fit, a label id outside of the scores, wrong weights or
-            `gamma`.
-        TypeError: Labels that are not integers.
+        ValueError: If shapes do not fit, a label id is outside the scores, or the weights or
+            `gamma` are out of range.
+        TypeError: If the labels are not integers.
 
     Example:
         >>> FocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([1]))
@@ -151,8 +148,7 @@ class FocalLoss(Criterion):
 
 
 def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
-    """Weigh labels against their frequency by the effective number of samples (Cui et al. 2019,
-    equation 2).
+    """Weigh labels by the effective number of samples (Cui et al. 2019, equation 2).
 
     ``w[c] ~ (1 - beta) / (1 - beta^n[c])``, scaled so that the weights of all ``N`` counted labels
     have the mean 1. ``beta = 1`` is the limit ``w[c] = N / (C n[c])`` over the ``C`` labels that
@@ -164,11 +160,11 @@ def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
         beta: Between no weights (0) and balance (1); the paper's are 0.9 to 0.9999.
 
     Returns:
-        One weight a label.
+        A weight per label.
 
     Raises:
-        ValueError: Counts that are negative or not integers, no count above 0, or `beta` outside of
-            [0, 1].
+        ValueError: If a count is negative or not an integer, no count is above 0, or `beta` is
+            outside [0, 1].
 
     Example:
         >>> class_weights([90, 10])
@@ -195,18 +191,15 @@ def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
         names: The label set, in the order of its ids.
 
     Returns:
-        One count a name.
+        A count per name.
 
     Raises:
-        ValueError: A label outside of the names.
-        TypeError: One string instead of several labels.
+        ValueError: If a label is outside the names.
 
     Example:
         >>> label_counts(["O", "B-PER", "O"], ["O", "B-PER", "I-PER"])
         [2, 1, 0]
     """
-    if isinstance(labels, str):
-        raise TypeError(must("labels", "be a sequence of label names", f"the string {labels!r}"))
     found = Counter(labels)
     for label in found:
         require(label in names, "labels", f"be among {', '.join(names)}", repr(label))
@@ -215,18 +208,9 @@ def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
 
 def check_criterion(criterion: nn.Module | None, num_labels: int) -> None:
     """Require a loss for so many labels, or none."""
-    if criterion is None:
-        return
-    if not isinstance(criterion, nn.Module):
-        raise TypeError(
-            must(
-                "criterion", "be a module (logits, labels) -> loss, or None", class_name(criterion)
-            )
-        )
     weights = getattr(criterion, "num_labels", None)
-    require(
-        weights in (None, num_labels), "criterion", f"have weights for {num_labels} labels", weights
-    )
+    rule = f"have weights for {num_labels} labels"
+    require(weights in (None, num_labels), "criterion", rule, weights)
 
 
 def _rarity(count: int, beta: float) -> float:

@@ -4,14 +4,13 @@ This file and `polyembed/crf/numpy_viterbi.py` import no torch: where torch is n
 both beside the program that serves the tagger.
 """
 
-import hashlib
 import importlib
 import json
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +20,9 @@ try:
 except ImportError:  # copies of the two files, without the package
     from numpy_viterbi import viterbi  # type: ignore[import-not-found, no-redef]
 
-__all__ = ["OnnxTagger"]
-
 MODEL_NAME = "tagger.onnx"
-DATA_NAME = "tagger.onnx.data"
 SETTINGS_NAME = "tagger.json"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 OUTPUTS = ["emissions", "transitions", "start", "end"]
 NUM_SPECIAL, UNKNOWN_ID = 2, 1
 IGNORE_INDEX = -100
@@ -39,24 +35,23 @@ Mask = npt.NDArray[np.bool_]
 class OnnxTagger:
     """A tagger that `export_onnx` wrote: words in, tags out, by onnxruntime and NumPy alone.
 
-    Emissions come from the file ``tagger.onnx``; over a CRF's, `viterbi` finds the best tags, else
-    each word has its own best tag. Words that ``tagger.json`` does not list share the vector of the
-    unknown word. A word is looked up as the tagger's `Lexicon` did, its normal form and lower case
-    included.
+    Over a CRF's emissions, `viterbi` finds the best tags; over others each word has its own best
+    tag. Words that ``tagger.json`` does not list share the vector of the unknown word. A word is
+    looked up as the tagger's `Lexicon` did, with its normal form and lower case.
 
     Args:
         folder: The folder that `export_onnx` wrote.
-        session_options: onnxruntime's ``SessionOptions``, such as how many threads; its own choice
-            if None.
-        providers: onnxruntime's execution providers.
+        session_options: The ``SessionOptions`` of onnxruntime, such as the number of threads; its
+            own choice if None.
+        providers: The execution providers of onnxruntime.
 
     Attributes:
         tags: The tag set, in the order of its ids.
 
     Raises:
-        FileNotFoundError: A file of the folder is missing.
-        ValueError: A damaged file, another format, or files that were not written together.
-        ImportError: onnxruntime is not installed.
+        FileNotFoundError: If a file of the folder is missing.
+        ValueError: If ``tagger.json`` is of another format.
+        ImportError: If onnxruntime is not installed.
 
     Example:
         >>> OnnxTagger("nowhere")
@@ -74,22 +69,27 @@ class OnnxTagger:
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> None:
         folder = Path(folder).absolute()
-        for name in (SETTINGS_NAME, MODEL_NAME, DATA_NAME):
+        for name in (SETTINGS_NAME, MODEL_NAME):
             if not (folder / name).is_file():
-                raise FileNotFoundError(
-                    _must("folder", f"hold {name}", f"nothing at {folder / name}")
-                )
-        settings = _read_settings(folder / SETTINGS_NAME)
-        _verify(folder, settings)
+                found = f"nothing at {folder / name}"
+                raise FileNotFoundError(_must("folder", f"hold {name}", found))
+        content = (folder / SETTINGS_NAME).read_bytes()
+        settings = json.loads(content.decode("utf-8", "surrogatepass"))
+        if settings.get("format_version") != FORMAT_VERSION:
+            found = f"{settings.get('format_version')}. Export the tagger again"
+            raise ValueError(_must(SETTINGS_NAME, f"be of format {FORMAT_VERSION}", found))
         self.tags: tuple[str, ...] = tuple(settings["tags"])
-        self._normalization: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = settings[
-            "normalization"
-        ]
+        self._normalization: Any = settings["normalization"]
         self._lowercase_fallback: bool = settings["lowercase_fallback"]
         self._ids = {word: i for i, word in enumerate(settings["words"], NUM_SPECIAL)}
-        self._session = _open(folder / MODEL_NAME, session_options, list(providers))
-        last = NUM_SPECIAL + len(settings["words"]) - 1
-        self._scores = _scores(self._session, folder / MODEL_NAME, last, len(self.tags))
+        try:
+            onnxruntime = importlib.import_module("onnxruntime")
+        except ImportError as error:
+            found = f'{error}. pip install "polyembed[onnx]"'
+            raise ImportError(_must("OnnxTagger", "find onnxruntime", found)) from error
+        self._session = onnxruntime.InferenceSession(
+            str(folder / MODEL_NAME), session_options, providers=list(providers)
+        )
 
     def encode(self, sentences: Iterable[Iterable[str]]) -> tuple[Ids, Mask]:
         """Turn words into ids, padded to the longest.
@@ -101,68 +101,45 @@ class OnnxTagger:
             ``ids (batch, word)`` and ``mask (batch, word)``, True for a word.
 
         Raises:
-            TypeError: A sentence is not a list of strings.
+            TypeError: If a sentence is not a list of strings.
         """
-        return self._encode(_check_sentences(sentences))
-
-    def _encode(self, sentences: list[list[str]]) -> tuple[Ids, Mask]:
-        width = max(map(len, sentences), default=0)
-        lengths = np.array([len(words) for words in sentences], np.int64)
-        mask = np.arange(width) < lengths[:, None]
+        rows = _check_sentences(sentences)
+        lengths = np.array([len(words) for words in rows], np.int64)
+        mask = np.arange(max(map(len, rows), default=0)) < lengths[:, None]  # (batch, word)
         ids = np.zeros(mask.shape, np.int64)
-        ids[mask] = [self._id_of(word) for words in sentences for word in words]
+        ids[mask] = [self._id_of(word) for words in rows for word in words]
         return ids, mask
-
-    def _id_of(self, word: str) -> int:
-        if self._normalization:
-            word = unicodedata.normalize(self._normalization, word)
-        found = self._ids.get(word)
-        if found is None and self._lowercase_fallback:
-            lower = word.lower()
-            found = self._ids.get(
-                unicodedata.normalize(self._normalization, lower) if self._normalization else lower
-            )
-        return UNKNOWN_ID if found is None else found
 
     def emissions(self, ids: Ids, mask: Mask) -> Floats:
         """Score each tag at each word.
 
         Args:
-            ids: As `encode` makes them.
+            ids: The ids, as `encode` makes them.
             mask: True = a word.
 
         Returns:
             ``(batch, word, tag)`` float32.
+
+        Raises:
+            ValueError: If the shapes differ, or an id is negative.
         """
-        if ids.ndim != 2 or ids.shape != mask.shape:
-            raise ValueError(
-                _must(
-                    "ids and mask", "have the same axes (batch, word)", f"{ids.shape}, {mask.shape}"
-                )
-            )
-        if not ids.size:
-            return np.zeros((*ids.shape, len(self.tags)), np.float32)
-        if ids.min() < 0:  # the runtime counts negative ids from the end
-            raise ValueError(_must("ids", "be what encode gives, not negative", ids.min()))
-        found: Floats = self._session.run(["emissions"], {"ids": ids, "mask": mask})[0]
-        return found
+        return self._run(ids, mask)[0]
 
     def decode(self, ids: Ids, mask: Mask) -> Ids:
         """Return the best tags.
 
         Args:
-            ids: As `encode` makes them.
+            ids: The ids, as `encode` makes them.
             mask: True = a word; holes are skipped as if they were not there.
 
         Returns:
             Tag ids ``(batch, word)``, -100 at masked positions, in rows of which a CRF forbids
             every path, and where scores are NaN.
         """
-        emissions = self.emissions(ids, mask)
-        if self._scores:
-            transitions, start, end = self._scores
-            return viterbi(emissions, mask, transitions, start, end)
-        sound = emissions.max(-1) > -np.inf  # not so of NaN
+        emissions, *scores = self._run(ids, mask)
+        if scores:
+            return viterbi(emissions, mask, *scores)
+        sound = emissions.max(-1, initial=-np.inf) > -np.inf  # not so of NaN
         return np.where(mask & sound, emissions.argmax(-1), IGNORE_INDEX)
 
     def predict(
@@ -172,23 +149,21 @@ class OnnxTagger:
 
         Args:
             sentences: Lists of words; an empty one gets no tags.
-            batch_size: How many sentences of similar length are tagged at once.
+            batch_size: The number of sentences of similar length that are tagged at once.
 
         Returns:
-            One list of tag names a sentence, in the order given.
+            A list of tag names per sentence, in the order given.
 
         Raises:
-            TypeError: A sentence is not a list of strings.
-            ValueError: A sentence whose scores leave it no path.
+            TypeError: If a sentence is not a list of strings.
+            ValueError: If the scores of a sentence leave it no path.
         """
-        if batch_size < 1:
-            raise ValueError(_must("batch_size", "be a positive integer", batch_size))
         rows = _check_sentences(sentences)
         found: list[list[str]] = [[] for _ in rows]
         order = sorted((i for i, words in enumerate(rows) if words), key=lambda i: len(rows[i]))
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            decoded = self.decode(*self._encode([rows[i] for i in batch])).tolist()
+            decoded = self.decode(*self.encode(rows[i] for i in batch)).tolist()
             for i, row in zip(batch, decoded, strict=True):
                 ids = row[: len(rows[i])]
                 if IGNORE_INDEX in ids:
@@ -197,14 +172,30 @@ class OnnxTagger:
                 found[i] = [self.tags[tag] for tag in ids]
         return found
 
+    def _run(self, ids: Ids, mask: Mask) -> list[Floats]:
+        """Run the model: emissions and, of a CRF, its scores."""
+        if ids.ndim != 2 or ids.shape != mask.shape:
+            found = f"{ids.shape}, {mask.shape}"
+            raise ValueError(_must("ids and mask", "have the same axes (batch, word)", found))
+        if not ids.size:
+            return [np.zeros((*ids.shape, len(self.tags)), np.float32)]
+        if ids.min() < 0:  # the runtime counts negative ids from the end
+            raise ValueError(_must("ids", "be what encode gives, not negative", ids.min()))
+        outputs: list[Floats] = self._session.run(None, {"ids": ids, "mask": mask})
+        return outputs
+
+    def _id_of(self, word: str) -> int:
+        found = self._ids.get(self._normalized(word))
+        if found is None and self._lowercase_fallback:
+            found = self._ids.get(self._normalized(self._normalized(word).lower()))
+        return UNKNOWN_ID if found is None else found
+
+    def _normalized(self, word: str) -> str:
+        form = self._normalization
+        return unicodedata.normalize(form, word) if form else word
+
     def __repr__(self) -> str:
         return f"OnnxTagger({len(self.tags)} tags, {len(self._ids)} words)"
-
-
-def digest_of(settings: dict[str, Any]) -> str:
-    """Return the SHA-256 of the settings of ``tagger.json``, without its checksums."""
-    content = json.dumps({**settings, "checksums": None}, sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _must(name: str, rule: str, value: object) -> str:
@@ -218,94 +209,12 @@ def _check_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
         raise TypeError(_must("sentences", "be lists of words", f"the string {sentences!r}"))
     rows = []
     for i, words in enumerate(sentences):
-        if isinstance(words, str):
-            raise TypeError(_must(f"sentences[{i}]", "be a list of words", f"the string {words!r}"))
-        if not isinstance(words, Iterable):
-            raise TypeError(_must(f"sentences[{i}]", "be a list of words", type(words).__name__))
+        if isinstance(words, str) or not isinstance(words, Iterable):
+            found = repr(words) if isinstance(words, str) else type(words).__name__
+            raise TypeError(_must(f"sentences[{i}]", "be a list of words", found))
         rows.append(list(words))
         for number, word in enumerate(rows[-1]):
             if not isinstance(word, str):
-                raise TypeError(
-                    _must(f"sentences[{i}][{number}]", "be a string", type(word).__name__)
-                )
+                name = f"sentences[{i}][{number}]"
+                raise TypeError(_must(name, "be a string", type(word).__name__))
     return rows
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    rule = "hold the settings of an exported tagger"
-    try:
-        settings: dict[str, Any] = json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
-        version = settings["format_version"]
-    except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise ValueError(_must(str(path), rule, f"{type(error).__name__}: {error}")) from error
-    if type(version) is not int or version != FORMAT_VERSION:
-        found = f"{version!r}. Export the tagger again, with the version of polyembed that opens it"
-        raise ValueError(_must(str(path), f"have the format_version {FORMAT_VERSION}", found))
-    missing = {"tags", "words", "normalization", "lowercase_fallback", "checksums"} - set(settings)
-    if missing:
-        raise ValueError(_must(str(path), rule, f"no {', '.join(sorted(missing))}"))
-    tags = settings["tags"]
-    valid = {
-        "tags": _is_list_of_strings(tags) and len(set(tags)) == len(tags) > 0,
-        "words": _is_list_of_strings(settings["words"]),
-        "normalization": settings["normalization"] in (None, "NFC", "NFD", "NFKC", "NFKD"),
-        "lowercase_fallback": isinstance(settings["lowercase_fallback"], bool),
-        "checksums": isinstance(settings["checksums"], dict),
-    }
-    for name, is_valid in valid.items():
-        if not is_valid:
-            raise ValueError(_must(str(path), rule, f"{name} {str(settings[name])[:100]}"))
-    return settings
-
-
-def _is_list_of_strings(found: object) -> bool:
-    return isinstance(found, list) and all(isinstance(item, str) for item in found)
-
-
-def _verify(folder: Path, settings: dict[str, Any]) -> None:
-    """Check that every file is the one that was exported."""
-    for name in (SETTINGS_NAME, MODEL_NAME, DATA_NAME):
-        if name == SETTINGS_NAME:
-            found = digest_of(settings)
-        else:
-            with (folder / name).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        saved = settings["checksums"].get(name)
-        if found != saved:
-            advice = (
-                "It is damaged or of another export: copy the folder or export the tagger again"
-            )
-            rule = f"have the SHA-256 {str(saved)[:64]} of {SETTINGS_NAME}"
-            raise ValueError(_must(str(folder / name), rule, f"{found}. {advice}"))
-
-
-def _open(path: Path, options: Any, providers: list[str]) -> Any:
-    try:
-        onnxruntime = importlib.import_module("onnxruntime")
-    except ImportError as error:
-        found = f'{error}. pip install "polyembed[onnx]"'
-        raise ImportError(_must("OnnxTagger", "find the package 'onnxruntime'", found)) from error
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
-    except Exception as error:  # its errors have no class in common
-        raise ValueError(_must(str(path), "be a model that onnxruntime can open", error)) from error
-
-
-def _scores(session: Any, path: Path, last: int, num_tags: int) -> list[Floats]:
-    """Return the scores of a CRF, after running the model once on the last word."""
-    rule = f"take {last + 1} ids and score {num_tags} tags, as {SETTINGS_NAME} lists them"
-    names = [output.name for output in session.get_outputs()]
-    inputs = {"ids": np.full((1, 1), last, np.int64), "mask": np.ones((1, 1), np.bool_)}
-    try:
-        found: list[Floats] = session.run(None, inputs)
-    except Exception as error:  # its errors have no class in common
-        raise ValueError(_must(str(path), rule, error)) from error
-    shapes = dict(zip(names, map(np.shape, found), strict=True))
-    expected = dict(
-        zip(
-            OUTPUTS, [(1, 1, num_tags), (num_tags, num_tags), (num_tags,), (num_tags,)], strict=True
-        )
-    )
-    if shapes not in (expected, {OUTPUTS[0]: expected[OUTPUTS[0]]}):
-        raise ValueError(_must(str(path), rule, f"outputs {shapes}"))
-    return found[1:]

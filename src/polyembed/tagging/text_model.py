@@ -1,6 +1,5 @@
 """What every model of texts has in common: batches to train on, predictions for raw words."""
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
@@ -9,22 +8,24 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, class_name, is_count, must, require
+from polyembed._checks import check_positive, check_words, class_name, must, require
+from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view, shallow_copy
 from polyembed.embeddings.embedder import require_embedder
-from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import MetricName
 from polyembed.saving import PretrainedModule
 from polyembed.text.lexicon import Lexicon
-from polyembed.text.pieces import Pieces
 
 BATCHES_TOGETHER = 32
-"""How many batches are read before they are sorted by length, so that little is padding."""
+"""The number of batches that are read before they are sorted by length, to save padding."""
+CACHED_WORDS = 50_000
+"""The number of unseen words that are kept for later texts of a prediction."""
+
+Predict = Callable[[Any, Mapping[int, Any]], list[Any]]
 
 
 class TextModel(PretrainedModule):
-    """A model of texts: calling it returns the mean loss, `predict` takes raw words, `fit` trains
-    it.
+    """A model of texts: calling it returns the mean loss, `predict` takes raw words.
 
     A text is a list of words, or a pair of lists. Members: `SequenceTagger`, `TokenClassifier`,
     `VotingEnsemble` (a tag for each word), `SequenceClassifier`, `PairClassifier` (a label for each
@@ -33,7 +34,6 @@ class TextModel(PretrainedModule):
     """
 
     default_metric: ClassVar[MetricName]
-    item_fields: ClassVar[tuple[str, ...]]  # of a labelled text
 
     @property
     def device(self) -> torch.device:
@@ -59,8 +59,8 @@ class TextModel(PretrainedModule):
         """Return the text of a labelled text, as `predict` takes it."""
 
     @abstractmethod
-    def labels_of(self, item: Any) -> Sequence[str | None]:
-        """Return the gold labels of a labelled text: one a word, None where it is not known, or one for all."""
+    def labels_of(self, item: Any) -> list[Any]:
+        """Return the gold labels of a labelled text: one per word, or a list of its one label."""
 
     @abstractmethod
     def check_items(self, items: Sequence[Any]) -> None:
@@ -72,28 +72,23 @@ class TextModel(PretrainedModule):
 
     def words_of(self, texts: Sequence[Any], start: int = 0) -> set[str]:
         """Return the words that `encode` looks up; errors count texts from `start`."""
-        return {word for text in texts for sentence in self.sentences_of(text) for word in sentence}
+        return {word for text in texts for words in self.sentences_of(text) for word in words}
 
     def with_words(self, words: Iterable[str]) -> Self:
-        """Return a model whose lexicon has each of `words`; it shares every parameter with this
-        one.
+        """Return a model whose lexicon has each of `words`, with the same parameters.
 
         Args:
-            words: Any words, known ones among them; of a tagger with `prepare`, what `words_of`
-                returns.
+            words: Any words, known ones among them; of a tagger with `prepare`, the result of
+                `words_of`.
 
         Returns:
             The new model.
         """
-        return shallow_copy(self, embedder=self.embedder.with_words(words))  # type: ignore[union-attr, operator]
+        embedder: Any = self.embedder
+        return shallow_copy(self, embedder=embedder.with_words(words))
 
     def predict(
-        self,
-        texts: Iterable[Any],
-        *,
-        batch_size: int = 64,
-        cache_size: int = 50_000,
-        progress: bool | None = False,
+        self, texts: Iterable[Any], *, batch_size: int = 64, progress: bool | None = False
     ) -> list[Any]:
         """Label raw words in evaluation mode, on the model's device.
 
@@ -102,122 +97,83 @@ class TextModel(PretrainedModule):
         Args:
             texts: Lists of words, or pairs of them for a model of pairs. A tagger gives an empty
                 one no tags.
-            batch_size: How many texts of similar length are labelled at once.
-            cache_size: How many unseen words are kept for later texts of this call.
+            batch_size: The number of texts of similar length that are labelled at once.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
         Returns:
-            One label a text, in the order given: a tagger's is a list, a tag for each word.
+            A label per text, in the order given: a tagger's is a list, a tag per word.
 
         Raises:
-            TypeError: A string instead of texts or of a list of words.
+            TypeError: If a string is in place of the texts or of a list of words.
+            ValueError: If the scores of a text are NaN, or all labels are forbidden.
         """
-        return list(
-            self.predict_stream(
-                texts, batch_size=batch_size, cache_size=cache_size, progress=progress
-            )
-        )
+        return list(self.predict_stream(texts, batch_size=batch_size, progress=progress))
 
     def predict_probabilities(
-        self,
-        texts: Iterable[Any],
-        *,
-        batch_size: int = 64,
-        cache_size: int = 50_000,
-        progress: bool | None = False,
+        self, texts: Iterable[Any], *, batch_size: int = 64, progress: bool | None = False
     ) -> list[Tensor]:
-        """Compute the probability of each label from raw words, with unseen words as in `predict`.
+        """Compute the probability of each label from raw words; see `predict`.
 
         Args:
-            texts: As in `predict`.
-            batch_size: As in `predict`.
-            cache_size: As in `predict`.
-            progress: As in `predict`.
+            texts: The texts, as in `predict`.
+            batch_size: The number of texts at once, as in `predict`.
+            progress: Whether to show a progress bar, as in `predict`.
 
         Returns:
-            One tensor a text, on the CPU: of a tagger ``(word, tag)``, of a classifier
+            A tensor per text, on the CPU: of a tagger ``(word, tag)``, of a classifier
             ``(label,)``, in the order of the model's tags or labels.
-
-        Raises:
-            TypeError: As in `predict`.
         """
-        return list(
-            self._stream(
-                texts, batch_size, cache_size, progress, type(self)._probabilities_of_batch
-            )
-        )
+        return list(self._stream(texts, batch_size, progress, type(self)._probabilities_of_batch))
 
     def predict_stream(
-        self,
-        texts: Iterable[Any],
-        *,
-        batch_size: int = 64,
-        cache_size: int = 50_000,
-        progress: bool | None = False,
+        self, texts: Iterable[Any], *, batch_size: int = 64, progress: bool | None = False
     ) -> Iterator[Any]:
-        """Label an iterable of texts as `predict` does, holding ``32 * batch_size`` texts in
-        memory.
+        """Label an iterable of texts as `predict` does, with ``32 * batch_size`` texts in memory.
 
         Args:
-            texts: As in `predict`; a generator over a file, for instance.
-            batch_size: As in `predict`.
-            cache_size: As in `predict`.
-            progress: As in `predict`.
+            texts: The texts; a generator over a file, for instance.
+            batch_size: The number of texts at once, as in `predict`.
+            progress: Whether to show a progress bar, as in `predict`.
 
         Returns:
-            The labels, one a text, in order.
-
-        Raises:
-            TypeError: As in `predict`.
+            The labels, one per text, in order.
         """
-        return self._stream(texts, batch_size, cache_size, progress, type(self)._label_batch)
+        return self._stream(texts, batch_size, progress, type(self)._label_batch)
 
     def _stream(
-        self,
-        texts: Iterable[Any],
-        batch_size: int,
-        cache_size: int,
-        progress: bool | None,
-        predict: Callable[[Any, Mapping[int, Any]], list[Any]],
+        self, texts: Iterable[Any], batch_size: int, progress: bool | None, predict: Predict
     ) -> Iterator[Any]:
-        """Check the arguments, then yield what `predict` makes of a model and the texts of a batch, by their places."""
+        """Check the arguments, then yield what `predict` makes of a model and numbered texts."""
         check_positive(batch_size=batch_size)
-        require(
-            is_count(cache_size) and cache_size >= 0,
-            "cache_size",
-            "be an integer of 0 or more",
-            repr(cache_size),
-        )
-        readable = isinstance(texts, Iterable) or hasattr(
-            texts, "__getitem__"
-        )  # a Dataset of torch has items alone
-        if isinstance(texts, str | Mapping) or not readable:
+        if isinstance(texts, str | Mapping):
             raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))
 
         def generate() -> Iterator[Any]:
             start, base = 0, evaluation_view(self)
             model, cached = base, set[str]()
             lexicons = _lexicons_of(base)
-            for bucket in _buckets(texts, BATCHES_TOGETHER * batch_size, progress):
-                bucket = self._check_texts(bucket, start)
-                words = self.words_of(bucket, start)
-                unseen = {
-                    word for lexicon in lexicons for word in words if word not in lexicon
-                } - cached
-                if len(cached) + len(unseen) > cache_size:
-                    unseen |= words & cached
-                    model, cached = base, set[str]()
-                if unseen:
-                    model = model.with_words(sorted(unseen))
-                    cached |= unseen
-                yield from _predicted_bucket(model, bucket, start, batch_size, predict)
-                start += len(bucket)
+            remaining = iter(texts)
+            total = len(texts) if isinstance(texts, Sized) else None
+            with progress_bar(progress=progress, total=total, unit=" texts") as bar:
+                while bucket := list(islice(remaining, BATCHES_TOGETHER * batch_size)):
+                    bucket = self._check_texts(bucket, start)
+                    words = self.words_of(bucket, start)
+                    unseen = {w for lexicon in lexicons for w in words if w not in lexicon} - cached
+                    if len(cached) + len(unseen) > CACHED_WORDS:
+                        unseen |= words & cached
+                        model, cached = base, set[str]()
+                    if unseen:
+                        model = model.with_words(sorted(unseen))
+                        cached |= unseen
+                    yield from _predicted_bucket(model, bucket, start, batch_size, predict)
+                    start += len(bucket)
+                    bar.update(len(bucket))
 
         return generate()
 
     @abstractmethod
     def _label_batch(self, texts: Mapping[int, Any]) -> list[Any]:
-        """Label the texts of one batch, given with their places."""
+        """Label the texts of one batch, given with their numbers."""
 
     @abstractmethod
     def _probabilities_of_batch(self, texts: Mapping[int, Any]) -> list[Tensor]:
@@ -230,11 +186,7 @@ class TextModel(PretrainedModule):
 
 @torch.no_grad()
 def _predicted_bucket(
-    model: TextModel,
-    texts: list[Any],
-    start: int,
-    batch_size: int,
-    predict: Callable[[Any, Mapping[int, Any]], list[Any]],
+    model: TextModel, texts: list[Any], start: int, batch_size: int, predict: Predict
 ) -> list[Any]:
     """Predict in batches of similar length; `start` is the first text's number in errors."""
     lengths = [count_words_of(model.sentences_of(text)) for text in texts]
@@ -259,75 +211,20 @@ def word_features(
 def feature_size(embedder: nn.Module, encoder: nn.Module | None) -> int:
     """Return the size of a word's features, after checking that embedder and encoder fit."""
     require_embedder(embedder)
-    check_part("encoder", encoder, "be a sequence encoder or None", "input_size", "embedding_dim")
-    dim = int(embedder.embedding_dim)  # type: ignore[arg-type]
+    dim: Any = embedder.embedding_dim
     if encoder is None:
-        return dim
-    input_size = getattr(encoder, "input_size", None)
-    require(
-        input_size == dim, "encoder", f"have the embedder's {dim} as its input_size", input_size
-    )
+        return int(dim)
+    rule = f"have the embedder's {dim} as its input_size"
+    require(encoder.input_size == dim, "encoder", rule, encoder.input_size)
     return int(encoder.embedding_dim)  # type: ignore[arg-type]
 
 
-def check_part(name: str, part: object, rule: str, *attributes: str) -> None:
-    """Require a part to have the attributes of its family."""
-    if part is not None and not all(hasattr(part, attribute) for attribute in attributes):
-        raise TypeError(must(name, f"{rule} (with {', '.join(attributes)})", class_name(part)))
-
-
-def check_labelled_words(tags: Tensor, pieces: Pieces, mask: Tensor | None) -> None:
-    """Refuse tags of special pieces and padding, where no mask of words says which positions count.
-
-    It reads values, so it checks tensors on the CPU alone.
-
-    Args:
-        tags: Tag ids.
-        pieces: The sentences of the tags.
-        mask: True = a word; a mask of pieces is taken for no mask.
-
-    Raises:
-        ValueError: A tag beyond the last word of its sentence.
-    """
-    index, real = pieces.word_index, pieces.piece_mask
-    if (
-        torch.compiler.is_compiling()
-        or tags.device.type != "cpu"
-        or tags.dim() != 2
-        or len(tags) != len(index)
-    ):
-        return
-    if mask is not None and not (
-        mask.shape == real.shape == tags.shape and torch.equal(mask, real)
-    ):
-        return
-    counts = index.amax(1) + 1 if index.shape[1] else index.new_zeros(len(index))
-    labelled = tags.ne(IGNORE_INDEX) if mask is None else tags.ne(IGNORE_INDEX) & mask
-    beyond = labelled & (torch.arange(tags.shape[1]) >= counts[:, None])
-    if bool(beyond.any()):
-        row, place = beyond.nonzero()[0].tolist()
-        rule = f"label words, of which there are {int(counts[row])}, and be -100 for special pieces and padding"
-        raise ValueError(must(f"tags[{row}]", rule, f"{int(tags[row, place])} at place {place}"))
-
-
-def check_names(name: str, names: Sequence[str], kind: str) -> tuple[str, ...]:
+def check_names(name: str, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names after checking that they are different strings, at least one."""
-    if (
-        isinstance(names, str)
-        or not isinstance(names, Sequence)
-        or not all(isinstance(each, str) for each in names)
-    ):
-        found = (
-            f"the string {names!r}" if isinstance(names, str) else f"{class_name(names)} {names!r}"
-        )
-        raise TypeError(must(name, f"be a sequence of {kind} names", found))
-    require(
-        len(names) > 0 and len(set(names)) == len(names),
-        name,
-        "be different names, at least one",
-        list(names),
-    )
-    return tuple(names)
+    found = check_words(names, name=name)
+    different = 0 < len(set(found)) == len(found)
+    require(different, name, "be different names, at least one", found)
+    return tuple(found)
 
 
 def count_words_of(sentences: Sequence[Sequence[str]]) -> int:
@@ -339,9 +236,9 @@ def to_device(inputs: Any, device: torch.device | str) -> Any:
     """Move inputs, or a whole batch, to a device.
 
     Args:
-        inputs: What ``encode`` or ``collate`` returns: tensors, `Pieces`, tuples, lists and dicts
+        inputs: The result of ``encode`` or ``collate``: tensors, `Pieces`, tuples, lists and dicts
             of them. The rest stays.
-        device: Where to.
+        device: The device to move to.
 
     Returns:
         The same structure; tensors that are there already are not copied.
@@ -365,18 +262,3 @@ def _lexicons_of(model: nn.Module) -> list[Lexicon]:
     """Return the different lexicons of a model's embedders."""
     found = (getattr(part, "lexicon", None) for part in model.modules())
     return list({id(lexicon): lexicon for lexicon in found if lexicon is not None}.values())
-
-
-def _buckets(texts: Iterable[Any], size: int, progress: bool | None) -> Iterator[list[Any]]:
-    """Read `size` texts at a time, counting them on a progress bar."""
-    from tqdm import tqdm
-
-    total = len(texts) if isinstance(texts, Sized) else None
-    disable = (
-        None if progress is None else not progress
-    )  # None: tqdm shows a bar on a terminal only
-    remaining = iter(texts)
-    with tqdm(total=total, unit=" texts", leave=False, disable=disable) as bar:
-        while bucket := list(islice(remaining, min(size, sys.maxsize))):
-            yield bucket
-            bar.update(len(bucket))
