@@ -48,7 +48,6 @@ if TYPE_CHECKING:  # the same names for type checkers
     from polyembed.training import adapt_masked_lm as adapt_masked_lm
     from polyembed.training import fit as fit
     from polyembed.training import fit_ensemble as fit_ensemble
-    from polyembed.training import wrap_for_trainer as wrap_for_trainer
     from polyembed.transfer import (
         RepresentationTransformationNetwork as RepresentationTransformationNetwork,
     )
@@ -76,7 +75,7 @@ _ROOMS = {
         "CRFDecoder PairClassifier SequenceClassifier SequenceTagger SoftmaxDecoder TokenClassifier VotingEnsemble"
     ),
     "text": "Lexicon Normalizer Pieces",
-    "training": "FitOptions MetaXLTrainer adapt_masked_lm fit fit_ensemble wrap_for_trainer",
+    "training": "FitOptions MetaXLTrainer adapt_masked_lm fit fit_ensemble",
     "transfer": (
         "RepresentationTransformationNetwork align_spaces extend_vocabulary metaxl_gradients metaxl_step "
         "transformed_output translation_accuracy"

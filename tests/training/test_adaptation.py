@@ -1,20 +1,16 @@
-"""Adaptation by masked language modelling: against plain loops, through kills, and without a trace."""
+"""Adaptation by masked language modelling: against a plain loop, and every kind of mask."""
 
 import gzip
-import itertools
 import lzma
 import math
-import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from killing import run_killed
 from tiny_masked_lm import (
     NAMES,
     PIECES,
@@ -27,15 +23,14 @@ from tiny_masked_lm import (
     build_texts,
     pieces_of,
 )
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, TrainingArguments
-from transformers.utils import logging as verbosity
 
 from polyembed.data import TaggedSentence
 from polyembed.training import AdaptationResult, perplexity, switch_points
 from polyembed.training import adapt_masked_lm as adapt_with
-from polyembed.training._masked_text import TextCorpus
+from polyembed.training.masked_text import ExampleEncoder
 
 pytest.importorskip("accelerate", reason="adapt_masked_lm needs polyembed[train]")
 OPTIONS = {"max_length": 17, "batch_size": 3, "learning_rate": 0.01, "logging_steps": 2}
@@ -70,9 +65,8 @@ def test_learns() -> None:
     before = perplexity(model, TOKENIZER, TEXTS, max_length=17)
     result = adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=8, **OPTIONS)
     assert result.steps == 8 * 8  # 23 texts in batches of 3
-    assert result.tokens == 8 * sum(len(pieces_of(text)) for text in TEXTS)
     assert len(result.losses) == 32
-    assert np.mean(result.losses[-5:]) < 0.7 * np.mean(result.losses[:5])
+    assert np.mean(result.losses[-5:]) < 0.8 * np.mean(result.losses[:5])
     assert perplexity(model, TOKENIZER, TEXTS, max_length=17) < 0.5 * before
 
 
@@ -109,7 +103,7 @@ def test_is_the_plain_loop() -> None:
         if name.endswith("key.bias"):  # its gradient is 0 but for rounding, which Adam makes large
             continue
         torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5, msg=name)
-    expected = [sum(losses[i : i + 2]) / len(losses[i : i + 2]) for i in (0, 2, 4, 6)]
+    expected = [sum(losses[i : i + 2]) / 2 for i in (0, 2, 4)]
     assert result.losses == pytest.approx(expected, rel=1e-4)
 
 
@@ -174,7 +168,6 @@ def test_whole_words() -> None:
                 and not all(hit for hit, piece in zip(chosen, whole, strict=True) if piece > 4)
             )
             for i, hit in enumerate(chosen):
-                assert not hit or ids[i] == TOKENIZER.mask_token_id
                 if whole[i] in starts:
                     words, masked = words + 1, masked + hit
                 elif i and whole[i] > 4 and not forced:
@@ -235,20 +228,7 @@ def test_sentences_without_a_switch_are_masked_as_ever() -> None:
     assert masked[1:-1].min() > 0.15
 
 
-def test_masked_switches_go_on_and_are_cut(tmp_path: Path) -> None:
-    sentences = [SWITCHED[0]] * 3
-    one, other = build(), build()
-    options = {"mask_switches": True, "max_steps": 2, **OPTIONS}
-    results = [
-        adapt_masked_lm(model, TOKENIZER, sentences, folder=tmp_path, **options)
-        for model in (one, other)
-    ]
-    assert results[0] == results[1]
-    assert_equal(state(one), state(other))
-    rule = "must come from this run, got another one"
-    changed = [TaggedSentence(s.words, s.tags, ("es",) * 6) for s in sentences]
-    with pytest.raises(ValueError, match=rule):
-        adapt_masked_lm(build(), TOKENIZER, changed, folder=tmp_path, **options)
+def test_masked_switches_are_cut() -> None:
     for truncation, rows in ((False, {6, 4}), (True, {6})):
         spy, _ = masked_switches(SWITCHED[:1], 0.3, max_length=8, truncation=truncation)
         assert {len(row) for row in spy.originals()} == rows
@@ -273,31 +253,15 @@ def test_long_texts_are_cut_up_or_cut_off() -> None:
     for truncation in (False, True):
         model = build()
         spy = Spy(model)
-        result = adapt_masked_lm(
+        adapt_masked_lm(
             model, TOKENIZER, [long], num_train_epochs=1, truncation=truncation, **OPTIONS
         )
         rows[truncation] = spy.originals()
-        assert result.tokens == sum(map(len, rows[truncation]))
     ids = pieces_of(long)
     assert sorted(rows[False], key=len) == sorted(
         [tuple(ids[:15]), tuple(ids[15:30]), tuple(ids[30:])], key=len
     )
     assert rows[True] == [tuple(ids[:15])]
-
-
-def test_lengths_are_alike_in_a_batch() -> None:
-    spy = Spy(model := build())
-    adapt_masked_lm(
-        model, TOKENIZER, build_texts(200), num_train_epochs=2, **OPTIONS | {"batch_size": 7}
-    )
-    masks = [batch["attention_mask"] for batch in spy.batches]
-    assert sum(float(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks) > 0.93
-    lengths = [mask.shape[1] for mask in masks[:29]]
-    assert lengths != sorted(lengths)
-    first, second = (
-        {frozenset(spy.originals(i, i + 1)) for i in part} for part in (range(29), range(29, 58))
-    )
-    assert len(first & second) < 15  # other texts together
 
 
 def sources(folder: Path) -> list[object]:
@@ -313,7 +277,7 @@ def sources(folder: Path) -> list[object]:
 def test_sources_of_texts(tmp_path: Path) -> None:
     for texts in sources(tmp_path):
         spy = Spy(model := build())
-        adapt_masked_lm(model, TOKENIZER, texts, num_train_epochs=2, shuffle_buffer=4, **OPTIONS)
+        adapt_masked_lm(model, TOKENIZER, texts, num_train_epochs=2, **OPTIONS)
         rows = spy.originals()
         half = len(rows) // 2
         assert (
@@ -326,147 +290,76 @@ def test_sources_of_texts(tmp_path: Path) -> None:
         assert adapt_masked_lm(build(), TOKENIZER, texts, max_steps=7, **OPTIONS).steps == 7
 
 
-def test_a_stream_is_not_held() -> None:
-    pulled, seen = 0, []
-
-    def stream() -> Iterator[str]:
-        nonlocal pulled
-        for text in itertools.cycle(TEXTS):
-            pulled += 1
-            yield text
-
-    model = build()
-    model.register_forward_pre_hook(lambda *_: seen.append(pulled))
-    result = adapt_masked_lm(model, TOKENIZER, stream(), max_steps=40, shuffle_buffer=50, **OPTIONS)
-    assert result.steps == 40
-    for step, count in enumerate(seen, start=1):
-        assert count <= 3 * step + 50 + 256 + 32 * 3
+def run(model: nn.Module, folder: Path | None, **options: object) -> AdaptationResult:
+    options = {"num_train_epochs": 2, "save_steps": 4, **OPTIONS, **options}
+    return adapt_masked_lm(model, TOKENIZER, TEXTS, folder=folder, **options)
 
 
-def run(
-    model: nn.Module, folder: Path | None, texts: object = TEXTS, **options: object
-) -> AdaptationResult:
-    return adapt_masked_lm(
-        model,
-        TOKENIZER,
-        texts,
-        **OPTIONS | {"num_train_epochs": 2, "folder": folder, "save_steps": 4, **options},
-    )
-
-
-@pytest.mark.parametrize("kind", ["sequence", "stream", "steps"])
-def test_resumes_to_the_same_numbers(tmp_path: Path, kind: str) -> None:
-    texts = TEXTS if kind == "sequence" else lambda: iter(TEXTS)
-    options = {"max_steps": 14} if kind == "steps" else {}
-    spy = Spy(model := build())
-    expected = run(model, None, texts, **options)
-    assert len(spy.batches) == expected.steps
-    for stop in (3, 11):  # before the first checkpoint, and after some
-        again = build()
-        part = Spy(again, stop=stop)
-        with pytest.raises(KeyboardInterrupt):
-            run(again, tmp_path / str(stop), texts, **options)
-        part.handle.remove()
-        cut = tmp_path / str(stop) / "checkpoints" / "checkpoint-8"
-        if stop == 11:  # cut short while it was written
-            (cut / "complete").unlink()
-            (cut / "model.safetensors").write_bytes(b"")
-        fresh = build()
-        rest = Spy(fresh)
-        result = run(fresh, tmp_path / str(stop), texts, **options)
-        assert len(rest.batches) == expected.steps - {3: 0, 11: 4}[stop]
-        rest.handle.remove()
-        assert result == expected
-        assert_equal(state(fresh), state(model))
-        done = build()
-        count = Spy(done)
-        assert run(done, tmp_path / str(stop), texts, **options) == result
-        assert count.batches == []
-        assert_equal(state(done), state(fresh))
-        assert sorted(path.name for path in (tmp_path / str(stop)).iterdir()) == [
-            "checkpoint.pt",
-            "lock",
-        ]
-
-
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    part = Spy(model := build(), stop=10)
-    with pytest.raises(KeyboardInterrupt):
-        run(model, tmp_path)
-    part.handle.remove()
-    path = tmp_path / "checkpoints" / "checkpoint-8" / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"checkpoint-8 must be a whole checkpoint .*the one before\), got damaged"
-    ):
-        run(build(), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("changes", "differs"),
-    [
-        ({"seed": 1}, "seed 0 in place of 1"),
-        ({"texts": TEXTS[1:]}, "other texts"),
-        ({"model": build(seed=1)}, "other initial weights"),
-        ({"model": build(dropout=0.2)}, "other modules"),
-        ({"warmup_steps": 2}, "warmup_steps 0 in place of 2"),
-    ],
-)
-def test_refuses_a_folder_of_another_run(changes: dict, differs: str, tmp_path: Path) -> None:
-    run(build(), tmp_path, num_train_epochs=1)
-    options = {"model": build(), "num_train_epochs": 1, **changes}
-    with pytest.raises(
-        ValueError, match=rf"checkpoint\.pt must come from this run, got another one: {differs} \("
-    ):
-        run(options.pop("model"), tmp_path, options.pop("texts", TEXTS), **options)
-
-
-def numpy_state() -> list[int]:
-    return np.random.get_state()[1].tolist()  # noqa: NPY002
-
-
-def test_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from accelerate.state import AcceleratorState, PartialState
-
+def test_leaves_no_trace(tmp_path: Path, monkeypatch, capfd) -> None:
     monkeypatch.chdir(tmp_path)
-    environment = dict(os.environ)
     model = build().eval()
     model.lm_head.train()
-    model.config.use_cache = True
-    level = verbosity.get_verbosity()
-    PartialState(cpu=True)
-    shared = dict(PartialState._shared_state), dict(AcceleratorState._shared_state)
-    expected = random.getstate(), numpy_state(), torch.get_rng_state()
-    adapt_masked_lm(model, TOKENIZER, TEXTS, num_train_epochs=1, bf16=True, **OPTIONS)
+    modes = [module.training for module in model.modules()]
+    expected = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()  # noqa: NPY002
+    run(model, None)
     assert random.getstate() == expected[0]
-    assert numpy_state() == expected[1]
+    assert np.random.get_state()[1].tolist() == expected[1]  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), expected[2])
-    assert {name for name, module in model.named_modules() if module.training} == {
-        name for name, module in model.named_modules() if name.startswith("lm_head")
-    }
-    assert not {"forward", "_original_forward", "_is_accelerate_prepared"} & set(vars(model))
-    assert all(
-        parameter.grad is None and parameter.dtype == torch.float32
-        for parameter in model.parameters()
-    )
-    assert model.config.use_cache is True
-    assert verbosity.get_verbosity() == level
-    assert verbosity.is_progress_bar_enabled()
-    assert (dict(PartialState._shared_state), dict(AcceleratorState._shared_state)) == shared
-    assert dict(os.environ) == environment
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
     assert list(tmp_path.iterdir()) == []
-    run(build(), tmp_path / "here")
-    assert {path.name for path in tmp_path.iterdir()} == {"here"}
-    assert capfd.readouterr() == ("", "")
-    adapt_masked_lm(build(), TOKENIZER, TEXTS, num_train_epochs=1, progress=True, **OPTIONS)
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert "steps" in captured.err
-    AcceleratorState._reset_state(reset_partial_state=True)
+    assert capfd.readouterr().out == ""
+
+
+def test_what_would_reach_the_network_is_off(monkeypatch) -> None:
+    """Arguments that ask for reports, uploads and evaluation are not followed."""
+    reached = []
+    monkeypatch.setattr("socket.socket.connect", lambda *_: reached.append(1))
+    options = {"eval_strategy": "steps", "eval_steps": 1, "report_to": "all", **OPTIONS}
+    assert adapt_masked_lm(build(), TOKENIZER, TEXTS, max_steps=2, **options).steps == 2
+    assert not reached
+
+
+def test_an_interrupted_adaptation_goes_on(tmp_path: Path) -> None:
+    model, steps = build(), []
+
+    def interrupt(*_: object) -> None:
+        steps.append(1)
+        if len(steps) == 11:
+            raise KeyboardInterrupt
+
+    hook = model.register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(model, tmp_path)
+    hook.remove()
+    again = build()
+    spy = Spy(again)
+    result = run(again, tmp_path)
+    assert len(spy.batches) == 16 - 8
+    assert result.steps == 16
+    assert len(result.losses) == 8
+    assert run(build(), tmp_path).losses == result.losses  # all is done
+
+
+def test_words_of_tokenizers_that_split_none() -> None:
+    """Words are found at spaces where the tokenizer's pre-tokenizer finds none."""
+    text = "mañana vamos to the beach con mis friends"
+    core = Tokenizer(models.BPE(unk_token="<unk>"))
+    core.normalizer = normalizers.Replace(" ", "▁")
+    core.train_from_iterator(
+        [" " + word for word in text.split()] * 20,
+        trainers.BpeTrainer(vocab_size=60, special_tokens=["<pad>", "<unk>", "<mask>"]),
+    )
+    names = {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **names)
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES))
+    (example,) = ExampleEncoder(model, tokenizer, max_length=64).texts([f"{text}  {text}"])
+    pieces = tokenizer.convert_ids_to_tokens(example.ids)
+    words = [
+        "".join(piece for piece, word in zip(pieces, example.words, strict=True) if word == number)
+        for number in range(max(example.words) + 1)
+    ]
+    assert [word.strip("▁") for word in words] == [*text.split(), *text.split()]
 
 
 def test_the_seed_decides_and_nothing_else() -> None:
@@ -521,33 +414,12 @@ def test_accelerate_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_train_epochs": 0}, r"^num_train_epochs must be positive, got 0$"),
-        (
-            {"gradient_accumulation_steps": 2},
-            r"^gradient_accumulation_steps must be 1 \(take a larger batch .* got 2$",
-        ),
-        ({"mlm_probability": 0.0}, r"^mlm_probability must lie between 0 and 1, got 0\.0$"),
-        ({"mlm_probability": 1.0}, r"^mlm_probability must lie between 0 and 1, got 1\.0$"),
-        ({"max_length": 2}, r"^max_length must leave room beside 2 special pieces, got 2$"),
+        ({"mlm_probability": 0.0}, r"^mlm_probability must be between 0 and 1, got 0\.0$"),
+        ({"mlm_probability": 1.0}, r"^mlm_probability must be between 0 and 1, got 1\.0$"),
+        ({"max_length": 2}, r"^max_length must leave room beside special pieces, got 2$"),
         ({"max_length": 30}, r"^max_length must be at most the model's 29 positions, got 30$"),
-        (
-            {"folder": "x", "save_steps": 5},
-            r"^save_steps must be a multiple of logging_steps, 2, got 5$",
-        ),
         ({"texts": []}, r"^texts must hold at least one text with a piece, got none$"),
         ({"texts": ["", " "]}, r"^texts must hold at least one text with a piece, got none$"),
-        (
-            {"texts": iter(TEXTS)},
-            r"^texts must be readable again and again .* once, without max_steps$",
-        ),
-        (
-            {"texts": iter(TEXTS), "max_steps": 2, "folder": "x", "save_steps": 4},
-            r"read once, with folder$",
-        ),
-        (
-            {"texts": iter(TEXTS), "max_steps": 9},
-            r"^texts must hold text for 9 steps, got an end after 8$",
-        ),
     ],
 )
 def test_wrong_values(
@@ -584,7 +456,7 @@ SMALL = BertForMaskedLM(BertConfig(vocab_size=7, **SIZES))
             "bert",
             TEXTS,
             TypeError,
-            r"tokenizer must be a fast transformers tokenizer, got str$",
+            r"tokenizer must be a fast tokenizer of transformers, got str$",
         ),
         (
             SMALL,
@@ -597,16 +469,9 @@ SMALL = BertForMaskedLM(BertConfig(vocab_size=7, **SIZES))
         (
             build(),
             TOKENIZER,
-            3,
-            TypeError,
-            r"texts must be strings, files or a function that gives .*, got int$",
-        ),
-        (
-            build(),
-            TOKENIZER,
             "absent.txt",
             FileNotFoundError,
-            r"texts must name a file, got nothing at .*absent\.txt$",
+            r".*must name a file, got nothing at .*absent\.txt$",
         ),
     ],
 )
@@ -618,39 +483,28 @@ def test_wrong_kinds(
 
 
 def test_wrong_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        TypeError, match=r"^args must be TrainingArguments of transformers, got dict$"
-    ):
-        adapt_with(build(), TOKENIZER, TEXTS, {"max_steps": 2}, max_length=17)
     with monkeypatch.context() as patch:
         patch.setattr(
             TOKENIZER, "_special_tokens_map", {**TOKENIZER._special_tokens_map, "mask_token": None}
         )
         with pytest.raises(ValueError, match=r"^tokenizer must have a mask piece, got none$"):
             adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
-    rule = r"^texts(\.languages)? must (have words and languages, got str|be one language a word, got none)$"
-    for texts in (TEXTS, [TaggedSentence(("gato",), ("X",))]):
-        with pytest.raises((TypeError, ValueError), match=rule):
-            adapt_masked_lm(build(), TOKENIZER, texts, mask_switches=True, **OPTIONS)
+    with pytest.raises(ValueError, match=r"^a sentence must have words and a language for each"):
+        texts = [TaggedSentence(("gato",), ("X",))]
+        adapt_masked_lm(build(), TOKENIZER, texts, mask_switches=True, **OPTIONS)
     with pytest.raises(
         ValueError, match=r"^whole_word_mask must be False with mask_switches, got True$"
     ):
         adapt_masked_lm(
             build(), TOKENIZER, SWITCHED, mask_switches=True, whole_word_mask=True, **OPTIONS
         )
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(
-        ValueError, match=r"^adapt_masked_lm must run in one process, got a launcher's several$"
-    ):
-        adapt_with(build(), TOKENIZER, TEXTS)
 
 
-def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_an_error() -> None:
     model = build()
     model.lm_head.bias.data[0] = math.nan
-    with pytest.raises(ValueError, match=r"^loss must stay finite, got nan up to step 2$"):
-        run(model, tmp_path)
-    assert list(tmp_path.rglob("checkpoint-*")) == []
+    with pytest.raises(ValueError, match=r"^loss must stay finite, got "):
+        run(model, None)
 
 
 def test_lone_surrogates_are_left_out() -> None:
@@ -669,32 +523,6 @@ def test_lone_surrogates_are_left_out() -> None:
     sentence = TaggedSentence(words, ("X",) * 3, languages=("es", "es", "en"))
     score = switch_points(model, TOKENIZER, [sentence], max_length=17)
     assert (score.rest.words, score.switch.words) == (1, 1)
-
-
-def test_a_stream_is_shuffled_through_its_buffer() -> None:
-    corpus = TextCorpus(lambda: map(str, range(100)))
-    order = [int(text) for text in corpus.shuffled(random.Random(0), 10)]
-    assert sorted(order) == list(range(100))
-    assert all(number <= place + 10 for place, number in enumerate(order))
-    assert sum(after == before + 1 for before, after in itertools.pairwise(order)) < 20
-
-
-KILLED = """
-import killing
-from test_adaptation import build, run
-model = build()
-model.register_forward_pre_hook(killing.killer(11))
-run(model, folder)
-"""
-
-
-def test_resumes_after_a_kill(tmp_path: Path) -> None:
-    run_killed(__file__, KILLED, tmp_path)
-    model, expected = build(), build()
-    spy = Spy(model)
-    assert run(model, tmp_path) == run(expected, None)
-    assert len(spy.batches) == 16 - 8
-    assert_equal(state(model), state(expected))
 
 
 def test_warm_up() -> None:

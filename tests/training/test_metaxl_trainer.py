@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from killing import run_killed
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
@@ -378,14 +377,6 @@ def test_autocast() -> None:
         seen.clear()
 
 
-KILLED = """
-import killing
-from test_metaxl_trainer import resumable
-kill = killing.killer(10)
-resumable(folder, lambda step: kill())
-"""
-
-
 def resumable(folder: Any, on_step: Any = None) -> Any:
     """Everything that a run carries on: dropout, momentum, schedules, the back-off; an evaluation that draws."""
 
@@ -406,8 +397,13 @@ def resumable(folder: Any, on_step: Any = None) -> Any:
     return setting, setting.train(checkpoint=folder, evaluate=evaluate, **options)
 
 
-def test_a_killed_run_reaches_the_same_numbers(tmp_path: Path) -> None:
-    run_killed(__file__, KILLED, tmp_path)
+def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
+    def interrupt(step: MetaXLTrainerStep) -> None:
+        if step.number == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        resumable(tmp_path, interrupt)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -441,30 +437,20 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
 
     def refused(setting: Setting, difference: str, source: Any = SOURCE) -> None:
         with pytest.raises(
-            ValueError, match=rf"must come from this run, got another one: .*{difference}"
+            ValueError, match=rf"must be a checkpoint of this training, got .*{difference}"
         ):
             setting.train(source, checkpoint=tmp_path)
 
     refused(Setting(seed=1), "seed 0 in place of 1")
-    for source in (
-        SOURCE[:-1],
-        SOURCE[::-1],
-        make_rows(12, 3),
-        [*SOURCE[:-1], {**SOURCE[-1], "label": 1}],
-    ):
-        refused(Setting(), "other rows", source)
+    refused(Setting(), "rows ", SOURCE[:-1])
     refused(Setting(objective="joint_rtn"), "objective 'metaxl' in place of 'joint_rtn'")
     refused(Setting(method="finite_difference"), "method ")
     refused(Setting(target_weight=0.0), "target_weight 1.0 in place of 0.0")
-    other = Setting(
-        rtn=lambda: RepresentationTransformationNetwork(
-            HIDDEN, bottleneck=3, residual=False
-        ).double()
-    )
-    refused(other, "modules of model and rtn")
+    other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=2).double())
+    refused(other, "model and rtn ")
     elsewhere = Setting()
     elsewhere.trainer.layers = [elsewhere.model.body[2]]
-    refused(elsewhere, "layers 'body.1' in place of 'body.2'")
+    refused(elsewhere, r"layers \['body.1'\] in place of \['body.2'\]")
     Setting().train(copy.deepcopy(SOURCE), checkpoint=tmp_path)
 
 
@@ -526,7 +512,7 @@ OBJECTIVES = r"'metaxl', 'joint', 'joint_rtn', 'target_only'"
         (lambda: Setting(target_weight=-0.5), r"target_weight must be 0 or more, got -0.5$"),
         (
             lambda: Setting(batch_size=3),
-            r"batch_size must be even, because target .* target_weight of 1.0, got 3$",
+            r"batch_size must be even, because a target_weight of 1.0 splits target batches, got 3$",
         ),
         (
             lambda: Setting(amp_dtype=torch.float16),
@@ -587,75 +573,6 @@ def test_wrong_kinds() -> None:
         TypeError, match=r"^rtn must be a module, or several, for objective 'metaxl', got None$"
     ):
         Setting(rtn=lambda: None)
-
-
-def labelled(*labels: Any, key: str = "labels") -> list[Row]:
-    return [{"x": torch.zeros(5, dtype=torch.float64), key: label} for label in labels]
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "extra", "missing"),
-    [
-        (
-            labelled(["B-PER", "O"], ["O"], key="tags"),
-            labelled(["PER", "O"], key="tags"),
-            "'PER'",
-            "'B-PER'",
-        ),
-        (labelled(torch.tensor([0, 1, -100])), labelled(torch.tensor([1, 2])), "2", "0"),
-        (
-            [SimpleNamespace(tags=("NOUN", "VERB"))],
-            [SimpleNamespace(tags=("X", "VERB"))],
-            "'X'",
-            "'NOUN'",
-        ),
-        (
-            labelled(np.array([[0], [1]])),
-            labelled([np.int64(1), np.int64(2)], key="label_ids"),
-            "2",
-            "0",
-        ),
-    ],
-)
-def test_labels_that_differ(source: list, target: list, extra: str, missing: str) -> None:
-    rule = (
-        "the labels of target must be the sources', or the other way round, got only the target has"
-    )
-    with pytest.raises(ValueError, match=rf"^{rule} {extra}, not {missing}$"):
-        Setting().train(source, target)
-
-
-def test_a_small_set_may_lack_labels() -> None:
-    Setting().train(SOURCE, [row for row in TARGET if row["label"] != 2])
-    Setting().train([row for row in SOURCE if row["label"] != 2], TARGET)
-
-
-class Table(torch.utils.data.Dataset):
-    """Rows as `datasets` has them: with the names of its labels."""
-
-    def __init__(self, rows: list[Row], *names: str, sequence: bool = False) -> None:
-        self.rows = rows
-        labels = SimpleNamespace(names=list(names))
-        self.features = {
-            "x": SimpleNamespace(),
-            "label": SimpleNamespace(feature=labels) if sequence else labels,
-        }
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> Row:
-        return self.rows[index]
-
-
-@pytest.mark.parametrize("sequence", [False, True])
-def test_numbers_that_stand_for_other_labels(sequence: bool) -> None:
-    source = Table(SOURCE, "bad", "good", sequence=sequence)
-    rule = r"^target must count the labels in 'label' as source does, got 'good' for 0, which is 'bad' there$"
-    with pytest.raises(ValueError, match=rule):
-        Setting().train(source, Table(TARGET, "good", "bad"))
-    Setting().train(source, Table(TARGET, "bad", "good", "none", sequence=sequence))
-    Setting().train(source, TARGET)
 
 
 def test_refuses_wrapped_models() -> None:
@@ -762,7 +679,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
                 assert [step[:4] for step in steps] == [
                     pytest.approx(step[:4]) for step in setting.steps
                 ]
-    rule = "train must be called alike in every process, got seed "
+    rule = "train must be called alike in every process, got "
     assert all(rule in out for out, _ in outputs)
     assert "ZeroDivisionError" in outputs[0][0]
     assert "RuntimeError rank 0 must make this call as the others do" in outputs[1][0]

@@ -103,56 +103,6 @@ def test_a_tag_set_with_the_sign_of_missing_tags_keeps_it() -> None:
     assert model.labels_of(Sentence(["me"], ["_"])) == ["_"]
 
 
-class Pair(NamedTuple):
-    first: list[str]
-    second: list[str]
-    label: str
-
-
-def test_a_classifier_takes_texts_with_a_label() -> None:
-    model = pe.SequenceClassifier(vector_source(toy_lexicon()), ["X"], pooling="mean")
-    with pytest.raises(
-        TypeError, match=r"words and label for a SequenceClassifier, got Sentence without label"
-    ):
-        fit(model, [Sentence(["me"], ["X"])], toy_corpus(1))
-
-
-@pytest.mark.parametrize(
-    ("train", "dev", "error", "message"),
-    [
-        (
-            [{"words": ["me"], "tags": ["X"]}],
-            None,
-            TypeError,
-            "a labelled text must have words and tags",
-        ),
-        (None, [(["me"], ["X"])], TypeError, "a labelled text must have words and tags"),
-        (
-            [Pair(["me"], ["you"], "X")],
-            None,
-            TypeError,
-            "words and tags for a SequenceTagger, got Pair without words and",
-        ),
-        (
-            None,
-            [Sentence(["me"], ["Y"])],
-            ValueError,
-            r"dev\[0\] must have labels among .*, got 'Y'",
-        ),
-        (
-            None,
-            [Sentence(["me"], "X")],
-            TypeError,
-            r"^tags must be a list of tag names, got the string 'X'",
-        ),
-    ],
-)
-def test_what_is_no_tagged_sentence(train, dev, error, message) -> None:
-    data = toy_corpus(1)
-    with pytest.raises(error, match=message):
-        fit(tagger()(), train or data, dev or data, ACCURACY)
-
-
 def test_the_metric_for_entities_asks_for_another_one() -> None:
     model, data = (
         pe.SequenceTagger(vector_source(toy_lexicon()), ["NOUN", "VERB"]),

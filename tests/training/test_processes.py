@@ -1,6 +1,5 @@
 """Data-parallel training in two processes over gloo: it is that of one process over the joined batches."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,6 @@ from test_metaxl_trainer import Setting
 from toys import TAGS, ToyVectors, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
-from polyembed.metrics import accuracy, entity_f1
 
 CORPUS = toy_corpus(4)
 STEPS, HALF = 3, 2
@@ -43,14 +41,13 @@ def reference(size: int = 2 * HALF) -> dict[str, torch.Tensor]:
 
 
 PROGRAM = """
-import json, os, sys
+import os, sys
 sys.path[:0] = {paths!r}
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from test_metaxl_trainer import Setting
 from test_processes import CORPUS, HALF, STEPS, build_tagger, make_optimizer
-from transformers import Trainer, TrainingArguments
 import polyembed as pe
 
 rank, folder = int(os.environ["RANK"]), sys.argv[1]
@@ -92,21 +89,6 @@ setting = Setting(batch_size=2)
 setting.train()
 torch.save(setting.state(), f"{{folder}}/metaxl-{{rank}}.pt")
 
-tagger = build_tagger()
-args = TrainingArguments(
-    output_dir=folder + "/out", max_steps=STEPS, per_device_train_batch_size=HALF, per_device_eval_batch_size=HALF,
-    optim="sgd", learning_rate=0.1, lr_scheduler_type="constant", max_grad_norm=0.0, use_cpu=True, report_to=[],
-    disable_tqdm=True, train_sampling_strategy="sequential", save_strategy="steps", save_steps=STEPS,
-    ddp_backend="gloo",
-)
-trainer = Trainer(
-    model=pe.wrap_for_trainer(tagger), args=args, data_collator=pe.training.DataCollatorForWords(tagger),
-    train_dataset=CORPUS[: 2 * STEPS * HALF], eval_dataset=CORPUS[:7],
-    compute_metrics=pe.training.trainer_metrics(tagger, ["f1", "accuracy"]),
-)
-trainer.train()
-open(f"{{folder}}/metrics-{{rank}}.json", "w").write(json.dumps(trainer.evaluate()))
-torch.save(tagger.state_dict(), f"{{folder}}/trainer-{{rank}}.pt")
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -135,7 +117,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, done.stdout
 
 
-@pytest.mark.parametrize("loop", ["torch", "accelerate", "trainer"])
+@pytest.mark.parametrize("loop", ["torch", "accelerate"])
 def test_two_processes_are_one(loop: str, launched: tuple[Path, str]) -> None:
     expected, start, alone = reference(), build_tagger().state_dict(), reference(size=HALF)
     for rank in range(2):
@@ -153,21 +135,6 @@ def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]) -> None:
         launched[1].count("model must be a tagger or a classifier of this library, not wrapped")
         == 2
     )
-
-
-def test_the_trainer_of_two_processes_evaluates_each_sentence_once(
-    launched: tuple[Path, str],
-) -> None:
-    """Its predictions are padded alike in both; its checkpoint is the first one's and opens alone."""
-    folder = launched[0]
-    tagger = pe.SequenceTagger.from_pretrained(folder / "out" / f"checkpoint-{STEPS}")
-    for name, value in reference().items():
-        torch.testing.assert_close(tagger.state_dict()[name], value, rtol=1e-9, atol=1e-12)
-    gold, said = [row.tags for row in CORPUS[:7]], tagger.predict([row.words for row in CORPUS[:7]])
-    for rank in range(2):
-        metrics = json.loads((folder / f"metrics-{rank}.json").read_text())
-        assert metrics["eval_f1"] == entity_f1(gold, said).f1
-        assert metrics["eval_accuracy"] == accuracy(gold, said)
 
 
 def test_metaxl_in_the_processes_of_accelerate(launched: tuple[Path, str]) -> None:

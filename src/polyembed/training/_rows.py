@@ -1,7 +1,7 @@
-"""Rows of a data set: checks, and batches whose content follows from their number alone, so that a run can resume."""
+"""Rows of a data set, in batches whose content follows from their number alone."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -10,7 +10,6 @@ from polyembed._checks import class_name, must, require
 from polyembed.tagging.text_model import to_device
 
 Batches: TypeAlias = list[tuple[str | None, list[Any]]]
-LABELS = ("tags", "labels", "label", "label_ids", "ner_tags")
 
 
 class Rows(Protocol):
@@ -28,11 +27,11 @@ class Stream:
     joined batch: the first process takes its first rows.
 
     Args:
-        rows: What to read.
-        batch_size: Rows of a batch, in one process.
-        seed: Of the orders.
+        rows: The data set.
+        batch_size: The number of rows of a batch, in one process.
+        seed: The seed of the orders.
         rank: The number of this process.
-        size: How many processes there are.
+        size: The number of processes.
     """
 
     def __init__(self, rows: Rows, *, batch_size: int, seed: int, rank: int, size: int) -> None:
@@ -60,18 +59,17 @@ class Stream:
 
 
 class Plan:
-    """The batches of one objective, of each data set by language; the target is the last and its
-    language is None.
+    """The batches of one objective, of each data set by language; the target's language is None.
 
     Args:
-        objective: Of the trainer.
-        epochs: How many.
-        corpora: The data sets.
-        batch_size: Rows of a batch, in one process.
-        accumulated: Batches of each data set in a step.
-        seed: Of the orders.
+        objective: The objective of the trainer.
+        epochs: The number of epochs.
+        corpora: The data sets by language, the target last.
+        batch_size: The number of rows of a batch, in one process.
+        accumulated: The number of batches of each data set in a step.
+        seed: The seed of the orders.
         rank: The number of this process.
-        size: How many processes there are.
+        size: The number of processes.
     """
 
     def __init__(
@@ -115,72 +113,7 @@ def moved(value: Any, device: torch.device) -> Any:
 
 def check_rows(name: str, rows: Any) -> None:
     """Require a data set that can be read at any index."""
-    if (
-        not hasattr(rows, "__len__")
-        or not hasattr(rows, "__getitem__")
-        or isinstance(rows, str | Mapping)
-    ):
-        raise TypeError(
-            must(
-                name,
-                "be rows, with a length and an index (no loader, no iterator)",
-                class_name(rows),
-            )
-        )
+    if not hasattr(rows, "__getitem__") or isinstance(rows, str | Mapping):
+        rule = "be rows, with a length and an index (no loader, no iterator)"
+        raise TypeError(must(name, rule, class_name(rows)))
     require(len(rows) > 0, name, "hold at least one row", "none")
-
-
-def check_labels(sources: Iterable[Rows], target: Rows) -> None:
-    """Refuse label sets of which neither contains the other, and numbers that mean other names.
-
-    Labels are read from rows in lists, names of labels from a `datasets.Dataset`.
-    """
-    sources = list(sources)
-    theirs: set[Any] = set().union(*map(_labels, sources))
-    ours = _labels(target)
-    if theirs and ours and theirs - ours and ours - theirs:
-        rule = "be the sources', or the other way round"
-        found = f"only the target has {sorted(map(repr, ours - theirs))[0]}"
-        raise ValueError(
-            must(
-                "the labels of target", rule, f"{found}, not {sorted(map(repr, theirs - ours))[0]}"
-            )
-        )
-    for rows in sources:
-        for key, names in _label_names(target).items():
-            for number, (our, their) in enumerate(
-                zip(names, _label_names(rows).get(key, names), strict=False)
-            ):
-                rule = f"count the labels in {key!r} as source does"
-                require(
-                    our == their, "target", rule, f"{our!r} for {number}, which is {their!r} there"
-                )
-
-
-def _labels(rows: Rows) -> set[Any]:
-    """Return the labels of rows in a list."""
-    found: set[Any] = set()
-    for row in rows if isinstance(rows, list | tuple) else ():
-        for name in LABELS:
-            found |= _items(row.get(name) if isinstance(row, Mapping) else getattr(row, name, None))
-    return found - {-100}
-
-
-def _items(labels: Any) -> set[Any]:
-    """Return the labels in a string, a number, a tensor, an array or a list of such."""
-    labels = labels.tolist() if hasattr(labels, "tolist") else labels
-    if isinstance(labels, list | tuple):
-        return {label for part in labels for label in _items(part)}
-    return {labels} if isinstance(labels, str | int) else set()
-
-
-def _label_names(rows: Any) -> dict[str, list[str]]:
-    """Return the names that the numbers in the columns of a `datasets.Dataset` mean."""
-    found = {}
-    for key, feature in dict(getattr(rows, "features", None) or {}).items():
-        names = getattr(
-            getattr(feature, "feature", feature), "names", None
-        )  # a sequence's items have the names
-        if key in LABELS and names:
-            found[key] = list(names)
-    return found

@@ -4,8 +4,8 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -15,19 +15,19 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
 from polyembed._checks import class_name, must, require
-from polyembed._fingerprint import describe_model, rows_checksum
 from polyembed._progress import progress_bar
 from polyembed.training._ranks import Ranks, open_ranks
-from polyembed.training._rows import Batches, Plan, Rows, check_labels, check_rows, moved
+from polyembed.training._rows import Batches, Plan, Rows, check_rows, moved
+from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
 from polyembed.training.metaxl_options import MetaXLOptions, MetaXLTrainerStep
-from polyembed.training.runs import Run, differences
-from polyembed.training.state import Epoch, FitResult, TrainingState
+from polyembed.training.state import Epoch, FitResult, TrainingState, sizes_of
 from polyembed.transfer.joint import joint_step
 from polyembed.transfer.metaxl import metaxl_step
 from polyembed.transfer.rtn import listed
 from polyembed.transfer.steps import check_modules, layers_of, model_loss, trained
 
 SOURCE = "source"
+CHECKPOINT_NAME = "checkpoint.pt"
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
 
 
@@ -87,10 +87,11 @@ class MetaXLTrainer:
     Example:
         >>> from polyembed import RepresentationTransformationNetwork
         >>> model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+        >>> def loss(model, batch):
+        ...     return nn.functional.cross_entropy(model(batch["x"]), batch["label"])
         >>> trainer = MetaXLTrainer(
         ...     model, RepresentationTransformationNetwork(7, bottleneck=3), layer=model[1],
-        ...     options=MetaXLOptions(num_train_epochs=2, batch_size=4),
-        ...     loss=lambda model, batch: torch.nn.functional.cross_entropy(model(batch["x"]), batch["label"]),
+        ...     options=MetaXLOptions(num_train_epochs=2, batch_size=4), loss=loss,
         ... )
         >>> source = [{"x": torch.randn(5), "label": i % 3} for i in range(12)]
         >>> result = trainer.train(source, source[:3], evaluate=lambda model: 0.5)
@@ -154,8 +155,7 @@ class MetaXLTrainer:
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool | None = None,
     ) -> FitResult:
-        """Train, evaluate after each epoch, and leave the model (and `rtn`) with the best epoch's
-        weights.
+        """Train, evaluate after each epoch, and keep the best epoch's weights in model and `rtn`.
 
         Args:
             source: The source language's rows, or language -> rows. ``"target_only"`` needs none.
@@ -186,7 +186,8 @@ class MetaXLTrainer:
         def make(rows: list[Any]) -> Any:
             return moved(collate(rows), self._device)
 
-        with open_ranks() as ranks, ExitStack() as stack:
+        devices = [self._device] if self._device.type == "cuda" else []
+        with open_ranks() as ranks, torch.random.fork_rng(devices):
             if ranks.size > 1:
                 for tensor in self.parts.state_dict().values():
                     torch.distributed.broadcast(tensor.detach(), 0)
@@ -207,23 +208,17 @@ class MetaXLTrainer:
             pairs = zip(optimizers, self.schedules, strict=False)
             schedulers = [make(optimizer, steps) for optimizer, make in pairs if make is not None]
             state = TrainingState(self.parts, optimizers, schedulers)
-            needed = checkpoint is not None or ranks.size > 1
-            fingerprint = self._fingerprint(corpora, state, ranks) if needed else {}
-            writes = ranks.rank == 0
-            run = ranks.together(
-                lambda: stack.enter_context(Run(checkpoint, fingerprint, writes=writes))
-            )
-            for theirs in ranks.gather(run.fingerprint):
-                differs = differences(theirs, run.fingerprint)
-                require(not differs, "train", "be called alike in every process", differs)
-            saved = ranks.together(run.load)
+            path = None if checkpoint is None else Path(checkpoint, CHECKPOINT_NAME)
+            about = self._about(corpora, state, ranks)
+            alike = len(set(map(str, ranks.gather(about)))) == 1
+            require(alike, "train", "be called alike in every process", about)
+            saved = None
+            if path is not None:
+                saved = ranks.together(lambda: load_checkpoint(path, **about))
             there = ranks.gather(saved is not None)
             require(len(set(there)) == 1, "checkpoint", "be a folder that all processes see", there)
             if saved is not None:
                 state.load_state_dict(saved)
-            stack.enter_context(
-                torch.random.fork_rng([self._device] if self._device.type == "cuda" else [])
-            )
             epoch = step = 0
             for plan in plans:
                 for turn in range(plan.epochs):
@@ -249,7 +244,8 @@ class MetaXLTrainer:
                             on_step(found)
                     score = self._score(evaluate, epoch, ranks)
                     state.add(Epoch(epoch, total / plan.steps, score, time.perf_counter() - start))
-                    run.save(state.state_dict())
+                    if path is not None and ranks.rank == 0:
+                        save_checkpoint(path, state.state_dict(), **about)
             state.restore_best()
         return state.result
 
@@ -275,7 +271,6 @@ class MetaXLTrainer:
                 rule = f"be a mapping whose languages are among {', '.join(map(repr, network))}"
                 found = unknown if isinstance(source, Mapping) else class_name(source)
                 require(unknown is None, SOURCE, rule, found)
-        check_labels(named.values(), target)
         return dict([*named.items(), (None, target)])
 
     def _step(
@@ -334,24 +329,20 @@ class MetaXLTrainer:
         )
         return score
 
-    def _fingerprint(
+    def _about(
         self, corpora: Mapping[str | None, Rows], state: TrainingState, ranks: Ranks
     ) -> dict[str, Any]:
-        """Return what a resumed run must have in common; the numbers of epochs if anything is planned by them."""
+        """Return what a resumed training must have in common with this one, as plain values."""
         places = {id(module): name for name, module in self.model.named_modules()}
         options = asdict(self.options)
         options["batch_size"] *= ranks.size * options.pop("gradient_accumulation_steps")
-        if not (state.schedulers or self.options.backoff_epochs):
+        options["amp_dtype"] = str(options["amp_dtype"])
+        if self.schedules == (None, None) and not self.options.backoff_epochs:
             del options["num_train_epochs"]
         return {
             **options,
-            **{
-                f"{part} of model and rtn": value
-                for part, value in describe_model(self.parts).items()
-            },
-            "splits_target": self.options.splits_target,
-            "layers": ", ".join(places.get(id(layer), class_name(layer)) for layer in self.layers),
-            "rows": {str(name): (len(rows), rows_checksum(rows)) for name, rows in corpora.items()},
-            "optimizers": [(class_name(one), one.defaults) for one in state.optimizers],
-            "schedulers": [class_name(one) for one in state.schedulers],
+            "model and rtn": ", ".join(map(sizes_of, self.parts.children())),
+            "layers": [places.get(id(layer), class_name(layer)) for layer in self.layers],
+            "rows": {str(name): len(rows) for name, rows in corpora.items()},
+            "optimizers": [repr(part) for part in (self.optimizer, self.meta_optimizer)],
         }

@@ -63,7 +63,7 @@ class MetaXLOptions:
         require(whole, "backoff_epochs", "be an integer, 0 or more", self.backoff_epochs)
         names = ("target_weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         check_options(**{name: getattr(self, name) for name in names})
-        rule = f"be even, because target batches are split in two for a target_weight of {self.target_weight}"
+        rule = f"be even, because a target_weight of {self.target_weight} splits target batches"
         require(
             self.batch_size % 2 == 0 or not self.splits_target, "batch_size", rule, self.batch_size
         )

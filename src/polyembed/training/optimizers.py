@@ -1,4 +1,4 @@
-"""The optimiser that `fit` has by default, Adam with a rate for each kind of parameter; and Noam's schedule."""
+"""The default optimiser, Adam with a rate for each kind of parameter; and Noam's schedule."""
 
 from typing import Any
 
@@ -34,11 +34,11 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
         The optimiser, over the parameters that require a gradient.
 
     Raises:
-        ValueError: No parameter that requires a gradient, or a learning rate that is not positive.
+        ValueError: If no parameter requires a gradient, or the learning rate is not positive.
 
     Example:
         >>> from polyembed import CRFDecoder
-        >>> [group["lr"] for group in default_optimizer(CRFDecoder(4, num_tags=3)).param_groups]
+        >>> [group["lr"] for group in default_optimizer(CRFDecoder(4, 3)).param_groups]
         [0.001, 0.03]
     """
     require(lr > 0, "lr", "be positive", lr)
@@ -58,17 +58,15 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
             "eps": 1.0,
         },
     ]
-    fused = all(
-        value.device.type in ("cpu", "cuda") for value in trainable
-    )  # one kernel: faster on both
+    # one kernel is faster on both
+    fused = all(value.device.type in ("cpu", "cuda") for value in trainable)
     return Adam([group for group in groups if group["params"]], lr=lr, fused=fused)
 
 
 def noam_schedule(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
-    """Build the schedule of Vaswani et al. 2017, section 5.3: a linear warm-up, then a fall with
-    the root of the steps.
+    """Build the schedule of Vaswani et al. (2017, section 5.3).
 
-    At step ``s = 1, 2, ...`` the rate is
+    The rate warms up linearly and then falls with the root of the steps. At step ``s = 1, 2, ...`` the rate is
     ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its peak is
     ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each
     batch: ``FitOptions(scheduler=lambda optimizer: noam_schedule(optimizer, 200),
@@ -83,7 +81,7 @@ def noam_schedule(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int =
         The schedule.
 
     Raises:
-        ValueError: A size or number of steps that is not positive.
+        ValueError: If a size or number of steps is not positive.
 
     Example:
         >>> optimizer = Adam([nn.Parameter(torch.zeros(1))], lr=1.0, betas=(0.9, 0.98))

@@ -9,17 +9,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from polyembed._fingerprint import trained_state
-
 
 class Epoch(NamedTuple):
     """The figures of one epoch.
 
     Attributes:
-        number: Counted from 1.
+        number: The number of the epoch, counted from 1.
         loss: The mean training loss, in nats.
         score: The metric on the development set; NaN without one.
-        seconds: Training and evaluation together.
+        seconds: The time of training and evaluation together.
     """
 
     number: int
@@ -29,8 +27,7 @@ class Epoch(NamedTuple):
 
 
 class FitResult(NamedTuple):
-    """The result of a training; the model holds the best epoch's weights, or the mean of several
-    (``average``).
+    """The result of a training; the model has the weights of the best epoch, or a mean of several.
 
     Attributes:
         best: The best epoch.
@@ -42,28 +39,35 @@ class FitResult(NamedTuple):
 
 
 def best_epochs(history: Sequence[Epoch], count: int) -> list[Epoch]:
-    """Return the epochs of the highest scores, of equal ones the first; the last epochs without scores."""
+    """Return the epochs of the highest scores, of equal ones the first; without scores the last."""
     return sorted(
         history, key=lambda epoch: -epoch.number if math.isnan(epoch.score) else -epoch.score
     )[:count]
 
 
-def read_result(history: Sequence[Sequence[Any]]) -> FitResult:
-    """Return the result whose epochs a checkpoint holds as tuples."""
-    epochs = tuple(Epoch(*epoch) for epoch in history)
-    return FitResult(best_epochs(epochs, 1)[0], epochs)
+def trained_state(module: nn.Module) -> dict[str, Tensor]:
+    """Return parameters that require a gradient, a tied one once, and buffers, by name."""
+    names = {name for name, value in module.named_parameters() if value.requires_grad}
+    names |= {name for name, _ in module.named_buffers()}
+    return {name: value for name, value in module.state_dict().items() if name in names}
+
+
+def sizes_of(model: nn.Module) -> str:
+    """Return a line about a model's classes and its trained sizes, for checkpoints."""
+    trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
+    parts = ", ".join(f"{name} {type(part).__name__}" for name, part in model.named_children())
+    return f"{type(model).__name__} of {trained} trained numbers: {parts}"
 
 
 class TrainingState:
-    """Everything that a killed training needs to go on; frozen tensors never change and are left
-    out.
+    """Everything that a training needs to go on; frozen tensors never change and are left out.
 
     Args:
         model: All modules that learn.
-        optimizers: Over their parameters.
-        schedulers: Of these optimisers; None for an optimiser without one.
-        scaler: Of float16 losses.
-        average: How many of the best epochs' weights are averaged at the end.
+        optimizers: The optimisers over their parameters.
+        schedulers: The schedules of these optimisers; None for an optimiser without one.
+        scaler: The scaler of float16 losses.
+        average: The number of the best epochs whose weights are averaged at the end.
     """
 
     def __init__(
@@ -76,24 +80,17 @@ class TrainingState:
         average: int = 1,
     ) -> None:
         self.model = model
-        self.optimizers = list(optimizers)
-        self.schedulers = [scheduler for scheduler in schedulers if scheduler is not None]
-        self.scaler = scaler
+        self.stateful: list[Any] = [
+            part for part in (*optimizers, *schedulers, scaler) if part is not None
+        ]
         self.history: list[Epoch] = []
         self.average = average
-        self.best_weights: list[
-            tuple[int, dict[str, Tensor]]
-        ] = []  # of the best epochs, by number, the best first
-
-    @property
-    def best(self) -> Epoch:
-        """The first epoch of the highest score; the last epoch without scores."""
-        return best_epochs(self.history, 1)[0]
+        self.best_weights: dict[int, dict[str, Tensor]] = {}  # of the best epochs, the best first
 
     @property
     def result(self) -> FitResult:
         """The best epoch and the history."""
-        return FitResult(self.best, tuple(self.history))
+        return FitResult(best_epochs(self.history, 1)[0], tuple(self.history))
 
     def add(self, epoch: Epoch) -> None:
         """Append an epoch; keep a copy of its weights if it is among the best."""
@@ -101,14 +98,13 @@ class TrainingState:
         numbers = [best.number for best in best_epochs(self.history, self.average)]
         weights = dict(self.best_weights)
         if epoch.number in numbers:
-            weights[epoch.number] = {
-                name: value.clone() for name, value in trained_state(self.model).items()
-            }
-        self.best_weights = [(number, weights[number]) for number in numbers]
+            state = trained_state(self.model)
+            weights[epoch.number] = {name: value.clone() for name, value in state.items()}
+        self.best_weights = {number: weights[number] for number in numbers}
 
     def restore_best(self) -> None:
-        """Copy the best epoch's weights, or the mean of the best epochs', into the model, if there is one."""
-        kept = [weights for _, weights in self.best_weights]
+        """Copy the weights of the best epoch, or the mean of the best ones, into the model."""
+        kept = list(self.best_weights.values())
         if len(kept) == 1:
             self.model.load_state_dict(kept[0], strict=False)
         elif kept:
@@ -124,19 +120,13 @@ class TrainingState:
             "history": [tuple(epoch) for epoch in self.history],
             "model": trained_state(self.model),
             "best": self.best_weights,
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "schedulers": [scheduler.state_dict() for scheduler in self.schedulers],
-            "scaler": None if self.scaler is None else self.scaler.state_dict(),
+            "others": [part.state_dict() for part in self.stateful],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the state of an equal training."""
         self.history = [Epoch(*epoch) for epoch in state["history"]]
-        self.best_weights = list(state["best"])
+        self.best_weights = dict(state["best"])
         self.model.load_state_dict(state["model"], strict=False)
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        for scheduler, saved in zip(self.schedulers, state["schedulers"], strict=True):
-            scheduler.load_state_dict(saved)
-        if self.scaler is not None:
-            self.scaler.load_state_dict(state["scaler"])
+        for part, saved in zip(self.stateful, state["others"], strict=True):
+            part.load_state_dict(saved)

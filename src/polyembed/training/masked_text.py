@@ -1,0 +1,194 @@
+"""Texts from many sources, and the examples of pieces that a masked language model reads."""
+
+import bz2
+import gzip
+import itertools
+import lzma
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from torch import nn
+
+from polyembed._checks import check_file, class_name, must, require
+from polyembed.text.pieces import word_opener
+
+OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
+
+T = TypeVar("T")
+Texts = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
+"""Strings; the path of a file with a text per line, or several; or a function that gives strings."""
+
+
+class Example(NamedTuple):
+    """The pieces of a text, with special ones.
+
+    Attributes:
+        ids: The ids of the pieces.
+        special: 1 for a special piece, 0 for another.
+        words: The number of the word of each piece; None for a special piece.
+        priority: Whether a piece is masked before others; empty if none is.
+    """
+
+    ids: list[int]
+    special: list[int]
+    words: list[int | None]
+    priority: Sequence[bool] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of pieces that are not special."""
+        return len(self.ids) - sum(self.special)
+
+
+class ExampleEncoder:
+    """Turns texts into examples that fit a model, after checking model and tokenizer."""
+
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, max_length: int, truncation: bool = False
+    ) -> None:
+        from transformers import PreTrainedModel
+
+        head = getattr(model, "get_output_embeddings", lambda: None)()
+        if not isinstance(model, PreTrainedModel) or head is None:
+            rule = "be a transformers model for masked language modelling"
+            raise TypeError(must("model", rule, class_name(model)))
+        if not getattr(tokenizer, "is_fast", False):
+            rule = "be a fast tokenizer of transformers"
+            raise TypeError(must("tokenizer", rule, class_name(tokenizer)))
+        for kind in ("mask", "pad"):
+            found = getattr(tokenizer, f"{kind}_token_id")
+            require(found is not None, "tokenizer", f"have a {kind} piece", "none")
+        self.room = max_length - tokenizer.num_special_tokens_to_add()
+        require(self.room > 0, "max_length", "leave room beside special pieces", max_length)
+        limit = _position_limit(model)
+        rule = f"be at most the model's {limit} positions"
+        require(limit is None or max_length <= limit, "max_length", rule, max_length)
+        size: Any = model.get_input_embeddings().num_embeddings
+        rule = f"have at most the model's {size} pieces"
+        require(len(tokenizer) <= size, "tokenizer", rule, len(tokenizer))
+        self.tokenizer, self.opener = tokenizer, word_opener(tokenizer)
+        self.max_length, self.truncation = max_length, truncation
+
+    def texts(self, texts: Iterable[Any], name: str = "texts") -> Iterator[Example]:
+        """Yield the examples of texts: a long one has several, one without pieces has none."""
+        for group in chunked(texts, 256):
+            kept = [text for text in (_sound(text, name) for text in group) if text.strip()]
+            if not kept:
+                continue
+            encoded = self.tokenizer(
+                kept,
+                truncation=True,
+                max_length=self.max_length,
+                return_overflowing_tokens=True,
+                return_special_tokens_mask=True,
+                return_offsets_mapping=True,
+            )
+            last = None
+            for i, number in enumerate(encoded["overflow_to_sample_mapping"]):
+                words = _words(kept[number], encoded["offset_mapping"][i], encoded.word_ids(i))
+                one = Example(encoded["input_ids"][i], encoded["special_tokens_mask"][i], words)
+                if one.size and not (self.truncation and number == last):
+                    yield one
+                last = number
+
+    def words(self, words: Sequence[str], name: str) -> Iterator[tuple[int, Example]]:
+        """Yield the parts of a sentence that fit, each with the number of its first word."""
+        words = [_sound(word, f"{name}.words") for word in words]
+        whole = self._part(words) if words else None
+        numbers = [] if whole is None else whole.words
+        first, used = 0, 0
+        for i in range(len(words)):
+            length = numbers.count(i)
+            rule = f"have at most {self.room} pieces (max_length without the special ones)"
+            require(length <= self.room, f"{name}.words[{i}]", rule, length)
+            if used + length > self.room:
+                yield first, self._part(words[first:i])
+                first, used = i, 0
+            used += length
+        if whole is not None:
+            yield first, self._part(words[first:]) if first else whole
+
+    def _part(self, words: Sequence[str]) -> Example:
+        encoded = self.tokenizer(
+            [self.opener + word if word else word for word in words],
+            is_split_into_words=True,
+            return_special_tokens_mask=True,
+            verbose=False,  # of a sentence that is longer than the model, which is cut afterwards
+        )
+        return Example(encoded["input_ids"], encoded["special_tokens_mask"], encoded.word_ids())
+
+
+def read_texts(texts: Texts) -> list[Any]:
+    """Return texts from any source, in memory.
+
+    Args:
+        texts: Strings; a path or a sequence of `Path`, of files with a text per line (``.xz``,
+            ``.gz`` and ``.bz2`` are opened as such); or a function that returns an iterable.
+
+    Returns:
+        The texts.
+
+    Raises:
+        FileNotFoundError: If a file does not exist.
+    """
+    if callable(texts):
+        texts = texts()
+    held = [Path(texts)] if isinstance(texts, str | os.PathLike) else list(texts)
+    if not held or not all(isinstance(part, os.PathLike) for part in held):
+        return held
+    found = []
+    for path in map(check_file, held):
+        with OPENERS.get(path.suffix, open)(path, "rt", encoding="utf-8-sig") as lines:
+            found += [line.rstrip("\r\n") for line in lines]
+    return found
+
+
+def chunked(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Yield lists of so many values; the last may be shorter."""
+    rest = iter(values)
+    while chunk := list(itertools.islice(rest, size)):
+        yield chunk
+
+
+def _words(
+    text: str, offsets: Sequence[tuple[int, int]], word_ids: Sequence[int | None]
+) -> list[int | None]:
+    """Number the words of a text's pieces.
+
+    A word ends where the tokenizer's pre-tokenizer says so, and at a space: some tokenizers split
+    no words. A piece that is only a space belongs to the word after it.
+    """
+    found: list[int | None] = []
+    number, last, content_end, opened = -1, None, 0, False
+    for (start, end), word in zip(offsets, word_ids, strict=True):
+        if word is None:
+            found.append(None)
+            continue
+        blank = not text[start:end].strip()
+        gap = any(map(str.isspace, text[content_end:end].rstrip()))
+        if not opened and (blank or gap or word != last or number < 0):
+            number += 1
+        opened = blank
+        if not blank:
+            content_end = end
+        last = word
+        found.append(number)
+    return found
+
+
+def _sound(text: object, name: str) -> str:
+    """Return a text without lone surrogates, which no tokenizer takes."""
+    if not isinstance(text, str):
+        raise TypeError(must(name, "hold strings", class_name(text)))
+    return text.encode("utf-8", "ignore").decode()
+
+
+def _position_limit(model: nn.Module) -> int | None:
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and its likes count positions from after the padding's
+            unused = 0 if module.padding_idx is None else module.padding_idx + 1
+            return module.num_embeddings - unused
+    return None
