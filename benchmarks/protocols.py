@@ -43,7 +43,7 @@ from polyembed.training import FitOptions
 from polyembed.vectors import FastTextVectors, JoinedVectors
 
 sys.path.append(str(ROOT / "examples"))
-from _laser import bio_confusion  # noqa: E402
+from _laser import bio_confusion
 
 
 class TaskVectors(Vectors):

@@ -43,13 +43,13 @@ import torch
 import torch.nn.functional as F
 from _cache import DATA, cached, read_report, write_report
 from polyembed.text.laser_tokenizers import MosesRules
+from polyembed.training.runs import Run
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.tables import Table
 from polyembed.text import SentencePieceTokenizer
-from polyembed.training.runs import Run
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]
 TARGETS = ("en", "es")

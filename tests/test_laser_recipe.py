@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from laser_files import small_encoder
+from polyembed.training.runs import Run
 from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, toy_bpe_tokenizer, toy_corpus
 
 import polyembed as pe
 from polyembed.training.fit import Training
-from polyembed.training.runs import Run
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SMALL = {"hidden_size": 6, "feed_forward_size": 6}

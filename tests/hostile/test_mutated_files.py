@@ -16,6 +16,7 @@ import pytest
 import torch
 from hostile.mutations import mutations, reseal, seal_export
 from laser_files import write_checkpoint
+from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
 from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, toy_bpe_tokenizer, toy_lexicon
 
@@ -36,7 +37,6 @@ from polyembed.encoders import FeatureStore, LaserEncoder, cache_features
 from polyembed.saving import PretrainedModule
 from polyembed.tagging import OnnxTagger, export_onnx
 from polyembed.text.laser import open_sentencepiece
-from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
 from polyembed.vectors import BPEmbVectors, read_merges, read_pieces
 
 COUNT = 1000  # of damaged files of each kind

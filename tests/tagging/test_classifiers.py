@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
-from tiny_models import tiny_model, word_piece_tokenizer
+from tiny_models import tiny_model
 from torch import nn
 from toys import SENTENCES, ToyWordEncoder, own_words, toy_lexicon
 
@@ -517,5 +517,3 @@ def test_wrong_values(call, text) -> None:
 def test_wrong_kinds(call, text) -> None:
     with pytest.raises(TypeError, match=f"^{text}"):
         call()
-
-

@@ -1,7 +1,6 @@
 """Exported taggers against the taggers, tag by tag."""
 
 import copy
-import json
 import os
 import shutil
 import subprocess

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from cases import SIZES
 from torch import Tensor, nn
-from toys import TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon
+from toys import TAGS, own_words, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed import functional
@@ -311,7 +311,6 @@ def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
 
 
 @own_words
-
 def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
     """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""
     labels = torch.tensor([0] * 95 + [1] * 5)

@@ -126,7 +126,11 @@ def test_words_and_tags_are_as_many(model) -> None:
             ValueError,
             r"decoder must take features of size 8, got 7$",
         ),
-        ({"decoder": pe.SoftmaxDecoder(8, 4)}, ValueError, r"decoder must have the tags O, .*, got 4$"),
+        (
+            {"decoder": pe.SoftmaxDecoder(8, 4)},
+            ValueError,
+            r"decoder must have the tags O, .*, got 4$",
+        ),
         (
             {"embedder": nn.Linear(8, 5)},
             TypeError,

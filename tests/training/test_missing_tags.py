@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import pytest
 import torch

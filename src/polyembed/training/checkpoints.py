@@ -14,7 +14,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **ab
     Args:
         path: The file.
         state: Tensors and plain values, in dicts, lists and tuples.
-        about: What a training that goes on from the file must have in common with this one: plain
+        **about: What a training that goes on from the file must have in common with this one: plain
             values.
 
     Example:
@@ -37,7 +37,7 @@ def load_checkpoint(path: str | os.PathLike[str], **about: Any) -> dict[str, Any
 
     Args:
         path: The file.
-        about: The values of this training, as for `save_checkpoint`.
+        **about: The values of this training, as for `save_checkpoint`.
 
     Returns:
         The state; None if there is no file.
