@@ -42,8 +42,6 @@ def train(task: str, cache: Path, dim: int, seeds: int, jobs: int) -> EnsembleRe
         fit_options(task),
         folder=cache / task / "hme-members",
         seeds=range(seeds),
-        num_processes=jobs,
-        num_threads=1,
     )
 
 

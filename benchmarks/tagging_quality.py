@@ -154,7 +154,7 @@ def load_hinglish(*, shuffle: bool = False) -> tuple[Sentences, Sentences, Sente
     # hashtags and mentions stay: here a third of them, and two thirds, are entities
     normalize = Normalizer(hashtags=False, mentions=False)
     tweets = [
-        TaggedSentence(tuple(normalize.words(tweet.words)), tweet.tags)
+        TaggedSentence(tuple(normalize(tweet.words)), tweet.tags)
         for tweet in read_csv(DATA / "code_switched" / "hinglish_ner" / "annotatedData.csv")
     ]
     return in_parts(tweets, shuffle=shuffle)

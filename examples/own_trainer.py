@@ -21,7 +21,8 @@ from torch.utils.data import DataLoader
 import polyembed as pe
 from polyembed.data import TaggedSentence, load_sample
 from polyembed.metrics import accuracy
-from polyembed.training import DataCollatorForWords, default_optimizer, trainer_metrics
+from polyembed.tagging import to_device
+from polyembed.training import DataCollatorForWords, default_optimizer
 
 Loop = Callable[
     [pe.SequenceTagger, Sequence[TaggedSentence], Sequence[TaggedSentence], int, Path], list[float]
@@ -120,9 +121,15 @@ def with_trainer(
 ) -> list[float]:
     from transformers import Trainer, TrainingArguments
 
-    # the trainer's evaluation reads ids: this model has vectors for dev's words too, and shares
-    # every parameter
-    tagger = tagger.with_words(word for sentence in dev for word in sentence.words)
+    class WordTrainer(Trainer):
+        """The model returns its loss, and its inputs may be nested."""
+
+        def _prepare_inputs(self, inputs):
+            return to_device(inputs, self.args.device)
+
+        def compute_loss(self, model, inputs, **_):
+            return model(**inputs)
+
     options = TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=epochs,
@@ -130,22 +137,14 @@ def with_trainer(
         learning_rate=2e-3,
         lr_scheduler_type="constant",
         logging_strategy="epoch",
-        eval_strategy="epoch",
-        save_strategy="epoch",
-        load_best_model_at_end=True,
-        metric_for_best_model="accuracy",
+        save_strategy="no",
+        remove_unused_columns=False,
         use_cpu=not torch.cuda.is_available(),
         report_to=[],
         disable_tqdm=True,
     )
-    trainer = Trainer(
-        model=pe.wrap_for_trainer(tagger),
-        args=options,
-        data_collator=DataCollatorForWords(tagger),
-        train_dataset=train,
-        eval_dataset=dev,
-        compute_metrics=trainer_metrics(tagger, ["accuracy"]),
-    )
+    collate = DataCollatorForWords(tagger)
+    trainer = WordTrainer(model=tagger, args=options, train_dataset=train, data_collator=collate)
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 

@@ -43,13 +43,13 @@ import torch
 import torch.nn.functional as F
 from _cache import DATA, cached, read_report, write_report
 from polyembed.text.laser_tokenizers import MosesRules
-from polyembed.training.runs import Run
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.tables import Table
 from polyembed.text import SentencePieceTokenizer
+from polyembed.training import load_checkpoint, save_checkpoint
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]
 TARGETS = ("en", "es")
@@ -302,7 +302,8 @@ def train(
     stop_at: int | None,
     seed: int,
     bf16: bool,
-    run: Run,
+    checkpoint: Path,
+    about: dict[str, Any],
     progress: bool | None,
 ) -> Progress:
     """Train by teacher forcing; a training that was killed continues from the run's last state to the same numbers."""
@@ -321,7 +322,7 @@ def train(
         ),
     )
     done, tokens, losses = 0, 0, []
-    state = run.load()
+    state = load_checkpoint(checkpoint, **about)
     if state is not None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
@@ -358,7 +359,9 @@ def train(
             sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
             parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
             state = {name: part.state_dict() for name, part in parts.items()}
-            run.save({**state, "done": step + 1, "tokens": tokens, "losses": losses})
+            save_checkpoint(
+                checkpoint, {**state, "done": step + 1, "tokens": tokens, "losses": losses}, **about
+            )
             tqdm.write(
                 f"step {step + 1} of {total}: {losses[-1]:.3f} nats a piece", file=sys.stderr
             )
@@ -497,7 +500,7 @@ def pretrain_laser(
         model = Translator(encoder, TARGETS, recipe["decoder"], dropout)
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     before = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)
-    with torch.random.fork_rng(), Run(folder / "training", {"settings": plan}) as run:
+    with torch.random.fork_rng():
         result = train(
             model,
             directions,
@@ -506,7 +509,8 @@ def pretrain_laser(
             stop_at=stop_at,
             seed=seed,
             bf16=bf16,
-            run=run,
+            checkpoint=folder / "training" / "checkpoint.pt",
+            about={"settings": json.dumps(plan, sort_keys=True)},
             progress=progress,
         )
     after = held_out_losses(model, directions), search_errors(encoder, tokenizer, test)

@@ -718,7 +718,6 @@ def run_task(
                     options,
                     folder=Path(folder, "members"),
                     seeds=seeds,
-                    num_processes=1,
                 )
                 return ensemble, evaluate(metric, dev, ensemble)
             if name == MIXED:

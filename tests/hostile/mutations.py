@@ -1,6 +1,5 @@
 """What a damaged or hostile file may look like, as small generators."""
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -52,23 +51,3 @@ def change(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     config = json.loads(path.read_text("utf-8", "surrogatepass"))
     edit(config)
     path.write_text(json.dumps(config))
-
-
-def reseal(folder: Path) -> None:
-    """Write the right checksums of changed files, as whoever changed them on purpose would."""
-
-    def edit(config: dict[str, Any]) -> None:
-        for name in config["checksums"]:
-            if (folder / name).is_file():
-                config["checksums"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
-
-    change(folder, edit)
-
-
-def seal_export(folder: Path, settings: dict[str, Any]) -> None:
-    """Write the settings of an exported tagger with the right checksums."""
-    names = ("tagger.onnx", "tagger.onnx.data")
-    sums = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
-    settings = {**settings, "checksums": {"tagger.json": digest_of(settings), **sums}}
-    content = json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    (folder / "tagger.json").write_bytes(content)

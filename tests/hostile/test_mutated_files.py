@@ -1,22 +1,19 @@
 """Every reader, given a thousand damaged files: a value or an error that names the file, soon and in bounded memory."""
 
-import hashlib
-import json
 import resource
 import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import pytest
 import torch
-from hostile.mutations import mutations, reseal, seal_export
+from hostile.mutations import mutations
 from laser_files import write_checkpoint
-from polyembed.training.runs import CHECKPOINT_NAME, DIGEST_SIZE, Run
 from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, toy_bpe_tokenizer, toy_lexicon
 
@@ -35,8 +32,8 @@ from polyembed.data import (
 )
 from polyembed.encoders import FeatureStore, LaserEncoder, cache_features
 from polyembed.saving import PretrainedModule
-from polyembed.tagging import OnnxTagger, export_onnx
 from polyembed.text.laser import open_sentencepiece
+from polyembed.training import load_checkpoint, save_checkpoint
 from polyembed.vectors import BPEmbVectors, read_merges, read_pieces
 
 COUNT = 1000  # of damaged files of each kind
@@ -156,28 +153,8 @@ def lexicon(folder: Path) -> tuple[Path, Read]:
 @kind
 def training_checkpoint(folder: Path) -> tuple[Path, Read]:
     state = {"epoch": 1, "model": {"weight": torch.arange(6.0)}, "name": "song"}
-
-    def read(path: Path) -> object:
-        with Run(path.parent, {"seed": 0}) as run:
-            return run.load()
-
-    with Run(folder, {"seed": 0}) as run:
-        run.save(state)
-    return folder / CHECKPOINT_NAME, read
-
-
-@kind
-def sealed_checkpoint(folder: Path) -> tuple[Path, Read]:
-    """With the right digest, as whoever changed it on purpose would write."""
-    path, read = training_checkpoint(folder)
-    path.write_bytes(path.read_bytes()[:-DIGEST_SIZE])
-
-    def seal(path: Path) -> object:
-        content = path.read_bytes()
-        path.write_bytes(content + hashlib.sha256(content).digest())
-        return read(path)
-
-    return path, seal
+    save_checkpoint(folder / "run.pt", state, seed=0)
+    return folder / "run.pt", lambda path: load_checkpoint(path, seed=0)
 
 
 def reader(name: str, content: str, read: Read) -> None:
@@ -225,9 +202,7 @@ reader("dictionary", "perro dog\nniño\tsmall child\n", read_dictionary)
 
 
 def read_folder(path: Path) -> object:
-    """Open a saved folder in which a file was changed on purpose, with the right checksum."""
-    if path.name != "config.json":
-        reseal(path.parent)
+    """Open a saved folder whose configuration was changed."""
     return PretrainedModule.from_pretrained(path.parent)
 
 
@@ -242,19 +217,14 @@ def tagger() -> pe.SequenceTagger:
     return pe.SequenceTagger(embedder, TAGS, encoder=encoder)
 
 
-@pytest.mark.parametrize("file", ["config.json", "model.safetensors", "lexicon.json"])
-def test_a_saved_tagger(file: str, tagger: pe.SequenceTagger, tmp_path: Path) -> None:
-    """With the mutations of `test_strange_folders`, a thousand in all."""
+def test_a_saved_tagger(tagger: pe.SequenceTagger, tmp_path: Path) -> None:
     tagger.save_pretrained(tmp_path)
-    assert read_all(tmp_path / file, read_folder, 200, name=str(tmp_path), seed=1) < 150
+    assert read_all(tmp_path / "config.json", read_folder, 200, name=str(tmp_path), seed=1) < 150
 
 
-@pytest.mark.parametrize(
-    "file", ["config.json", "tokenizer-0-tokenizer.json", "tokenizer-0-tokenizer_config.json"]
-)
-def test_a_saved_encoder(file: str, tmp_path: Path) -> None:
+def test_a_saved_encoder(tmp_path: Path) -> None:
     pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer()).save_pretrained(tmp_path)
-    read_all(tmp_path / file, read_folder, 200, name=str(tmp_path))
+    read_all(tmp_path / "config.json", read_folder, 200, name=str(tmp_path))
 
 
 @pytest.mark.parametrize("file", ["store.json", "index.bin", "features.bin"])
@@ -267,38 +237,6 @@ def test_a_feature_store(file: str, tmp_path: Path) -> None:
         COUNT,
         name=str(tmp_path),
     )
-
-
-@pytest.mark.parametrize("file", ["tagger.json", "tagger.onnx", "tagger.onnx.data"])
-def test_an_exported_tagger(file: str, tagger: pe.SequenceTagger, tmp_path: Path) -> None:
-    """The checksums are put right, as whoever changed a file on purpose would."""
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    export_onnx(tagger, tmp_path)
-    saved = json.loads((tmp_path / "tagger.json").read_text("utf-8"))
-
-    def read(path: Path) -> object:
-        with suppress(ValueError, AttributeError, TypeError, KeyError):  # for the reader to refuse
-            found = (
-                json.loads(path.read_bytes().decode("utf-8", "surrogatepass"))
-                if path.name == "tagger.json"
-                else saved
-            )
-            if found.keys() >= saved.keys():
-                seal_export(path.parent, found)
-        found = OnnxTagger(path.parent, session_options=quiet())
-        return found.decode(*found.encode([["me", "gusta"], ["x"]]))
-
-    read_all(tmp_path / file, read, 350, name=str(tmp_path))
-
-
-def quiet() -> object:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return options
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -80,21 +80,6 @@ def test_fit_prepares_training_and_development_sentences() -> None:
     assert all(torch.equal(x, y) for x, y in zip(one.parameters(), other.parameters(), strict=True))
 
 
-def test_another_prepare_is_another_run(tmp_path: Path) -> None:
-    options = FitOptions(num_train_epochs=1, metric="accuracy")
-    fit(tagger(LOWER), toy_corpus(), toy_corpus(), options, checkpoint=tmp_path)
-    refused(
-        ValueError,
-        "modules",
-        fit,
-        tagger(pe.Normalizer()),
-        toy_corpus(),
-        toy_corpus(),
-        options,
-        checkpoint=tmp_path,
-    )
-
-
 @pytest.mark.parametrize("vote", ["hard", "soft", "entity"])
 def test_ensembles_vote_on_prepared_words(vote: str) -> None:
     alike = pe.VotingEnsemble(

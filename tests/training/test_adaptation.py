@@ -489,8 +489,8 @@ def test_wrong_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         with pytest.raises(ValueError, match=r"^tokenizer must have a mask piece, got none$"):
             adapt_masked_lm(build(), TOKENIZER, TEXTS, **OPTIONS)
+    texts = [TaggedSentence(("gato",), ("X",))]
     with pytest.raises(ValueError, match=r"^a sentence must have words and a language for each"):
-        texts = [TaggedSentence(("gato",), ("X",))]
         adapt_masked_lm(build(), TOKENIZER, texts, mask_switches=True, **OPTIONS)
     with pytest.raises(
         ValueError, match=r"^whole_word_mask must be False with mask_switches, got True$"

@@ -60,8 +60,7 @@ class AIF(PretrainedModule):
         True
 
     Deviations: padding takes no part; the paper does not mention it. Under DDP each process has the
-        statistics of its
-    own batch: convert_sync_batchnorm does not change these norms.
+    statistics of its own batch: convert_sync_batchnorm does not change these norms.
     """
 
     def __init__(

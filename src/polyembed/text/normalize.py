@@ -79,13 +79,12 @@ class Normalizer(Configurable):
     1. `punctuation`: typographic quotes, dashes, ellipses and full-width forms become ASCII, two
        single quotes one double quote (van der Heijden 2019, "Data and preprocessing"; Moses'
        rules).
-    2. A word that is one of these becomes a special token (Winata 2021, section 3.1):
-       `mentions`: it begins with ``@`` and a letter or digit, underscores between allowed:
-           ``<USR>``;
-       `hashtags`: it begins with ``#`` and a letter, digits and underscores between allowed:
-           ``<USR>``;
-       `urls`: it begins with ``http://``, ``https://``, ``ftp://``, ``www.`` or a well-known
-       shortener: ``<URL>``; `emoji`: nothing but emoji, one or more: ``<EMOJI>``.
+    2. A word that is one of these becomes a special token (Winata 2021, section 3.1): with
+       `mentions`, a word of ``@`` and a letter or digit, underscores between allowed, becomes
+       ``<USR>``; with `hashtags`, a word of ``#`` and a letter, digits and underscores between
+       allowed, becomes ``<USR>``; with `urls`, a word that begins with ``http://``, ``https://``,
+       ``ftp://``, ``www.`` or a well-known shortener becomes ``<URL>``; with `emoji`, a word of
+       nothing but emoji becomes ``<EMOJI>``.
     3. `lowercase`: any other word in lower case.
 
     So ``@`` alone, ``@_@``, ``#1``, ``#`` and ``a@b.com`` stay, and so do ``7``, ``©`` without a

@@ -18,7 +18,7 @@ OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".
 
 T = TypeVar("T")
 Texts = str | os.PathLike[str] | Iterable[Any] | Callable[[], Iterable[Any]]
-"""Strings; the path of a file with a text per line, or several; or a function that gives strings."""
+"""Strings; the path of a file with a text per line, or several; or a function of strings."""
 
 
 class Example(NamedTuple):

@@ -66,7 +66,8 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
 def noam_schedule(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:
     """Build the schedule of Vaswani et al. (2017, section 5.3).
 
-    The rate warms up linearly and then falls with the root of the steps. At step ``s = 1, 2, ...`` the rate is
+    The rate warms up linearly and then falls with the root of the steps. At step
+    ``s = 1, 2, ...`` it is
     ``lr * hidden_size ** -0.5 * min(s * warmup_steps ** -1.5, s ** -0.5)``; its peak is
     ``lr * (hidden_size * warmup_steps) ** -0.5``. The paper has ``lr=1``. It steps after each
     batch: ``FitOptions(scheduler=lambda optimizer: noam_schedule(optimizer, 200),
