@@ -30,7 +30,7 @@ from polyembed.data import TaggedSentence, read_conllu
 from polyembed.encoders import Char2Subword
 from polyembed.metrics import accuracy
 from polyembed.tables import Table, mean_and_deviation
-from polyembed.text import misspell, piece_surfaces
+from polyembed.text import piece_surfaces
 from polyembed.training import FitOptions, fit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,6 +84,17 @@ def fitted(arguments: argparse.Namespace) -> Path:
         flush=True,
     )
     return folder
+
+
+def misspell(word: str, letters: str, draw: random.Random) -> str:
+    """Change one letter of a word: drop it, double it, swap it with the next, or replace it."""
+    if len(word) < 4:
+        return word
+    place = draw.randrange(len(word))
+    before, letter, after = word[:place], word[place : place + 1], word[place + 1 :]
+    kinds = ("", letter * 2, after[:1] + letter, draw.choice(letters))
+    kind = draw.randrange(4)
+    return before + kinds[kind] + (after[1:] if kind == 2 else after)
 
 
 def misspelled(

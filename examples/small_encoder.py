@@ -282,7 +282,12 @@ def small_encoder(
     model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     start = time.perf_counter()
     max_length = recipe["training"]["max_length"]
-    before = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
+
+    def measure() -> dict[str, float]:
+        sizes = {"max_length": max_length, "batch_size": 64}
+        return {name: perplexity(model, tokenizer, part, **sizes) for name, part in held.items()}
+
+    before = measure()
     training = {
         name: value
         for name, value in recipe["training"].items()
@@ -307,7 +312,7 @@ def small_encoder(
         folder=folder / "training",
         progress=progress,
     )
-    after = perplexity(model, tokenizer, held, max_length=max_length, batch_size=64)
+    after = measure()
     tokenizer.model_max_length = 512
     model.cpu().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -325,7 +330,6 @@ def small_encoder(
             name: {key: column[name] for key, column in columns.items()} for name in names
         },
         "steps": result.steps,
-        "tokens_seen": result.tokens,
         "losses": result.losses,
         "parameters": model.num_parameters(),
         "seconds": round(time.perf_counter() - start),

@@ -39,7 +39,6 @@ WHY_NOT_RUN = {
     "docs/alignment.md": ["files of several GB"],
     "docs/coming_from/laser.md": ["a download"],
     "docs/encoders.md": ["a download"],
-    "docs/ensembles.md": ["processes that import the script"],
     "docs/export.md": ["the extra onnx"],
     "docs/hub.md": ["a login on a hub"],
     "docs/laser.md": ["a download", "hours of pretraining"],

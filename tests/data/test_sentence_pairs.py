@@ -9,7 +9,6 @@ from toys import toy_table
 
 import polyembed as pe
 from polyembed.data import SentencePair, read_pawsx, read_xnli
-from polyembed.tagging import LabelledPair
 
 XNLI_HEAD = (
     "language\tgold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\tsentence1\t"
@@ -166,7 +165,6 @@ def test_malformed_lines_of_pawsx_are_named(tmp_path: Path, text: str, message: 
 
 def test_pairs_train_a_classifier(tmp_path: Path) -> None:
     pairs = read_pawsx(write(tmp_path, PAWSX))  # one of them without words
-    assert all(isinstance(pair, LabelledPair) for pair in pairs)
     assert pickle.loads(pickle.dumps(pairs)) == pairs
     model = pe.PairClassifier(toy_table(5), ["0", "1"], pooling="mean")
     result = pe.fit(model, pairs, pairs[:2], pe.FitOptions(num_train_epochs=1))

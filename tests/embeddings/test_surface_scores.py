@@ -102,6 +102,10 @@ def test_it_exports(deep: bool, tmp_path: Path) -> None:
     tagger = fill(linear_tagger(deep))
     ids, mask = tagger.encode([*SENTENCES, ["me"]])
     mask[0, 0] = False  # a hole
+    if deep:  # an LSTM
+        with pytest.raises(TypeError, match=r"^tagger\.encoder must be without recurrence"):
+            export_program(tagger)
+        return
     found, expected = export_program(tagger).module()(ids, mask)[0], tagger.emissions(ids, mask)
     torch.testing.assert_close(found[mask], expected[mask], rtol=1e-5, atol=1e-5)
     for package in ("onnx", "onnxscript", "onnxruntime"):

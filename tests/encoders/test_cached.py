@@ -189,7 +189,7 @@ def test_wrong_inputs(tmp_path: Path) -> None:
         ValueError, r"\(layer, dim\)", embedder, inputs._replace(features=inputs.features[..., :4])
     )
     refused(TypeError, "list of words", embedder.encode, ["me"])
-    refused(TypeError, "needs no lexicon|type embedder", embedder.extended, toy_lexicon())
+    refused(TypeError, "needs no lexicon|type embedder", embedder.with_lexicon, toy_lexicon())
 
 
 def test_refuses_a_store_without_sentences_to_standardise_by(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_bad_arguments_are_refused(sentences) -> None:
     encoder, tokenizer = sentences.encoder, sentences.tokenizer
     refused(
         TypeError,
-        r"^texts must be a sequence of sentences, got the string 'me'$",
+        r"^texts must be a list of words, got the string 'me'$",
         sentences.encode,
         "me",
     )

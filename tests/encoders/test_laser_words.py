@@ -13,8 +13,8 @@ from polyembed.text import (
     FastBPETokenizer,
     PieceDictionary,
     SentencePieceTokenizer,
-    open_sentencepiece,
 )
+from polyembed.text.laser import open_sentencepiece
 
 SENTENCES = [["Me", "gusta", "that", "song", "cañón"], [], ["x" * 50, "", "SONG"], ["me"]]
 TOKENIZER = toy_bpe_tokenizer()

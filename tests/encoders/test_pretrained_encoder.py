@@ -434,7 +434,7 @@ def test_bad_input() -> None:
     )
     refused(
         ValueError,
-        r"^word_index\[0\] must count words 0, 1, 2",
+        r"^word_index must count words 0, 1, 2",
         read,
         torch.ones(1, 2).bool(),
         [0, 2],

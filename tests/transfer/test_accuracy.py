@@ -160,7 +160,6 @@ def test_real_vectors_without_a_dictionary_at_full_size(
         ({"ks": (1, 0)}, ValueError, r"ks\[1\] must be a positive integer, got 0"),
         ({"neighborhood": 0}, ValueError, "neighborhood must be a positive integer, got 0"),
         ({"max_words": 0}, ValueError, "max_words must be a positive integer, got 0"),
-        ({"spelling": -0.1}, ValueError, "spelling must be 0 or more, got -0.1"),
         ({"dictionary": "s1"}, TypeError, "dictionary must be pairs of words, got the string 's1'"),
         (
             {"dictionary": ["s1"]},

@@ -56,9 +56,7 @@ def test_words_that_are_not_text_or_not_prepared(dutch):
     assert vectors.piece_ids(["a\ud800"]) == [[]]
     assert not vectors.vectors(["a\ud800", ""]).any()
     assert cased.pieces("Amsterdam7") != vectors.pieces("Amsterdam7") == cased.pieces("amsterdam0")
-    refused(
-        TypeError, "words must be a sequence of words, got the string", vectors.vectors, "hallo"
-    )
+    refused(TypeError, "words must be a list of words, got the string", vectors.vectors, "hallo")
 
 
 def test_the_text_format_has_the_same_rows_and_nan_is_refused(dutch, tmp_path):
@@ -171,7 +169,7 @@ def test_trained_pieces_open_and_spell(tmp_path):
     ("corpus", "error", "message"),
     [
         ([[], [""]], ValueError, r"sentences must hold at least one word, got none"),
-        (["me gusta"], TypeError, r"words must be a sequence of words, got the string"),
+        (["me gusta"], TypeError, r"words must be a list of words, got the string"),
         (CORPUS, ValueError, r"vocab_size must leave room for the corpus's characters, got 3 \("),
     ],
 )

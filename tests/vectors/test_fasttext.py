@@ -251,7 +251,7 @@ def test_a_published_model_comes_through_the_hub(handmade, monkeypatch):
 
 
 def test_other_files(handmade, tmp_path):
-    rule = "words must be a sequence of words, got the string 'sol'"
+    rule = "words must be a list of words, got the string 'sol'"
     refused(TypeError, rule, FastTextVectors(handmade[0]).vectors, "sol")
     rule = r"path must name a file, got nothing at .*from_pretrained fetches one"
     refused(FileNotFoundError, rule, FastTextVectors, tmp_path / "cc.es.300.bin")
@@ -267,7 +267,7 @@ def test_other_files(handmade, tmp_path):
         ([], {}, ValueError, "Empty vocabulary"),
         ([["a", "b"]], {}, ValueError, "Empty vocabulary"),
         ([["a b"]], {}, ValueError, "sentences must hold words without white space, got 'a b'"),
-        (["abc"], {}, TypeError, "words must be a sequence of words, got the string 'abc'"),
+        (["abc"], {}, TypeError, "words must be a list of words, got the string 'abc'"),
         ([["a"]], {"model": "sup"}, ValueError, "model must be one of 'skipgram', 'cbow', got"),
         ([["a"]], {"dim": 0}, ValueError, "dim must be a positive integer, got 0"),
         ([["a"]], {"threads": 10}, ValueError, r"threads must be at least 11, or .*, got 10"),

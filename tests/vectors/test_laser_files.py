@@ -12,6 +12,7 @@ from toys import toy_bpe_tokenizer
 import polyembed as pe
 from polyembed.encoders import LaserEncoder, LaserSentences, load_laser
 from polyembed.text import PieceDictionary, SentencePieceTokenizer
+from polyembed.text.laser import open_sentencepiece
 from polyembed.vectors import fetch_laser, read_merges, read_pieces
 
 LASER1 = "https://dl.fbaipublicfiles.com/laser/models/"
@@ -48,7 +49,7 @@ def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
 
 def test_laser_2_has_a_sentencepiece_model(tmp_path, monkeypatch, data_folder) -> None:
     model = data_folder / "subwords/sentencepiece_wiki8k/eswiki.8k.2023-11-17.model"
-    processor = pe.text.open_sentencepiece(model)
+    processor = open_sentencepiece(model)
     others = SentencePieceTokenizer(processor).dictionary.pieces()[4:]
     dictionary = PieceDictionary.from_pieces(reversed(others))  # the model's order does not count
     tokenizer = SentencePieceTokenizer(processor, dictionary)

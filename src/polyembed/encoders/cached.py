@@ -84,8 +84,7 @@ class CachedEmbedder(WordEmbedder):
         >>> from polyembed.encoders import cache_features
         >>> with TemporaryDirectory() as folder:
         ...     embedder = CachedEmbedder(encoder, cache_features(encoder, [["me", "gusta"], ["me"]], folder))
-        # the last one is computed
-        ...     inputs, mask = embedder.encode([["me", "gusta"], ["gusta"]])
+        ...     inputs, mask = embedder.encode([["me", "gusta"], ["gusta"]])  # the last is computed
         >>> embedder(inputs).shape
         torch.Size([2, 2, 8])
 

@@ -48,14 +48,13 @@ def model_card(
         >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> words = SourceEmbedding.from_embedding(nn.Embedding(4, 8), Lexicon(["me", "gusta"]))
         >>> tagger = SequenceTagger(words, ["X", "VERB"])
-        >>> print(model_card(tagger, language=["es", "en"], license="mit")[:70])
+        >>> print(model_card(tagger, language=["es", "en"], license="mit")[:61])
         ---
         language:
         - es
         - en
-        license: mit
         library_name: polyembed
-        pip
+        license: mit
     """
     from huggingface_hub import ModelCardData
 

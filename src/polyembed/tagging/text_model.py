@@ -38,7 +38,8 @@ class TextModel(PretrainedModule):
     @property
     def device(self) -> torch.device:
         """The device of the parameters, where inputs must be."""
-        return next(self.parameters()).device
+        devices = (value.device for value in self.parameters() if not value.is_meta)
+        return next(devices, torch.device("meta"))  # tables that a folder left out are on "meta"
 
     @property
     def lexicon(self) -> Lexicon | None:

@@ -166,10 +166,10 @@ def adapt_masked_lm(
         >>> model = BertForMaskedLM(BertConfig(vocab_size=7, intermediate_size=8, **sizes))
         >>> texts = ["me gusta that song"] * 16
         >>> before = perplexity(model, tokenizer, texts)
-        >>> args = TrainingArguments(num_train_epochs=2, learning_rate=0.01)
+        >>> args = TrainingArguments(num_train_epochs=10, learning_rate=0.01)
         >>> result = adapt_masked_lm(model, tokenizer, texts, args)
         >>> result.steps, perplexity(model, tokenizer, texts) < before
-        (4, True)
+        (20, True)
 
     Deviations: the paper truncates texts at 128 pieces; here the rest becomes further examples. It
     does not name the learning rate, the schedule, the order of texts, nor the shares of mask,
