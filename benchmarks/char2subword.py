@@ -48,7 +48,7 @@ def build_encoder(folder: Path) -> pe.PretrainedWordEncoder:
 def fitted(arguments: argparse.Namespace) -> Path:
     """Fit the module and print its scores, unless the cache has it."""
     folder: Path = (
-        arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}-{arguments.typos}"
+        arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}"
     )
     if (folder / "config.json").exists():
         print(f"fitted before: {folder}\n")
@@ -63,7 +63,6 @@ def fitted(arguments: argparse.Namespace) -> Path:
         table,
         vocabulary,
         num_train_epochs=arguments.epochs,
-        typos=arguments.typos,
         progress=arguments.progress,
     )
     seconds = time.perf_counter() - start[0], time.process_time() - start[1]
@@ -156,12 +155,6 @@ def main() -> None:
     )
     parser.add_argument("--encoder", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=30, help="of the fit to the table")
-    parser.add_argument(
-        "--typos",
-        type=float,
-        default=0.2,
-        help="the share of pieces that are misspelled in the fit",
-    )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sentences", type=int, help="of training; all if missing")

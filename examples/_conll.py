@@ -25,7 +25,7 @@ ENDS = {"train": "train", "dev": "testa", "test": "testb"}
 
 def normalizer(arguments: argparse.Namespace) -> Callable[[Sequence[str]], Sequence[str]]:
     """Return what is done to the words of a sentence, of every system."""
-    return pe.Normalizer(**RECIPES["normalizer"]).words if arguments.normalize else tuple
+    return pe.Normalizer(**RECIPES["normalizer"]) if arguments.normalize else tuple
 
 
 def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[TaggedSentence]:

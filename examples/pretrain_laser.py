@@ -42,13 +42,13 @@ import sentencepiece
 import torch
 import torch.nn.functional as F
 from _cache import DATA, cached, read_report, write_report
-from polyembed.text.laser_tokenizers import MosesRules
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from polyembed.encoders import LaserEncoder, LaserSentences
 from polyembed.tables import Table
 from polyembed.text import SentencePieceTokenizer
+from polyembed.text.laser import MosesRules
 from polyembed.training import load_checkpoint, save_checkpoint
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))["laser_small"]

@@ -169,11 +169,8 @@ def claim(target: Folder, tagger: str, column: str) -> None:
     config = Path(tagger) / "config.json"
     if not config.exists():
         raise SystemExit(f"--tagger must be a folder of save_pretrained, got {tagger}")
-    sums = {}
-    for name in ("config.json", "model.safetensors"):
-        with (Path(tagger) / name).open("rb") as file:
-            sums[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    run = {"tagger": sums, "column": column}
+    digest = hashlib.sha256(config.read_bytes()).hexdigest()  # it names every file by its digest
+    run = {"tagger": digest, "column": column}
     path = f"{target.path}/{RUN}"
     target.files.create_dir(target.path, recursive=True)
     if target.exists(path):

@@ -149,7 +149,7 @@ def test_coverage_of_what_fits(tmp_path):
     rows = source.coverage([["me", "gusta"], []], [["all", "es"], []]).rows
     assert [row[:3] for row in rows] == [("all", 2, 1), ("all", 1, 1), ("es", 1, 0)]
     assert [row[0] for row in source.coverage(iter([["me", "me"]])).rows] == ["all"]
-    refused(TypeError, "words must be a list of words, got the string", source.coverage, ["me"])
+    refused(TypeError, "words must be a sequence of words, got the string", source.coverage, ["me"])
     refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])
     for languages in ([], [["es", "en"]], [["es"], ["en"]]):
         refused(ValueError, "argument 2 is", source.coverage, [["me"]], languages)

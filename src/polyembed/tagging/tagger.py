@@ -206,6 +206,10 @@ class SequenceTagger(Tagger):
         own = self.decoder.tags
         require(own == tags, "decoder", f"have the tags {', '.join(tags)}", own)
         self.prepare: Any = prepare
+        if isinstance(prepare, Sequence):
+            modules = [step for step in prepare if isinstance(step, nn.Module)]
+            if modules:
+                self.prepare_modules = nn.ModuleList(modules)
 
     def encode(self, texts: Sequence[Sequence[str]]) -> tuple[Any, Bool[Tensor, "batch word"]]:
         """Turn words into the embedder's inputs.
