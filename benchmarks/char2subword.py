@@ -47,9 +47,7 @@ def build_encoder(folder: Path) -> pe.PretrainedWordEncoder:
 
 def fitted(arguments: argparse.Namespace) -> Path:
     """Fit the module and print its scores, unless the cache has it."""
-    folder: Path = (
-        arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}"
-    )
+    folder: Path = arguments.cache / f"{arguments.encoder.resolve().name}-{arguments.epochs}"
     if (folder / "config.json").exists():
         print(f"fitted before: {folder}\n")
         return folder

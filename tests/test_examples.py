@@ -1063,7 +1063,7 @@ def test_hindi_in_devanagari(
     assert asked == [("kam", "काम"), ("nam", "नाम")]
     tagger = pe.SequenceTagger.from_pretrained(tmp_path / "out" / "tagger")
     assert tagger.prepared([["Kam", "Song", "@ana"]]) == [["काम", "Song", "<USR>"]]
-    assert isinstance(tagger.prepare[0].fallback, pe.text.CharacterTransliterator)
+    assert isinstance(tagger.prepare[0], small_paper.Speller)
 
 
 def test_own_data_and_a_tagger_for_another_project(tmp_path: Path) -> None:
