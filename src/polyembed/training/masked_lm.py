@@ -166,7 +166,7 @@ def adapt_masked_lm(
         >>> model = BertForMaskedLM(BertConfig(vocab_size=7, intermediate_size=8, **sizes))
         >>> texts = ["me gusta that song"] * 16
         >>> before = perplexity(model, tokenizer, texts)
-        >>> args = TrainingArguments(num_train_epochs=10, learning_rate=0.01)
+        >>> args = TrainingArguments(num_train_epochs=10, learning_rate=0.01, use_cpu=True)
         >>> result = adapt_masked_lm(model, tokenizer, texts, args)
         >>> result.steps, perplexity(model, tokenizer, texts) < before
         (20, True)
@@ -199,7 +199,7 @@ def adapt_masked_lm(
         args.remove_unused_columns, args.logging_nan_inf_filter = False, False
         shown = sys.stderr.isatty() if progress is None else progress
         args.disable_tqdm = not shown
-        args.dataloader_pin_memory &= torch.accelerator.is_available()
+        args.dataloader_pin_memory &= torch.cuda.is_available()
         args._n_gpu = min(args.n_gpu, 1)  # several visible GPUs would otherwise share a batch
         collate = MaskingCollator(tokenizer, mlm_probability, whole_word_mask=whole_word_mask)
         trainer = Trainer(model=model, args=args, train_dataset=examples, data_collator=collate)
