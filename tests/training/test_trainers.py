@@ -73,5 +73,5 @@ def test_accelerate() -> None:
             loss = wrapped(**batch)
             accelerator.backward(loss)
             optimizer.step()
-            losses.append(float(loss))
+            losses.append(loss.item())
     assert losses[-1] < losses[0]
