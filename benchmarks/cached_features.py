@@ -45,7 +45,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
-    parser.add_argument("--encoder", help="a folder, a name on the hub, or a GGUF file")
+    parser.add_argument("--encoder", help="a folder or a name on the hub")
     parser.add_argument("--sentences", type=int, default=320)
     parser.add_argument("--device", default="cpu", type=torch.device)
     option(parser)
@@ -61,7 +61,9 @@ def main() -> None:
     sentences = [list(words) for words in dict.fromkeys(map(tuple, text))][: arguments.sentences]
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        store = cache_features(encoder, sentences, folder, batch_size=BATCH, progress=False)
+        store = cache_features(
+            encoder, sentences, f"{folder}/store", batch_size=BATCH, progress=False
+        )
         seconds = {"computed and written": time.perf_counter() - start}
         for name, embedder in (
             ("computed", CachedEmbedder(encoder)),

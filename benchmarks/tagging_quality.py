@@ -292,11 +292,12 @@ def build_embedder(
     )
 
 
-def frozen_layers(folder: Path) -> pe.MetaEmbedding:
+def frozen_layers(folder: Path, task: str) -> pe.MetaEmbedding:
     """Build the frozen layers' embedder, from their features on disk; several are weighted by a trained mix."""
     encoder = pe.PretrainedWordEncoder.from_pretrained(folder / "encoder")
-    store = FeatureStore(folder / "features")
-    fusion = pe.LastLayer() if store.num_layers == 1 else pe.ScalarMix(store.num_layers)
+    store = FeatureStore(folder / f"features-{task}")
+    layers = store.layers or []
+    fusion = pe.LayerAverage(layers) if len(layers) == 1 else pe.ScalarMix(len(layers))
     return pe.MetaEmbedding.linear(
         [CachedEmbedder(encoder, store, fusion=fusion)], embedding_dim=200
     )
@@ -315,9 +316,9 @@ def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
     )
     for task in tasks:
         sentences = [sentence.words for part in TASKS[task].load() for sentence in part]
-        cache_features(
-            encoder, sentences, setup.frozen(system) / "features", layers=layers, batch_size=8
-        )
+        place = setup.frozen(system) / f"features-{task}"
+        if not place.exists():
+            cache_features(encoder, sentences, place, layers=layers, batch_size=8)
 
 
 def build_tagger(
@@ -336,7 +337,7 @@ def build_tagger(
     vectors, base = Vectors(task, setup.cache, setup.dim), network(system).removesuffix("-linear")
     parts = [pe.UniqueWords(build_embedder(base, task, vectors, lexicon))]
     if system.endswith(PRETRAINED):
-        parts.append(frozen_layers(setup.frozen(system)))
+        parts.append(frozen_layers(setup.frozen(system), task))
     dim = sum(part.embedding_dim for part in parts)
     context = (
         pe.LSTMSequenceEncoder(dim, hidden_size=128, dropout=0.4)

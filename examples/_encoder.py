@@ -55,5 +55,14 @@ def be_quiet() -> None:
 def load_encoder(name: str, max_length: int, **options: Any) -> pe.PretrainedWordEncoder:
     """Load an encoder; sentences beyond `max_length` pieces are cut, unless the options say otherwise."""
     be_quiet()
+    path = Path(name)
+    found: tuple[Any, ...] = (name,)
+    if path.suffix == ".gguf":
+        from transformers import AutoModel, AutoTokenizer
+
+        found = tuple(
+            kind.from_pretrained(path.parent, gguf_file=path.name)
+            for kind in (AutoModel, AutoTokenizer)
+        )
     options = {"overflow": "truncate", "max_length": max_length, **options}
-    return pe.PretrainedWordEncoder(name, **options).float()  # of half precision on disk
+    return pe.PretrainedWordEncoder(*found, **options).float()  # of half precision on disk

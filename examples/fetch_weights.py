@@ -102,7 +102,7 @@ WEIGHTS = {
         },
         GGUF,
         "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        'pe.PretrainedWordEncoder("{}/' + GGUF + '")  # needs polyembed[gguf]',
+        '--model "{}/' + GGUF + '" of an example  # needs gguf',
     ),
     "smollm2-135m": Weights(
         "SmolLM2-135M-Instruct, GGUF Q4_1: a decoder of 30 layers of 576, mostly English",
@@ -116,7 +116,7 @@ WEIGHTS = {
         },
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        'pe.PretrainedWordEncoder("{}/SmolLM2-135M-Instruct.Q4_1.gguf")  # needs polyembed[gguf]',
+        '--model "{}/SmolLM2-135M-Instruct.Q4_1.gguf" of an example  # needs gguf',
     ),
     "lid-176": Weights(
         "fastText's language identification, 176 languages",

@@ -42,7 +42,7 @@ from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_tagged, read_wikiann
-from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
+from polyembed.encoders import CachedEmbedder, FeatureStore, LayerFusion, cache_features
 from polyembed.evaluation import Corpus, plot_layers, rank_layers
 from polyembed.training import FitOptions
 
@@ -54,6 +54,19 @@ CONLL = {"es": "esp", "nl": "ned"}
 FAMILY = {*RECIPE["family"], "nl"}  # Dutch is not among the languages of table III
 BRANCHES = ("both", "global", "local")
 FREEZE = ("frozen", "fine-tuned", "LoRA")
+
+
+def cached(
+    encoder: pe.PretrainedWordEncoder,
+    sentences: list[tuple[str, ...]],
+    folder: Path,
+    layers: Sequence[int],
+) -> FeatureStore:
+    """Return the features of these sentences, computed at the first call."""
+    place = folder / f"features-{zlib.crc32(repr(sentences).encode()):08x}"
+    if place.exists():
+        return FeatureStore(place)
+    return cache_features(encoder, sentences, place, layers=layers)
 
 
 def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
@@ -216,10 +229,8 @@ def run_task(
         ]
         # statistics of training sentences alone: those over all languages would tell them apart
         train = [sentence.words for sentence in source.train]
-        known = cache_features(
-            frozen, train, folder / f"train-{zlib.crc32(repr(train).encode()):08x}", layers=stored
-        )
-        store = cache_features(frozen, texts, folder / "features", layers=stored)
+        known = cached(frozen, train, folder, stored)
+        store = cached(frozen, texts, folder, stored)
 
     def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
         encoder: Any

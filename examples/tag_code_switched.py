@@ -438,7 +438,8 @@ def frozen_layer(
         encoder = load_encoder(arguments.beside, 512, freeze="all", fusion=fusion).to(
             arguments.device
         )
-        store = cache_features(encoder, [sentence.words for sentence in sentences], folder)
+        words = [sentence.words for sentence in sentences]
+        store = cache_features(encoder, words, folder / "features")
     except (OSError, ValueError) as error:
         raise SystemExit(
             f"--beside must be a model that opens, and --layer one of its layers: {error}"

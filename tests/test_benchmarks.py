@@ -180,7 +180,8 @@ def test_tagging_quality_beside_a_pretrained_model(
     monkeypatch.setitem(quality.TASKS, "toy", toy)
     setup = quality.Setup(tmp_path, 4, "lstm", str(tmp_path / "tiny"), 2)
     quality.cache_layers(system, ["toy"], setup)
-    assert quality.FeatureStore(setup.frozen(system) / "features").num_layers == num_layers
+    store = quality.FeatureStore(setup.frozen(system) / "features-toy")
+    assert len(store.layers) == num_layers
     tagger = quality.build_tagger(system, "toy", setup, seed=0)
     mixes = [part for part in tagger.modules() if isinstance(part, ScalarMix)]
     assert [len(mix.weights) for mix in mixes] == ([4] if num_layers == 4 else [])

@@ -44,29 +44,6 @@ def check_probability(**values: float) -> None:
         require(isinstance(value, Real) and 0.0 <= value < 1.0, name, "be in [0, 1)", value)
 
 
-def check_device(name: str, device: object) -> torch.device:
-    """Return a device of this machine, or raise a `ValueError`."""
-    try:
-        found: torch.device = torch.device(device)  # type: ignore[call-overload]
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(must(name, "name a device", repr(device))) from error
-    there = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    count = there.get(found.type)
-    if count is not None:
-        require(
-            (found.index or 0) < count,
-            name,
-            f"be a device that is there ({found.type}: {count})",
-            str(found),
-        )
-        return found
-    try:
-        torch.empty(0, device=found)
-    except Exception as error:  # each backend raises its own class
-        raise ValueError(must(name, "be a device that is there", str(found))) from error
-    return found
-
-
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Require `value` to be one of `choices`."""
     choices = tuple(choices)

@@ -1,24 +1,118 @@
+"""Features of a frozen encoder on disk, and the embedder that reads them."""
+
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from checks import refused
-from encoders.test_feature_store import SENTENCES, build_encoder
+from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
-from polyembed.encoders import CachedEmbedder, LayerFusion, cache_features
+from polyembed.encoders import (
+    CachedEmbedder,
+    FeatureStore,
+    LayerFusion,
+    cache_features,
+    pool_words,
+)
 from polyembed.training import FitOptions, fit
+
+SENTENCES = [
+    ["me", "gusta"],
+    ["that", "song", "me"],
+    [],
+    ["me"],
+    ["that"],
+    ["me", "gusta"],
+    ["🙂", "", "\ud800"],
+]
+
+
+def build_encoder(seed: int = 0, **options: object) -> pe.PretrainedWordEncoder:
+    model = tiny_model("bert")
+    model.embeddings.word_embeddings.weight.data[seed] += 1
+    return pe.PretrainedWordEncoder(model, word_piece_tokenizer(), **options).eval()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_holds_what_the_encoder_computes(tmp_path: Path, dtype: torch.dtype, pooling: str) -> None:
+    encoder = build_encoder(pooling=pooling).train()
+    store = cache_features(encoder, iter(SENTENCES), tmp_path / "s", dtype=dtype, batch_size=2)
+    assert encoder.training  # unchanged
+    encoder.eval()
+    assert len(store) == 6  # one is there twice
+    for words in SENTENCES:
+        found = store.get(words)
+        assert found.dtype == dtype
+        expected = torch.zeros(0, 1, 8)
+        if words:
+            expected = encoder(encoder.encode([words])[0])[0, :, None]
+        eps = torch.finfo(dtype).eps
+        torch.testing.assert_close(found.float(), expected, atol=4 * eps, rtol=eps)
+
+
+def test_holds_layers_by_their_numbers(tmp_path: Path) -> None:
+    encoder = build_encoder()
+    options = {"layers": [0, -1], "dtype": torch.float32}
+    store = cache_features(encoder, SENTENCES, tmp_path / "store", **options)
+    assert store.layers == [0, 3]
+    pieces, _ = encoder.encode([["that", "song", "me"]])
+    states = encoder.hidden_states(pieces, all_layers=True)
+    found = store.get(["that", "song", "me"])
+    for i, layer in enumerate(store.layers):
+        pooled = pool_words(states[layer], pieces.word_index, 3)
+        torch.testing.assert_close(found[None, :, i], pooled, atol=1e-6, rtol=1e-6)
+    message = r"layers must be among the 4 hidden states \(0 to 3\), got \[4\]"
+    refused(ValueError, message, cache_features, encoder, [], tmp_path / "a", layers=[4])
+
+
+def test_words_end_where_they_ended(tmp_path: Path) -> None:
+    store = cache_features(build_encoder(), [["me gusta"], ["a", "b"]], tmp_path / "store")
+    assert store.get(["me", "gusta"]) is None
+    assert ["me gusta"] in store
+    assert ["ab"] not in store
+    refused(TypeError, "words must be a list of words, got the string 'me'", store.get, "me")
+
+
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    encoder = build_encoder()
+    for value in encoder.model.embeddings.LayerNorm.parameters():
+        value.data.mul_(1e6)
+    options = {"layers": [0]}
+    message = "have finite vectors in torch.float16 .*has the widest range"
+    refused(ValueError, message, cache_features, encoder, [["me"]], tmp_path / "a", **options)
+    assert not list(tmp_path.iterdir())
+    cache_features(encoder, [["me"]], tmp_path / "a", dtype=torch.float32, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    with pytest.raises(FileExistsError, match="exists: CachedEmbedder"):
+        cache_features(encoder, [["me"]], tmp_path / "a")
+
+
+def test_damaged_stores_are_refused(tmp_path: Path) -> None:
+    refused(FileNotFoundError, "cache_features writes such a folder", FeatureStore, tmp_path)
+    folder = cache_features(build_encoder(), SENTENCES, tmp_path / "store").folder
+    index = json.loads((folder / "index.json").read_text())
+    (folder / "index.json").write_text(json.dumps({**index, "sentences": [["me"]]}))
+    refused(
+        ValueError,
+        r"intact features .* features.npy must have shape \(1, 1, 8\), got",
+        FeatureStore,
+        folder,
+    )
+    (folder / "index.json").write_text(json.dumps({**index, "format_version": 2}))
+    refused(ValueError, "have version 3, got 2", FeatureStore, folder)
 
 
 def stored(
     folder: Path, sentences=SENTENCES, *, layers=None, dtype=torch.float32, **options
 ) -> CachedEmbedder:
     encoder = build_encoder(pooling="last")
-    return CachedEmbedder(
-        encoder, cache_features(encoder, sentences, folder, layers=layers, dtype=dtype), **options
-    )
+    store = cache_features(encoder, sentences, folder / "store", layers=layers, dtype=dtype)
+    return CachedEmbedder(encoder, store, **options)
 
 
 @pytest.mark.parametrize("held", [len(SENTENCES), 2, 0])
@@ -34,9 +128,9 @@ def test_reads_what_the_encoder_computes(tmp_path: Path, held: int) -> None:
     ("layers", "fusion", "same"),
     [
         (None, None, pe.LastLayer()),
-        ([2, 3], pe.LayerAverage(), pe.LayerAverage([2, 3])),
+        ([3, 2], pe.LayerAverage([2, -1]), pe.LayerAverage([2, 3])),
         (range(4), pe.ScalarMix(4), pe.ScalarMix(4)),
-        ([1, 3], pe.DLFA(8, 0, branches="local"), pe.DLFA(8, 1, branches="local")),
+        ([1, 3], pe.DLFA(8, 1, branches="local"), pe.DLFA(8, 1, branches="local")),
     ],
 )
 def test_fusions_over_stored_layers(tmp_path: Path, layers, fusion, same) -> None:
@@ -88,7 +182,9 @@ def test_words_without_pieces_keep_zeros_and_do_not_count(tmp_path: Path) -> Non
     sentences = [words for words in dict.fromkeys(map(tuple, SENTENCES)) if words]
     encoder = build_encoder()
     encoder.max_length, encoder.overflow = 4, "truncate"
-    store = cache_features(encoder, [*sentences, ("me",) * 9], tmp_path, dtype=torch.float32)
+    store = cache_features(
+        encoder, [*sentences, ("me",) * 9], tmp_path / "store", dtype=torch.float32
+    )
     embedder = CachedEmbedder(encoder, store)
     inputs, _ = embedder.encode([("me",) * 9])
     cut = (inputs.features == 0).all(-1).all(-1)
@@ -114,9 +210,9 @@ def build_tagger(folder: Path) -> tuple[pe.SequenceTagger, list]:
     embedder = stored(
         folder,
         [item.words for item in data],
-        layers=[1, 3],
+        layers=range(4),
         dtype=torch.float16,
-        fusion=pe.ScalarMix(2),
+        fusion=pe.ScalarMix(4),
     )
     meta = pe.MetaEmbedding.concat([toy_table(4), embedder])
     return pe.SequenceTagger(
@@ -154,31 +250,27 @@ def test_trains_beside_other_embedders_and_tags_any_text(
     for name, value in tagger.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name])
     assert loaded.predict(texts) == tags
-    loaded.embedder.embedders[1].attach(tmp_path / "store")
+    loaded.embedder.embedders[1].attach(tmp_path / "store" / "store")
     assert loaded.predict(texts) == tags
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(lambda _: tagger.predict(texts), range(16))) == [tags] * 16
 
 
 def test_attaches_only_its_own_features(tmp_path: Path) -> None:
-    embedder = stored(tmp_path / "a")
-    other = build_encoder(1, pooling="last")
-    store = cache_features(other, SENTENCES, tmp_path / "b")
-    refused(ValueError, "store must be of this encoder", embedder.attach, store)
-    refused(
-        ValueError,
-        r"store must hold the layers None, got \[1\]",
-        embedder.attach,
-        more(tmp_path / "c"),
-    )
-    refused(TypeError, "store must be a FeatureStore", embedder.attach, 3)
-    refused(ValueError, "store must hold the layers", CachedEmbedder, other, store, layers=[2])
+    embedder = stored(tmp_path)
+    others = {"weights": build_encoder(0, pooling="mean"), "pooling": build_encoder(pooling="mean")}
+    others["weights"].model.encoder.layer[0].output.dense.weight.data += 0.1
+    others["dropped accents"] = build_encoder(pooling="last")
+    others["dropped accents"].tokenizer.add_tokens(["gusta", "song", "that"])
+    for name, other in others.items():
+        store = cache_features(other, SENTENCES, tmp_path / name)
+        refused(ValueError, "store must be of this encoder", embedder.attach, store)
+    first = cache_features(build_encoder(pooling="last"), SENTENCES, tmp_path / "1", layers=[1])
+    refused(ValueError, r"hold the layers None, got \[1\]", embedder.attach, first)
+    message = r"layers must hold the layers that LastLayer reads, got \[1\] without \[3\]"
+    refused(ValueError, message, CachedEmbedder, build_encoder(pooling="last"), first)
     refused(TypeError, "encoder must be a contextual embedder", CachedEmbedder, toy_table(4))
     assert embedder.attach(None).store is None
-
-
-def more(folder: Path):
-    return cache_features(build_encoder(pooling="last"), SENTENCES, folder, layers=[1])
 
 
 def test_wrong_inputs(tmp_path: Path) -> None:
@@ -220,13 +312,3 @@ def test_runs_in_evaluation_mode_whatever_its_encoder_is_in(tmp_path: Path) -> N
     embedder.encoder.train()
     assert torch.equal(embedder.encode(SENTENCES)[0].features, expected)
     assert embedder.encoder.training
-
-
-def test_refuses_what_is_no_store() -> None:
-    refused(
-        TypeError,
-        "^store must be a FeatureStore or its folder, got int$",
-        CachedEmbedder,
-        build_encoder(),
-        3,
-    )

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checks import refused
 from tiny_models import CAUSAL_MODELS, MODELS, tiny_model, word_piece_tokenizer
 from torch import nn
+from transformers import AutoModel, AutoTokenizer
 
 import polyembed as pe
 
@@ -122,70 +122,16 @@ def write_gguf(model: nn.Module, path: Path) -> None:
 
 
 def test_gguf(tmp_path: Path) -> None:
+    """The recipe of the documentation: transformers opens the file."""
     model = tiny_model("llama", head_dim=4)
-    path = tmp_path / "tiny.gguf"
-    write_gguf(model, path)
-    encoder = pe.PretrainedWordEncoder(str(path), freeze="all")
+    write_gguf(model, tmp_path / "tiny.gguf")
+    options = {"gguf_file": "tiny.gguf"}
+    opened = AutoModel.from_pretrained(tmp_path, **options)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path, **options)
+    encoder = pe.PretrainedWordEncoder(opened, tokenizer, freeze="all")
     pieces, _ = encoder.encode([["cab", "bad"]])
-    expected = pe.PretrainedWordEncoder(model, encoder.tokenizer)(pieces)
+    expected = pe.PretrainedWordEncoder(model, tokenizer)(pieces)
     torch.testing.assert_close(encoder(pieces), expected, atol=1e-4, rtol=1e-4)
     encoder.save_pretrained(tmp_path / "saved")
-    assert torch.equal(
-        pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")(pieces), encoder(pieces)
-    )
-    capitals = path.with_suffix(".GGUF")
-    capitals.write_bytes(path.read_bytes())
-    refused(
-        ValueError,
-        r"^model must have a name in \.gguf, got .*tiny\.GGUF$",
-        pe.PretrainedWordEncoder,
-        capitals,
-    )
-    unknown = gguf.GGUFWriter(path, "unheard")
-    unknown.write_header_to_file()
-    unknown.write_kv_data_to_file()
-    unknown.write_tensors_to_file()
-    unknown.close()
-    message = (
-        r"^model must be a whole GGUF file of a kind that transformers reads, got .*tiny\.gguf \("
-    )
-    refused(ValueError, message + "ValueError: .*unheard", pe.PretrainedWordEncoder, path)
-    path.write_bytes(b"GGUF and no more")
-    refused(ValueError, message, pe.PretrainedWordEncoder, path)
-    refused(
-        FileNotFoundError,
-        "model must name a file",
-        pe.PretrainedWordEncoder,
-        str(tmp_path / "none.gguf"),
-    )
-
-
-def test_a_gguf_file_counts_as_large_as_its_weights_are_in_memory(
-    tmp_path: Path, monkeypatch
-) -> None:
-    model, path = tiny_model("llama", head_dim=4), tmp_path / "tiny.gguf"
-    write_gguf(model, path)
-    size = 4 * sum(value.numel() for value in model.state_dict().values())
-    assert size < path.stat().st_size, "the vocabulary is in the file"
-    for memory in (size, size - 1):
-        pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": memory}
-        monkeypatch.setattr("polyembed.encoders._transformers.os.sysconf", pages.get)
-        if memory == size:
-            pe.PretrainedWordEncoder(path)
-        else:
-            with pytest.warns(UserWarning, match="GB of weights, and this machine"):
-                pe.PretrainedWordEncoder(path)
-
-
-def test_a_gguf_file_without_layers(tmp_path: Path) -> None:
-    """It was opened, with random numbers in their place."""
-    model, path = tiny_model("llama", head_dim=4), tmp_path / "tiny.gguf"
-    table = {"embed_tokens.weight": model.state_dict()["embed_tokens.weight"]}
-    model.state_dict = lambda: table
-    write_gguf(model, path)
-    refused(
-        ValueError,
-        r"^model must have all weights in .*tiny\.gguf, got none for",
-        pe.PretrainedWordEncoder,
-        path,
-    )
+    loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
+    assert torch.equal(loaded(pieces), encoder(pieces))

@@ -141,7 +141,8 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path, new: bool, monkeypatch) -> 
     )
     monkeypatch.setattr(os, "system", ran.append)
     with pytest.raises(
-        ValueError, match=r"x\.pt must hold tensors and plain data only; nothing in it was run, got"
+        ValueError,
+        match=r"x\.pt must hold tensors and plain data only, as LASER 1 and 2 do .*, got",
     ):
         LaserEncoder.from_checkpoint(tmp_path / "x.pt")
     (tmp_path / "bare.pt").write_bytes(pickle.dumps(Attack()))
@@ -149,11 +150,11 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path, new: bool, monkeypatch) -> 
     assert ran == []
 
 
-@pytest.mark.parametrize("config", [{}, argparse.Namespace(arch="laser_transformer")])
-def test_laser_3_is_refused_by_name(tmp_path, config) -> None:
+def test_laser_3_is_refused(tmp_path) -> None:
     state = {"encoder.layers.0.self_attn.k_proj.weight": torch.ones(2, 2)}
+    config = argparse.Namespace(arch="laser_transformer")
     torch.save({"cfg": config, "model": state}, tmp_path / "laser3.pt")
-    text = r"must be a LASER 1 or 2 checkpoint \(a BiLSTM\), got LASER 3 \(a Transformer\)$"
+    text = r"\(LASER 3 is a Transformer\), got "
     refused(ValueError, text, LaserEncoder.from_checkpoint, tmp_path / "laser3.pt")
 
 
@@ -162,7 +163,6 @@ def without(key: str) -> dict:
 
 
 PARAMS = {**SIZES, **OPTIONS}
-TENSOR = r"lstm\.{} must be dense floating point of shape \({}\)"
 ORDER = r"dictionary must number its pieces 0, 1, 2, ..., each once"
 
 
@@ -180,54 +180,30 @@ def named(**changes: object) -> dict:
     return {"dictionary": {**parts()["dictionary"], **changes}}
 
 
+KIND, PARTS = r"be a LASER 1 or 2 checkpoint", r"hold parts that fit together, got "
 BAD = [  # what a checkpoint holds, and what is said of it
-    ({"params": None}, r"be a LASER 1 or 2 checkpoint, with params, model, dictionary, got"),
-    ({"dictionary": None}, r"be a LASER 1 or 2 checkpoint, with params, model, dictionary, got"),
-    ({"model": [1]}, r"hold its params and weights as tables"),
-    (sized(bidirectional=False), r"hold a bidirectional LSTM, got one direction"),
-    ({"params": SIZES}, r"hold a bidirectional LSTM, got one direction"),
+    ({"params": None}, KIND),
+    ({"dictionary": None}, KIND),
+    ({"model": [1]}, KIND),
+    ({"params": {**OPTIONS}}, KIND + r".*KeyError: 'num_embeddings'"),
+    (weights(bias_hh_l0=3), KIND),
+    (sized(padding_idx=None), KIND),
+    (sized(bidirectional=False), r"hold a bidirectional LSTM, got "),
+    ({"params": SIZES}, r"hold a bidirectional LSTM, got "),
+    (sized(num_layers=10**9), r"hold a bidirectional LSTM, got "),
     # the released sizes are taken where none are said
-    (
-        sized(embed_dim="absent"),
-        r"embed_tokens\.weight must be dense floating point of shape \(23, 320\), got \(23, 5\)",
-    ),
-    (
-        sized(hidden_size="absent"),
-        r"must be dense floating point of shape \(2048, 5\), got \(12, 5\)",
-    ),
-    (sized(num_layers="absent"), r"unexpected \['lstm.bias_hh_l1'"),
-    (sized(heads=8), r"have no params beside .*, got \['heads'\]"),
-    (
-        {"params": {**OPTIONS}},
-        r"have the params .*, got none of \['num_embeddings', 'padding_idx'\]",
-    ),
-    (sized(hidden_size="3"), r"hidden_size must be a positive integer, got '3'"),
-    (
-        {"model": without("lstm.bias_hh_l2")},
-        r"the weights of its LSTM, got missing \['lstm.bias_hh_l2'\], unexpected \[\]",
-    ),
-    (weights(weight_hr_l0=torch.ones(2)), r"got missing \[\], unexpected \['lstm.weight_hr_l0'\]"),
-    (sized(num_layers=2), r"unexpected \['lstm.bias_hh_l2'"),
-    (sized(num_layers=10**9), r"got missing \['lstm.bias_hh_l10'"),
-    (weights(bias_hh_l0=torch.ones(11)), TENSOR.format("bias_hh_l0", "12,") + r", got \(11,\)"),
-    (weights(bias_hh_l0=torch.ones(12, dtype=torch.int64)), TENSOR.format("bias_hh_l0", "12,")),
-    (weights(weight_hh_l0=torch.ones(12, 3).to_sparse()), TENSOR.format("weight_hh_l0", "12, 3")),
-    (weights(bias_hh_l0=torch.ones(12, device="meta")), TENSOR.format("bias_hh_l0", "12,")),
-    (weights(bias_hh_l0=3), r"of shape \(12,\), got int"),
-    (
-        sized(num_embeddings=10**15),
-        r"embed_tokens\.weight must be dense floating point of shape \(1000000000000000, 5\)",
-    ),
-    (
-        {"dictionary": {f"p{i}": i for i in range(4, 22)}},
-        r"have a dictionary of its 23 embeddings, got 22",
-    ),
-    (named(more=23), r"have a dictionary of its 23 embeddings, got 24"),
+    (sized(embed_dim="absent"), PARTS + r"[\s\S]*size mismatch for embed_tokens.weight"),
+    (sized(hidden_size="absent"), PARTS + r"[\s\S]*size mismatch"),
+    (sized(num_layers="absent"), PARTS + r"[\s\S]*Unexpected key"),
+    ({"model": without("lstm.bias_hh_l1")}, PARTS + r"[\s\S]*Missing key.*lstm.bias_hh_l1"),
+    (weights(weight_hr_l0=torch.ones(2)), PARTS + r"[\s\S]*Unexpected key.*lstm.weight_hr_l0"),
+    (weights(bias_hh_l0=torch.ones(11)), PARTS + r"[\s\S]*size mismatch for lstm.bias_hh_l0"),
+    (sized(num_embeddings=10**15), PARTS + r"dictionary must hold 1000000000000000 pieces, got 23"),
+    (named(more=23), PARTS + r"dictionary must hold 23 pieces, got 24"),
     (named(me=99), rf"{ORDER}, got other ids"),
     (named(me=9), ORDER),
     ({"dictionary": {"me": "4"}}, r"not supported between instances"),
-    (sized(padding_idx=None), r"padding_idx must be in \[0, 23\), got None"),
-    (sized(padding_idx=0), r"padding_idx must be the dictionary's 1"),
+    (sized(padding_idx=0), PARTS + r"padding_idx must be the dictionary's 1"),
 ]
 
 
@@ -251,7 +227,7 @@ def test_damaged_and_missing_files(tmp_path, checkpoint) -> None:
         (tmp_path / name).write_bytes(data)
         refused(ValueError, rf"{name} must ", LaserEncoder.from_checkpoint, tmp_path / name)
     torch.save(torch.ones(2), tmp_path / "tensor")
-    with pytest.raises(ValueError, match=r"with params, model, dictionary, got Tensor"):
+    with pytest.raises(ValueError, match=r"with params, model and dictionary, got "):
         LaserEncoder.from_checkpoint(tmp_path / "tensor")
     with pytest.raises(
         FileNotFoundError, match=r"nothing at .*absent\.pt\. See polyembed\.vectors\.fetch_laser"
@@ -273,13 +249,6 @@ def test_bad_arguments_are_refused() -> None:
             7,
             padding_idx=wrong,
         )
-    refused(
-        TypeError,
-        r"^dictionary must be a PieceDictionary, got list$",
-        LaserEncoder,
-        7,
-        dictionary=list(range(7)),
-    )
     dictionary = toy_bpe_tokenizer().dictionary
     refused(
         ValueError,

@@ -71,43 +71,9 @@ def test_nearest_sentences(sentences) -> None:
     assert again.ids.tolist() == [[2]]
 
 
-def test_processes_give_the_same(sentences) -> None:
-    found = sentences.encode(TEXTS, batch_size=2, devices=["cpu", "cpu"], normalize=True)
-    torch.testing.assert_close(found, sentences.encode(TEXTS, normalize=True))
-    assert sentences.encode([], devices=["cpu"]).shape == (0, 6)
-
-
 @own_words
 def test_what_can_be_read_only_once_is_read_once(sentences) -> None:
     assert torch.equal(sentences.encode(iter(TEXTS)), sentences.encode(TEXTS))
-
-
-@own_words
-@pytest.mark.parametrize(
-    ("devices", "error", "text"),
-    [
-        ("cpu", TypeError, r"^devices must be a sequence of devices, got 'cpu' alone$"),
-        (
-            torch.device("cpu"),
-            TypeError,
-            r"^devices must be a sequence of devices, got device\(type='cpu'\) alone$",
-        ),
-        ([], ValueError, r"^devices must name at least one, got \[\]$"),
-        (["cpu", "tpu:x"], ValueError, r"^devices\[1\] must name a device, got 'tpu:x'$"),
-        ([None], ValueError, r"^devices\[0\] must name a device, got None$"),
-        (
-            ["cuda:99"],
-            ValueError,
-            r"^devices\[0\] must be a device that is there \(cuda: \d+\), got cuda:99$",
-        ),
-    ],
-)
-def test_devices_that_are_not_there_are_refused(
-    sentences, monkeypatch, devices, error, text: str
-) -> None:
-    """Before any process is started, which would fail without saying why."""
-    monkeypatch.delattr("polyembed.encoders.laser.sentences.ProcessPoolExecutor")
-    refused(error, text, sentences.encode, ["me"], devices=devices)
 
 
 def test_bad_arguments_are_refused(sentences) -> None:

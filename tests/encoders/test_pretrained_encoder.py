@@ -1,11 +1,13 @@
 """Any transformers model as word vectors, on tiny random ones of ten families."""
 
 import copy
+import json
 import pickle
 
 import pytest
 import torch
 from checks import refused
+from saving.folders import change, only, reseal
 from tiny_models import CAUSAL_MODELS, MODELS, tiny_model, word_piece_tokenizer
 from torch import nn
 from toys import own_words
@@ -167,7 +169,8 @@ def test_the_text_part_of_a_model_that_sees_pictures(tmp_path) -> None:
     whole = Gemma3Model(
         Gemma3Config(text_config=text, vision_config={**sight, "image_size": 28})
     ).eval()
-    ours = pe.PretrainedWordEncoder(whole, TOKENIZER).eval()
+    refused(TypeError, "its text part.*, got Gemma3Model", pe.PretrainedWordEncoder, whole)
+    ours = pe.PretrainedWordEncoder(whole.language_model, TOKENIZER).eval()
     assert (ours.embedding_dim, ours.is_causal, ours.pooling) == (8, True, "last")
     pieces, _ = ours.encode([["me", "song"]])
     states = whole(input_ids=pieces.piece_ids).last_hidden_state
@@ -289,14 +292,50 @@ def test_an_encoder_that_is_half_of_a_model_is_saved_as_such(tmp_path, name: str
     loaded = pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
     assert type(loaded.model) is type(ours.model)
     assert torch.equal(loaded(pieces), ours(pieces))
-    path = tmp_path / "saved" / "config.json"
+    path = only(tmp_path / "saved", "encoder-*") / "config.json"
     text = path.read_text()
     for other in ("AutoTokenizer", "PreTrainedTokenizerFast", "no_such_thing"):
         path.write_text(text.replace(f"{name}EncoderModel", other))
-        with pytest.raises(
-            ValueError, match=f"architecture must name a model of transformers, got '{other}'$"
-        ):
+        reseal(tmp_path / "saved")
+        message = f"architectures must name a model of transformers, got '{other}'$"
+        with pytest.raises(ValueError, match=message):
             pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")
+
+
+STRANGE = {
+    "backbone": ("config.json", lambda text: text[:-2] + ', "backbone": "org/model"}', "code"),
+    "kernels": ("config.json", lambda text: text[:-2] + ', "attn_implementation": "a/b"}', "code"),
+    "adapter": ("adapter_config.json", lambda text: "{}", "hold the files of a model alone"),
+    "pickle": ("pytorch_model.bin", lambda text: "", "hold the files of a model alone"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_folders_of_strangers(tmp_path, name: str) -> None:
+    encoder().save_pretrained(tmp_path)
+    file, edit, message = STRANGE[name]
+    path = only(tmp_path, "encoder-*") / file
+    path.write_text(edit(path.read_text().rstrip() + "\n" if path.exists() else ""))
+
+    def add(config) -> None:
+        config["digests"].setdefault(f"{path.parent.name}/{file}", "")
+
+    change(tmp_path, add)
+    reseal(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        pe.PretrainedWordEncoder.from_pretrained(tmp_path)
+
+
+def test_another_tokenizer_in_a_saved_folder(tmp_path) -> None:
+    encoder().save_pretrained(tmp_path)
+    path = only(tmp_path, "tokenizer-*") / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary |= {"a": vocabulary["me"], "me": vocabulary["a"]}
+    path.write_text(json.dumps(content))
+    reseal(tmp_path)
+    with pytest.raises(ValueError, match="the tokenizer must cut words as the one that was saved"):
+        pe.PretrainedWordEncoder.from_pretrained(tmp_path)
 
 
 HALVES = ("Bart", "MBart", "M2M100", "Marian", "Pegasus", "T5", "MT5")

@@ -4,7 +4,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from polyembed.encoders.windows import plan_windows
+from polyembed.encoders.pretrained import plan_windows
 
 OPEN, CLOSE, NONE = 1000, 2000, -9
 

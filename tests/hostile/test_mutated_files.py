@@ -227,12 +227,12 @@ def test_a_saved_encoder(tmp_path: Path) -> None:
     read_all(tmp_path / "config.json", read_folder, 200, name=str(tmp_path))
 
 
-@pytest.mark.parametrize("file", ["store.json", "index.bin", "features.bin"])
+@pytest.mark.parametrize("file", ["index.json", "features.npy"])
 def test_a_feature_store(file: str, tmp_path: Path) -> None:
     encoder = pe.PretrainedWordEncoder(tiny_model("bert"), word_piece_tokenizer())
-    cache_features(encoder, SENTENCES, tmp_path, layers=[0, 1])
+    folder = cache_features(encoder, SENTENCES, tmp_path / "store", layers=[0, 1]).folder
     read_all(
-        tmp_path / file,
+        folder / file,
         lambda path: FeatureStore(path.parent).get(SENTENCES[0]),
         COUNT,
         name=str(tmp_path),

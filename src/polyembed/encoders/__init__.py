@@ -1,11 +1,15 @@
 """Contextual embedders, which give each word of a sentence a vector, layer fusion, pooling and sequence encoders."""
 
 from polyembed.encoders.aif import AIF
-from polyembed.encoders.cached import CachedEmbedder, WordFeatures
+from polyembed.encoders.cached import (
+    CachedEmbedder,
+    FeatureStore,
+    WordFeatures,
+    cache_features,
+)
 from polyembed.encoders.char2subword import Char2Subword
 from polyembed.encoders.character_encoder import CharWordEncoder
 from polyembed.encoders.contextual import ContextualEmbedder
-from polyembed.encoders.feature_store import FeatureStore, cache_features
 from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
 from polyembed.encoders.laser import (
     BPEGRU,

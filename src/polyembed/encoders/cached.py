@@ -1,21 +1,227 @@
-"""A frozen contextual embedder whose vectors are read from disk where available."""
+"""What a frozen contextual embedder says of known sentences: computed once, read in every epoch."""
 
+import json
 import os
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import check_sentences, class_name, must, require
+from polyembed._checks import (
+    check_file,
+    check_positive,
+    check_sentences,
+    check_words,
+    class_name,
+    must,
+    require,
+)
+from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view
 from polyembed.embeddings.embedder import WordEmbedder
-from polyembed.encoders._identity import encoder_checksum
 from polyembed.encoders.contextual import ContextualEmbedder
-from polyembed.encoders.feature_store import FeatureStore, check_layers, compute_features
 from polyembed.encoders.fusion import LayerFusion, check_fusion
+from polyembed.encoders.pooling import pool_words
+from polyembed.encoders.pretrained import PretrainedWordEncoder
+
+INDEX_NAME, FEATURES_NAME = "index.json", "features.npy"
+FORMAT_VERSION = 3
+NUM_PROBES = 8
+"""The number of sentences that tell an encoder's features from another's."""
+
+SAME_FEATURES = 0.02
+"""The largest relative difference between features of one encoder on two machines."""
+
+
+def cache_features(
+    encoder: ContextualEmbedder,
+    sentences: Iterable[Sequence[str]],
+    folder: str | os.PathLike[str],
+    *,
+    layers: Sequence[int] | None = None,
+    dtype: torch.dtype = torch.float16,
+    batch_size: int = 32,
+    progress: bool | None = None,
+) -> "FeatureStore":
+    """Run a frozen contextual embedder once over sentences, and write its word vectors to a folder.
+
+    The folder appears in one step when everything is written. `CachedEmbedder` reads it.
+
+    Args:
+        encoder: The embedder. It runs in evaluation mode, on the device that it is on.
+        sentences: Lists of words: training, development and test sentences together.
+        folder: The folder, which must not exist.
+        layers: The layers of a `PretrainedWordEncoder` to store, counted as `hidden_states` is
+            (0 = embeddings, -1 = the last). Each word's pieces are pooled as the encoder pools
+            them. If None, the encoder's own vectors are stored.
+        dtype: The dtype of the numbers on disk: float16 or float32.
+        batch_size: The number of sentences, of similar length, that run at once.
+        progress: Whether to show a progress bar; if None, only on a terminal.
+
+    Returns:
+        The store, which holds every sentence.
+
+    Raises:
+        FileExistsError: If the folder exists.
+        ValueError: If the encoder lacks one of the layers, or a number is beyond the range of
+            `dtype`.
+        TypeError: If `layers` is given for an encoder without layers, or a sentence is a string.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+        >>> from polyembed import PretrainedWordEncoder
+        >>> pieces = {"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}
+        >>> rules = Tokenizer(models.WordPiece(pieces, unk_token="[UNK]"))
+        >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]")
+        >>> sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+        >>> model = BertModel(BertConfig(vocab_size=4, num_hidden_layers=2, **sizes))
+        >>> encoder = PretrainedWordEncoder(model, tokenizer)
+        >>> with TemporaryDirectory() as folder:
+        ...     sentences = [["me", "gusta"], ["me"]]
+        ...     store = cache_features(encoder, sentences, f"{folder}/store", layers=[1, 2])
+        ...     store.get(["me", "gusta"]).shape
+        torch.Size([2, 2, 8])
+    """
+    check_positive(batch_size=batch_size)
+    layers = check_layers(encoder, layers)
+    name = str(dtype).removeprefix("torch.")
+    require(name in ("float16", "float32"), "dtype", "be torch.float16 or torch.float32", dtype)
+    path = Path(folder)
+    if path.exists():
+        raise FileExistsError(
+            f"{path} exists: CachedEmbedder(encoder, folder) reads it; remove it to compute anew"
+        )
+    known = sorted(dict.fromkeys(map(tuple, check_sentences(sentences))), key=len)
+    shape = (sum(map(len, known)), len(layers or [0]), encoder.embedding_dim)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        index = {"format_version": FORMAT_VERSION, "layers": layers, "sentences": known}
+        (draft / INDEX_NAME).write_text(json.dumps(index))
+        rows = np.lib.format.open_memmap(draft / FEATURES_NAME, "w+", name, shape)
+        view: ContextualEmbedder = evaluation_view(encoder)
+        batches = [known[i : i + batch_size] for i in range(0, len(known), batch_size)]
+        start = 0
+        for batch in progress_bar(batches, progress=progress, unit=" batches"):
+            found = torch.cat(_compute(view, batch, layers)).to(dtype)
+            finite = bool(found.isfinite().all())
+            rule = f"have finite vectors in {dtype} (dtype=torch.float32 has the widest range)"
+            require(finite, "encoder", rule, f"others for one of {[*map(list, batch[:3])]} ...")
+            rows[start : start + len(found)] = found.numpy()
+            start += len(found)
+        rows.flush()
+        draft.rename(path)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return FeatureStore(path)
+
+
+class FeatureStore:
+    """The word vectors that `cache_features` wrote, memory-mapped; any number of threads may read.
+
+    Args:
+        folder: The folder of `cache_features`.
+
+    Attributes:
+        folder: The folder.
+        layers: The numbers of the stored layers, None for the encoder's own vectors.
+        features: All vectors, ``(word, layer, embedding_dim)``.
+
+    Raises:
+        FileNotFoundError: If the folder holds no store.
+        ValueError: If the store has another format, or its files do not fit together.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+        where = "cache_features writes such a folder"
+        path = check_file(self.folder / INDEX_NAME, name="folder", where=where)
+        self._places: dict[tuple[str, ...], slice] = {}
+        try:
+            index = json.loads(path.read_text())
+            version = index["format_version"]
+            require(
+                version == FORMAT_VERSION, INDEX_NAME, f"have version {FORMAT_VERSION}", version
+            )
+            self.layers: list[int] | None = index["layers"]
+            self.features = np.load(check_file(self.folder / FEATURES_NAME, name="folder"), "r")
+            start = 0
+            for words in index["sentences"]:
+                self._places[tuple(words)] = slice(start, start + len(words))
+                start += len(words)
+            found, size = self.features.shape, self.features.shape[-1]
+            shape = (start, len(self.layers or [0]), size)
+            require(found == shape, FEATURES_NAME, f"have shape {shape}", found)
+        except OSError:
+            raise
+        except Exception as error:  # np.load raises any kind
+            rule = "hold intact features of this version (remove it to compute them anew)"
+            raise ValueError(must(str(self.folder), rule, error)) from error
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return iter(self._places)
+
+    def __contains__(self, words: Sequence[str]) -> bool:
+        return tuple(check_words(words)) in self._places
+
+    def get(self, words: Sequence[str]) -> Float[Tensor, "word layer embedding_dim"] | None:
+        """Return a copy of the vectors of one sentence's words; None if the store lacks it."""
+        place = self._places.get(tuple(check_words(words)))
+        return None if place is None else torch.from_numpy(self.features[place].copy())
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Return the mean and the standard deviation of every number over all words.
+
+        Words without pieces, which have zeros in all layers, do not count. The first call reads
+        the whole store.
+
+        Returns:
+            The means and the deviations, ``(layer, embedding_dim)`` each. A deviation below 1e-4
+            of the layer's median deviation is rounding error; 1 is returned in its place.
+        """
+        mean, deviation = self._statistics
+        return mean.clone(), deviation.clone()
+
+    @cached_property
+    def _statistics(self) -> tuple[Tensor, Tensor]:
+        total = torch.zeros(self.features.shape[1:], dtype=torch.float64)
+        squares, count = total.clone(), 0
+        for rows in self._chunks():
+            total += rows.sum(0)
+            count += len(rows)
+        mean = total / max(1, count)
+        for rows in self._chunks():
+            squares += (rows - mean).square().sum(0)
+        deviation = (squares / max(1, count)).sqrt()
+        least = 1e-4 * deviation.median(-1, keepdim=True).values
+        return mean, torch.where(deviation > least, deviation, 1.0)
+
+    def _chunks(self) -> Iterator[Tensor]:
+        """Yield the vectors of words that have pieces."""
+        size = max(1, (1 << 24) // max(1, self.features[:1].nbytes))
+        for start in range(0, len(self.features), size):
+            rows = torch.from_numpy(self.features[start : start + size].copy())
+            yield rows[(rows != 0).any(-1).any(-1)].double()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.folder,)
+
+    def __repr__(self) -> str:
+        return f"FeatureStore({str(self.folder)!r})"
 
 
 class WordFeatures(NamedTuple):
@@ -31,30 +237,29 @@ class WordFeatures(NamedTuple):
 
 
 class CachedEmbedder(WordEmbedder):
-    """A frozen contextual embedder that reads its vectors from a `FeatureStore`, and runs for other
-    sentences.
+    """A frozen contextual embedder that reads the sentences of a `FeatureStore` from disk.
 
-    Training then costs only what the parts above the encoder cost, and `predict` takes any text.
-    Hidden states of a language model are large, and a few of their dimensions are a thousand times
-    larger than the rest, so vectors are normalised first:
+    For other sentences it runs its encoder. Training then costs only what the parts above the
+    encoder cost, and `predict` takes any text. The hidden states of a language model have a few
+    dimensions that are a thousand times larger than the rest, so vectors are normalised first:
 
     - ``"standardize"``: each number, ``(x - mean) / deviation`` over the words of the store. The
-      two are constants of the module, saved with it. To transfer to another language, build the
-      module from a store of training sentences only, then `attach` a store of all: statistics over
-      several languages show which language a vector is from, and a classifier may rely on it.
+      two are constants of the module and are saved with it. To transfer to another language, build
+      the module from a store of training sentences only, then `attach` a store of all: statistics
+      over several languages show which language a vector is from, and a classifier may rely on it.
     - ``"rms"``: each vector, ``x / sqrt(mean(x^2) + eps)``, where eps is the dtype's smallest step
       from 1 (1.2e-7 for float32). It has no statistics.
 
     A word without pieces keeps its zeros.
 
     Args:
-        encoder: The embedder; frozen here, and always run in evaluation mode.
-        store: Its features, or their folder (`cache_features`). If None, the encoder runs for every
-            sentence. Saved models are loaded without a store; `attach` it again to continue
-            training.
-        layers: As `layers` of `cache_features`. A store knows its own.
-        fusion: How the stored layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`,
-            `DLFA`. It counts the stored layers alone: 0 is the first one stored. It trains.
+        encoder: The embedder. It is frozen here, and always run in evaluation mode.
+        store: A `FeatureStore` of this encoder, or its folder. If None, the encoder runs for every
+            sentence. A saved model is opened without a store; `attach` it again to train on.
+        layers: The layers that are stored, as in `cache_features`; by default the store's.
+        fusion: How layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It
+            trains. Layers are numbered as in the encoder; those that the fusion reads must be
+            stored.
         normalize: ``"standardize"``, ``"rms"``, or None for unchanged vectors. A new module without
             a store has no statistics to standardise by, and does not change the vectors.
 
@@ -67,23 +272,25 @@ class CachedEmbedder(WordEmbedder):
         padding.
 
     Raises:
-        ValueError: A store of another encoder, or an empty one when standardising; other layers
-            than the store's; another `normalize`.
-        TypeError: An embedder that is not contextual, or another fusion.
+        ValueError: If the store is of another encoder or other layers, is empty while
+            standardising, or lacks a layer that the fusion reads, or `normalize` is unknown.
+        TypeError: If the encoder is not a contextual embedder, or the fusion not a `LayerFusion`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
         >>> from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
         >>> from polyembed import PretrainedWordEncoder
-        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}, unk_token="[UNK]"))
+        >>> pieces = {"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}
+        >>> rules = Tokenizer(models.WordPiece(pieces, unk_token="[UNK]"))
         >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
-        >>> model = BertModel(BertConfig(vocab_size=4, **sizes))
-        >>> encoder = PretrainedWordEncoder(model, PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]"))
-        >>> from polyembed.encoders import cache_features
+        >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]")
+        >>> sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
+        >>> model = BertModel(BertConfig(vocab_size=4, num_hidden_layers=2, **sizes))
+        >>> encoder = PretrainedWordEncoder(model, tokenizer)
         >>> with TemporaryDirectory() as folder:
-        ...     embedder = CachedEmbedder(encoder, cache_features(encoder, [["me", "gusta"], ["me"]], folder))
+        ...     store = cache_features(encoder, [["me", "gusta"], ["me"]], f"{folder}/store")
+        ...     embedder = CachedEmbedder(encoder, store)
         ...     inputs, mask = embedder.encode([["me", "gusta"], ["gusta"]])  # the last is computed
         >>> embedder(inputs).shape
         torch.Size([2, 2, 8])
@@ -93,9 +300,7 @@ class CachedEmbedder(WordEmbedder):
     statistics, and without normalising.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset(
-        {"store"}
-    )  # so no configuration can name one
+    file_arguments: ClassVar[frozenset[str]] = frozenset({"store"})  # no configuration names one
 
     mean: Tensor
     deviation: Tensor
@@ -112,14 +317,21 @@ class CachedEmbedder(WordEmbedder):
         super().__init__()
         store = _opened(store)
         layers = store.layers if layers is None and store is not None else layers
-        check_layers(encoder, layers)
         rule = "be 'standardize', 'rms' or None"
         require(normalize in ("standardize", "rms", None), "normalize", rule, normalize)
+        self.layers = check_layers(encoder, layers)
         self.encoder = encoder.requires_grad_(False)
-        self.layers = None if layers is None else list(layers)
         self.fusion = check_fusion(fusion)
         self.normalize = normalize
         self.store: FeatureStore | None = None
+        numbers = [0] if self.layers is None else self.layers
+        self._count = _num_layers(encoder) if self.layers else 1
+        chosen = list(dict.fromkeys(self.fusion.chosen(range(self._count))))
+        lacking = sorted(set(chosen) - set(numbers))
+        rule = f"hold the layers that {class_name(self.fusion)} reads"
+        require(not lacking, "layers", rule, f"{numbers} without {lacking}")
+        self._chosen = {layer: numbers.index(layer) for layer in chosen}
+        self._shape = len(numbers), encoder.embedding_dim
         mean, deviation = torch.zeros(self._shape), torch.ones(self._shape)
         if store is not None:
             self.attach(store)
@@ -135,102 +347,87 @@ class CachedEmbedder(WordEmbedder):
         """The size of a word's vector."""
         return self.encoder.embedding_dim
 
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return len(self.layers or [0]), self.embedding_dim
-
     def attach(self, store: FeatureStore | str | os.PathLike[str] | None) -> Self:
         """Read from this store from now on; the mean and the deviation stay.
 
         Args:
-            store: Features of this encoder, or their folder; None to read none.
+            store: A store of this encoder, or its folder; None to read none. Its longest
+                sentences are encoded again and compared.
 
         Returns:
             The embedder itself.
 
         Raises:
-            ValueError: A store of another encoder or of other layers.
+            ValueError: If the store is of other layers or of another encoder.
         """
         store = _opened(store)
         if store is not None:
-            require(
-                store.layers == self.layers, "store", f"hold the layers {self.layers}", store.layers
-            )
-            same = store.encoder_checksum == encoder_checksum(self.encoder)
-            require(
-                same,
-                "store",
-                "be of this encoder (cache_features makes it)",
-                f"{store!r} of another one",
-            )
+            stored = store.layers
+            require(stored == self.layers, "store", f"hold the layers {self.layers}", stored)
+            probes = [words for words in list(store)[-NUM_PROBES:] if words]
+            found = _compute(self._view(), probes, self.layers) if probes else []
+            for words, vectors in zip(probes, found, strict=True):
+                kept = store.get(words)
+                assert kept is not None
+                near = kept.shape == vectors.shape and _difference(kept, vectors) < SAME_FEATURES
+                rule = "be of this encoder (cache_features makes it)"
+                require(near, "store", rule, f"other vectors of {list(words)} in {store!r}")
         self.store = store
         return self
 
     def encode(
         self, sentences: Sequence[Sequence[str]]
     ) -> tuple[WordFeatures, Bool[Tensor, "batch word"]]:
-        """Read the vectors of words; run the encoder, without a graph, for sentences that the store
-        lacks.
+        """Read the vectors of words; for sentences that the store lacks, run the encoder.
 
         Args:
             sentences: Lists of words.
 
         Returns:
-            The vectors and the mask of words, on the CPU.
+            The vectors, without a graph, and the mask of words, on the CPU.
 
         Raises:
-            TypeError: A string instead of a list of words, or words that are not strings.
-            ValueError: A store whose numbers were changed on disk.
+            TypeError: If a sentence is a string, or a word is not one.
         """
         sentences = check_sentences(sentences)
-        found = (
-            {}
-            if self.store is None
-            else {i: self.store.get(words) for i, words in enumerate(sentences)}
-        )
-        known = {i: rows for i, rows in found.items() if rows is not None}
-        missing = [i for i in range(len(sentences)) if i not in known]
+        rows = [None if self.store is None else self.store.get(words) for words in sentences]
+        missing = [i for i, found in enumerate(rows) if found is None]
         if missing:
-            view: ContextualEmbedder = evaluation_view(
-                self.encoder
-            )  # the caller may have changed its mode
-            computed = compute_features(view, [sentences[i] for i in missing], self.layers)
-            known.update(zip(missing, computed, strict=True))
+            computed = _compute(self._view(), [sentences[i] for i in missing], self.layers)
+            for i, vectors in zip(missing, computed, strict=True):
+                rows[i] = vectors
         width = max(map(len, sentences), default=0)
-        dtype = torch.float32 if missing or self.store is None else self.store.dtype
-        features = torch.zeros(len(sentences), width, *self._shape, dtype=dtype)
-        for i, rows in known.items():
-            features[i, : len(rows)] = rows
+        features = torch.zeros(len(sentences), width, *self._shape)
+        for i, found in enumerate(rows):
+            assert found is not None
+            features[i, : len(found)] = found
         lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
         mask = torch.arange(width) < lengths[:, None]
         return WordFeatures(features, mask), mask
 
     def forward(self, inputs: WordFeatures) -> Float[Tensor, "batch word embedding_dim"]:
-        """Normalise and fuse stored layers.
-
-        Args:
-            inputs: What `encode` returns.
-
-        Returns:
-            ``(batch, word, embedding_dim)``; zeros at padding.
-        """
+        """Normalise and fuse the stored layers that `encode` returned; zeros at padding."""
         if not isinstance(inputs, WordFeatures):
-            raise TypeError(
-                must("inputs", "be WordFeatures, as encode makes them", class_name(inputs))
-            )
+            raise TypeError(must("inputs", "be WordFeatures (encode's)", class_name(inputs)))
         shape = tuple(inputs.features.shape[2:])
         require(shape == self._shape, "inputs", f"have {self._shape} as (layer, dim)", shape)
-        states = list(inputs.features.unbind(2))
-        for layer in set(self.fusion.chosen(range(len(states)))):
-            states[layer] = self._normalized(states[layer].to(self.mean.dtype), layer)
+        found = {
+            layer: self._normalized(inputs.features[:, :, place].to(self.mean.dtype), place)
+            for layer, place in self._chosen.items()
+        }
+        unread = next(iter(found.values()))  # in the place of the layers that the fusion skips
+        states = [found.get(layer, unread) for layer in range(self._count)]
         fused: Tensor = self.fusion(states, inputs.mask)
         return fused
 
-    def _normalized(self, state: Tensor, layer: int) -> Tensor:
+    def _normalized(self, state: Tensor, place: int) -> Tensor:
         if self.normalize == "rms":
             return F.rms_norm(state, state.shape[-1:])
         has_pieces = (state != 0).any(-1, keepdim=True)
-        return torch.where(has_pieces, (state - self.mean[layer]) / self.deviation[layer], 0.0)
+        return torch.where(has_pieces, (state - self.mean[place]) / self.deviation[place], 0.0)
+
+    def _view(self) -> ContextualEmbedder:
+        return evaluation_view(self.encoder)  # the caller may have changed its mode
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training; the encoder stays in evaluation mode."""
@@ -244,9 +441,51 @@ class CachedEmbedder(WordEmbedder):
         return {name: getattr(self, name) for name in names}
 
 
+def check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> list[int] | None:
+    """Return the numbers of layers, counted from the embeddings; None for the encoder's vectors."""
+    if not isinstance(encoder, ContextualEmbedder):
+        raise TypeError(must("encoder", "be a contextual embedder", class_name(encoder)))
+    if layers is None:
+        return None
+    count = _num_layers(encoder)
+    good = len(layers) > 0 and all(-count <= layer < count for layer in layers)
+    require(good, "layers", f"be among the {count} hidden states (0 to {count - 1})", list(layers))
+    return [layer % count for layer in layers]
+
+
+def _num_layers(encoder: ContextualEmbedder) -> int:
+    if not isinstance(encoder, PretrainedWordEncoder):
+        rule = "be None: only a PretrainedWordEncoder has layers"
+        raise TypeError(must("layers", rule, class_name(encoder)))
+    return encoder.num_hidden_states
+
+
+@torch.no_grad()
+def _compute(
+    encoder: ContextualEmbedder, sentences: Sequence[Sequence[str]], layers: list[int] | None
+) -> list[Tensor]:
+    """Return the vectors of each sentence, ``(word, layer, embedding_dim)`` on the CPU."""
+    device = next((value.device for value in encoder.parameters()), torch.device("cpu"))
+    pieces = encoder.encode(sentences)[0].to(device)
+    if layers is None:
+        found = encoder(pieces)[:, :, None]
+    else:
+        assert isinstance(encoder, PretrainedWordEncoder)
+        states = encoder.hidden_states(pieces, all_layers=True)
+        index, count, pooling = pieces.word_index, pieces.count_words(), encoder.pooling
+        found = torch.stack(
+            [pool_words(states[i], index, count, pooling=pooling) for i in layers], 2
+        )
+    rows = found.cpu()
+    return [rows[i, : len(words)] for i, words in enumerate(sentences)]
+
+
+def _difference(stored: Tensor, found: Tensor) -> float:
+    """Return the largest difference between vectors, relative to the largest number."""
+    top = float(found.abs().max())
+    return float((stored.float() - found.float()).abs().max()) / max(top, 1e-12)
+
+
 def _opened(store: Any) -> FeatureStore | None:
     """Return a store, opened if it is a folder."""
-    store = FeatureStore(store) if isinstance(store, str | os.PathLike) else store
-    if not (store is None or isinstance(store, FeatureStore)):
-        raise TypeError(must("store", "be a FeatureStore or its folder", class_name(store)))
-    return store
+    return FeatureStore(store) if isinstance(store, str | os.PathLike) else store

@@ -6,30 +6,31 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed._views import shallow_copy
-from polyembed.encoders._adapters import without_wrapper
 from polyembed.encoders._transformers import (
-    TOKENIZER_FILE,
-    TOKENIZER_NAMES,
-    build_model,
-    describe_model,
+    ADAPTER,
+    ENCODER,
+    TOKENIZER,
     open_model,
+    probe,
+    read_model,
     read_tokenizer,
     without_output_hooks,
+    without_wrapper,
+    write_model,
     write_tokenizer,
 )
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import LastLayer, LayerFusion, check_fusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
-from polyembed.encoders.windows import plan_windows
 from polyembed.text.pairs import PairedPieces, align_pairs, check_pairs
 from polyembed.text.pieces import (
     OVERFLOW,
@@ -51,17 +52,17 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     The tokenizer cuts each word into pieces, the model encodes the sentence, `fusion` reduces all
     layers to one, and `pooling` each word's pieces to one vector. Sentences beyond the model's
-    limit are read in windows that overlap by half (see `polyembed.encoders.windows`) under
-    ``overflow="window"``; each sentence's windows depend on that sentence alone.
+    limit are read in windows that overlap by half under ``overflow="window"``: a piece's vector is
+    taken from the window in which it is farthest from an edge. Each sentence's windows depend on
+    that sentence alone.
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R,
             XLM, DistilBERT, DeBERTa, ModernBERT and similar ones; the encoder of T5 or BART
-            (``get_encoder()``); or a causal language model: GPT-2, Llama, Gemma, Qwen (of a
-            multimodal model, its text part). Also inside a `PeftModel`, or with adapters added:
-            then the adapters train, and LoRA is saved too. Or a name on the hub, a folder or a GGUF
-            file, from which model and tokenizer are loaded; a warning says if its weights are
-            larger than the machine's memory.
+            (``get_encoder()``); or a causal language model: GPT-2, Llama, Gemma, Qwen. The model
+            may be inside a `PeftModel`, or have adapters added: then the adapters train, and one
+            adapter, such as LoRA, is saved too. Or a folder or a name on the hub, from which model
+            and tokenizer are loaded.
         tokenizer: The model's, fast or slow; needed for `encode` and for windows.
         fusion: How layers become one: `LastLayer`, `ScalarMix`, `LayerAverage`, `DLFA`.
         pooling: How a word's pieces become one vector; by default the first piece, for a causal
@@ -78,14 +79,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: An unknown choice, a fusion for another number or size of layers, a sentence
-            beyond the limit, a tokenizer whose pieces the model does not have, a folder without the
-            tokenizer's files or without all weights, a damaged one, a folder or GGUF file of a kind
-            that transformers does not read.
-        TypeError: A model that is not of transformers, does not read text or returns no hidden
-            states, or no tokenizer where one is needed.
-        FileNotFoundError: A `Path` that does not exist, or a string that cannot be a name on the
-            hub either.
+        ValueError: If a choice is unknown, a fusion is for another number or size of layers, a
+            sentence is beyond the limit, the tokenizer gives pieces that the model lacks, or a
+            folder is damaged or lacks weights or the tokenizer's files.
+        TypeError: If the model is not of transformers, does not read text or returns no hidden
+            states, or there is no tokenizer where one is needed.
+        FileNotFoundError: If there is no such folder or model on the hub.
 
     Example:
         >>> from transformers import BertConfig, BertModel
@@ -100,9 +99,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
     has none.
     """
 
-    file_arguments: ClassVar[frozenset[str]] = frozenset(
-        TOKENIZER_FILE + name for name in TOKENIZER_NAMES
-    )
+    file_arguments: ClassVar[frozenset[str]] = frozenset({ENCODER, TOKENIZER, ADAPTER})
+    self_saved_modules = ("model",)
 
     def __init__(
         self,
@@ -125,16 +123,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
         found, self.adapters = without_wrapper(found)
         self.model: nn.Module = found.base_model
-        if hasattr(
-            getattr(self.model, "language_model", None), "config"
-        ):  # of a model that sees pictures, too
-            self.model = self.model.language_model
         known = inspect.signature(self.model.forward).parameters
         if "input_ids" not in known or not hasattr(self.model.config, "hidden_size"):
             got = f"{class_name(self.model)}, which reads {', '.join(known)}"
-            raise TypeError(
-                must("model", "be an encoder of text, with input_ids and a hidden_size", got)
-            )
+            rule = "be an encoder of text, with a hidden_size (of pictures and text: its text part)"
+            raise TypeError(must("model", rule, got))
         if "decoder_input_ids" in known:
             got = f"{class_name(self.model)}, which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
             raise TypeError(must("model", "be an encoder of transformers", got))
@@ -214,6 +207,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         """The size of a word's vector."""
         config: Any = self.model.config
         return int(config.hidden_size)
+
+    @property
+    def num_hidden_states(self) -> int:
+        """The number of hidden states: the embeddings and each layer's output."""
+        return int(getattr(self.model.config, "num_hidden_layers", 0)) + 1
 
     @property
     def is_causal(self) -> bool:
@@ -388,8 +386,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
     ) -> list[Tensor]:
         if ids.numel() == 0:
             empty = next(self.model.parameters()).new_zeros(*ids.shape, self.embedding_dim)
-            count = getattr(self.model.config, "num_hidden_layers", 1) + 1 if everything else 1
-            return [empty] * count
+            return [empty] * (self.num_hidden_states if everything else 1)
         # a row of padding alone attends to its first place: a softmax without entries would be NaN
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         attended = mask | (first & ~mask.any(1, keepdim=True))
@@ -411,22 +408,22 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return list(states) if everything else [states]
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the model's configuration in place of the model."""
-        options = {
-            name: getattr(self, name)
-            for name in ("fusion", "pooling", "freeze", "overflow", "max_length")
-        }
-        return {**describe_model(self.model, self.adapters), **options}
+        """Return the constructor's arguments but the model and the tokenizer, which are files."""
+        names = ("fusion", "pooling", "freeze", "overflow", "max_length")
+        about = {"adapter_name": next(iter(self.adapters), None), "probed": probe(self.tokenizer)}
+        return {**{name: getattr(self, name) for name in names}, **about}
 
     def write_files(self, folder: Path) -> dict[str, str]:
-        """Write the tokenizer's files."""
-        return write_tokenizer(self.tokenizer, folder)
+        """Write the model, its adapter and the tokenizer as transformers and peft do."""
+        written = write_model(self.model, self.adapters, folder)
+        return {**written, **write_tokenizer(self.tokenizer, folder)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build the encoder, its weights still to be loaded, and its tokenizer."""
-        tokenizer = read_tokenizer(config)
-        return cls(build_model(config), tokenizer, **config)
+        """Open the model and the tokenizer of a saved folder."""
+        tokenizer = read_tokenizer(config.pop(TOKENIZER, None), config.pop("probed"))
+        adapter, name = config.pop(ADAPTER, None), config.pop("adapter_name")
+        return cls(read_model(config.pop(ENCODER), adapter, name), tokenizer, **config)
 
 
 def _is_causal(model: nn.Module) -> bool:
@@ -483,3 +480,65 @@ def _knows_token_types(model: nn.Module) -> bool:
     """Return whether a model distinguishes the sentences of a pair by a type; RoBERTa and its kind have one type."""
     takes = "token_type_ids" in inspect.signature(model.forward).parameters
     return takes and getattr(model.config, "type_vocab_size", 2) > 1
+
+
+class Windows(NamedTuple):
+    """The windows of all rows, in the order of the rows.
+
+    Attributes:
+        take: The place of each window's pieces in the flattened rows, ``(window, size)``.
+        mask: True = a piece, ``(window, size)``.
+        give: The place of each piece's result in the flattened windows, ``(batch, piece)``.
+    """
+
+    take: Int[Tensor, "window size"]
+    mask: Bool[Tensor, "window size"]
+    give: Int[Tensor, "batch piece"]
+
+
+def plan_windows(
+    mask: Bool[Tensor, "batch piece"], size: int, *, before: int, after: int
+) -> Windows:
+    """Cut each row by itself into windows of at most `size` pieces, with the row's special pieces
+    around each.
+
+    A row that fits is one window. In a longer row, neighbouring windows share half of their pieces,
+    and the result for a piece in several windows is taken from the window in which it is farthest
+    from an edge. So every piece has at least a quarter of a window as context on both sides, as far
+    as the row has any. The plan of a row depends on the row's length alone. Lengths are read, which
+    makes a GPU's host wait.
+
+    Args:
+        mask: True = a real piece, ``(batch, piece)``; real pieces are at the start of a row.
+        size: The most pieces of a window.
+        before: The number of special pieces at the start of a row.
+        after: The number at its end.
+
+    Returns:
+        The plan.
+    """
+    room = size - before - after
+    step = max(1, room - room // 2)
+    place = torch.arange(size)
+    takes, reals, give = [], [], torch.zeros(mask.shape, dtype=torch.int64)
+    count = 0
+    for row, length in enumerate(mask.sum(1).tolist()):
+        beyond = max(0, length - size)
+        start = torch.tensor([*range(0, beyond, step), beyond])
+        shift = torch.where(
+            place < before, 0, torch.where(place < size - after, start[:, None], beyond)
+        )
+        real = (place < length).expand_as(shift)
+        takes.append(torch.where(real, place + shift + row * mask.shape[1], 0))
+        reals.append(real)
+        borders = (
+            before + (start[:-1] + start[1:] + room - 1) // 2
+        )  # the last piece that the earlier window gives
+        piece = torch.arange(length)
+        window = torch.searchsorted(borders, piece)
+        give[row, :length] = (count + window) * size + piece - start[window]
+        count += len(start)
+    take, real = (
+        torch.cat(parts) if parts else place.new_zeros(0, size) for parts in (takes, reals)
+    )
+    return Windows(take.to(mask.device), real.bool().to(mask.device), give.to(mask.device))

@@ -16,7 +16,6 @@ from polyembed._checks import (
     check_ids,
     check_mask,
     check_positive,
-    class_name,
     is_count,
     must,
     require,
@@ -53,10 +52,9 @@ class LaserEncoder(PretrainedModule):
         ids ``(batch, piece)`` to ``(batch, 2 * hidden_size)``.
 
     Raises:
-        ValueError: Sizes or shapes that do not fit, ids outside the table, a dictionary of another
-            size.
-        TypeError: Ids that are not integers, a mask that is not bool, an object that is not a
-            `PieceDictionary`.
+        ValueError: If sizes or shapes do not fit, ids are outside the table, or the dictionary has
+            another size.
+        TypeError: If ids are not integers, or the mask is not bool.
 
     Example:
         >>> encoder = LaserEncoder(11, 4, 3, num_layers=2).eval()
@@ -86,23 +84,17 @@ class LaserEncoder(PretrainedModule):
         inside = is_count(padding_idx) and 0 <= padding_idx < num_embeddings
         require(inside, "padding_idx", f"be in [0, {num_embeddings})", repr(padding_idx))
         if dictionary is not None:
-            if not isinstance(dictionary, PieceDictionary):
-                raise TypeError(must("dictionary", "be a PieceDictionary", class_name(dictionary)))
-            require(
-                len(dictionary) == num_embeddings,
-                "dictionary",
-                f"hold {num_embeddings} pieces",
-                len(dictionary),
-            )
+            size = len(dictionary)
+            require(size == num_embeddings, "dictionary", f"hold {num_embeddings} pieces", size)
             rule = f"be the dictionary's {dictionary.padding_id}"
             require(padding_idx == dictionary.padding_id, "padding_idx", rule, padding_idx)
         super().__init__()
-        self.num_embeddings, self.embedding_dim, self.hidden_size = (
-            num_embeddings,
-            embedding_dim,
-            hidden_size,
-        )
-        self.num_layers, self.padding_idx, self.dictionary = num_layers, padding_idx, dictionary
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.padding_idx = padding_idx
+        self.dictionary = dictionary
         self.embed_tokens = nn.Embedding(num_embeddings, embedding_dim, padding_idx=padding_idx)
         self.lstm = _LayeredLSTM(embedding_dim, hidden_size, num_layers, bidirectional=True)
 
@@ -120,20 +112,20 @@ class LaserEncoder(PretrainedModule):
             The encoder and its dictionary.
 
         Raises:
-            FileNotFoundError: No such file.
-            ValueError: A file that holds code, another architecture (LASER 3 is a Transformer),
-                missing or extra weights, a dictionary of another size.
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged, holds code, is of another architecture (LASER 3 is a
+                Transformer), or its weights or its dictionary have other sizes.
         """
-        params, state, dictionary = read_checkpoint(
-            check_file(path, where="See polyembed.vectors.fetch_laser")
-        )
+        path = check_file(path, where="See polyembed.vectors.fetch_laser")
+        params, state, dictionary = read_checkpoint(path)
         sizes = (params[name] for name in ("num_embeddings", "embed_dim", "hidden_size"))
         options = {name: params[name] for name in ("num_layers", "padding_idx")}
-        with torch.device("meta"):  # no memory, no random numbers
-            encoder = cls(*sizes, dictionary=dictionary, **options)
-        # copies, because two weights of a file may share memory
-        copies = {name: value.to(torch.float32, copy=True) for name, value in state.items()}
-        encoder.load_state_dict(copies, assign=True)
+        try:
+            with torch.device("meta"):  # no memory, no random numbers
+                encoder = cls(*sizes, dictionary=dictionary, **options)
+            encoder.load_state_dict(state, assign=True)
+        except (RuntimeError, ValueError) as error:
+            raise ValueError(must(str(path), "hold parts that fit together", error)) from error
         return encoder.eval()
 
     def forward(
@@ -201,9 +193,8 @@ class LaserEncoder(PretrainedModule):
         try:
             states = F.embedding(ids, self.embed_tokens.weight, self.padding_idx)
         except IndexError as error:
-            raise ValueError(
-                must("token_ids", f"be in [0, {self.num_embeddings})", "ids outside")
-            ) from error
+            rule = f"be in [0, {self.num_embeddings})"
+            raise ValueError(must("token_ids", rule, "ids outside")) from error
         yield states
         reverse = reversal(mask.sum(1), ids.shape[1])
         for layer in range(self.num_layers):
