@@ -3,16 +3,14 @@
 import copy
 import functools
 import json
-import random
-from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable
 
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import MODELS, slow_tokenizer, tiny_model, word_piece_tokenizer
+from tiny_models import MODELS, tiny_model, word_piece_tokenizer
 from tokenizers import (
     AddedToken,
     Tokenizer,
@@ -40,7 +38,7 @@ from transformers import (
 )
 
 from polyembed import extend_vocabulary
-from polyembed.transfer._merges import learn_merges
+from polyembed.text import align_words
 
 OLD = [
     "me gusta la cancion", "esa cancion me gusta mucho", "no me gusta nada la musica", "la gente canta canciones",
@@ -233,37 +231,14 @@ def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str) -> None:
     )
     special = {*old.all_special_ids}
     ordinary = [i for i in range(len(old)) if i not in special]
-    assert {*map(bool, found.origins)} == (
-        {True, False} if old.unk_token_id in cut(old, SCRIPT[0]) else {True}
-    )
+    if kind in ("word-piece", "word ends"):  # others know the space, or bytes
+        assert not all(found.origins)
     for table, name in zip(tables, names, strict=True):
         assert torch.equal(table[: len(old)], before[name])
         assert len(table) == len(found.tokenizer)
         for i, origin in enumerate(found.origins):
             mean = before[name][list(origin) or ordinary].mean(0)
             torch.testing.assert_close(table[len(old) + i], mean)
-
-
-def test_origins_are_what_the_old_tokenizer_makes_of_the_piece() -> None:
-    for kind in ("unigram", "byte-level"):
-        old, _, found = extended(kind)
-        mark = "\u2581" if kind == "unigram" else "\u0120"
-        starts = [
-            (piece, ids)
-            for piece, ids in zip(found.pieces, found.origins, strict=True)
-            if piece[0] == mark
-        ]
-        assert len(starts) > 5
-        for piece, origin in starts:
-            assert (
-                list(origin) == old(piece[1:], add_special_tokens=False)["input_ids"]
-                or piece == mark
-            )
-    old, _, found = extended("word-piece")
-    for piece, origin in zip(found.pieces, found.origins, strict=True):
-        if not piece.startswith("##"):
-            expected = old(piece, add_special_tokens=False)["input_ids"]
-            assert list(origin) == [i for i in expected if i != old.unk_token_id]
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -292,18 +267,49 @@ def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str) -> None:
     new, known = found.tokenizer, old.get_vocab()
     before, after = (sum(len(cut(tokenizer, text)) for text in NEW) for tokenizer in (old, new))
     assert after < 0.7 * before
-    assert sum(cut(new, text) == cut(old, text) for text in OLD) >= 3
-    assert (
-        0 < len({*found.pieces} - {*known}) == len(found.pieces) <= 60 + 30 * (kind == "word-piece")
-    )
+    assert [cut(new, text) for text in OLD] == [cut(old, text) for text in OLD]
+    assert "umwana" in found.pieces
+    assert 0 < len({*found.pieces} - {*known}) == len(found.pieces) <= 60
     assert {piece: new.get_vocab()[piece] for piece in known} == known
-    assert [new.convert_ids_to_tokens(len(known) + i) for i in range(len(found.pieces))] == list(
-        found.pieces
-    )
-    assert len(new) == len(known) + len(found.pieces)
-    assert new.added_tokens_decoder == old.added_tokens_decoder, "new pieces are the model's own"
+    ids = range(len(known), len(new))
+    assert new.convert_ids_to_tokens(list(ids)) == list(found.pieces)
     assert (cut(new, "[MASK] la"), cut(new, "")) == (cut(old, "[MASK] la"), cut(old, ""))
     assert type(new) is type(old)
+
+
+@kinds
+def test_origins_are_what_the_old_tokenizer_makes_of_the_word(kind: str) -> None:
+    old, _, found = extended(kind, [*NEW, *SCRIPT])
+    for piece, origin in zip(found.pieces, found.origins, strict=True):
+        pieces = align_words([[piece]], old)
+        ids = pieces.piece_ids[0][pieces.word_index[0] == 0].tolist()
+        assert list(origin) == [i for i in ids if i != old.unk_token_id]
+
+
+@kinds
+def test_a_word_is_one_piece_wherever_it_stands(kind: str) -> None:
+    old, _, found = extended(kind)
+    new = found.tokenizer
+    own = new.convert_tokens_to_ids("umwana")
+    for text in ("umwana", "la umwana la", "umwana, umwana."):
+        assert cut(new, text).count(own) == text.count("umwana")
+    assert own not in cut(new, "laumwana umwanala")
+    rest = [i for i in cut(new, "la umwana la") if i != own]
+    assert rest == cut(old, "la la"), "no piece for the space is left over"
+    pieces = align_words([["la", "umwana", "gusta"]], new)
+    assert pieces.piece_ids[0][pieces.word_index[0] == 1].tolist() == [own]
+
+
+@pytest.mark.parametrize("name", ["XLMWithLMHeadModel", "FlaubertWithLMHeadModel"])
+def test_a_head_that_counts_its_rows(name: str) -> None:
+    config = getattr(transformers, name.partition("With")[0] + "Config")
+    old = word_piece()
+    sizes = {"emb_dim": 8, "n_layers": 1, "n_heads": 2, "pad_index": 0}
+    model = getattr(transformers, name)(config(vocab_size=len(old), n_words=len(old), **sizes))
+    found = extend_vocabulary(old, model, NEW, 60)
+    ids = torch.tensor([cut(found.tokenizer, NEW[0])])
+    assert model(ids, labels=ids).loss.isfinite()
+    assert model(ids).logits.shape[-1] == len(found.tokenizer)
 
 
 BOTH = functools.cache(lambda kind: (extended(kind)[0], extended(kind)[2].tokenizer))
@@ -323,9 +329,6 @@ def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> N
     ids = cut(new, text)
     if max(ids) < len(old):
         assert ids == cut(old, text)
-    assert new.unk_token_id not in ids or new.unk_token_id in cut(old, text), (
-        "what was known stays known"
-    )
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -396,59 +399,6 @@ def test_odd_text(kind: str) -> None:
     assert cut(found.tokenizer, "me gusta")[0] == old.cls_token_id
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.1])
-def test_unigram_scores(scale: float) -> None:
-    """Old scores stay; new ones are no lower than the lowest, which the cost of unknown characters hangs on."""
-    old = unigram(scale=scale)
-    found = extend_vocabulary(old, masked_lm("bert", len(old)), NEW, 60)
-    before, after = (
-        json.loads(tokenizer.backend_tokenizer.to_str())["model"]["vocab"]
-        for tokenizer in (old, found.tokenizer)
-    )
-    assert after[: len(before)] == before
-    assert after[len(before)][0] == "[MASK]"
-    scores = [score for _, score in after[len(before) + 1 :]]
-    assert scores == sorted(scores, reverse=True)
-    assert min(scores) >= min(score for _, score in before)
-
-
-def test_no_merge_leads_to_an_old_piece() -> None:
-    """Of "abc" the old merges make "a bc", though there is a piece "abc": it stays so."""
-    pieces = ["[PAD]", "[UNK]", "a", "b", "c", "d", "bc", "ab", "abc"]
-    merges = [("b", "c"), ("a", "b"), ("ab", "c")]
-    core = Tokenizer(
-        models.BPE({piece: i for i, piece in enumerate(pieces)}, merges, unk_token="[UNK]")
-    )
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    old = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
-    found = extend_vocabulary(old, tiny_model("bert"), ["abc abc abc abd abd"], 5)
-    assert found.pieces == ("abd",)
-    assert found.origins == ((7, 5),)
-    assert old.tokenize("abc abd") == ["a", "bc", "ab", "d"]
-    assert found.tokenizer.tokenize("abc abd") == ["a", "bc", "abd"]
-
-
-def best_pair(words: list[tuple[list[str], int]]) -> tuple[tuple[str, str], int] | None:
-    counts = Counter(pair for word, count in words for pair in pairwise(word) for _ in range(count))
-    return min(counts.items(), key=lambda item: (-item[1], item[0]), default=None)
-
-
-def merges_by_counting(words: list[tuple[list[str], int]]) -> Iterator[tuple[str, str]]:
-    """Sennrich 2016, algorithm 1, counted anew at each step."""
-    while (best := best_pair(words)) is not None and best[1] >= 2:
-        pair = best[0]
-        yield pair
-        merged = []
-        for word, count in words:
-            rest, done = list(word), []
-            while rest:
-                both = tuple(rest[:2]) == pair
-                done.append("".join(pair) if both else rest[0])
-                rest = rest[2:] if both else rest[1:]
-            merged.append((done, count))
-        words = merged
-
-
 @kinds
 def test_the_same_each_time_and_the_tokenizer_that_is_given_stays(kind: str) -> None:
     before = TOKENIZERS[kind]().backend_tokenizer.to_str()
@@ -456,23 +406,6 @@ def test_the_same_each_time_and_the_tokenizer_that_is_given_stays(kind: str) -> 
     assert old.backend_tokenizer.to_str() == before
     assert first.tokenizer.backend_tokenizer.to_str() == second.tokenizer.backend_tokenizer.to_str()
     assert first[1:] == second[1:]
-
-
-@pytest.mark.parametrize("seed", range(7))
-def test_merges_against_counting(seed: int) -> None:
-    draw = random.Random(seed)
-    words = [
-        ("".join(draw.choices("abc", k=draw.randrange(1, 9))), draw.randrange(1, 4))
-        for _ in range(13)
-    ]
-    start = [(list(word), count) for word, count in words]
-    found = [
-        (left, right) for left, right, _ in learn_merges(start, lambda left, right: left + right)
-    ]
-    assert found == list(merges_by_counting(start))
-    assert [word for word, _ in start] == [list(word) for word, _ in words], (
-        "an input was written to"
-    )
 
 
 def test_a_tokenizer_of_special_pieces_alone() -> None:
@@ -490,33 +423,17 @@ def test_a_tokenizer_of_special_pieces_alone() -> None:
     )
 
 
-def test_a_word_that_was_known_stays_known() -> None:
-    """Greedy cutting would take "ab" and be left with "c", which no piece of its own continues."""
-    names = {"pad": "[PAD]", "unk": "[UNK]"}
-    vocabulary = ["[PAD]", "[UNK]", "a", "b", "##b", "##bc"]
-    core = Tokenizer(
-        models.WordPiece({piece: i for i, piece in enumerate(vocabulary)}, unk_token="[UNK]")
-    )
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    old = PreTrainedTokenizerFast(
-        tokenizer_object=core, **{f"{name}_token": piece for name, piece in names.items()}
-    )
-    found = extend_vocabulary(old, tiny_model("bert"), ["ab ab ab"], 3)
-    assert found.tokenizer.tokenize("abc") == ["ab", "##c"]
-
-
 @own_words
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
         ({"size": 2.5}, ValueError, r"^size must be a positive integer, got 2.5$"),
         (
-            {"size": 5},
+            {"texts": ["", " ", "\ud800"]},
             ValueError,
-            r"^size must leave room for the \d+ characters of the texts, got 5$",
+            r"hold a word that is not one piece, got none$",
         ),
-        ({"texts": ["", " ", "\ud800"]}, ValueError, r"^texts must hold a word, got none$"),
-        ({"texts": "abana"}, TypeError, r"^texts must be several strings, got the string 'abana'$"),
+        ({"texts": "abana"}, TypeError, r"^texts must be a list of words, got the string 'abana'$"),
         ({"texts": ["a", 3]}, TypeError, r"^texts\[1\] must be a string, got int$"),
         ({"model": nn.Linear(2, 2)}, TypeError, r"^model must be of transformers, got Linear$"),
         (
@@ -527,7 +444,7 @@ def test_a_word_that_was_known_stays_known() -> None:
         (
             {"tokenizer": None},
             TypeError,
-            r"^tokenizer must be a fast one of transformers, got NoneType$",
+            r"^tokenizer must be of transformers, got NoneType$",
         ),
         (
             {"pad_to_multiple_of": 0},
@@ -543,17 +460,3 @@ def test_bad_input(kind: str, change: dict, error: type[Exception], text: str) -
     with pytest.raises(error, match=text):
         extend_vocabulary(**{"tokenizer": old, "model": model, "texts": NEW, "size": 60, **change})
     assert model.get_input_embeddings().num_embeddings == len(old)
-
-
-def test_other_tokenizers_are_refused(tmp_path) -> None:
-    with pytest.raises(
-        TypeError, match=r"^tokenizer must be a fast one of transformers, got XLMTokenizer$"
-    ):
-        extend_vocabulary(slow_tokenizer(tmp_path), tiny_model("bert", vocab_size=60), NEW, 60)
-    core = Tokenizer(models.WordLevel({"[UNK]": 0, "me": 1}, unk_token="[UNK]"))
-    words = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
-    with pytest.raises(
-        ValueError,
-        match=r"^tokenizer must have a model of the kinds WordPiece, Unigram, BPE, got WordLevel$",
-    ):
-        extend_vocabulary(words, tiny_model("bert"), NEW, 60)

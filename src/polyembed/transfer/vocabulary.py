@@ -1,8 +1,7 @@
 """New languages in the vocabulary of a tokenizer and in the tables of its model."""
 
 import copy
-import json
-import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -10,18 +9,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, class_name, must, require
-from polyembed.text.surfaces import SPACE
-from polyembed.transfer._new_pieces import KINDS, Origin
-
-WORD = re.compile(f"{SPACE}?[^{SPACE}]+|{SPACE}")
+from polyembed._checks import check_positive, check_words, class_name, must, require
+from polyembed.text.pieces import cut_words
+from polyembed.text.surfaces import SPACE, word_text
 
 
 class ExtendedVocabulary(NamedTuple):
     """A tokenizer with new pieces, as `extend_vocabulary` returns it.
 
     Attributes:
-        tokenizer: A new tokenizer, of the same class and settings.
+        tokenizer: A copy of the tokenizer with the new pieces.
         pieces: The new pieces, in the order of their ids, which follow the old ones.
         origins: For each new piece, the ids of the old pieces whose rows it averages; empty for all
             pieces.
@@ -29,7 +26,7 @@ class ExtendedVocabulary(NamedTuple):
 
     tokenizer: Any
     pieces: tuple[str, ...]
-    origins: tuple[Origin, ...]
+    origins: tuple[tuple[int, ...], ...]
 
 
 def extend_vocabulary(
@@ -38,147 +35,112 @@ def extend_vocabulary(
     texts: Iterable[str],
     size: int,
     *,
+    min_count: int = 2,
     pad_to_multiple_of: int | None = None,
 ) -> ExtendedVocabulary:
-    r"""Train a sub-word model on `texts` and merge it into a tokenizer and its model (Xia 2021,
-    appendix C).
+    r"""Add the words of a new language to a tokenizer and its model (Xia 2021, appendix C).
 
     .. math:: E_{\text{new}} = \frac{1}{n} \sum_i E_{o_i}
 
-    where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into. A piece that the
-    old tokenizer does not know (a new script without byte pieces) gets the mean of the rows of all
-    pieces. Output rows and biases are set in the same way.
-
-    The sub-word model is of the tokenizer's kind and sees text as the tokenizer normalises and
-    splits it:
-
-    - WordPiece: byte pairs learned from characters. Single characters are added, beyond `size` if
-      necessary, so that no known word becomes unknown.
-    - Unigram: trained by SentencePiece. New pieces have the log-probabilities of that training, old
-      ones keep theirs.
-    - BPE, byte-level or not: training starts from the pieces that the tokenizer cuts today, and all
-      new merges come after the old ones, since a merge that starts from characters would never be
-      reached. Unknown characters come first.
-
-    Old pieces keep their ids and their rows. A text that the new tokenizer cuts without new pieces
-    is cut as before, and the model's outputs for it stay the same, the logits of old pieces
-    included. Other text of the old languages may get new pieces: count how often.
+    where o_1 to o_n are the pieces that the old tokenizer cuts the new piece into, without the
+    unknown one; a piece of which nothing was known gets the mean of the rows of all pieces. Output
+    rows and biases are set in the same way. New pieces are the characters of `texts` that were
+    unknown, then the most frequent words that were cut into several pieces, each as a whole word.
+    They are added by the tokenizer's own ``add_tokens``, so a text without them is cut as before,
+    and the model's outputs for it stay the same, the logits of old pieces included.
 
     Args:
-        tokenizer: A fast one of transformers, with a WordPiece, Unigram or BPE model. It is not
-            changed.
+        tokenizer: A tokenizer of transformers. It is not changed.
         model: Its model, with or without a head. Its tables are resized in place, as transformers
             does: build the optimiser afterwards.
         texts: Text of the new language, any number of strings.
-        size: The number of pieces of the trained model, of which only new ones are added. For BPE,
-            where training starts from the old pieces, the number of new ones. Fewer where no pair
-            occurs twice.
+        size: The largest number of new pieces.
+        min_count: The least number of occurrences of a new word.
         pad_to_multiple_of: Round the number of the tables' rows up.
 
     Returns:
         The tokenizer with the new pieces, the pieces, and their origins.
 
     Raises:
-        TypeError: A slow tokenizer, a model that is not of transformers, texts that are not
-            strings.
-        ValueError: Another kind of tokenizer, a table with fewer rows than the tokenizer has
-            pieces, no text, or a `size` that leaves no room for the texts' characters (WordPiece,
-            Unigram).
+        TypeError: If tokenizer or model are not of transformers, or a text is not a string.
+        ValueError: If the model's table has fewer rows than the tokenizer has pieces, or the texts
+            hold no new piece.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
         >>> from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-        >>> letters = {c: i for i, c in enumerate(["[UNK]", *"aglstu", *(f"##{c}" for c in "aglstu")])}
-        >>> core = Tokenizer(models.WordPiece(letters, unk_token="[UNK]"))
-        >>> core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        >>> letters = ["[UNK]", *"aglstu", *(f"##{c}" for c in "aglstu")]
+        >>> vocabulary = {piece: i for i, piece in enumerate(letters)}
+        >>> core = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        >>> core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         >>> old = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
-        >>> sizes = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 4}
-        >>> model = BertModel(BertConfig(vocab_size=13, **sizes))
+        >>> sizes = {"hidden_size": 4, "num_attention_heads": 1, "intermediate_size": 4}
+        >>> model = BertModel(BertConfig(vocab_size=13, num_hidden_layers=1, **sizes))
         >>> new = extend_vocabulary(old, model, ["gusta la gusta", "las gustas"], 16)
         >>> old.tokenize("gusta"), new.tokenizer.tokenize("gusta")
         (['g', '##u', '##s', '##t', '##a'], ['gusta'])
         >>> len(new.tokenizer) == model.get_input_embeddings().num_embeddings
         True
 
-    Deviations: the appendix says in one sentence that the vocabularies are combined; how new rows
-    start, the scores of new Unigram pieces, and all of BPE are this library's.
+    Deviations: the appendix trains a sub-word model on the new language and combines the
+    vocabularies. Here new pieces are whole words, which a tokenizer of any kind can take without a
+    change of its own rules; parts of words that are new stay cut as before. How new rows start is
+    this library's.
     """
-    check_positive(
-        size=size, pad_to_multiple_of=1 if pad_to_multiple_of is None else pad_to_multiple_of
-    )
-    if not getattr(tokenizer, "is_fast", False):
-        raise TypeError(must("tokenizer", "be a fast one of transformers", class_name(tokenizer)))
+    padding = 1 if pad_to_multiple_of is None else pad_to_multiple_of
+    check_positive(size=size, min_count=min_count, pad_to_multiple_of=padding)
+    if not hasattr(tokenizer, "add_tokens"):
+        raise TypeError(must("tokenizer", "be of transformers", class_name(tokenizer)))
     if not hasattr(model, "resize_token_embeddings"):
         raise TypeError(must("model", "be of transformers", class_name(model)))
-    ids: dict[str, int] = tokenizer.get_vocab()
-    count = max(ids.values()) + 1
-    rows = _table(model).shape[0]
+    count, rows = len(tokenizer), len(_table(model))
     require(rows >= count, "model", f"have a row for each of the tokenizer's {count} pieces", rows)
-    core = tokenizer.backend_tokenizer
-    plan: dict[str, Any] = json.loads(core.to_str())
-    kind = plan["model"]["type"]
-    require(kind in KINDS, "tokenizer", f"have a model of the kinds {', '.join(KINDS)}", kind)
-    words = _count_words(core, texts, split=kind != "WordPiece")
-    require(len(words) > 0, "texts", "hold a word", "none")
-    plan["model"] = _with_all_ids(plan["model"], ids, count)
+    found = _new_pieces(tokenizer, check_words(texts, name="texts"), size, min_count)
+    require(bool(found), "texts", "hold a word that is not one piece", "none")
+    extended = _with_pieces(tokenizer, list(found))
+    ids = extended.convert_tokens_to_ids(list(found))
     apart = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    learned = KINDS[kind](
-        plan["model"], ids, {piece for piece, i in ids.items() if i in apart}, words, size
-    )
-    plan["model"] = learned.model
-    extended = _rebuilt(tokenizer, plan)
-    ordinary = tuple(sorted(set(ids.values()) - apart)) or tuple(range(count))
-    origins = [origin or ordinary for origin in learned.pieces.values()]
-    _grow(model, count, origins, max(rows, count + len(origins)), pad_to_multiple_of)
-    return ExtendedVocabulary(extended, tuple(learned.pieces), tuple(learned.pieces.values()))
+    ordinary = tuple(i for i in range(count) if i not in apart) or tuple(range(count))
+    origins = [origin or ordinary for origin in found.values()]
+    _grow(model, dict(zip(ids, origins, strict=True)), rows, pad_to_multiple_of)
+    return ExtendedVocabulary(extended, tuple(found), tuple(found.values()))
 
 
-def _count_words(core: Any, texts: Iterable[str], *, split: bool) -> Counter[str]:
-    """Count the words that the tokenizer's model would see; with `split`, no word crosses a mark of a space."""
-    if isinstance(texts, str):
-        raise TypeError(must("texts", "be several strings", f"the string {texts[:20]!r}"))
-    words: Counter[str] = Counter()
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(must(f"texts[{number}]", "be a string", class_name(text)))
-        text = text.encode("utf-8", "ignore").decode()  # lone surrogates
-        text = text if core.normalizer is None else core.normalizer.normalize_str(text)
-        parts = [text]
-        if core.pre_tokenizer is not None:
-            parts = [part for part, _ in core.pre_tokenizer.pre_tokenize_str(text)]
-        words.update(
-            word
-            for part in parts
-            for word in (WORD.findall(part) if split else [part])
-            if word.strip(SPACE)
-        )
-    return words
+def _new_pieces(
+    tokenizer: Any, texts: Sequence[str], size: int, min_count: int
+) -> dict[str, tuple[int, ...]]:
+    """Return unknown characters, then frequent words of several pieces, with their old pieces."""
+    normalized = (word_text(text.encode("utf-8", "ignore").decode(), tokenizer) for text in texts)
+    words = Counter(word for text in normalized for word in _words(text))
+    frequent = [word for word, count in words.items() if count >= min_count]
+    frequent.sort(key=lambda word: (-words[word], word))
+    characters = sorted({character for word in words for character in word})
+    cut = cut_words([characters, frequent], tokenizer)
+    unknown = tokenizer.unk_token_id
+    fresh = [character for character in characters if unknown in cut[character]]
+    fresh += [word for word in frequent if len(cut[word]) > 1 or unknown in cut[word]]
+    known = tokenizer.get_vocab()
+    pieces = [piece for piece in dict.fromkeys(fresh) if piece not in known][:size]
+    return {piece: tuple(i for i in cut[piece] if i != unknown) for piece in pieces}
 
 
-def _with_all_ids(model: dict[str, Any], ids: dict[str, int], count: int) -> dict[str, Any]:
-    """Set added pieces of the model at their ids, which would otherwise move behind the new pieces."""
-    pieces = {i: piece for piece, i in ids.items()}
-    vocabulary = model["vocab"]
-    if isinstance(vocabulary, dict):
-        return {**model, "vocab": {**vocabulary, **ids}}
-    least = min((score for _, score in vocabulary), default=0.0)
-    behind = range(len(vocabulary), count)
-    require(
-        all(i in pieces for i in behind),
-        "tokenizer",
-        "have a piece for each id",
-        f"{len(pieces)} for {count}",
-    )
-    return {**model, "vocab": [*vocabulary, *([pieces[i], least] for i in behind)]}
+def _words(text: str) -> list[str]:
+    """Return the runs of letters, marks and digits, which ``single_word`` sees as words too."""
+    return "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text).split()
 
 
-def _rebuilt(tokenizer: Any, plan: dict[str, Any]) -> Any:
-    from tokenizers import Tokenizer
+def _with_pieces(tokenizer: Any, pieces: Sequence[str]) -> Any:
+    """Return a copy with more pieces: words as a whole, with the space before; characters anywhere."""
+    from tokenizers import AddedToken
 
     extended = copy.deepcopy(tokenizer)
-    core = Tokenizer.from_str(json.dumps(plan))
-    core.encode_special_tokens = tokenizer.backend_tokenizer.encode_special_tokens
-    extended._tokenizer = core
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    # a normaliser that writes marks for spaces does so at the start of the text after a word too
+    marks = normalizer is not None and SPACE in normalizer.normalize_str("a a")
+    for piece in pieces:
+        single = len(piece) > 1
+        spaces = {"single_word": single, "lstrip": single, "rstrip": single and marks}
+        extended.add_tokens(AddedToken(piece, normalized=not marks, **spaces))
     return extended
 
 
@@ -189,24 +151,21 @@ def _table(model: Any) -> Tensor:
 
 @torch.no_grad()
 def _grow(
-    model: Any, count: int, origins: Sequence[Origin], rows: int, pad_to_multiple_of: int | None
+    model: Any, origins: dict[int, tuple[int, ...]], rows: int, pad_to_multiple_of: int | None
 ) -> None:
-    """Resize the model's tables and fill the rows from `count` on with the means of their origins."""
+    """Resize the model's tables and set each new row to the mean of its origins."""
     device = _table(model).device
+    rows = max(rows, max(origins) + 1)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         model.resize_token_embeddings(
             rows, pad_to_multiple_of=pad_to_multiple_of, mean_resizing=False
         )
+    for part in model.modules():  # the head of XLM and FlauBERT counts its rows
+        if hasattr(part, "n_words"):
+            part.n_words = len(_table(model))
     output = model.get_output_embeddings()
-    tables = [_table(model)]
-    if output is not None:
-        tables += [
-            part for part in (output.weight, getattr(output, "bias", None)) if part is not None
-        ]
-    for table in {id(table): table for table in tables}.values():  # tied ones once
-        means = {
-            origin: table[list(origin)].float().mean(0).to(table.dtype)
-            for origin in dict.fromkeys(origins)
-        }
-        for i, origin in enumerate(origins):
-            table[count + i] = means[origin]
+    found = [_table(model), getattr(output, "weight", None), getattr(output, "bias", None)]
+    for table in {id(x): x for x in found if x is not None}.values():  # tied ones once
+        means = {o: table[list(o)].float().mean(0).to(table.dtype) for o in {*origins.values()}}
+        for i, origin in origins.items():
+            table[i] = means[origin]
