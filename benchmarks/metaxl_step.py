@@ -172,7 +172,7 @@ def make_calls(
 
         return call
 
-    methods = ("forward_over_reverse", "finite_difference", "reverse_over_reverse")
+    methods = ("forward_over_reverse", "reverse_over_reverse")
     return {
         UNIT: joint,
         **{method: ours(method) for method in methods},

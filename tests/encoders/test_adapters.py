@@ -230,9 +230,8 @@ def test_a_meta_step_over_adapters() -> None:
     exact, moved, adapters = step("reverse_over_reverse")
     assert moved
     assert moved <= adapters
-    for method, most in (("forward_over_reverse", 1e-9), ("finite_difference", 1e-5)):
-        change, again, _ = step(method)
-        assert again == moved
-        size = torch.cat([value.flatten() for value in exact.values()]).norm()
-        off = torch.cat([(change[name] - value).flatten() for name, value in exact.items()]).norm()
-        assert off / size < most
+    change, again, _ = step("forward_over_reverse")
+    assert again == moved
+    size = torch.cat([value.flatten() for value in exact.values()]).norm()
+    off = torch.cat([(change[name] - value).flatten() for name, value in exact.items()]).norm()
+    assert off / size < 1e-9

@@ -442,7 +442,7 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
     refused(Setting(seed=1), "seed 0 in place of 1")
     refused(Setting(), "rows ", SOURCE[:-1])
     refused(Setting(objective="joint_rtn"), "objective 'metaxl' in place of 'joint_rtn'")
-    refused(Setting(method="finite_difference"), "method ")
+    refused(Setting(method="reverse_over_reverse"), "method ")
     refused(Setting(target_weight=0.0), "target_weight 1.0 in place of 0.0")
     other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=2).double())
     refused(other, "model and rtn ")

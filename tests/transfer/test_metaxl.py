@@ -25,7 +25,7 @@ from polyembed import (
 )
 
 HIDDEN, CLASSES, LAYERS = 12, 3, 3
-METHODS = ("forward_over_reverse", "reverse_over_reverse", "finite_difference")
+METHODS = ("forward_over_reverse", "reverse_over_reverse")
 
 
 class Block(nn.Module):
@@ -214,7 +214,7 @@ def test_the_oracle(method: str, place: int, target_weight: float) -> None:
     found = setting.step(place, method=method, target_weight=target_weight)
     for name, move in setting.moved().items():
         close = float((move - expected[name]).norm() / expected[name].norm().clamp(min=1e-9))
-        assert close < (1e-9 if method != "finite_difference" else 1e-6), name
+        assert close < 1e-9, name
     assert found.source_loss == pytest.approx(float(inner))
     assert found.target_loss == pytest.approx(float(outer))
     model = torch.stack(
@@ -237,7 +237,7 @@ def test_checkpointing_and_dropout_change_nothing(method: str, place: int) -> No
     )
     plain.step(place, method="reverse_over_reverse")
     checkpointed.step(place, method=method)
-    assert_moves_alike(checkpointed, plain, 1e-9 if method != "finite_difference" else 1e-6)
+    assert_moves_alike(checkpointed, plain, 1e-9)
     still.model.eval()
     still.step(place)
     with pytest.raises(AssertionError):
@@ -529,7 +529,7 @@ import torch
 import torch.distributed as dist
 sys.path[:0] = {paths!r}
 from test_metaxl import METHODS, Setting, languages, make_batch, loss
-from polyembed import metaxl_step
+from polyembed import metaxl_gradients, metaxl_step
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=2)
@@ -555,6 +555,14 @@ if rank == 0:
     lame.model.head.bias.data[0] = float("nan")
 try:
     lame.step()
+except (ValueError, RuntimeError) as error:
+    print(type(error).__name__, error)
+def broken(model, batch):
+    return loss(model, batch)[None] if rank == 0 else loss(model, batch)
+try:
+    here = Setting()
+    metaxl_gradients(here.model, here.transform, here.model.place(2), [make_batch(6, 1)], [make_batch(4, 2)],
+                     loss=broken, inner_lr=0.5, target_weight=0.0)
 except (ValueError, RuntimeError) as error:
     print(type(error).__name__, error)
 wrapped = torch.nn.parallel.DistributedDataParallel(lame.model)
@@ -606,9 +614,10 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         state, _ = torch.load(tmp_path / f"languages-{rank}.pt")
         for name, value in setting.state().items():
             torch.testing.assert_close(state[name], value, rtol=1e-7, atol=1e-12)
-    assert "ValueError source_loss must be finite, got nan" in outputs[0][0]
+    assert "ValueError source_loss must return a scalar" in outputs[0][0]
     assert "RuntimeError the step must succeed in every process, got 1 that failed" in outputs[1][0]
     for out, _ in outputs:
+        assert "ValueError source_loss must be finite, got nan" in out
         assert "model must not be wrapped for several processes" in out
 
 
@@ -617,7 +626,8 @@ def gradients(
 ) -> dict[str, Tensor]:
     """All gradients that `metaxl_gradients` adds to ``.grad``, and nothing else."""
     torch.manual_seed(3)
-    network = RepresentationTransformationNetwork(HIDDEN, bottleneck=5).double()
+    network = RepresentationTransformationNetwork(HIDDEN, bottleneck=5)
+    network.to(next(model.parameters()).dtype)
     model = copy.deepcopy(model)
     torch.manual_seed(9)
     layer = model.get_submodule(layer) if isinstance(layer, str) else layer
@@ -745,8 +755,6 @@ def test_what_a_lower_part_may_do(kind: str) -> None:
     arguments = Kinds(kind).double(), "layer", make_batch(5, 1), make_batch(3, 2)
     expected = gradients(*arguments, "reverse_over_reverse", loss=loss)
     assert_gradients(gradients(*arguments, "forward_over_reverse", loss=loss), expected, 1e-9)
-    if kind not in CONSTANTS:
-        assert_gradients(gradients(*arguments, "finite_difference", loss=loss), expected, 1e-6)
 
 
 def test_functions_without_the_derivatives() -> None:
@@ -759,12 +767,9 @@ def test_functions_without_the_derivatives() -> None:
         rule = r"^source_loss must have second derivatives .*, got a function that is marked once_differentiable$"
         with pytest.raises(ValueError, match=rule):
             gradients(Kinds("once").double(), *arguments[1:], method, loss=loss)
-    setting = Setting(torch.bfloat16)
-    with pytest.raises(
-        ValueError,
-        match=r"^params must hold float32 or float64 for finite differences, got torch.bf",
-    ):
-        setting.step(method="finite_difference")
+    rule = r"^params must hold float32 or float64 for finite differences, got torch.bf"
+    with pytest.raises(ValueError, match=rule):
+        gradients(Kinds("backward").bfloat16(), *arguments[1:], METHODS[0], loss=loss)
 
 
 def test_no_graph_is_kept_below() -> None:
@@ -798,11 +803,7 @@ def test_no_graph_is_kept_below() -> None:
             *arguments, inner_lr=0.5, target_support=[make_batch(7, 4)], loss=watched, method=method
         )
         counts[method] = alive.pop()
-    assert (
-        counts["forward_over_reverse"]
-        == counts["finite_difference"]
-        < counts["reverse_over_reverse"] / 3
-    )
+    assert counts["forward_over_reverse"] < counts["reverse_over_reverse"] / 3
 
 
 def test_a_tagger_with_characters() -> None:
@@ -825,7 +826,6 @@ def test_a_tagger_with_characters() -> None:
         for method in METHODS
     ]
     assert_gradients(found[0], found[1], 1e-9)
-    assert_gradients(found[2], found[1], 1e-6)
 
 
 SIZES = {"vocab_size": 31, "num_labels": 3}

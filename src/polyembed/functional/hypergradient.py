@@ -153,14 +153,14 @@ def hypergradient(
             metas = {name: (ends[0][name] - ends[1][name]) / (2.0 * step) for name in phi}
         else:
             metas = {}
-    all_metas = {
-        name: -metas[name] if name in metas else torch.zeros_like(value)
-        for name, value in phi.items()
-    }
-    return Hypergradient(
-        _filled(meta_params, phi, all_metas, rest=False), _filled(params, theta, grads, rest=False), inner,
-        outer.detach(),
-    )  # fmt: skip
+    outer = outer.detach()
+    for name, value in zip(
+        ("source_loss", "target_loss"), torch.stack([inner, outer]).tolist(), strict=True
+    ):
+        require(math.isfinite(value), name, "be finite", value)
+    all_metas = {n: -metas[n] if n in metas else torch.zeros_like(p) for n, p in phi.items()}
+    meta_grads = _filled(meta_params, phi, all_metas, rest=False)
+    return Hypergradient(meta_grads, _filled(params, theta, grads, rest=False), inner, outer)
 
 
 def _learning(name: str, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -194,12 +194,10 @@ def _filled(
 
 
 def check_loss(name: str, loss: Any) -> Tensor:
-    """Require a finite scalar."""
+    """Require a scalar; that it is finite is checked when the device is waited for."""
     if not isinstance(loss, Tensor):
         raise TypeError(must(name, "return a tensor", class_name(loss)))
     require(loss.dim() == 0, name, "return a scalar", f"shape {tuple(loss.shape)}")
-    value = loss.item()
-    require(math.isfinite(value), name, "be finite", value)
     return loss
 
 

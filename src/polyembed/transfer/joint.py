@@ -19,6 +19,7 @@ from polyembed.transfer.steps import (
     check_modules,
     check_options,
     descend,
+    finite_figures,
     languages_of,
     layers_of,
     model_loss,
@@ -84,10 +85,10 @@ def joint_step(
         The loss and the norms.
 
     Raises:
-        ValueError: No target batch, a loss that is not finite (weights are then unchanged), a
-            compiled model, or options out of range.
-        TypeError: A wrapped model, or one batch where a list of batches is expected.
-        RuntimeError: Another process failed, or the layer did not run.
+        ValueError: If there is no target batch, a loss or a gradient is not finite (weights are then
+            unchanged), the model is compiled, or an option is out of range.
+        TypeError: If the model is wrapped, or one batch stands where a list of batches is expected.
+        RuntimeError: If another process failed, or the layer did not run.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
@@ -105,49 +106,43 @@ def joint_step(
         max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm, amp_dtype=amp_dtype
     )
     networks = nn.ModuleList([] if rtn is None else listed(rtn))
-    phi = (
-        {}
-        if rtn is None or meta_optimizer is None
-        else trained("rtn", networks, meta_optimizer, "meta_optimizer")
-    )
+    phi: dict[str, nn.Parameter] = {}
+    if rtn is not None and meta_optimizer is not None:
+        phi = trained("rtn", networks, meta_optimizer, "meta_optimizer")
     theta = trained("model", model, optimizer, "optimizer", besides=networks)
     known = {**theta, **phi}
     layers = [] if rtn is None else layers_of(model, layer)
     evaluate = with_autocast(loss, model, amp_dtype)
     averager = Averager(known, exchanges=1)
-    parts = [(batch, language, len(source)) for batch, language in
-             zip(source, languages_of(languages, len(source)), strict=True)]  # fmt: skip
+    names = languages_of(languages, len(source))
+    parts = [(batch, name, len(source)) for batch, name in zip(source, names, strict=True)]
     total: dict[str, Tensor] = {}
     with whole_step(averager, model, networks):
-        for number, (batch, language, count) in enumerate(
+        for number, (batch, name, count) in enumerate(
             [*parts, *((batch, None, len(target)) for batch in target)]
         ):
             with ExitStack() as stack:
                 calls = []
                 if rtn is not None and number < len(source):
-                    calls = stack.enter_context(
-                        hooks(layers, rtn, weight=weight, language=language)
-                    )
+                    hooked = hooks(layers, rtn, weight=weight, language=name)
+                    calls = stack.enter_context(hooked)
                 found = check_loss("loss", evaluate(batch)) / count
                 check_called(calls)
                 # inside the hooks: gradient checkpointing runs the layer again
-                grads = torch.autograd.grad(found, list(known.values()), allow_unused=True)
-            add(total, {LOSS: found.detach(), **present(known, grads)})
+                slopes = torch.autograd.grad(found, list(known.values()), allow_unused=True)
+            add(total, {LOSS: found.detach(), **present(known, slopes)})
         total = averager.average(total)
-        value = total.pop(LOSS)
-        norms = [
-            norm_of(
-                "the gradient of loss",
-                (grad for name, grad in total.items() if name.startswith(part)),
-            )
-            for part in ("model.", "rtn.")
-        ]
+        figures = {"loss": total.pop(LOSS)}
+        for part in ("model", "rtn"):
+            grads = [grad for name, grad in total.items() if name.startswith(f"{part}.")]
+            figures[f"the gradient of {part}"] = norm_of(grads)
+        value, *norms = finite_figures(figures)
     optimizer.zero_grad(set_to_none=True)
     if meta_optimizer is not None:
         meta_optimizer.zero_grad(set_to_none=True)
     accumulate(known, total)
     descend(optimizer, theta, norms[0], max_grad_norm)
     if not phi or meta_optimizer is None:
-        return JointStep(float(value), norms[0])
+        return JointStep(value, norms[0])
     descend(meta_optimizer, phi, norms[1], meta_max_grad_norm)
-    return JointStep(float(value), *norms)
+    return JointStep(value, *norms)

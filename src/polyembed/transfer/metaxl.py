@@ -21,6 +21,7 @@ from polyembed.transfer.steps import (
     check_options,
     check_target_support,
     descend,
+    finite_figures,
     languages_of,
     layers_of,
     model_loss,
@@ -29,7 +30,7 @@ from polyembed.transfer.steps import (
     whole_step,
 )
 
-METHODS = ("forward_over_reverse", "finite_difference", "reverse_over_reverse")
+METHODS = ("forward_over_reverse", "reverse_over_reverse")
 
 
 class MetaXLStep(NamedTuple):
@@ -81,14 +82,12 @@ def metaxl_gradients(
     derivative of ``h`` along ``v = inner_lr * dL_t/dtheta'``. The higher the layer, the cheaper the
     step. Methods:
 
-    - ``"forward_over_reverse"``: exact; the directional derivative by forward-mode differentiation.
-      Where a function below the layer has none, by finite differences.
-    - ``"finite_difference"``: ``(h(theta + e v) - h(theta - e v)) / 2e`` without autocast. The
-      meta-gradient's relative error is about 1e-8 in float64. In float32 it is about 1e-4 on small
-      networks and up to 5.6e-3 was measured on pretrained ones; lower precision is refused. It
-      differentiates through ``detach`` and ``no_grad`` too.
-    - ``"reverse_over_reverse"``: exact; without a cut, everything is differentiated twice. The most
-      memory.
+    - ``"forward_over_reverse"``: exact, with the least memory; the directional derivative by
+      forward-mode differentiation. Where a function below the layer has none, it is
+      ``(h(theta + e v) - h(theta - e v)) / 2e`` without autocast, whose relative error is about
+      1e-8 in float64 and up to 6e-3 in float32; lower precision is then refused.
+    - ``"reverse_over_reverse"``: exact, and the fastest on a CPU; without a cut, everything is
+      differentiated twice. The most memory.
 
     Attention in source passes runs by PyTorch's math kernel, which has all derivatives. Passes that
     run again use the same random numbers and the same buffers. Buffers, such as batch statistics,
@@ -126,12 +125,13 @@ def metaxl_gradients(
         Losses, norms, and the cosine between the source's and the target's gradient.
 
     Raises:
-        ValueError: No batch, no `target_support` for its weight, a loss that is not finite (weights
-            are then unchanged), a compiled model, a parameter of `rtn` without effect on the source
-            loss, options out of range, or a function without second derivatives.
-        TypeError: A wrapped model, a network that is not a module, or one batch where a list of
-            batches is expected.
-        RuntimeError: Another process failed, or the layer did not run.
+        ValueError: If there is no batch, no `target_support` for its weight, a loss or a gradient
+            that is not finite (weights are then unchanged), a compiled model, a parameter of `rtn`
+            without effect on the source loss, an option out of range, or a function without second
+            derivatives.
+        TypeError: If the model is wrapped, a network is not a module, or one batch stands where a
+            list of batches is expected.
+        RuntimeError: If another process failed, or the layer did not run.
 
     Example:
         >>> model, rtn = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), nn.Linear(7, 7)
@@ -286,9 +286,8 @@ def _gradients(
         options.method,
         options.amp_dtype,
     )
-    used = {
-        id(p) for one in listed(rtn) for name in languages for p in _parameters(network(one, name))
-    }
+    networks_used: Any = [network(one, name) for one in listed(rtn) for name in languages]
+    used = {id(p) for one in networks_used for p in one.parameters()}
     averager = Averager({**theta, **phi}, exchanges=3)
     total: dict[str, Tensor] = {}
     with whole_step(averager, model, networks):
@@ -305,38 +304,29 @@ def _gradients(
             setup.target_pass(options.target_support, theta, options.target_weight, total)
         grads = averager.average(total)
         inner = grads.pop(LOSS)
-        source_norm = norm_of("the gradient of source_loss", grads.values())
         slopes: dict[str, Tensor] = {}
         setup.target_pass(target, look_ahead(theta, grads, rates), 1.0, slopes)
         slopes = averager.average(slopes)
         outer = slopes.pop(LOSS)
-        cosine = _cosine(grads, slopes)
+        both = [name for name in grads if name in slopes]
+        dot = sum((grads[name] * slopes[name]).sum() for name in both) or torch.zeros_like(inner)
+        slope_norm = norm_of(slopes.values())
         direction = {name: rates[name] * slopes.pop(name) for name in list(slopes) if name in grads}
         metas = {name: torch.zeros_like(p) for name, p in phi.items() if name in reached}
         while passes:
             add(metas, passes.pop(0).meta_gradient(direction))
         metas = averager.average({name: -meta for name, meta in metas.items()})
-        meta_norm = norm_of("the meta-gradient", metas.values())
-    return _Gradients(
-        theta,
-        phi,
-        grads,
-        metas,
-        MetaXLStep(float(inner), float(outer), source_norm, meta_norm, cosine),
-    )
-
-
-def _cosine(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    dots = [
-        torch.dot(one[n].flatten().float(), other[n].flatten().float()).cpu()
-        for n in one
-        if n in other
-    ]
-    size = norm_of("the gradient of source_loss", one.values()) * norm_of(
-        "the gradient of target_loss", other.values()
-    )
-    return float(torch.stack(dots).sum()) / size if dots and size else 0.0
-
-
-def _parameters(module: Any) -> list[nn.Parameter]:
-    return list(module.parameters())
+        found = finite_figures(
+            {
+                "source_loss": inner,
+                "target_loss": outer,
+                "the gradient of source_loss": norm_of(grads.values()),
+                "the meta-gradient": norm_of(metas.values()),
+                "the gradient of target_loss": slope_norm,
+                "the product of both gradients": dot,
+            }
+        )
+    size = found[2] * found[4]
+    cosine = found[5] / size if size else 0.0
+    step = MetaXLStep(found[0], found[1], found[2], found[3], cosine)
+    return _Gradients(theta, phi, grads, metas, step)

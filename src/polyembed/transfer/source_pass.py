@@ -159,20 +159,17 @@ class SourcePass:
         values = {f"model.{name}": p.detach() for name, p in self.setup.model.named_parameters()}
         make_dual: Any = forward_ad.make_dual
         unpack_dual: Any = forward_ad.unpack_dual
-        if self.setup.method == "forward_over_reverse":
-            with forward_ad.dual_level():
-                dual = {n: make_dual(values[n], way) for n, way in moving.items()}
-                try:
-                    with _Constants():
-                        tangent: Tensor | None = unpack_dual(
-                            self._states({**values, **dual})
-                        ).tangent
-                except RuntimeError as error:
-                    if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
-                        raise
-                else:
-                    if tangent is not None:
-                        return tangent
+        with forward_ad.dual_level():
+            dual = {n: make_dual(values[n], way) for n, way in moving.items()}
+            try:
+                with _Constants():
+                    tangent: Tensor | None = unpack_dual(self._states({**values, **dual})).tangent
+            except RuntimeError as error:
+                if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
+                    raise
+            else:
+                if tangent is not None:
+                    return tangent
         step = difference_step(values, moving)
         high, low = (
             self._states(

@@ -151,17 +151,26 @@ def add(total: dict[str, Tensor], more: Mapping[str, Tensor]) -> None:
         total[name] = total[name] + tensor if name in total else tensor
 
 
-def norm_of(name: str, tensors: Iterable[Tensor]) -> float:
-    """Return the norm of all tensors, in at least float32; it must be finite."""
+def norm_of(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the norm of all tensors, in at least float32; zero without a tensor."""
     norms = [
-        torch.linalg.vector_norm(
-            tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)
-        ).double()
-        for tensor in tensors
+        torch.linalg.vector_norm(x, dtype=torch.promote_types(x.dtype, torch.float32))
+        for x in tensors
     ]
-    norm = float(torch.stack(norms).norm()) if norms else 0.0
-    require(math.isfinite(norm), name, "be finite", norm)
-    return norm
+    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+
+
+def finite_figures(values: Mapping[str, Tensor]) -> list[float]:
+    """Return the numbers of a step, in one wait for the device; each must be finite."""
+    device = next(iter(values.values())).device
+    rows = [
+        x.detach().to(device, torch.promote_types(x.dtype, torch.float32)) for x in values.values()
+    ]
+    dtype = max((x.dtype for x in rows), key=lambda dtype: dtype.itemsize)
+    found: list[float] = torch.stack([x.to(dtype) for x in rows]).tolist()
+    for name, value in zip(values, found, strict=True):
+        require(math.isfinite(value), name, "be finite", value)
+    return found
 
 
 def accumulate(parameters: Mapping[str, Tensor], grads: Mapping[str, Tensor]) -> None:
