@@ -129,7 +129,7 @@ class Study:
 
     def laser(self) -> pe.SequenceTagger:
         """Build LASER 1's shape under the tagger of its paper."""
-        words = pe.LaserTop(LaserEncoder(73_640))
+        words = pe.encoders.LaserTop(LaserEncoder(73_640))
         words.max_length = 512  # an LSTM of this size reads a long sentence for minutes
         encoder = pe.TransformerSequenceEncoder(
             words.embedding_dim,

@@ -24,8 +24,8 @@ from _ratios import note
 from _results import option, show
 from torch import nn
 
-from polyembed import BPEGRU, BPEBow, LaserElmo, LaserTop, Pieces
-from polyembed.encoders import LaserEncoder
+from polyembed import Pieces
+from polyembed.encoders import BPEGRU, BPEBow, LaserElmo, LaserEncoder, LaserTop
 from polyembed.tables import Table
 from polyembed.text import LaserTokenizer, SentencePieceTokenizer
 

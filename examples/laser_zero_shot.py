@@ -168,11 +168,13 @@ def make_systems(
 
     embeddings = "none" if freeze == "none" else "embeddings"
     words: dict[str, Callable[[], Any]] = {
-        "BPEBow": lambda: pe.BPEBow(table(), tokenizer, freeze=embeddings),
-        "BPEGRU": lambda: pe.BPEGRU(table(), tokenizer, freeze=embeddings),
-        "LaserTop": lambda: pe.LaserTop(copy.deepcopy(encoder), tokenizer, freeze=freeze),
-        "LaserElmo": lambda: pe.LaserElmo(copy.deepcopy(encoder), tokenizer, freeze=freeze),
-        "LSTM": lambda: pe.LaserElmo(random_encoder(), tokenizer),
+        "BPEBow": lambda: pe.encoders.BPEBow(table(), tokenizer, freeze=embeddings),
+        "BPEGRU": lambda: pe.encoders.BPEGRU(table(), tokenizer, freeze=embeddings),
+        "LaserTop": lambda: pe.encoders.LaserTop(copy.deepcopy(encoder), tokenizer, freeze=freeze),
+        "LaserElmo": lambda: pe.encoders.LaserElmo(
+            copy.deepcopy(encoder), tokenizer, freeze=freeze
+        ),
+        "LSTM": lambda: pe.encoders.LaserElmo(random_encoder(), tokenizer),
     }
 
     def over_words(name: str, settings: Settings) -> Build:

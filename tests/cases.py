@@ -764,18 +764,28 @@ CASES: list[Case] = [
         lambda module, batch: torch.cat(module.hidden_states(**batch), -1),
         wordwise=True,
     ),
-    laser_words("BPEBow", lambda: pe.BPEBow(laser_encoder().embed_tokens, toy_bpe_tokenizer())),
-    laser_words("BPEGRU", lambda: pe.BPEGRU(laser_encoder().embed_tokens, hidden_size=3), **GRU),
+    laser_words(
+        "BPEBow", lambda: pe.encoders.BPEBow(laser_encoder().embed_tokens, toy_bpe_tokenizer())
+    ),
+    laser_words(
+        "BPEGRU", lambda: pe.encoders.BPEGRU(laser_encoder().embed_tokens, hidden_size=3), **GRU
+    ),
     laser_words(
         "BPEGRU.both",
-        lambda: pe.BPEGRU(
+        lambda: pe.encoders.BPEGRU(
             laser_encoder().embed_tokens, hidden_size=1, bidirectional=True, freeze="embeddings"
         ),
         **GRU,
     ),
-    laser_words("LaserTop", lambda: pe.LaserTop(laser_encoder(), toy_bpe_tokenizer()), **LSTM),
-    laser_words("LaserTop.frozen", lambda: pe.LaserTop(laser_encoder(), freeze="all"), **LSTM),
-    laser_words("LaserElmo", lambda: pe.LaserElmo(laser_encoder(3), freeze="embeddings"), **LSTM),
+    laser_words(
+        "LaserTop", lambda: pe.encoders.LaserTop(laser_encoder(), toy_bpe_tokenizer()), **LSTM
+    ),
+    laser_words(
+        "LaserTop.frozen", lambda: pe.encoders.LaserTop(laser_encoder(), freeze="all"), **LSTM
+    ),
+    laser_words(
+        "LaserElmo", lambda: pe.encoders.LaserElmo(laser_encoder(3), freeze="embeddings"), **LSTM
+    ),
     Case(
         "LaserSentences",
         lambda: LaserSentences(laser_encoder(), toy_bpe_tokenizer()),
@@ -815,7 +825,7 @@ CASES: list[Case] = [
     ),
     Case(
         "AIF",
-        lambda: pe.AIF(4, reduction_ratio=2, branches="local"),
+        lambda: pe.encoders.AIF(4, reduction_ratio=2, branches="local"),
         masked("x", 4),
         padded=("x",),
         wordwise=True,

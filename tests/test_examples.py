@@ -1288,7 +1288,7 @@ def test_pretrained_laser_opens(small_laser: Path) -> None:
     vectors = sentences.encode(["el sol", "the sun", ""])
     pieces = sentences.tokenizer.text_pieces(["el sol"])
     torch.testing.assert_close(released(pieces.piece_ids, pieces.piece_mask), vectors[:1])
-    words = pe.LaserTop(sentences.encoder, sentences.tokenizer)
+    words = pe.encoders.LaserTop(sentences.encoder, sentences.tokenizer)
     assert words(words.encode([["el", "sol"]])[0]).shape == (1, 2, 16)
     assert (small_laser / "laser.spm").stat().st_size > 1000
     report = json.loads((small_laser / "report.json").read_text("utf-8"))

@@ -23,8 +23,8 @@ def laser():
         return importlib.import_module("_laser")
 
 
-def top(**options) -> pe.LaserTop:
-    return pe.LaserTop(small_encoder(), toy_bpe_tokenizer(), **options)
+def top(**options) -> pe.encoders.LaserTop:
+    return pe.encoders.LaserTop(small_encoder(), toy_bpe_tokenizer(), **options)
 
 
 def test_the_papers_tagger(laser) -> None:

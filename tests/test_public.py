@@ -30,12 +30,14 @@ def test_names_are_sorted_and_there() -> None:
 
 
 def test_type_checkers_see_the_names_that_are_loaded() -> None:
-    tree = ast.parse(Path(str(polyembed.__file__)).read_text("utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.asname: node.module for node in block.body for alias in node.names}
-    assert {*seen, "__version__"} == set(polyembed.__all__)
-    for name, room in seen.items():
-        assert getattr(polyembed, name) is getattr(importlib.import_module(room), name)
+    tree = ast.parse(Path(str(polyembed.__file__)).with_suffix(".pyi").read_text("utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.asname: node.module for node in imports for alias in node.names}
+    rooms = {name for name, room in seen.items() if room is None}
+    assert {*seen} - rooms == set(polyembed.__all__)
+    for name in seen.keys() - rooms:
+        room = importlib.import_module(f"polyembed.{seen[name]}")
+        assert getattr(polyembed, name) is getattr(room, name)
     assert set(polyembed.__all__) <= set(dir(polyembed))
     with pytest.raises(AttributeError, match=r"^module 'polyembed' has no attribute 'nothing'$"):
         _ = polyembed.nothing

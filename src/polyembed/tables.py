@@ -1,21 +1,11 @@
-"""Tables of results: rows of values, written out as Markdown, LaTeX, CSV or a data frame."""
+"""Tables of results: rows of values, written out as Markdown."""
 
-import csv
-import io
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyembed._checks import import_optional, require
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
+from polyembed._checks import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +65,13 @@ class Table:
     r"""Rows of values under named columns.
 
     Floats and `MeanAndDeviation` are written with `digits` decimals, None as an empty cell,
-    everything else as `str` writes it. CSV and data frames keep the full precision.
+    everything else as `str` writes it. ``pandas.DataFrame(table.rows, columns=table.columns)`` has
+    the values in full precision.
 
     Args:
         columns: The names of the columns.
         rows: The values of each row, one for each column.
-        digits: How many decimals the written forms show.
+        digits: The number of decimals that are written.
 
     Raises:
         ValueError: If a row does not have one value for each column.
@@ -114,50 +105,6 @@ class Table:
         head, *body = (_markdown_row(row, widths) for row in escaped)
         return "\n".join([head, _markdown_row(["-" * width for width in widths], widths), *body])
 
-    def to_latex(self) -> str:
-        r"""Return a LaTeX ``tabular`` with the rules of the package ``booktabs``, special
-        characters escaped.
-
-        Returns:
-            The lines of the table, without a line end at the last.
-        """
-        head, *body = (
-            " & ".join(
-                "".join(_LATEX.get(character, character) for character in _one_line(cell))
-                for cell in row
-            )
-            + r" \\"
-            for row in self._written()
-        )
-        layout = "l" * len(self.columns)
-        start = [rf"\begin{{tabular}}{{{layout}}}", r"\toprule", head, r"\midrule"]
-        return "\n".join([*start, *body, r"\bottomrule", r"\end{tabular}"])
-
-    def to_csv(self) -> str:
-        """Return CSV: a row of column names, then the values in full precision,
-        ``mean ± deviation`` in one cell.
-
-        Returns:
-            The text, each row with its line end.
-        """
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([_in_full(value) for value in row] for row in self.rows)
-        return text.getvalue()
-
-    def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame`` of the values, not formatted.
-
-        Returns:
-            The data frame.
-
-        Raises:
-            ImportError: If pandas is not installed.
-        """
-        pandas = import_optional("pandas", feature="Table.to_pandas")
-        return pandas.DataFrame([list(row) for row in self.rows], columns=list(self.columns))
-
     def _written(self) -> list[list[str]]:
         return [list(self.columns), *([self._write(value) for value in row] for row in self.rows)]
 
@@ -169,15 +116,6 @@ class Table:
             if isinstance(value, float | MeanAndDeviation)
             else str(value)
         )
-
-
-def _in_full(value: object) -> object:
-    """Return a cell of CSV with all its digits."""
-    if not isinstance(value, MeanAndDeviation):
-        return value
-    return " ± ".join(
-        repr(float(number)) for number in (value.mean, value.deviation) if number is not None
-    )
 
 
 def _one_line(cell: str) -> str:

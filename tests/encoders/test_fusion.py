@@ -42,7 +42,7 @@ def branch_of(module: nn.Module) -> dict[str, list]:
     return {**weights, **{f"{name}_bias": part.bias.tolist() for name, part in parts.items()}}
 
 
-def weight_by_loops(aif: pe.AIF, x: Tensor, mask: Tensor) -> list[list]:
+def weight_by_loops(aif: pe.encoders.AIF, x: Tensor, mask: Tensor) -> list[list]:
     sentences = [row[valid].tolist() for row, valid in zip(x, mask, strict=True)]
     return oracles.aif_weight(
         sentences, BRANCHES[aif.branches], [branch_of(aif.first), branch_of(aif.second)]
@@ -66,7 +66,7 @@ def assert_valid_equal(found: Tensor, mask: Tensor, expected: list[list]) -> Non
 
 @pytest.mark.parametrize("branches", BRANCHES)
 def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
-    aif, x = shaken(pe.AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
+    aif, x = shaken(pe.encoders.AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
     spoilt = torch.where(MASK[..., None], x, float("nan"))
     expected = weight_by_loops(aif, x, MASK)
     assert_valid_equal(aif.weight(spoilt, MASK), MASK, expected)
@@ -163,7 +163,7 @@ def test_average_and_last(states: list[Tensor]) -> None:
 
 def test_kaiming_initialisation() -> None:
     torch.manual_seed(0)
-    aif = pe.AIF(64, reduction_ratio=2)
+    aif = pe.encoders.AIF(64, reduction_ratio=2)
     for branch in (aif.first, aif.second):
         for part in (branch.down, branch.up):
             assert part.weight.std().item() == pytest.approx((2 / part.in_features) ** 0.5, rel=0.1)
@@ -201,11 +201,16 @@ def test_bad_input(states: list[Tensor]) -> None:
         pe.LastLayer(),
         [states[0], states[1][:, 1:]],
     )
-    refused(ValueError, r"^hidden_size must be a multiple of reduction_ratio 4, got 6$", pe.AIF, 6)
+    refused(
+        ValueError,
+        r"^hidden_size must be a multiple of reduction_ratio 4, got 6$",
+        pe.encoders.AIF,
+        6,
+    )
     refused(
         ValueError,
         r"^branches must be one of 'both', 'global', 'local', got 'none'$",
-        pe.AIF,
+        pe.encoders.AIF,
         8,
         branches="none",
     )
@@ -231,7 +236,8 @@ def test_bad_input(states: list[Tensor]) -> None:
 @pytest.mark.parametrize("branches", BRANCHES)
 def test_a_sentence_without_words_takes_no_part_in_the_statistics(branches: str) -> None:
     aif, alone = (
-        shaken(pe.AIF(6, reduction_ratio=2, branches=branches)).double().train() for _ in range(2)
+        shaken(pe.encoders.AIF(6, reduction_ratio=2, branches=branches)).double().train()
+        for _ in range(2)
     )
     alone.load_state_dict(aif.state_dict())
     x = torch.randn(4, 3, 6, dtype=torch.float64)

@@ -23,10 +23,12 @@ TOKENIZER = toy_bpe_tokenizer()
 def words(name: str, **options) -> torch.nn.Module:
     encoder = small_encoder().double()
     build = {
-        "BPEBow": lambda: pe.BPEBow(encoder.embed_tokens, TOKENIZER, **options),
-        "BPEGRU": lambda: pe.BPEGRU(encoder.embed_tokens, TOKENIZER, hidden_size=7, **options),
-        "LaserTop": lambda: pe.LaserTop(encoder, TOKENIZER, **options),
-        "LaserElmo": lambda: pe.LaserElmo(encoder, TOKENIZER, **options),
+        "BPEBow": lambda: pe.encoders.BPEBow(encoder.embed_tokens, TOKENIZER, **options),
+        "BPEGRU": lambda: pe.encoders.BPEGRU(
+            encoder.embed_tokens, TOKENIZER, hidden_size=7, **options
+        ),
+        "LaserTop": lambda: pe.encoders.LaserTop(encoder, TOKENIZER, **options),
+        "LaserElmo": lambda: pe.encoders.LaserElmo(encoder, TOKENIZER, **options),
     }
     module = build[name]().double()
     for parameter in ("gamma", "mix.gamma", "mix.scores"):
@@ -42,13 +44,13 @@ def by_equations(module: torch.nn.Module, pieces: pe.Pieces, row: int) -> list[l
     """The vectors of one sentence's pieces, before a word's are pooled."""
     valid = pieces.piece_mask[row]
     ids = pieces.piece_ids[row][valid]
-    if isinstance(module, pe.BPEBow):
+    if isinstance(module, pe.encoders.BPEBow):
         return module.embedding(ids).tolist()
     states = module.encoder.hidden_states(ids[None])[1:]
     forwards, backwards = zip(
         *[(x[0, :, :3].tolist(), x[0, :, 3:].tolist()) for x in states], strict=True
     )
-    if isinstance(module, pe.LaserTop):
+    if isinstance(module, pe.encoders.LaserTop):
         return oracles.laser_layer(forwards[-1], backwards[-1], module.gamma.item())
     return oracles.laser_elmo(
         list(forwards),
@@ -162,9 +164,9 @@ def test_a_frozen_encoder_keeps_no_graph() -> None:
 def test_one_dictionary_is_saved_once(tmp_path) -> None:
     encoder = small_encoder()
     tokenizer = FastBPETokenizer(TOKENIZER.merges, encoder.dictionary)
-    pe.LaserTop(encoder, tokenizer).save_pretrained(tmp_path / "saved")
+    pe.encoders.LaserTop(encoder, tokenizer).save_pretrained(tmp_path / "saved")
     assert len(list((tmp_path / "saved").glob("pieces-*.json"))) == 1
-    loaded = pe.LaserTop.from_pretrained(tmp_path / "saved")
+    loaded = pe.encoders.LaserTop.from_pretrained(tmp_path / "saved")
     assert loaded.encoder.dictionary is loaded.tokenizer.dictionary
 
 
@@ -176,9 +178,9 @@ def test_saved_with_a_real_sentencepiece_model(tmp_path, data_folder) -> None:
     encoder = LaserEncoder(
         len(tokenizer.dictionary), 4, 3, num_layers=2, dictionary=tokenizer.dictionary
     )
-    module = pe.LaserElmo(encoder, tokenizer).eval()
+    module = pe.encoders.LaserElmo(encoder, tokenizer).eval()
     module.save_pretrained(tmp_path / "saved")
-    loaded = pe.LaserElmo.from_pretrained(tmp_path / "saved")
+    loaded = pe.encoders.LaserElmo.from_pretrained(tmp_path / "saved")
     sentences = [["De", "Grote", "Markt", "in", "Groningen", "🙂"], []]
     (pieces, _), (other, _) = module.encode(sentences), loaded.encode(sentences)
     assert all(torch.equal(one, two) for one, two in zip(pieces[:3], other[:3], strict=True))
@@ -200,38 +202,38 @@ def test_bad_arguments_are_refused() -> None:
     refused(
         TypeError,
         r"^encoder must be a LaserEncoder, got Embedding$",
-        pe.LaserTop,
+        pe.encoders.LaserTop,
         encoder.embed_tokens,
     )
     refused(
         TypeError,
         r"^embedding must be an nn.Embedding of pieces .*, got LaserEncoder$",
-        pe.BPEBow,
+        pe.encoders.BPEBow,
         encoder,
     )
     with pytest.raises(
         ValueError, match=r"^freeze must be one of 'none', 'embeddings', got 'all'$"
     ):
-        pe.BPEGRU(encoder.embed_tokens, freeze="all")
+        pe.encoders.BPEGRU(encoder.embed_tokens, freeze="all")
     with pytest.raises(
         ValueError, match=r"^freeze must be one of 'none', 'embeddings', 'all', got 'some'$"
     ):
-        pe.LaserElmo(encoder, freeze="some")
+        pe.encoders.LaserElmo(encoder, freeze="some")
     with pytest.raises(ValueError, match=r"^hidden_size must be a positive integer, got 0$"):
-        pe.BPEGRU(encoder.embed_tokens, hidden_size=0)
+        pe.encoders.BPEGRU(encoder.embed_tokens, hidden_size=0)
     with pytest.raises(
         TypeError, match=r"^tokenizer must be given to cut words into pieces, got None$"
     ):
-        pe.LaserTop(encoder).encode([["me"]])
+        pe.encoders.LaserTop(encoder).encode([["me"]])
     for build in (
-        lambda: pe.LaserTop(encoder, "laser2"),
-        lambda: pe.BPEGRU(encoder.embed_tokens, "laser2"),
+        lambda: pe.encoders.LaserTop(encoder, "laser2"),
+        lambda: pe.encoders.BPEGRU(encoder.embed_tokens, "laser2"),
     ):
         refused(TypeError, r"^tokenizer must be a LaserTokenizer, got str$", build)
     other = FastBPETokenizer([("a", "b")], PieceDictionary.from_pieces(["a@@", "b@@"]))
     for build in (
-        lambda: pe.LaserTop(encoder, other),
-        lambda: pe.BPEBow(encoder.embed_tokens, other),
+        lambda: pe.encoders.LaserTop(encoder, other),
+        lambda: pe.encoders.BPEBow(encoder.embed_tokens, other),
     ):
         refused(ValueError, r"^tokenizer must have a dictionary of 23 pieces, got 6$", build)
 

@@ -10,8 +10,8 @@ from torch.nn.functional import cosine_similarity
 from toys import own_words
 
 import polyembed as pe
-from polyembed import DLFA, LaserElmo, LastLayer, LayerAverage, ScalarMix
-from polyembed.encoders import LaserEncoder
+from polyembed import DLFA, LastLayer, LayerAverage, ScalarMix
+from polyembed.encoders import LaserElmo, LaserEncoder
 from polyembed.evaluation import layer_weights, parallel_cosine, plot_layers, rank_layers
 
 EN = [["me", "gusta", "la"], ["song"], ["gusta", "cancion", "a", "b"], ["la", "la"], ["c", "songs"]]

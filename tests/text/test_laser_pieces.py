@@ -155,8 +155,8 @@ def test_a_hook_before_lower_casing(tmp_path) -> None:
         words_of(tokenizer).save_pretrained(tmp_path / "saved")
 
 
-def words_of(tokenizer: FastBPETokenizer) -> pe.BPEBow:
-    return pe.BPEBow(torch.nn.Embedding(len(tokenizer.dictionary), 2), tokenizer)
+def words_of(tokenizer: FastBPETokenizer) -> pe.encoders.BPEBow:
+    return pe.encoders.BPEBow(torch.nn.Embedding(len(tokenizer.dictionary), 2), tokenizer)
 
 
 class Projection(pe.LSTMSequenceEncoder):

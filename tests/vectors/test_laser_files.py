@@ -39,7 +39,7 @@ def test_files_are_fetched_once_and_work(tmp_path, monkeypatch) -> None:
     assert tokenizer.dictionary is encoder.dictionary
     expected = toy_bpe_tokenizer().pieces([["gusta", "song"]])
     assert torch.equal(tokenizer.pieces([["gusta", "song"]]).piece_ids, expected.piece_ids)
-    assert pe.LaserTop(encoder, tokenizer)(expected).shape == (1, 2, 3)
+    assert pe.encoders.LaserTop(encoder, tokenizer)(expected).shape == (1, 2, 3)
     cache = tmp_path / ".cache" / "laser_encoders"
     files = fetch_laser("laser1", cache_dir=cache)
     assert len(server.asked) == 3
