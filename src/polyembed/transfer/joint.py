@@ -12,9 +12,9 @@ from polyembed.functional.hypergradient import check_loss, present
 from polyembed.transfer.rtn import check_called, hooks, listed
 from polyembed.transfer.steps import (
     LOSS,
-    Averager,
     accumulate,
     add,
+    averaged,
     check_batches,
     check_modules,
     check_options,
@@ -25,7 +25,6 @@ from polyembed.transfer.steps import (
     model_loss,
     norm_of,
     trained,
-    whole_step,
     with_autocast,
 )
 
@@ -88,7 +87,7 @@ def joint_step(
         ValueError: If there is no target batch, a loss or a gradient is not finite (weights are then
             unchanged), the model is compiled, or an option is out of range.
         TypeError: If the model is wrapped, or one batch stands where a list of batches is expected.
-        RuntimeError: If another process failed, or the layer did not run.
+        RuntimeError: If the layer did not run.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
@@ -113,11 +112,10 @@ def joint_step(
     known = {**theta, **phi}
     layers = [] if rtn is None else layers_of(model, layer)
     evaluate = with_autocast(loss, model, amp_dtype)
-    averager = Averager(known, exchanges=1)
     names = languages_of(languages, len(source))
     parts = [(batch, name, len(source)) for batch, name in zip(source, names, strict=True)]
     total: dict[str, Tensor] = {}
-    with whole_step(averager, model, networks):
+    with torch.enable_grad():
         for number, (batch, name, count) in enumerate(
             [*parts, *((batch, None, len(target)) for batch in target)]
         ):
@@ -131,7 +129,7 @@ def joint_step(
                 # inside the hooks: gradient checkpointing runs the layer again
                 slopes = torch.autograd.grad(found, list(known.values()), allow_unused=True)
             add(total, {LOSS: found.detach(), **present(known, slopes)})
-        total = averager.average(total)
+        total = averaged(total, known)
         figures = {"loss": total.pop(LOSS)}
         for part in ("model", "rtn"):
             grads = [grad for name, grad in total.items() if name.startswith(f"{part}.")]

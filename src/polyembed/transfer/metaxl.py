@@ -7,19 +7,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from polyembed._checks import check_choice, require
+from polyembed._checks import check_choice, class_name, require
 from polyembed.functional.hypergradient import Rate, look_ahead, rates_of
 from polyembed.transfer.rtn import listed, network
 from polyembed.transfer.source_pass import Setup, SourcePass
 from polyembed.transfer.steps import (
     LOSS,
-    Averager,
     accumulate,
     add,
+    averaged,
     check_batches,
     check_modules,
     check_options,
-    check_target_support,
     descend,
     finite_figures,
     languages_of,
@@ -27,7 +26,6 @@ from polyembed.transfer.steps import (
     model_loss,
     norm_of,
     trained,
-    whole_step,
 )
 
 METHODS = ("forward_over_reverse", "reverse_over_reverse")
@@ -96,8 +94,9 @@ def metaxl_gradients(
 
     Where ``torch.distributed`` runs, each process brings batches of its own, of the same sizes:
     source gradients, target gradients and meta-gradients are averaged, so the result is that of one
-    process with the joined batches. Start from equal parameters. `DistributedDataParallel` does not
-    see these gradients and is refused.
+    process with the joined batches. Start from equal parameters; if a process fails, the launcher
+    must stop the others, as torchrun does. `DistributedDataParallel` does not see these gradients
+    and is refused.
 
     Args:
         model: Any model, in the mode that is wanted.
@@ -131,7 +130,7 @@ def metaxl_gradients(
             derivatives.
         TypeError: If the model is wrapped, a network is not a module, or one batch stands where a
             list of batches is expected.
-        RuntimeError: If another process failed, or the layer did not run.
+        RuntimeError: If the layer did not run.
 
     Example:
         >>> model, rtn = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), nn.Linear(7, 7)
@@ -265,7 +264,12 @@ def _gradients(
     check_modules(model, rtn)
     check_batches(source=source, target=target)
     check_options(target_weight=options.target_weight, amp_dtype=options.amp_dtype)
-    check_target_support(options.target_support, options.target_weight)
+    weighs = options.target_weight > 0
+    rule = f"be {'batches' if weighs else 'None'} for a target_weight of {options.target_weight}"
+    support = options.target_support
+    require(weighs == (support is not None), "target_support", rule, class_name(support))
+    if support is not None:
+        check_batches(target_support=support)
     languages = languages_of(options.languages, len(source))
     networks = nn.ModuleList(listed(rtn))
     phi = trained("rtn", networks, meta_optimizer, "meta_optimizer")
@@ -288,25 +292,23 @@ def _gradients(
     )
     networks_used: Any = [network(one, name) for one in listed(rtn) for name in languages]
     used = {id(p) for one in networks_used for p in one.parameters()}
-    averager = Averager({**theta, **phi}, exchanges=3)
+    known = {**theta, **phi}
     total: dict[str, Tensor] = {}
-    with whole_step(averager, model, networks):
+    with torch.enable_grad():
         passes = [
             SourcePass(setup, *pair, 1.0 / len(source), total)
             for pair in zip(source, languages, strict=True)
         ]
         reached = {name for one in passes for name in one.reached}
-        idle = ", ".join(
-            repr(name) for name, p in phi.items() if name not in reached and id(p) in used
-        )
+        idle = ", ".join(repr(n) for n, p in phi.items() if n not in reached and id(p) in used)
         require(not idle, "the parameters of rtn", "all reach source_loss", f"no effect of {idle}")
         if options.target_support is not None:
             setup.target_pass(options.target_support, theta, options.target_weight, total)
-        grads = averager.average(total)
+        grads = averaged(total, known)
         inner = grads.pop(LOSS)
         slopes: dict[str, Tensor] = {}
         setup.target_pass(target, look_ahead(theta, grads, rates), 1.0, slopes)
-        slopes = averager.average(slopes)
+        slopes = averaged(slopes, known)
         outer = slopes.pop(LOSS)
         both = [name for name in grads if name in slopes]
         dot = sum((grads[name] * slopes[name]).sum() for name in both) or torch.zeros_like(inner)
@@ -315,7 +317,8 @@ def _gradients(
         metas = {name: torch.zeros_like(p) for name, p in phi.items() if name in reached}
         while passes:
             add(metas, passes.pop(0).meta_gradient(direction))
-        metas = averager.average({name: -meta for name, meta in metas.items()})
+        metas = averaged({LOSS: inner, **{name: -meta for name, meta in metas.items()}}, known)
+        del metas[LOSS]
         found = finite_figures(
             {
                 "source_loss": inner,

@@ -1,8 +1,8 @@
-"""Parameters, checks, gradients and averages over processes, for the steps of joint training and of MetaXL."""
+"""What the steps of joint training and of MetaXL share: parameters, checks, gradients, averages."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -55,18 +55,17 @@ def check_modules(model: nn.Module, rtn: Any) -> None:
         for part in module.modules():
             kinds = {kind.__name__ for kind in type(part).__mro__}
             if kinds & WRAPPERS:
-                rule = "not be wrapped for several processes (gradients are averaged here: pass the module inside)"
+                rule = "not be wrapped (gradients are averaged here: pass the module inside)"
                 raise TypeError(must(name, rule, class_name(part)))
-            if "OptimizedModule" in kinds or getattr(part, "_compiled_call_impl", None) is not None:
-                raise ValueError(
-                    must(name, "not be compiled (it would skip the hooks)", class_name(part))
-                )
+            compiled = getattr(part, "_compiled_call_impl", None) or "OptimizedModule" in kinds
+            rule = "not be compiled (it would skip the hooks)"
+            require(not compiled, name, rule, class_name(part))
 
 
 def check_batches(**batches: Any) -> None:
     """Require lists of batches."""
     for name, value in batches.items():
-        if not isinstance(value, Sequence) or isinstance(value, str) or hasattr(value, "_fields"):
+        if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
             raise TypeError(must(name, "be a list of batches", class_name(value)))
         require(len(value) > 0, name, "hold at least one batch", "none")
 
@@ -79,43 +78,20 @@ def check_options(
     amp_dtype: torch.dtype | None = None,
 ) -> None:
     """Check the range of options."""
-    require(
-        target_weight >= 0.0 and math.isfinite(target_weight),
-        "target_weight",
-        "be 0 or more",
-        target_weight,
-    )
-    for name, norm in (
-        ("max_grad_norm", max_grad_norm),
-        ("meta_max_grad_norm", meta_max_grad_norm),
-    ):
+    require(0.0 <= target_weight < math.inf, "target_weight", "be 0 or more", target_weight)
+    norms = {"max_grad_norm": max_grad_norm, "meta_max_grad_norm": meta_max_grad_norm}
+    for name, norm in norms.items():
         require(norm is None or norm > 0.0, name, "be positive, or None", norm)
     lossless = amp_dtype in (None, torch.bfloat16)
     require(lossless, "amp_dtype", "be torch.bfloat16 (float16 needs its losses scaled)", amp_dtype)
-
-
-def check_target_support(batches: Any, target_weight: float) -> None:
-    """Require target batches for the inner loss where they have a weight, and none where they have not."""
-    if not target_weight:
-        require(
-            batches is None,
-            "target_support",
-            "be None for a target_weight of 0",
-            class_name(batches),
-        )
-        return
-    rule = f"be target batches of the inner loss for a target_weight of {target_weight} (0: algorithm 1 as printed)"
-    require(batches is not None, "target_support", rule, None)
-    check_batches(target_support=batches)
 
 
 def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str | None]:
     """Return the language of each source batch."""
     one = languages is None or isinstance(languages, str)
     named: list[str | None] = [languages] * count if one else list(languages)  # type: ignore[arg-type, list-item]
-    require(
-        len(named) == count, "languages", f"name one of each of {count} source batches", len(named)
-    )
+    rule = f"name one of each of {count} source batches"
+    require(len(named) == count, "languages", rule, len(named))
     return named
 
 
@@ -196,69 +172,27 @@ def buffers_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
-@contextmanager
-def whole_step(averager: "Averager", *modules: nn.Module) -> Iterator[None]:
-    """Compute gradients; if that fails, restore buffers (such as batch statistics) and tell the other processes."""
-    before = [buffers_of(module) for module in modules]
-    try:
-        with torch.enable_grad():
-            yield
-    except Exception:
-        for module, old in zip(modules, before, strict=True):
-            for name, buffer in module.named_buffers():
-                if name in old and old[name].shape == buffer.shape:
-                    buffer.copy_(old[name])
-        averager.failed()
-        raise
+def averaged(tensors: dict[str, Tensor], known: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the mean over the processes of ``torch.distributed``, of losses and gradients.
 
-
-class Averager:
-    """Averages losses and gradients over the processes of ``torch.distributed``; if one process
-    fails, all do.
-
-    Every exchange begins with a sum of failures. A process that fails joins the next exchange only.
+    A tensor that a process lacks is zero there. Every process must make the same call.
 
     Args:
-        known: All parameters, by name.
-        exchanges: How often `average` will be called.
+        tensors: The loss of this process under `LOSS`, and its gradients by name.
+        known: All parameters by name.
     """
+    dist = torch.distributed
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return tensors
 
-    def __init__(self, known: Mapping[str, Tensor], exchanges: int) -> None:
-        first = next(iter(known.values()))
-        self.known = {LOSS: first.detach().new_zeros(()), **known}
-        self.left = 0
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            self.left = exchanges if torch.distributed.get_world_size() > 1 else 0
-
-    def average(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the mean over processes; a tensor that some processes lack is zero there."""
-        if not self.left:
-            return tensors
-        self.left -= 1
-        failures = self._sum(torch.zeros_like(self.known[LOSS])).item()
-        if failures:
-            self.left = 0
-            raise RuntimeError(
-                must("the step", "succeed in every process", f"{failures:.0f} that failed")
-            )
-        there = self._sum(
-            torch.tensor([float(name in tensors) for name in self.known]).to(self.known[LOSS])
-        )
-        found = {}
-        for name, count in zip(self.known, there.tolist(), strict=True):
-            if count:
-                value = tensors[name] if name in tensors else torch.zeros_like(self.known[name])
-                found[name] = self._sum(value) / torch.distributed.get_world_size()
-        return found
-
-    def failed(self) -> None:
-        """Report the failure to the other processes, if they wait for this one."""
-        if self.left:
-            self.left = 0
-            self._sum(torch.ones_like(self.known[LOSS]))
-
-    @staticmethod
-    def _sum(value: Tensor) -> Tensor:
+    def total(value: Tensor) -> Tensor:
         value = value.detach().clone(memory_format=torch.contiguous_format)
-        torch.distributed.all_reduce(value)
+        dist.all_reduce(value)
         return value
+
+    there = total(tensors[LOSS].new_tensor([float(name in tensors) for name in known])).tolist()
+    names = [LOSS, *(name for name, count in zip(known, there, strict=True) if count)]
+    zeros = (torch.zeros_like(known[name]) if name not in tensors else None for name in names)
+    pairs = zip(names, zeros, strict=True)
+    size = dist.get_world_size()
+    return {n: total(tensors[n] if zero is None else zero) / size for n, zero in pairs}
