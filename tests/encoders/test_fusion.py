@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from toys import own_words
 
 import polyembed as pe
-from polyembed.encoders.aif import MaskedBatchNorm
+from polyembed.encoders.fusion import MaskedBatchNorm
 
 # figure 4: without a branch, the other one stands there twice
 BRANCHES = {

@@ -14,11 +14,9 @@ masked position is skipped, and an empty row has the score 0, the log-partition 
 scores beyond 1e28 count as 1e28; NaN and +inf give NaN.
 """
 
-from polyembed.crf.best import viterbi
+from polyembed.crf.best import BestPaths, n_best, sample, viterbi
 from polyembed.crf.constraints import Constraints
-from polyembed.crf.k_best import BestPaths, n_best
 from polyembed.crf.module import CRF
-from polyembed.crf.sampling import sample
 from polyembed.crf.scores import (
     entropy,
     log_partition,

@@ -1,13 +1,16 @@
 """The best path of a chain: NumPy's on a CPU, the chunked recursion on a GPU."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_mask
+from polyembed._checks import check_dim, check_mask, check_positive
 from polyembed.crf import numpy_viterbi
-from polyembed.crf.chain import BLOCK, Chain, is_allowed, make_chain, widen
-from polyembed.crf.recursion import chunk_length, largest, recur
+from polyembed.crf.chain import BLOCK, Chain, is_allowed, make_chain, path_scores, widen
+from polyembed.crf.partition import partition
+from polyembed.crf.recursion import chunk_length, largest, log_sum, recur
 
 
 @torch.no_grad()
@@ -122,3 +125,123 @@ def _follow(maps: Tensor, tag: Tensor) -> Tensor:
     return torch.cat(
         [maps.gather(2, tag.expand(maps.shape[0], -1, -1)).squeeze(2), tag.transpose(0, 1)]
     )
+
+
+class BestPaths(NamedTuple):
+    """The most likely paths of each row, the best first.
+
+    Attributes:
+        tags: ``(batch, path, word)``; `ignore_index` at masked positions, and for paths that a row
+            does not have.
+        log_probs: ``(batch, path)`` in nats; -inf for paths that a row does not have.
+    """
+
+    tags: Tensor
+    log_probs: Tensor
+
+
+@torch.no_grad()
+def n_best(
+    emissions: Float[Tensor, "batch word tag"],
+    mask: Bool[Tensor, "batch word"],
+    transitions: Float[Tensor, "tag tag"],
+    start: Float[Tensor, " tag"],
+    end: Float[Tensor, " tag"],
+    k: int,
+    *,
+    ignore_index: int = -100,
+) -> BestPaths:
+    """Return the k paths of the highest scores (list Viterbi), each with its log-probability.
+
+    Args:
+        emissions: Scores of each tag at each word.
+        mask: True = valid.
+        transitions: ``A[i, j]``, the score of going from tag i to tag j.
+        start: Score of each tag at a chain's first position.
+        end: Score of each tag at a chain's last position.
+        k: The number of paths; memory is taken for all of them.
+        ignore_index: The tag at masked positions, and of paths that a row does not have.
+
+    Returns:
+        Tags and log-probabilities, the best first. The order of equal ones is not defined. An empty
+        row has one path, of log-probability 0.
+    """
+    check_positive(k=k)
+    chain = make_chain(emissions, mask, transitions, start, end)
+    rows, width, num_tags = chain.emissions.shape
+    nothing = float("-inf")
+    # scores (batch, tag, path): the k best ways to each tag; an origin is an index into (tag, path)
+    scores = chain.emissions.new_full((rows, num_tags, k), nothing)
+    scores[:, :, 0] = chain.emissions[:, 0]
+    stay = torch.arange(num_tags * k, device=mask.device).reshape(num_tags, k)
+    history = []
+    for t in range(1, width):
+        moved = (scores[:, :, :, None] + chain.transitions[:, None]).flatten(1, 2)
+        best, origin = moved.topk(k, dim=1)
+        valid = chain.mask[:, t, None, None]
+        scores = torch.where(valid, best.mT + chain.emissions[:, t, :, None], scores)
+        scores = scores - scores.amax(
+            (1, 2), keepdim=True
+        )  # so that float32 resolves the paths of long chains
+        history.append(torch.where(valid, origin.mT, stay).flatten(1))
+    best, place = scores.flatten(1).topk(k, dim=1)
+    places = [place]
+    for origin in reversed(history):
+        place = origin.gather(1, place)
+        places.append(place)
+    tags = torch.stack(places[::-1], dim=1) // k  # (batch, word, path)
+    possible = is_allowed(chain, tags) & best.isfinite()
+    empty = ~chain.mask[:, 0]
+    possible[:, 0] |= empty
+    possible[:, 1:] &= ~empty[:, None]
+    log_z = partition(*chain[:3])
+    log_probs = torch.where(possible, path_scores(chain, tags) - log_z[:, None], nothing)
+    log_probs[:, 0] = torch.where(empty, 0.0, log_probs[:, 0])
+    tags = torch.where(possible[:, None], tags, ignore_index)
+    return BestPaths(chain.restore(tags, ignore_index).transpose(1, 2), log_probs)
+
+
+@torch.no_grad()
+def sample(
+    emissions: Float[Tensor, "batch word tag"],
+    mask: Bool[Tensor, "batch word"],
+    transitions: Float[Tensor, "tag tag"],
+    start: Float[Tensor, " tag"],
+    end: Float[Tensor, " tag"],
+    num_samples: int = 1,
+    *,
+    generator: torch.Generator | None = None,
+    ignore_index: int = -100,
+) -> Int[Tensor, "sample batch word"]:
+    """Draw paths by their probability: messages forwards, tags backwards.
+
+    Args:
+        emissions: Scores of each tag at each word.
+        mask: True = valid.
+        transitions: ``A[i, j]``, the score of going from tag i to tag j.
+        start: Score of each tag at a chain's first position.
+        end: Score of each tag at a chain's last position.
+        num_samples: The number of paths of each row.
+        generator: A generator on the device of the emissions; torch's default one if None.
+        ignore_index: The result at masked positions, and in rows of which every path is forbidden.
+
+    Returns:
+        ``(sample, batch, word)`` int64.
+    """
+    check_positive(num_samples=num_samples)
+    chain = make_chain(emissions, mask, transitions, start, end)
+    by_tag = chain.emissions.permute(1, 2, 0)[None]
+    alpha = recur(log_sum, by_tag, chain.transitions[None], chunk_length(chain.emissions))[0][
+        0
+    ]  # (word, tag, batch)
+    by_next, last = chain.transitions.mT.contiguous(), chain.last
+    tag = torch.zeros(num_samples, len(last), dtype=torch.int64, device=mask.device)
+    path = []
+    for t in range(len(alpha) - 1, -1, -1):
+        scores = alpha[t].T + torch.where((last == t)[:, None], 0.0, by_next[tag])
+        noise = torch.empty_like(scores).exponential_(generator=generator)
+        tag = (scores - noise.log()).argmax(-1)  # the Gumbel-max trick
+        path.append(tag)
+    tags = torch.stack(path[::-1]).permute(2, 0, 1)  # (batch, word, sample)
+    tags = torch.where(is_allowed(chain, tags)[:, None], tags, ignore_index)
+    return chain.restore(tags, ignore_index).permute(2, 0, 1).contiguous()

@@ -18,10 +18,8 @@ from polyembed._checks import (
     require,
 )
 from polyembed.crf import scores
-from polyembed.crf.best import viterbi
+from polyembed.crf.best import BestPaths, n_best, sample, viterbi
 from polyembed.crf.constraints import Constraints
-from polyembed.crf.k_best import BestPaths, n_best
-from polyembed.crf.sampling import sample
 
 Emissions = Float[Tensor, "first second tag"]
 Tags = Int[Tensor, "first second"]

@@ -7,8 +7,8 @@ from polyembed.data.dictionary import read_dictionary
 from polyembed.data.formats import read_tagged
 from polyembed.data.inline import read_inline
 from polyembed.data.lince import LINCE_TASKS, read_lince, write_lince_predictions
+from polyembed.data.lines import MISSING_TAG, TaggedSentence
 from polyembed.data.sample import load_sample, sample_path
-from polyembed.data.sentence import MISSING_TAG, TaggedSentence
 from polyembed.data.sentence_pairs import SentencePair, read_pawsx, read_xnli
 from polyembed.data.sentimix import read_sentimix
 from polyembed.data.wikiann import read_wikiann

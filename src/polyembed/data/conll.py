@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from polyembed._checks import require
-from polyembed.data.lines import BLANKS, malformed, read_blocks
-from polyembed.data.sentence import TaggedSentence, join_rows
+from polyembed.data.lines import BLANKS, TaggedSentence, join_rows, malformed, read_blocks
 
 _DOCUMENT_START = re.compile(r"-DOCSTART-(?:[ \t]|$)")
 _SPACES = re.compile(" +")

@@ -5,8 +5,7 @@ import re
 
 from polyembed._checks import check_choice, require
 from polyembed.data.conll import parse_comment
-from polyembed.data.lines import malformed, read_blocks
-from polyembed.data.sentence import MISSING_TAG, TaggedSentence, join_rows
+from polyembed.data.lines import MISSING_TAG, TaggedSentence, join_rows, malformed, read_blocks
 
 _COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _MISC = _COLUMNS.index("misc")

@@ -4,8 +4,7 @@ import csv
 import io
 import os
 
-from polyembed.data.lines import malformed, read_text
-from polyembed.data.sentence import TaggedSentence, join_rows
+from polyembed.data.lines import TaggedSentence, join_rows, malformed, read_text
 
 
 def read_csv(

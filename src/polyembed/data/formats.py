@@ -9,7 +9,7 @@ from polyembed.data.conllu import read_conllu
 from polyembed.data.csvfile import read_csv
 from polyembed.data.inline import read_inline
 from polyembed.data.lince import read_lince
-from polyembed.data.sentence import TaggedSentence
+from polyembed.data.lines import TaggedSentence
 from polyembed.data.sentimix import read_sentimix
 from polyembed.data.wikiann import read_wikiann
 

@@ -4,8 +4,7 @@ import os
 import re
 
 from polyembed._checks import require
-from polyembed.data.lines import BLANKS, malformed, read_lines
-from polyembed.data.sentence import TaggedSentence, join_rows
+from polyembed.data.lines import BLANKS, TaggedSentence, join_rows, malformed, read_lines
 
 _GAP = re.compile(f"[{BLANKS}]+")
 

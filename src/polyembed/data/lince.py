@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from polyembed._checks import check_choice, class_name, must, require
-from polyembed.data.lines import malformed, read_blocks, split_columns
-from polyembed.data.sentence import MISSING_TAG, TaggedSentence
+from polyembed.data.lines import MISSING_TAG, TaggedSentence, malformed, read_blocks, split_columns
 
 LINCE_TASKS = {
     "lid_hineng": ("word", "language"),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from polyembed._checks import check_choice
 from polyembed.data.conll import read_conll
-from polyembed.data.sentence import TaggedSentence
+from polyembed.data.lines import TaggedSentence
 
 SamplePair = Literal["es-en", "hi-en"]
 SampleSplit = Literal["train", "dev", "test"]

@@ -2,8 +2,7 @@
 
 import os
 
-from polyembed.data.lines import malformed, read_blocks, split_columns
-from polyembed.data.sentence import TaggedSentence
+from polyembed.data.lines import TaggedSentence, malformed, read_blocks, split_columns
 
 
 def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:

@@ -3,8 +3,7 @@
 import os
 import re
 
-from polyembed.data.lines import malformed, read_blocks, split_columns
-from polyembed.data.sentence import TaggedSentence, join_rows
+from polyembed.data.lines import TaggedSentence, join_rows, malformed, read_blocks, split_columns
 
 _LAYOUTS = (
     ("word", "tag"),

@@ -14,8 +14,8 @@ from polyembed._views import shallow_copy
 from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
 from polyembed.embeddings.table import RowTable
 from polyembed.text.lexicon import NUM_SPECIAL, UNKNOWN_ID, Lexicon
-from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import WordVectors
+from polyembed.vectors.words import as_source
 
 CHUNK = 2_048  # words that a source is asked for at once
 

@@ -1,6 +1,5 @@
 """Contextual embedders, which give each word of a sentence a vector, layer fusion, pooling and sequence encoders."""
 
-from polyembed.encoders.aif import AIF
 from polyembed.encoders.cached import (
     CachedEmbedder,
     FeatureStore,
@@ -10,7 +9,7 @@ from polyembed.encoders.cached import (
 from polyembed.encoders.char2subword import Char2Subword
 from polyembed.encoders.character_encoder import CharWordEncoder
 from polyembed.encoders.contextual import ContextualEmbedder
-from polyembed.encoders.fusion import DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
+from polyembed.encoders.fusion import AIF, DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
 from polyembed.encoders.laser import (
     BPEGRU,
     BPEBow,

@@ -98,6 +98,14 @@ def without_wrapper(model: Any) -> tuple[Any, dict[str, Any]]:
 def write_model(model: Any, adapters: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Write a model and its adapter into subfolders; return the name of each.
 
+    Args:
+        model: A model of transformers.
+        adapters: The configurations of its adapters by name.
+        folder: An empty folder.
+
+    Returns:
+        The names of the subfolders, by argument.
+
     Raises:
         TypeError: If transformers does not export the model's class, or its adapters are several,
             are merged, or change more than layers that can be found again.

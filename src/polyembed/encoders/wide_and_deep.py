@@ -5,8 +5,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from polyembed._checks import check_positive, class_name, must
-from polyembed.encoders._bilstm import reorder
-from polyembed.encoders.sequence import SequenceEncoder
+from polyembed.encoders.sequence import SequenceEncoder, reorder
 from polyembed.functional.masking import select_valid, valid_first, valid_places
 
 

@@ -26,7 +26,7 @@ from polyembed._checks import (
     require,
 )
 from polyembed.crf import CRF, Constraints
-from polyembed.data.sentence import MISSING_TAG
+from polyembed.data.lines import MISSING_TAG
 from polyembed.functional.losses import IGNORE_INDEX, cross_entropy
 from polyembed.functional.masking import select_valid
 from polyembed.saving import PretrainedModule

@@ -20,7 +20,7 @@ from polyembed._checks import (
     must,
     require,
 )
-from polyembed.data.sentence import MISSING_TAG
+from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.metrics import MetricName
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder

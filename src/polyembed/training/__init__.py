@@ -1,8 +1,7 @@
 """Loops over the parts, for those who have none of their own."""
 
 from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
-from polyembed.training.ensemble import EnsembleResult, fit_ensemble
-from polyembed.training.fit import fit
+from polyembed.training.fit import EnsembleResult, fit, fit_ensemble
 from polyembed.training.masked_lm import AdaptationResult, MaskingCollator, adapt_masked_lm
 from polyembed.training.masked_scores import (
     MaskedScore,
@@ -10,10 +9,8 @@ from polyembed.training.masked_scores import (
     perplexity,
     switch_points,
 )
-from polyembed.training.metaxl import MetaXLTrainer
-from polyembed.training.metaxl_options import MetaXLOptions, MetaXLTrainerStep
-from polyembed.training.optimizers import default_optimizer, noam_schedule
-from polyembed.training.options import FitOptions
+from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, MetaXLTrainerStep
+from polyembed.training.options import FitOptions, default_optimizer, noam_schedule
 from polyembed.training.state import Epoch, FitResult
 from polyembed.training.trainers import DataCollatorForWords
 

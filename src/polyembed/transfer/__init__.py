@@ -1,6 +1,5 @@
 """What was learned in one language, carried over to another: aligned spaces, MetaXL, extended vocabularies."""
 
-from polyembed.transfer.accuracy import TranslationAccuracy, translation_accuracy
 from polyembed.transfer.adversarial import (
     AdversarialMapping,
     AdversarialOptions,
@@ -11,7 +10,12 @@ from polyembed.transfer.joint import JointStep, joint_step
 from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.metaxl import MetaXLStep, metaxl_gradients, metaxl_step
 from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
-from polyembed.transfer.spaces import align_spaces, similarity_pairs
+from polyembed.transfer.spaces import (
+    TranslationAccuracy,
+    align_spaces,
+    similarity_pairs,
+    translation_accuracy,
+)
 from polyembed.transfer.vocabulary import ExtendedVocabulary, extend_vocabulary
 
 __all__ = [

@@ -1,8 +1,10 @@
 """Align one space of word vectors with another: from a dictionary, from equal strings, or without any pairs."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,13 +14,14 @@ from polyembed._checks import (
     check_dim,
     check_float,
     check_positive,
+    class_name,
     is_count,
     must,
     require,
 )
 from polyembed.functional.alignment import length_normalize, mean_center, procrustes
-from polyembed.functional.neighbors import mutual_csls
-from polyembed.transfer._space import Space, distinct_pairs, pair_ids, read_spaces
+from polyembed.functional.neighbors import mutual_csls, nearest_cosine, nearest_csls
+from polyembed.tables import Table
 from polyembed.transfer.adversarial import (
     AdversarialOptions,
     adversarial_mapping,
@@ -26,6 +29,116 @@ from polyembed.transfer.adversarial import (
 )
 from polyembed.vectors.mapped import OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
+from polyembed.vectors.words import as_source
+
+Words = Iterable[str] | None
+
+
+class Space(NamedTuple):
+    """Words that have a vector, the most frequent first.
+
+    Attributes:
+        words: The words, each once.
+        rows: Their vectors, float32, ``(word, dim)``.
+        ids: The row of each word.
+        num_empty: How many words were left out because their vector is zero.
+    """
+
+    words: list[str]
+    rows: Tensor
+    ids: dict[str, int]
+    num_empty: int
+
+
+def read_spaces(
+    source: WordVectors,
+    target: WordVectors,
+    source_words: Words,
+    target_words: Words,
+    max_words: int,
+    device: torch.device | str | None,
+) -> tuple[Space, Space]:
+    """Read the vectors of the most frequent words of both sources; arguments as for `align_spaces`."""
+    one = _read_space("source", source, source_words, max_words, device)
+    other = _read_space("target", target, target_words, max_words, device)
+    dims = (one.rows.shape[1], other.rows.shape[1])
+    require(
+        dims[0] == dims[1],
+        "source and target",
+        "have vectors of one length",
+        f"{dims[0]} and {dims[1]}",
+    )
+    return one, other
+
+
+def _read_space(
+    name: str, vectors: WordVectors, words: Words, max_words: int, device: torch.device | str | None
+) -> Space:
+    vectors = as_source(vectors, name=name)
+    if isinstance(words, str) or not (words is None or isinstance(words, Iterable)):
+        got = f"the string {words!r}" if isinstance(words, str) else class_name(words)
+        raise TypeError(must(f"{name}_words", "be words", got))
+    own: Iterable[str] = getattr(vectors, "words", ()) if words is None else words
+    chosen = list(islice(dict.fromkeys(own), max_words))
+    rule = f"be given where {name} lists no words" if words is None else "hold a word"
+    require(
+        len(chosen) > 0, f"{name}_words", rule, class_name(vectors) if words is None else "none"
+    )
+    for word in chosen:
+        if not isinstance(word, str):
+            raise TypeError(must(f"{name}_words", "be strings", repr(word)))
+    rows = np.asarray(vectors.vectors(chosen), np.float32)
+    require(
+        rows.shape == (len(chosen), vectors.dim),
+        f"{name}.vectors",
+        "give one row a word",
+        f"shape {rows.shape}",
+    )
+    for row in np.flatnonzero(~np.isfinite(rows).all(1)):
+        raise ValueError(
+            must(f"the vector of {chosen[row]!r} in {name}", "be finite", "NaN or an infinity")
+        )
+    valid = np.flatnonzero(rows.any(1))
+    require(
+        len(valid) > 0,
+        name,
+        "hold a word with a vector",
+        f"{len(chosen)} words, none with a vector",
+    )
+    kept = [chosen[row] for row in valid]
+    ids = {word: i for i, word in enumerate(kept)}
+    return Space(kept, torch.from_numpy(rows[valid]).to(device), ids, len(chosen) - len(kept))
+
+
+def distinct_pairs(dictionary: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Check the pairs of a source word and a target word, and leave repetitions out."""
+    if isinstance(dictionary, str | Mapping) or not isinstance(dictionary, Iterable):
+        got = (
+            f"the string {dictionary!r}" if isinstance(dictionary, str) else class_name(dictionary)
+        )
+        raise TypeError(must("dictionary", "be pairs of words", got))
+    found: dict[tuple[str, str], None] = {}
+    for i, pair in enumerate(dictionary):
+        words = tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else ()
+        if len(words) != 2 or not all(isinstance(word, str) for word in words):
+            raise TypeError(
+                must(f"dictionary[{i}]", "be a source word and a target word", repr(pair))
+            )
+        found[words] = None
+    return list(found)
+
+
+def pair_ids(
+    pairs: Iterable[tuple[str, str]], source: Space, target: Space
+) -> list[tuple[int, int]]:
+    """Return the rows of each pair of words that both spaces have; at least one, or raise."""
+    pairs = list(pairs)
+    ids = ((source.ids.get(one), target.ids.get(other)) for one, other in pairs)
+    found = [(one, other) for one, other in ids if one is not None and other is not None]
+    got = f"{len(pairs)} pairs, all with an unknown word" if pairs else "no pair"
+    require(len(found) > 0, "dictionary", "hold a pair of words that both vocabularies have", got)
+    return found
+
 
 REFINE_WORDS = 15_000  # the most frequent words, among which a refinement looks for pairs
 SIMILARITY_WORDS = 4_000  # the same for distributions of similarities
@@ -223,3 +336,110 @@ def _refine(
         best = weight if score > max(criteria) else best
         criteria.append(score)
     return best, criteria
+
+
+class TranslationAccuracy(NamedTuple):
+    """Precision at several ranks.
+
+    Attributes:
+        cosine: Rank -> the share of words with a translation among so many nearest, by cosine.
+        csls: The same by CSLS.
+        num_queries: Source words with a translation to find.
+        num_words: Source words of the dictionary, with and without vectors.
+        num_dropped: Distinct pairs of the dictionary with a word that has no vector.
+    """
+
+    cosine: dict[int, float]
+    csls: dict[int, float]
+    num_queries: int
+    num_words: int
+    num_dropped: int
+
+    @property
+    def coverage(self) -> float:
+        """The share of the dictionary's source words that were looked for."""
+        return self.num_queries / self.num_words
+
+    def table(self) -> Table:
+        """Return a table with one row per measure of similarity, precision in percent."""
+        columns = ("retrieval", *(f"P@{k}" for k in self.cosine), "words", "coverage")
+        end = (self.num_queries, f"{100 * self.coverage:.1f} %")
+        rows = [
+            (name, *(100 * share for share in shares.values()), *end)
+            for name, shares in (("cosine", self.cosine), ("CSLS", self.csls))
+        ]
+        return Table(columns, rows)
+
+
+def translation_accuracy(
+    source: WordVectors,
+    target: WordVectors,
+    dictionary: Sequence[tuple[str, str]],
+    *,
+    ks: Sequence[int] = (1, 5, 10),
+    neighborhood: int = 10,
+    source_words: Iterable[str] | None = None,
+    target_words: Iterable[str] | None = None,
+    max_words: int = 200_000,
+    device: torch.device | str | None = None,
+) -> TranslationAccuracy:
+    """Compute the precision at k of word translation in an aligned space.
+
+    ``P@k = mean over w of [a translation of w is among the k nearest target words]``, over the
+    dictionary's source words that have a vector, and a translation with a vector; ``coverage`` is
+    their share.
+
+    Args:
+        source: Vectors of one language in the target's space, ``mapping(source)``.
+        target: Vectors of the other.
+        dictionary: Pairs of a source word and a target word; several translations of a word are
+            several pairs.
+        ks: The ranks k.
+        neighborhood: The number of neighbours of CSLS.
+        source_words: The source's words, the most frequent first; ``source.words`` if None.
+        target_words: The target's.
+        max_words: The number of the most frequent words that count, on either side.
+        device: The device to compute on; the CPU if None.
+
+    Returns:
+        Precision by cosine and by CSLS.
+
+    Raises:
+        ValueError: If vectors have different lengths or NaN, or no pair is in both vocabularies.
+
+    Example:
+        >>> class Vectors:
+        ...     dim = 2
+        ...     def __init__(self, **rows): self.rows, self.words = rows, list(rows)
+        ...     def vectors(self, words): return np.float32([self.rows[word] for word in words])
+        >>> es, en = Vectors(sol=(1, 0), luna=(0, 1)), Vectors(sun=(2, 1), moon=(0, 2), night=(1, 2))
+        >>> pairs = [("sol", "sun"), ("luna", "night"), ("mar", "sea")]
+        >>> translation_accuracy(es, en, pairs, ks=(1, 2)).cosine
+        {1: 0.5, 2: 1.0}
+    """
+    ks, given = tuple(ks), distinct_pairs(dictionary)
+    require(len(ks) > 0, "ks", "hold a rank", "none")
+    ranks = {f"ks[{i}]": k for i, k in enumerate(ks)}
+    check_positive(**ranks, neighborhood=neighborhood, max_words=max_words)
+    one, other = read_spaces(source, target, source_words, target_words, max_words, device)
+    ids = pair_ids(given, one, other)
+    answers: dict[int, set[int]] = {}
+    for row, answer in ids:
+        answers.setdefault(row, set()).add(answer)
+    queries = one.rows[torch.tensor(list(answers), device=one.rows.device)]
+    found = (
+        nearest_cosine(queries, other.rows, max(ks)),
+        nearest_csls(queries, other.rows, max(ks), neighborhood=neighborhood, space=one.rows),
+    )
+    cosine, by_csls = (
+        {k: _precision(nearest.ids.tolist(), answers, k) for k in ks} for nearest in found
+    )
+    num_words = len({word for word, _ in given})
+    return TranslationAccuracy(cosine, by_csls, len(answers), num_words, len(given) - len(ids))
+
+
+def _precision(ranked: list[list[int]], answers: dict[int, set[int]], k: int) -> float:
+    hits = (
+        not right.isdisjoint(ids[:k]) for ids, right in zip(ranked, answers.values(), strict=True)
+    )
+    return sum(hits) / len(answers)

@@ -180,6 +180,9 @@ def averaged(tensors: dict[str, Tensor], known: Mapping[str, Tensor]) -> dict[st
     Args:
         tensors: The loss of this process under `LOSS`, and its gradients by name.
         known: All parameters by name.
+
+    Returns:
+        The means.
     """
     dist = torch.distributed
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):

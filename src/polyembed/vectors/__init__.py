@@ -1,6 +1,5 @@
 """Pretrained static word vectors: fastText, word2vec, text files, BPEmb; mapped and joined."""
 
-from polyembed.vectors.adapters import as_source
 from polyembed.vectors.bpemb import BPEmbVectors
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.joined import JoinedVectors
@@ -9,6 +8,7 @@ from polyembed.vectors.mapped import MappedVectors, OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
 from polyembed.vectors.textfile import TextVectors
 from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
+from polyembed.vectors.words import as_source
 
 __all__ = [
     "BPEmbVectors",

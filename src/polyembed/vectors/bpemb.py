@@ -11,8 +11,8 @@ import numpy as np
 
 from polyembed._checks import check_file, check_positive, check_words, must, require
 from polyembed.saving import VectorFiles
-from polyembed.vectors._download import DOWNLOAD_ERRORS, download
 from polyembed.vectors.fasttext import FastTextVectors
+from polyembed.vectors.laser import DOWNLOAD_ERRORS, download
 from polyembed.vectors.protocol import Rows
 from polyembed.vectors.textfile import TextVectors
 from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from polyembed._checks import check_words, require
 from polyembed.saving import Configurable
-from polyembed.vectors.adapters import as_source
 from polyembed.vectors.protocol import Rows, Vocabulary, WordVectors
+from polyembed.vectors.words import as_source
 
 
 class JoinedVectors(Vocabulary, Configurable):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from polyembed._checks import check_float, check_last_dim, require
 from polyembed.saving import Configurable, PretrainedModule
-from polyembed.vectors.adapters import as_source
 from polyembed.vectors.joined import known_words
 from polyembed.vectors.protocol import Rows, Vocabulary, WordVectors
+from polyembed.vectors.words import as_source
 
 TOLERANCE = 1e-3  # of W'W - 1: well above the rounding of float32
 

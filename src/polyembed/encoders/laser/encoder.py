@@ -1,9 +1,11 @@
 """LASER's encoder: a bidirectional LSTM over pieces; the maximum of its states is a sentence's vector."""
 
 import os
+import pickle
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -16,15 +18,22 @@ from polyembed._checks import (
     check_ids,
     check_mask,
     check_positive,
+    class_name,
     is_count,
     must,
     require,
 )
-from polyembed.encoders._bilstm import bidirectional, direction_weights, reorder, reversal
-from polyembed.encoders.laser.checkpoint import read_checkpoint
+from polyembed.encoders.sequence import bidirectional, direction_weights, reorder, reversal
 from polyembed.functional.masking import masked_max, valid_first, valid_places
 from polyembed.saving import PretrainedModule
-from polyembed.text.laser import PieceDictionary
+from polyembed.text.fastbpe import FastBPETokenizer
+from polyembed.text.laser import (
+    LaserTokenizer,
+    PieceDictionary,
+    SentencePieceTokenizer,
+    open_sentencepiece,
+)
+from polyembed.vectors.laser import fetch_laser, read_merges, read_pieces
 
 
 class LaserEncoder(PretrainedModule):
@@ -231,3 +240,93 @@ class _LayeredLSTM(nn.LSTM):
                     torch._cudnn_rnn_flatten_weight(
                         one, len(one), size, mode, self.hidden_size, 0, 1, True, False
                     )
+
+
+SIZES = ("num_embeddings", "embed_dim", "hidden_size", "num_layers", "padding_idx")
+DEFAULTS = {"embed_dim": 320, "hidden_size": 512, "num_layers": 1, "bidirectional": False}
+"""The params that a file may leave out, as in the released code."""
+
+
+class LaserCheckpoint(NamedTuple):
+    """The parts of a checkpoint: the params of `SIZES`, the weights and the dictionary."""
+
+    params: dict[str, Any]
+    state: dict[str, Tensor]
+    dictionary: PieceDictionary
+
+
+def read_checkpoint(path: Path) -> LaserCheckpoint:
+    """Read a checkpoint of a BiLSTM.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        ValueError: If the file is damaged, holds code, or is of another architecture.
+    """
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        rule = "hold tensors and plain data only, as LASER 1 and 2 do (LASER 3 is a Transformer)"
+        raise ValueError(must(str(path), rule, str(error).splitlines()[0])) from error
+    except Exception as error:  # torch raises many kinds for a damaged file
+        got = f"{class_name(error)}: {error}"
+        raise ValueError(must(str(path), "be a whole checkpoint", got)) from error
+    try:
+        params = {**DEFAULTS, **data["params"]}
+        state = {k: x.to(torch.float32, copy=True) for k, x in data["model"].items()}
+        sizes = {name: int(params[name]) for name in SIZES}
+        dictionary = PieceDictionary.from_ids(data["dictionary"])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        rule = "be a LASER 1 or 2 checkpoint, with params, model and dictionary"
+        raise ValueError(must(str(path), rule, f"{class_name(error)}: {error}")) from error
+    both = params["bidirectional"] is True and f"lstm.weight_hh_l{sizes['num_layers'] - 1}" in state
+    require(both, str(path), "hold a bidirectional LSTM", sorted(state)[:3])
+    return LaserCheckpoint(sizes, state, dictionary)
+
+
+class LaserRelease(NamedTuple):
+    """A public encoder, in evaluation mode, and its tokeniser; unpack it into any LASER word embedder."""
+
+    encoder: LaserEncoder
+    tokenizer: LaserTokenizer
+
+
+def load_laser(
+    version: Literal["laser1", "laser2"] = "laser2",
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    language: str = "en",
+) -> LaserRelease:
+    """Load a public LASER encoder with its tokenisation; files that the cache lacks are downloaded.
+
+    Args:
+        version: ``"laser1"`` or ``"laser2"``.
+        cache_dir: As in `polyembed.vectors.fetch_laser`.
+        language: A two-letter code, for Moses' rules.
+
+    Returns:
+        Encoder and tokeniser: ``LaserTop(*load_laser("laser2"))``.
+
+    Raises:
+        FileNotFoundError: A file is missing and cannot be downloaded.
+        ValueError: A damaged file.
+    """
+    files = fetch_laser(version, cache_dir=cache_dir)
+    encoder = LaserEncoder.from_checkpoint(files.checkpoint)
+    dictionary = encoder.dictionary
+    assert dictionary is not None  # a checkpoint has one
+    tokenizer: LaserTokenizer
+    if version == "laser2":
+        tokenizer = SentencePieceTokenizer(
+            open_sentencepiece(files.pieces), dictionary, language=language
+        )
+    else:
+        vocabulary = read_pieces(files.vocabulary)
+        tokenizer = FastBPETokenizer(
+            read_merges(files.pieces), dictionary, vocabulary=vocabulary, language=language
+        )
+    return LaserRelease(encoder, tokenizer)

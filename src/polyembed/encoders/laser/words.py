@@ -2,13 +2,14 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import ScalarMix
 from polyembed.encoders.laser.encoder import LaserEncoder
@@ -183,3 +184,196 @@ def check_tokenizer(tokenizer: LaserTokenizer, count: int) -> None:
         raise TypeError(must("tokenizer", "be a LaserTokenizer", class_name(tokenizer)))
     size = len(tokenizer.dictionary)
     require(size == count, "tokenizer", f"have a dictionary of {count} pieces", size)
+
+
+TABLE = (
+    "num_embeddings",
+    "embedding_dim",
+    "padding_idx",
+    "max_norm",
+    "norm_type",
+    "scale_grad_by_freq",
+    "sparse",
+)
+"""The arguments of an `nn.Embedding`."""
+
+
+class _EmbeddingWords(PieceWords):
+    """Words from the embeddings of pieces alone."""
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        tokenizer: LaserTokenizer | None = None,
+        *,
+        freeze: Literal["none", "embeddings"] = "none",
+    ) -> None:
+        if not isinstance(embedding, nn.Embedding):
+            rule = "be an nn.Embedding of pieces (an encoder's embed_tokens)"
+            raise TypeError(must("embedding", rule, class_name(embedding)))
+        if tokenizer is not None:
+            check_tokenizer(tokenizer, embedding.num_embeddings)
+        check_choice("freeze", freeze, ("none", "embeddings"))
+        super().__init__()
+        self.embedding = embedding
+        self.tokenizer = tokenizer
+        self.freeze = freeze
+        if freeze == "embeddings":
+            embedding.requires_grad_(False)
+
+    def embed(self, pieces: Pieces) -> Tensor:
+        """Return the embeddings of pieces; the ids of padding are not read."""
+        padding = self.embedding.padding_idx or 0
+        try:
+            vectors: Tensor = self.embedding(
+                torch.where(pieces.piece_mask, pieces.piece_ids, padding)
+            )
+        except IndexError as error:
+            raise ValueError(
+                must("piece_ids", f"be in [0, {self.embedding.num_embeddings})", "ids outside")
+            ) from error
+        return vectors
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments, with the table's own in place of the table."""
+        return {
+            **super().get_config(),
+            "embedding": {name: getattr(self.embedding, name) for name in TABLE},
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build the embedder, its table still to be loaded."""
+        return cls(nn.Embedding(**config.pop("embedding")), **config)
+
+
+class BPEBow(_EmbeddingWords):
+    """A word as the mean of its pieces' embeddings (van der Heijden 2019, BPE BOW).
+
+    Args:
+        embedding: Of pieces: a `LaserEncoder`'s ``embed_tokens``.
+        tokenizer: Cuts words into its pieces; needed for `encode`.
+        freeze: ``"none"``, or ``"embeddings"``: no training.
+
+    Shape:
+        `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
+
+    Raises:
+        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the
+            table.
+        TypeError: A table that is not an `nn.Embedding`, another tokeniser.
+
+    Example:
+        >>> index = torch.tensor([[0, 0, 1, -1]])
+        >>> BPEBow(nn.Embedding(7, 4))(Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)).shape
+        torch.Size([1, 2, 4])
+
+    Deviations: the paper does not say whether embeddings train on; here they do by default.
+    """
+
+    pooling = "mean"
+
+    @property
+    def embedding_dim(self) -> int:
+        """The size of a word's vector."""
+        return self.embedding.embedding_dim
+
+    def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
+        """Return the embeddings of pieces."""
+        return self.embed(pieces)
+
+
+class BPEGRU(_EmbeddingWords):
+    """A word as the maximum over time of a GRU over its pieces' embeddings (van der Heijden 2019,
+    BPE GRU).
+
+    The GRU starts anew for each word, so its vector does not depend on its sentence. All words of a
+    batch are one packed sequence, so a very long word costs no padding; packing makes a GPU's host
+    wait. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` takes it, and cuDNN's
+    kernels have no second derivatives.
+
+    Args:
+        embedding: Of pieces: a `LaserEncoder`'s ``embed_tokens``.
+        tokenizer: Cuts words into its pieces; needed for `encode`.
+        hidden_size: The size of a state in each direction.
+        bidirectional: Whether a second GRU reads words backwards.
+        freeze: ``"none"``, or ``"embeddings"``: only the GRU trains.
+
+    Shape:
+        `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
+
+    Raises:
+        ValueError: A size or choice that does not exist, a tokeniser for another number of pieces,
+            ids outside the table.
+        TypeError: A table that is not an `nn.Embedding`, another tokeniser.
+
+    Example:
+        >>> index = torch.tensor([[0, 0, 1, -1]])
+        >>> BPEGRU(nn.Embedding(7, 4), hidden_size=3)(Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)).shape
+        torch.Size([1, 2, 3])
+
+    Deviations: the paper gives neither the GRU's size nor its directions: 320 (as wide as an
+    embedding) and one are ours.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        tokenizer: LaserTokenizer | None = None,
+        *,
+        hidden_size: int = 320,
+        bidirectional: bool = False,
+        freeze: Literal["none", "embeddings"] = "none",
+    ) -> None:
+        check_positive(hidden_size=hidden_size)
+        super().__init__(embedding, tokenizer, freeze=freeze)
+        self.hidden_size, self.bidirectional = hidden_size, bidirectional
+        self.gru = nn.GRU(embedding.embedding_dim, hidden_size, bidirectional=bidirectional)
+
+    @property
+    def embedding_dim(self) -> int:
+        """The size of a word's vector."""
+        return (2 if self.bidirectional else 1) * self.hidden_size
+
+    def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
+        """Run the GRU over each word's pieces; pieces of no word get zeros."""
+        vectors = self.embed(pieces)
+        places, sizes = _in_steps(pieces.word_index, pieces.count_words())
+        states = vectors.new_zeros(*vectors.shape[:2], self.embedding_dim)
+        if len(places):
+            ran = self._run(vectors.flatten(0, 1)[places], sizes)
+            states = states.flatten(0, 1).index_copy(0, places, ran).view_as(states)
+        return states
+
+    def _run(self, x: Tensor, sizes: Tensor) -> Tensor:
+        """Run the GRU; in float32 on a CPU, whose oneDNN has no GRU in half precision."""
+        if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
+            wide = {name: parameter.float() for name, parameter in self.gru.named_parameters()}
+            with torch.autocast("cpu", enabled=False):
+                packed = torch.func.functional_call(
+                    self.gru, wide, (PackedSequence(x.float(), sizes),)
+                )[0]
+        else:
+            packed = self.gru(PackedSequence(x, sizes))[0]
+        states: Tensor = packed.data
+        return states.to(x.dtype)
+
+
+def _in_steps(word_index: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
+    """Order pieces as a `PackedSequence` of words does.
+
+    Returns the flat place of the first piece of every word, the longest word first, then of every
+    second piece, and so on; and how many words have a first, a second, ... piece.
+    """
+    row, column = ((word_index >= 0) & (word_index < num_words)).nonzero(as_tuple=True)
+    words, word = torch.unique(row * num_words + word_index[row, column], return_inverse=True)
+    order = torch.argsort(word, stable=True)  # the pieces of a word need not be adjacent
+    length = torch.bincount(word, minlength=len(words))
+    first = length.cumsum(0) - length
+    step = torch.empty_like(word)
+    step[order] = torch.arange(len(word), device=word.device) - first[word[order]]
+    rank = torch.empty_like(length)
+    longest_first = torch.argsort(length, descending=True, stable=True)
+    rank[longest_first] = torch.arange(len(length), device=length.device)
+    packed = torch.argsort(step * max(len(words), 1) + rank[word])
+    return (row * word_index.shape[1] + column)[packed], torch.bincount(step).cpu()
