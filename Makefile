@@ -6,13 +6,16 @@ BIN := .venv/bin
 # a process a core, each with one thread
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
-.PHONY: demo test test-types lint docs dist bench clean
+.PHONY: demo test test-slow test-types lint docs dist bench clean
 
 demo: .venv/ready  ## one thread: its tensors are small, and threads would wait for each other
 	OMP_NUM_THREADS=1 $(BIN)/python examples/tag_code_switched.py
 
-test: .venv/ready
-	$(PYTEST)
+test: .venv/ready  ## all but end-to-end runs and inductor's compilations
+	$(PYTEST) -m "not slow"
+
+test-slow: .venv/ready
+	$(PYTEST) -m slow
 
 TYPED := test_contracts.py crf embeddings encoders functional tagging transfer
 test-types: .venv/ready  ## the tests of the modules, shape annotations checked at run time

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from polyembed._checks import check_choice, check_device, check_positive, class_name, must, require
+from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
 from polyembed.embeddings.meta import CombinedEmbedder
 from polyembed.evaluation.plots import _finish, _new_axes
@@ -472,7 +472,7 @@ def _measured(
 def _place(models: Mapping[str, MeasuredModel], device: str | torch.device | None) -> torch.device:
     """Return the device of all models, after moving them to `device`."""
     if device is not None:
-        device = check_device("device", device)
+        device = torch.device(device)
         for model in models.values():
             model.module.to(device)
     tensors = (
