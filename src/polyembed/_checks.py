@@ -117,8 +117,8 @@ def check_sentences(
 def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str = "") -> Path:
     """Return the absolute path of an existing file; `where` is advice for the error message."""
     path = Path(path).absolute()  # valid after a change of the working directory
-    if path.is_dir() or not path.exists():
-        found = "a folder" if path.is_dir() else "nothing"
+    if not path.is_file():  # a pipe or a device is none
+        found = "a folder" if path.is_dir() else "no file" if path.exists() else "nothing"
         raise FileNotFoundError(
             must(name, "name a file", f"{found} at {path}") + (f". {where}" if where else "")
         )

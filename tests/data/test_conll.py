@@ -124,3 +124,20 @@ def test_conll_2002(data_folder: Path, name: str, sentences: int, tokens: int) -
     }
     if name == "ned.testa":
         assert read_conll(path, tag_column=1)[0].tags[:3] == ("Pron", "V", "Adj")
+
+
+def test_separators_that_change(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.txt"
+    path.write_text("the O\nstorm \tO\n")
+    with pytest.raises(ValueError, match=r"mixed.txt:2 must have no tab, as the lines before"):
+        read_conll(path)
+    path.write_text("the\tO\nstorm \t O\n")
+    assert [sentence.words for sentence in read_conll(path)] == [("the", "storm")]
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\r\n"])
+def test_other_line_ends_are_named(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "ends.txt"
+    path.write_bytes(end.join(["the\tO", "storm\tO", ""]).encode())
+    with pytest.raises(ValueError, match=r"ends.txt:1 must end in .*, got 'the"):
+        read_conll(path)

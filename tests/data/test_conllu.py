@@ -120,3 +120,8 @@ def test_sagt(data_folder: Path, split: str, sentences: int, words: int) -> None
     # README.upstream: tokens of CSID=OTHER, and only these, have no Lang
     lang = Counter(tag for sentence in read_conllu(path, tag="misc:Lang") for tag in sentence.tags)
     assert lang[MISSING_TAG] == languages["OTHER"]
+
+
+def test_a_column_that_is_no_name(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"language must be the name of a column, got \['en'\]"):
+        read_conllu(tmp_path / "any.conllu", language=["en"])

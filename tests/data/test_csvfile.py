@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from checks import refused
 
 from polyembed.data import read_csv
@@ -20,11 +21,23 @@ def test_rows(tmp_path: Path) -> None:
         '\ufeffSent,Word,Tag\r\ns0,"tha,",Other\r\ns0,"""",Other\r\ns0,gujarat ,B-Loc\r\n""\r\n""\r\n\r\n'
         "s1,\xa0,Other\r\n\r\ns1,a b,I-Per",
     )
-    first, second, third = read_csv(path)
+    first, second = read_csv(path)
     assert (first.words, first.tags) == (("tha,", '"', "gujarat"), ("O", "O", "B-Loc"))
     assert dict(first.metadata) == {"sent_id": "s0"}
-    assert second.words == ("\xa0",)
-    assert third.words == ("a b",)
+    assert second.words == ("\xa0", "a b"), "a blank row does not end what its name goes on with"
+
+
+def test_a_sentence_named_once(tmp_path: Path) -> None:
+    rows = "Sent,Word,Tag\ns0,Ana,B-Per\n,lives,Other\n\n,here,Other\ns1,Rain,Other\n,falls,Other\n"
+    read = read_csv(write(tmp_path, rows))
+    assert [s.words for s in read] == [("Ana", "lives", "here"), ("Rain", "falls")]
+    assert [s.metadata["sent_id"] for s in read] == ["s0", "s1"]
+    for text, message in {
+        ",Ana,Other\n": r"tweets\.csv:2 must name its sentence, got \['', 'Ana', 'Other'\]",
+        's0,",Other\ns0,a,Other\ns0,",Other\n': r"tweets\.csv:4 must hold one line \(a quotation",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            read_csv(write(tmp_path, "Sent,Word,Tag\n" + text))
 
 
 def test_columns_by_name(tmp_path: Path) -> None:

@@ -167,3 +167,11 @@ def test_a_broken_off_write_leaves_the_old_file(
     refused(OSError, "no space left", write_lince_predictions, path, [["O"]])
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_head_line_after_a_lost_blank_line_is_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "# sent_enum = 1\tpositive\nlol\tlang1\n# sent_enum = 2\tneutral\nyo\tlang2\n"
+    )
+    with pytest.raises(ValueError, match=r"file.conll:3 must come after a blank line"):
+        read_lince(path, task="sa_spaeng")

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,7 +119,8 @@ def test_every_truncation_of_a_compressed_file_is_a_clear_error(write, suffix, c
         ("3 2\nhola 1 2\nhello 3 4\n", {}, "file.vec must hold the 3 rows that .* promises, got 2"),
         ("1 2\nhola 1 2\nhello 3 4\n", {}, "file.vec must hold the 1 rows that .* promises, got 2"),
         ("mp 3 1 2\nhello 3 4\n", {}, "line 2, must hold a word and 3 numbers, got 'hello 3 4'"),
-        ("mp 3 1 2\nhello 3 4\n", {"dim": 2}, "line 1, must hold a word and 2 numbers, got 'mp 3"),
+        ("a 1 2\nb 3 4\rc 5 6\n", {}, r"line 2, must end in .*, got 'b 3 4"),
+        ("2 2\ra 1 2\rb 3 4\r", {}, r"line 1, must end in "),
         ("", {}, "file.vec, line 1, must hold a word and its numbers, got ''"),
         ("hola mundo\n", {}, "line 1, must hold a word and its numbers, got 'hola mundo'"),
         ("4 0\n", {}, "line 1, must hold a word and its numbers, got '4 0'"),
@@ -135,3 +137,24 @@ def test_broken_files_say_where(write, text, options, message):
     if "must have numbers" not in message:
         with pytest.raises(ValueError, match=message):
             assert "hola" in TextVectors(path, **options)
+
+
+@pytest.mark.parametrize("header", ["", "3 3\n"])
+def test_words_that_end_in_numbers(tmp_path: Path, header: str) -> None:
+    """The header, or dim, says how long a vector is."""
+    path = tmp_path / "cbow.txt"
+    path.write_text(header + "preço .1 .2 .3\nR$ 00 .4 .5 .6\n10 000 .7 .8 .9\n", "utf-8")
+    vectors = TextVectors(path, **({} if header else {"dim": 3}))
+    assert vectors.words == ["preço", "R$ 00", "10 000"]
+    assert vectors.vectors(["10 000", "R$ 00"])[:, 0].tolist() == pytest.approx([0.7, 0.4])
+
+
+@pytest.mark.parametrize(
+    "text", ["a\t1 2\nb\t3 4\n", "2 2\na\t1\t2\nb\t3\t4\n", "a\t1\t2\nb\t3\t4"]
+)
+def test_tabs_before_the_numbers(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tabs.txt"
+    path.write_text(text)
+    vectors = TextVectors(path)
+    assert vectors.dim == 2
+    assert vectors.vectors(["b", "a"]).tolist() == [[3, 4], [1, 2]]

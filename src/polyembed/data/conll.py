@@ -70,6 +70,9 @@ def read_conll(
             rows = []
             for line in [] if is_start else lines:
                 separator = separator or ("\t" if "\t" in line.text else " ")
+                if separator == " " and "\t" in line.text:
+                    rule = "have no tab, as the lines before"
+                    raise malformed(path, line.number, rule, repr(line.text))
                 row = (
                     _SPACES.split(line.text.strip(" "))
                     if separator == " "
@@ -83,7 +86,7 @@ def read_conll(
                     raise malformed(
                         path, line.number, f"have {count} columns as the lines before", found
                     )
-                rows.append(tuple(row[column] for column in wanted.values()))
+                rows.append(tuple(row[column].strip(BLANKS) for column in wanted.values()))
                 if not all(rows[-1]):
                     raise malformed(
                         path, line.number, "have no empty word, tag or language", repr(line.text)

@@ -3,7 +3,7 @@
 import os
 import re
 
-from polyembed._checks import check_choice, require
+from polyembed._checks import check_choice, must, require
 from polyembed.data.conll import parse_comment
 from polyembed.data.lines import MISSING_TAG, TaggedSentence, join_rows, malformed, read_blocks
 
@@ -99,6 +99,8 @@ def read_conllu(
 
 def _field(argument: str, name: str) -> tuple[int, str]:
     """Return the index of the column that `name` names, and the key in it, empty for the whole column."""
+    if not isinstance(name, str):
+        raise TypeError(must(argument, "be the name of a column", repr(name)))
     column, _, key = name.partition(":")
     if key:
         require(

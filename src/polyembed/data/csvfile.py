@@ -65,7 +65,6 @@ def read_csv(
             raise malformed(path, 1, f"name the columns {', '.join(map(repr, wanted))}", header)
         for row in reader:
             if not any(field.strip() for field in row):
-                current = None
                 continue
             if len(row) != len(header):
                 raise malformed(
@@ -75,6 +74,13 @@ def read_csv(
             word, tag = word.strip() or word, tag.strip()
             if not word or not tag:
                 raise malformed(path, reader.line_num, "have no empty word or tag", row)
+            if any("\n" in field or "\r" in field for field in row):
+                rule = "hold one line (a quotation mark may have opened a field)"
+                raise malformed(path, reader.line_num, rule, row)
+            if not name.strip():
+                if current is None:
+                    raise malformed(path, reader.line_num, "name its sentence", row)
+                name = current
             if name != current:
                 sentences.append((name, []))
                 current = name

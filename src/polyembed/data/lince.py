@@ -88,6 +88,9 @@ def read_lince(
                 raise malformed(
                     path, block[0].number, f"have {wanted} columns for {task}", repr(block[0].text)
                 )
+        for line in block:
+            if _HEAD.fullmatch(line.text):
+                raise malformed(path, line.number, "come after a blank line", repr(line.text))
         rows = [split_columns(path, line, count, ", ".join(names[:count])) for line in block]
         columns = dict(zip(names, zip(*rows, strict=True), strict=False))
         words, languages = columns["word"], columns.get("language")

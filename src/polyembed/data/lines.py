@@ -56,7 +56,11 @@ def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Iter
         Each line with its number.
     """
     for number, text in enumerate(read_text(path, encoding=encoding).split("\n"), start=1):
-        yield Line(number, text.removesuffix("\r"))
+        text = text.removesuffix("\r")
+        if "\r" in text:
+            rule = r"end in \n or \r\n, with no other carriage return"
+            raise malformed(path, number, rule, repr(text[:60]))
+        yield Line(number, text)
 
 
 def read_blocks(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Iterator[list[Line]]:

@@ -18,7 +18,7 @@ from torch import nn
 
 from polyembed._checks import class_name, import_optional, must, require
 from polyembed._views import copied_tree
-from polyembed.text.pieces import cut_words
+from polyembed.text.pieces import align_words
 
 FAULTS = (
     ValueError,
@@ -47,12 +47,24 @@ STRANGE_SETTINGS = re.compile(r'"(\w*backbone\w*|\w*_implementation\w*)": (?!nul
 PROBES = ("Aa", "É", "ß", "ﬁ", "a-b", "İ", "ا", "あ", "1,5")
 """Words that tokenizers cut differently: case, accents, ligatures, punctuation, other scripts."""
 
+BACKEND = "tokenizer.json"
+QUIET = dict.fromkeys(
+    (
+        "_raise_exceptions_for_missing_entries",
+        "_raise_exceptions_for_gated_repo",
+        "_raise_exceptions_for_connection_errors",
+    ),
+    False,
+)
+"""Options of transformers' `cached_file` for a file that need not exist."""
+
 RECIPE = "merge_and_unload() of the peft model gives an encoder without adapters"
 
 
 def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module, Any]:
     """Load a model by its name or folder, and its tokenizer unless one is given."""
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils.hub import cached_file
 
     place = os.fspath(where)
     config = Path(place, "config.json")
@@ -63,6 +75,7 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
     try:
         if opened:
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+            set_backend(tokenizer, cached_file(place, BACKEND, **QUIET))
         model, report = AutoModel.from_pretrained(
             place, trust_remote_code=False, output_loading_info=True
         )
@@ -168,10 +181,15 @@ def read_tokenizer(folder: Path | None, probed: Any) -> Any:
 
     if folder is None:
         return None
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    named = [k for k, x in settings.items() if "file" in k and x and re.search(r"[/\\]", str(x))]
+    require(not named, str(path), "name no file elsewhere", named)
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True
         )
+        set_backend(tokenizer, folder / BACKEND)
     except (OSError, ValueError, KeyError) as error:
         got = f"{class_name(error)}: {error}"
         raise ValueError(must("the tokenizer's files", "be whole", got)) from error
@@ -180,13 +198,30 @@ def read_tokenizer(folder: Path | None, probed: Any) -> Any:
     return tokenizer
 
 
-def probe(tokenizer: Any) -> list[list[int]] | None:
-    """Return how a tokenizer that can be saved cuts `PROBES`."""
+def set_backend(tokenizer: Any, path: Any) -> None:
+    """Give a fast tokenizer the rules of its file, where its class has made rules of its own."""
+    if path is None or not Path(path).is_file() or not getattr(tokenizer, "is_fast", False):
+        return
+    from tokenizers import Tokenizer
+
+    core = Tokenizer.from_file(str(path))
+    core.no_truncation()
+    core.no_padding()
+    text = " ".join(PROBES)
+    if core.encode(text).ids != tokenizer(text, truncation=False, padding=False)["input_ids"]:
+        tokenizer._tokenizer = core
+
+
+def probe(tokenizer: Any) -> list[int] | None:
+    """Return how a tokenizer that can be saved cuts `PROBES`, special pieces included."""
     if tokenizer is None:
         return None
     if not hasattr(tokenizer, "save_pretrained"):
         raise TypeError(must("tokenizer", "be of transformers to be saved", class_name(tokenizer)))
-    return list(cut_words([PROBES], tokenizer).values())
+    with torch.device("cpu"):  # a folder's modules are built on the meta device
+        pieces = align_words([PROBES], tokenizer, overflow="window")
+    found: list[int] = pieces.piece_ids[0].tolist()
+    return found
 
 
 def without_output_hooks(model: nn.Module) -> nn.Module:

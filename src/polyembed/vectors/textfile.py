@@ -79,7 +79,8 @@ class TextVectors(WordTable, VectorFiles):
         with self._opened() as file:
             for place in np.argsort(ids).tolist():  # forwards through a compressed file
                 file.seek(self._starts[ids[place]])
-                word, *numbers = file.readline().rstrip().rsplit(b" ", self.dim)
+                text = self._spaced(file.readline().rstrip())
+                word, *numbers = text.rsplit(b" ", self.dim)
                 try:
                     rows[place] = [float(number) for number in numbers]
                 except ValueError as error:
@@ -93,14 +94,17 @@ class TextVectors(WordTable, VectorFiles):
         with self._opened() as file:
             for number, line in enumerate(file, 1):
                 start, stop = stop, stop + len(line)
-                text = line.rstrip(b" \t\r\n")
+                text = self._spaced(line.rstrip(b" \t\r\n"))
+                if b"\r" in text:
+                    self._fail(number, r"end in \n or \r\n", _shown(text))
                 if not text or (number == 1 and self._num_rows is not None):
                     continue
                 spaces = text.count(b" ")
                 # Nearly always the word has no space, and then the numbers need not be cut apart.
                 cut = text.split(b" ", 1) if spaces == self.dim else text.rsplit(b" ", self.dim)
                 word = cut[0]
-                if spaces < self.dim or (b" " in word and _is_number(word.rpartition(b" ")[2])):
+                long = not self._dim_is_given and b" " in word
+                if spaces < self.dim or (long and _is_number(word.rpartition(b" ")[2])):
                     self._fail(number, f"hold a word and {self.dim} numbers", _shown(text))
                 num_rows += 1
                 yield start, word.removeprefix(codecs.BOM_UTF8) if number == 1 else word
@@ -112,13 +116,24 @@ class TextVectors(WordTable, VectorFiles):
         """Return the number of rows, where a header gives it, and the length of a vector."""
         with self._opened() as file:
             text = file.readline().removeprefix(codecs.BOM_UTF8).rstrip(b" \t\r\n")
+            row = file.readline() if read_header(text) else text
+        if b"\r" in text:
+            self._fail(1, r"end in \n or \r\n", _shown(text))
+        rest = row.rstrip(b" \t\r\n").partition(b"\t")[2]
+        self._tabs = bool(rest) and all(map(_is_number, rest.split()))
+        text = self._spaced(text)
         counts = read_header(text)
         fields = text.split(b" ")
         named = max([0, *(i for i, field in enumerate(fields) if not _is_number(field))])
+        self._dim_is_given = bool(counts or given_dim)
         num_rows, dim = counts or (None, given_dim or len(fields) - named - 1)
         if dim < 1:
             self._fail(1, "hold a word and its numbers", _shown(text))
         return num_rows, dim
+
+    def _spaced(self, text: bytes) -> bytes:
+        """Return a line with spaces for tabs, where tabs stand before the first row's numbers."""
+        return text.replace(b"\t", b" ") if self._tabs else text
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes] | Any]:
