@@ -6,11 +6,14 @@ import pickle
 
 import pytest
 import torch
+import transformers
 from checks import refused
 from saving.folders import change, only, reseal
 from tiny_models import CAUSAL_MODELS, MODELS, tiny_model, word_piece_tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from torch import nn
 from toys import own_words
+from transformers import PreTrainedTokenizerFast
 
 import polyembed as pe
 from polyembed.text import Pieces
@@ -490,3 +493,108 @@ def test_words_cut_away_at_the_end_are_tagged_all_the_same() -> None:
     assert [len(tags) for tags in tagger.predict(sentences)] == [9, 1]
     inputs, mask = tagger.encode(sentences)
     assert tagger(inputs, tags=torch.zeros(2, 9, dtype=torch.int64), mask=mask).isfinite()
+
+
+def words_alone() -> PreTrainedTokenizerFast:
+    vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "me", "gusta", "la", "song"])}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
+
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16}
+SMALL |= {"vocab_size": 6, "max_position_embeddings": 128, "pad_token_id": 0}
+PADDING = {
+    "Bert": (False, {"num_attention_heads": 2}),
+    "MobileBert": (
+        True,
+        {"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16,
+         "num_feedforward_networks": 1, "num_attention_heads": 2},
+    ),
+    "ConvBert": (
+        True,
+        {"embedding_size": 16, "conv_kernel_size": 5, "head_ratio": 1, "num_attention_heads": 2},
+    ),
+    "FNet": (True, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PADDING)
+def test_padding_reaches_no_word(name: str) -> None:
+    """Some models let padding in although it is masked; their rows run one at a time."""
+    reaches, options = PADDING[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**SMALL, **options)
+    model = getattr(transformers, f"{name}Model")(config)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.3)
+    encoder = pe.PretrainedWordEncoder(model, words_alone(), fusion=pe.ScalarMix(3)).eval()
+    assert encoder._padding_counts == reaches
+    rows = [["me", "song"], ["gusta"] * 9, []]
+    together = encoder(encoder.pieces(rows))
+    for i, row in enumerate(rows):
+        alone = encoder(encoder.pieces([row]))[0] if row else together[2, :0]
+        torch.testing.assert_close(together[i, : len(row)], alone, atol=1e-5, rtol=1e-5)
+        assert (together[i, len(row) :] == 0).all()
+    together.sum().backward()
+
+
+CAUSAL = {
+    "Llama": ({"num_key_value_heads": 2}, True),
+    "Llama both ways": ({"num_key_value_heads": 2, "is_causal": False}, False),
+    "CLIPText": ({"eos_token_id": 3, "bos_token_id": 2}, True),
+    "Bert": ({}, False),
+}
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_causal_is_what_a_model_does(name: str) -> None:
+    options, causal = CAUSAL[name]
+    kind = name.partition(" ")[0]
+    options = {**SMALL, "num_attention_heads": 2, **options}
+    model = getattr(transformers, f"{kind}Model")(getattr(transformers, f"{kind}Config")(**options))
+    encoder = pe.PretrainedWordEncoder(model)
+    assert (encoder.is_causal, encoder.pooling) == (causal, "last" if causal else "first")
+
+
+def test_the_space_before_a_word_does_not_stand_for_it() -> None:
+    config = transformers.T5Config(
+        vocab_size=384, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    )
+    model = transformers.T5EncoderModel(config)
+    encoder = pe.PretrainedWordEncoder(
+        model, transformers.ByT5Tokenizer(), fusion=pe.LayerAverage([0])
+    ).eval()
+    words = ["me", "gusta", "song"]
+    vectors = encoder(encoder.pieces([words]))[0]
+    table = model.get_input_embeddings().weight
+    torch.testing.assert_close(vectors, table[[ord(word[0]) + 3 for word in words]])
+
+
+def test_the_rules_of_a_folder_are_those_of_its_file(tmp_path) -> None:
+    """A named class makes rules of its own when it is opened."""
+    slow = transformers.RobertaTokenizer().train_new_from_iterator(["me gusta la song"] * 20, 300)
+    slow.save_pretrained(tmp_path)
+    core = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    core.normalizer = normalizers.Lowercase()
+    core.save(str(tmp_path / "tokenizer.json"))
+    sizes = {**SMALL, "vocab_size": len(slow), "num_attention_heads": 2}
+    transformers.RobertaModel(transformers.RobertaConfig(**sizes)).save_pretrained(tmp_path)
+    encoder = pe.PretrainedWordEncoder(tmp_path)
+    encoder.save_pretrained(tmp_path / "saved")
+    for opened in (encoder, pe.PretrainedWordEncoder.from_pretrained(tmp_path / "saved")):
+        found = opened.pieces([["gusta", "ME"]]).piece_ids[0].tolist()
+        assert found == core.encode(" gusta ME").ids
+
+
+def test_no_file_elsewhere_is_followed(tmp_path) -> None:
+    encoder().save_pretrained(tmp_path)
+    path = only(tmp_path, "tokenizer-*") / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({**settings, "fast_tokenizer_files": ["/etc/tokenizer.json"]}))
+    reseal(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"must name no file elsewhere, got \['fast_tokenizer_files"
+    ):
+        pe.PretrainedWordEncoder.from_pretrained(tmp_path)

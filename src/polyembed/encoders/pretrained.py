@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
-from polyembed._views import shallow_copy
+from polyembed._views import evaluation_view, shallow_copy
 from polyembed.encoders._transformers import (
     ADAPTER,
     ENCODER,
@@ -54,7 +54,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
     layers to one, and `pooling` each word's pieces to one vector. Sentences beyond the model's
     limit are read in windows that overlap by half under ``overflow="window"``: a piece's vector is
     taken from the window in which it is farthest from an edge. Each sentence's windows depend on
-    that sentence alone.
+    that sentence alone. In a few models (MobileBERT, ConvBERT, FNet, Nystromformer, YOSO, Funnel,
+    CANINE) padding reaches words although it is masked; that is found out when the encoder is
+    built, and their sentences run one at a time.
 
     Args:
         model: An encoder of transformers, with or without a head (which is not used): BERT, XLM-R,
@@ -74,6 +76,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
         overflow: How `encode` treats sentences beyond the limit; see `polyembed.text.align_words`.
         max_length: The most pieces read at once, special ones included: the model's own limit if
             None, or if that is smaller. The attribute is None for a model without a limit.
+
+    Attributes:
+        is_causal: Whether a piece sees only the pieces before it; found by running the model on a
+            few pieces when the encoder is built.
 
     Shape:
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
@@ -131,6 +137,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
         if "decoder_input_ids" in known:
             got = f"{class_name(self.model)}, which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
             raise TypeError(must("model", "be an encoder of transformers", got))
+        # a causal model keeps keys and values of all layers otherwise
+        self._no_cache = {"use_cache": False} if "use_cache" in known else {}
+        self.is_causal, self._padding_counts = _behaviour(self.model, self._no_cache)
         if pooling is None:
             pooling = "last" if self.is_causal else "first"
         check_choice("pooling", pooling, WORD_POOLINGS)
@@ -146,8 +155,6 @@ class PretrainedWordEncoder(ContextualEmbedder):
             if limit is not None
         ]
         self.max_length = min(limits, default=None)
-        # a causal model keeps keys and values of all layers otherwise
-        self._no_cache = {"use_cache": False} if "use_cache" in known else {}
         if freeze != "none":
             for parameter in (
                 self.model.parameters() if freeze == "all" else _embedding_layer(self.model)
@@ -212,11 +219,6 @@ class PretrainedWordEncoder(ContextualEmbedder):
     def num_hidden_states(self) -> int:
         """The number of hidden states: the embeddings and each layer's output."""
         return int(getattr(self.model.config, "num_hidden_layers", 0)) + 1
-
-    @property
-    def is_causal(self) -> bool:
-        """Whether a piece sees only the pieces before it, as in a causal language model."""
-        return _is_causal(self.model)
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into the model's pieces."""
@@ -384,6 +386,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         table: Tensor | None,
         everything: bool,
     ) -> list[Tensor]:
+        if self._padding_counts and len(ids) > 1:
+            return self._run_by_length(ids, mask, token_types, table, everything)
         if ids.numel() == 0:
             empty = next(self.model.parameters()).new_zeros(*ids.shape, self.embedding_dim)
             return [empty] * (self.num_hidden_states if everything else 1)
@@ -407,6 +411,18 @@ class PretrainedWordEncoder(ContextualEmbedder):
             raise TypeError(must("model", "return the hidden states of its layers", got))
         return list(states) if everything else [states]
 
+    def _run_by_length(
+        self, ids: Tensor, mask: Tensor, token_types: Tensor | None, *options: Any
+    ) -> list[Tensor]:
+        """Run rows without padding, one at a time: it would reach their words in this model."""
+        parts = []
+        for row, length in enumerate(mask.sum(1).clamp(min=min(1, ids.shape[1])).tolist()):
+            place = slice(row, row + 1), slice(0, length)
+            types = None if token_types is None else token_types[place]
+            states = self._run(ids[place], mask[place], types, *options)
+            parts.append([F.pad(x, (0, 0, 0, ids.shape[1] - x.shape[1])) for x in states])
+        return [torch.cat(layer) for layer in zip(*parts, strict=True)]
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments but the model and the tokenizer, which are files."""
         names = ("fusion", "pooling", "freeze", "overflow", "max_length")
@@ -426,22 +442,53 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return cls(read_model(config.pop(ENCODER), adapter, name), tokenizer, **config)
 
 
-def _is_causal(model: nn.Module) -> bool:
-    """Return whether a piece sees only the pieces before it."""
+@torch.no_grad()
+def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
+    """Find out by running a model whether it is causal, and whether padding reaches words.
+
+    Args:
+        model: A model of transformers.
+        options: More arguments of its call.
+
+    Returns:
+        Both answers; those of the configuration for a model without values.
+    """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPING
 
     config: Any = model.config
-    if getattr(config, "is_decoder", False):
-        return True
-    if getattr(config, "is_encoder_decoder", False):  # the encoder alone
-        return False
-    both_ways = (
-        type(config) in MODEL_FOR_MASKED_LM_MAPPING
-        or getattr(config, "use_bidirectional_attention", False)  # Gemma as an embedder
-        or config.model_type
-        == "xlnet"  # listed as causal, but without its permutation mask it reads both ways
-    )
-    return type(config) in MODEL_FOR_CAUSAL_LM_MAPPING and not both_ways
+    kind = type(config)
+    named = kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_MASKED_LM_MAPPING
+    first = next(model.parameters())
+    padding = getattr(config, "pad_token_id", None) or 0
+    count = getattr(config, "vocab_size", None) or 9
+    known = [i for i in range(min(9, count)) if i != padding]
+    if first.is_meta or len(known) < 4:
+        return named, False
+    view: Any = evaluation_view(model)
+
+    def run(ids: Tensor, length: int) -> Tensor:
+        mask = (torch.arange(ids.shape[1], device=ids.device) < length).long()[None]
+        found = view(input_ids=ids, attention_mask=mask, **options)
+        return found.last_hidden_state[0, :length].double().cpu()  # type: ignore[no-any-return]
+
+    devices = [first.device] if first.device.type == "cuda" else []
+    for length, width in (
+        (20, 40),
+        (3, 12),
+    ):  # CANINE takes no short row, a small model no long one
+        row = torch.tensor([(known[-3:] * length)[:length]], device=first.device)
+        other = torch.cat([row[:, :-1], torch.full_like(row[:, :1], known[0])], 1)
+        wide = F.pad(row, (0, width - length), value=padding)
+        try:
+            with torch.random.fork_rng(devices):
+                alone, changed, padded = (run(ids, length) for ids in (row, other, wide))
+        except Exception:
+            continue
+        size = alone.abs().mean().clamp(min=1e-12)
+        most = 1e-3 if first.dtype.itemsize >= 4 else 0.1
+        causal = float((alone - changed)[:-1].abs().max() / size) < 1e-6
+        return causal, not float((alone - padded).abs().max() / size) < most
+    return named, False
 
 
 def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:

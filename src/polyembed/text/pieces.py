@@ -1,7 +1,7 @@
 """Sentences cut into the pieces of a sub-word model, and the word that each piece belongs to."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
@@ -131,6 +131,7 @@ def align_words(
     limit = room_for_pieces(tokenizer, max_length, sum(map(len, special)))
     cut = cut_words(sentences, tokenizer)
     around = sum(map(len, special))
+    blank = _blank_pieces({ids[0] for ids in cut.values() if len(ids) > 1}, tokenizer)
     rows: list[list[int]] = []
     owners: list[list[int]] = []
     for row, words in enumerate(sentences):
@@ -143,10 +144,17 @@ def align_words(
                 require(overflow == "truncate", f"sentences[{row}]", rule, found)
                 break
             ids += cut[word]
-            index += [number] * len(cut[word])
+            opens = len(cut[word]) > 1 and cut[word][0] in blank
+            index += [-1 if opens else number, *[number] * (len(cut[word]) - 1)]
         rows.append([*special.before, *ids, *special.after])
         owners.append([*no_words(special.before), *index, *no_words(special.after)])
     return pad_pieces(rows, owners, padding_id(tokenizer), max(map(len, sentences), default=0))
+
+
+def _blank_pieces(ids: Collection[int], tokenizer: Any) -> set[int]:
+    """Return the pieces that are only the space before a word, as ByT5 has them."""
+    name = tokenizer.id_to_piece if is_sentencepiece(tokenizer) else tokenizer.convert_ids_to_tokens
+    return {i for i in ids if not str(name(i)).strip("\u2581\u0120 ")}
 
 
 def special_pieces(tokenizer: Any) -> SpecialPieces:
