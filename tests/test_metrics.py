@@ -1,16 +1,21 @@
 """Entity F1 and accuracy, on cases worked out by hand; tests/parity compares with seqeval."""
 
+import importlib
+import random
+
 import pytest
 
 from polyembed.metrics import (
     Entity,
     Scores,
     accuracy,
+    bio_labels,
     entities,
     entity_f1,
     macro_f1,
     per_class,
     per_tag,
+    to_iob2,
 )
 
 
@@ -121,3 +126,38 @@ def test_modes_must_be_known() -> None:
             score([], [], mode="iob1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mode must be one of 'conll', 'strict', got 'iob1'"):
         entities([], mode="iob1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("scheme", "prefixes"), [("bioes", "BIES"), ("bilou", "BILU")])
+def test_closed_schemes_against_seqeval(scheme: str, prefixes: str) -> None:
+    """Broken sequences too, as its strict mode counts them."""
+    seqeval = pytest.importorskip("seqeval.metrics.v1", reason="seqeval is the reference")
+    theirs = importlib.import_module("seqeval.scheme")
+    kind = {"bioes": theirs.IOBES, "bilou": theirs.BILOU}[scheme]
+    draw = random.Random(7)
+    labels = ["O", *(f"{prefix}-{type_}" for prefix in prefixes for type_ in ("X", "Y"))]
+    for _ in range(300):
+        gold, found = ([draw.choices(labels, k=draw.randrange(1, 9))] for _ in range(2))
+        found[0] = (found[0] * 9)[: len(gold[0])]
+        if draw.random() < 0.5:
+            found = [list(gold[0])]
+            found[0][draw.randrange(len(gold[0]))] = draw.choice(labels)
+        ours = entity_f1(gold, found, scheme=scheme)
+        expected = seqeval.precision_recall_fscore_support(
+            gold, found, average="micro", scheme=kind, zero_division=0
+        )
+        assert (ours.precision, ours.recall, ours.f1) == pytest.approx(expected[:3])
+        parts = entities(gold[0], scheme=scheme)
+        assert entities(bio_labels(parts, len(gold[0]), scheme), scheme=scheme) == parts
+        assert entities(to_iob2(gold[0], scheme=scheme)) == parts
+
+
+def test_a_wrong_scheme_is_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"labels must be O, B-<type>, I-<type>, E-<type> or S-<type>, got 'L-X'"
+    ):
+        entity_f1([["L-X"]], [["O"]], scheme="bioes")
+    with pytest.raises(
+        ValueError, match="scheme must be one of 'bio', 'iob1', 'bioes', 'bilou', got 'iobes'"
+    ):
+        entities(["O"], scheme="iobes")

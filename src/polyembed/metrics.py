@@ -17,6 +17,7 @@ __all__ = [
     "EntityMode",
     "Labels",
     "MetricName",
+    "Scheme",
     "Scores",
     "accuracy",
     "entities",
@@ -27,6 +28,12 @@ __all__ = [
 ]
 
 EntityMode = Literal["conll", "strict"]
+Scheme = Literal["bio", "iob1", "bioes", "bilou"]
+SCHEMES = {
+    scheme: tuple(letters)
+    for scheme, letters in (("bio", "BI"), ("iob1", "BI"), ("bioes", "BIES"), ("bilou", "BILU"))
+}
+"""The prefixes of each scheme: begin, inside, and where there are such, end and single."""
 
 UNTYPED = "_"
 """The type of an entity whose labels are ``B`` and ``I`` alone."""
@@ -40,55 +47,80 @@ class Entity(NamedTuple):
     end: int
 
 
-def entities(tags: Sequence[str], *, mode: EntityMode = "conll") -> list[Entity]:
+def entities(
+    tags: Sequence[str], *, mode: EntityMode = "conll", scheme: Scheme = "bio"
+) -> list[Entity]:
     """Return the entities in the labels of one sentence: ``O``, ``B-<type>`` and ``I-<type>``.
 
     ``"conll"``, as conlleval counts: ``I-x`` after anything but an entity of type x also begins
-    one. ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x`` that does not continue
-    an entity of type x belongs to no entity.
+    one, which reads IOB1 too. ``"strict"``, as IOB2 says: an entity begins with ``B``; an ``I-x``
+    that does not continue an entity of type x belongs to no entity.
+
+    In BIOES an entity of one word is ``S-<type>``, and a longer one begins with ``B`` and ends with
+    ``E``; in BILOU these are ``U`` and ``L``. Both are read strictly: what breaks the scheme
+    belongs to no entity.
 
     The type is everything after the first dash; ``B`` and ``I`` alone have the type `UNTYPED`.
 
     Args:
         tags: The labels of one sentence.
-        mode: ``"conll"`` or ``"strict"``.
+        mode: ``"conll"`` or ``"strict"``; of BIO alone.
+        scheme: ``"bio"`` (IOB2), ``"iob1"``, ``"bioes"`` or ``"bilou"``.
 
     Returns:
         The entities, in order.
 
     Raises:
-        ValueError: If a label has another form, or the mode is unknown.
+        ValueError: If a label is not of the scheme, or the mode or the scheme is unknown.
 
     Example:
         >>> entities(["I-PER", "I-PER", "O", "B-LOC"])
         [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
         >>> entities(["I-PER", "I-PER", "O", "B-LOC"], mode="strict")
         [Entity(type='LOC', start=3, end=4)]
+        >>> entities(["B-PER", "E-PER", "O", "S-LOC"], scheme="bioes")
+        [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
     """
     check_choice("mode", mode, ("conll", "strict"))
+    check_choice("scheme", scheme, SCHEMES)
+    if len(SCHEMES[scheme]) > 2:
+        return _closed_entities([split_label(tag, scheme) for tag in tags], SCHEMES[scheme])
     found: list[Entity] = []
     open_type: str | None = None
     start = 0
     for position, tag in enumerate(tags):
-        prefix, type_ = split_label(tag)
+        prefix, type_ = split_label(tag, scheme)
         if prefix == "I" and open_type == type_:
             continue
         if open_type is not None:
             found.append(Entity(open_type, start, position))
-        begins = prefix == "B" or (prefix == "I" and mode == "conll")
+        begins = prefix == "B" or (prefix == "I" and (mode == "conll" or scheme == "iob1"))
         open_type, start = (type_ if begins else None), position
     if open_type is not None:
         found.append(Entity(open_type, start, len(tags)))
     return found
 
 
-def bio_labels(found: Iterable[Entity], length: int) -> list[str]:
-    """Return IOB2 labels of entities that do not overlap; `entities` reads them back in either
-    mode.
+def _closed_entities(labels: Sequence[tuple[str, str]], prefixes: Sequence[str]) -> list[Entity]:
+    """Return entities ``B I* E`` of one type, or ``S``, where the prefixes are those."""
+    begin, inside, end, single = prefixes
+    found: list[Entity] = []
+    start: int | None = None
+    for place, (prefix, type_) in enumerate(labels):
+        goes_on = start is not None and labels[start][1] == type_ and prefix in (inside, end)
+        if prefix == single or (goes_on and prefix == end):
+            found.append(Entity(type_, place if start is None or not goes_on else start, place + 1))
+        start = place if prefix == begin else start if goes_on and prefix == inside else None
+    return found
+
+
+def bio_labels(found: Iterable[Entity], length: int, scheme: Scheme = "bio") -> list[str]:
+    """Return the labels of entities that do not overlap; `entities` reads them back.
 
     Args:
         found: The entities of one sentence, in any order.
-        length: How many words the sentence has.
+        length: The number of words of the sentence.
+        scheme: ``"bio"`` (IOB2), ``"bioes"`` or ``"bilou"``.
 
     Returns:
         One label for each word.
@@ -100,27 +132,32 @@ def bio_labels(found: Iterable[Entity], length: int) -> list[str]:
     labels = ["O"] * length
     for type_, start, end in found:
         suffix = "" if type_ == UNTYPED else f"-{type_}"
-        labels[start:end] = ["B" + suffix] + ["I" + suffix] * (end - start - 1)
+        parts = ["B", *"I" * (end - start - 1)]
+        if len(SCHEMES[scheme]) > 2:
+            last, single = SCHEMES[scheme][2:]
+            parts[-1] = last if len(parts) > 1 else single
+        labels[start:end] = [part + suffix for part in parts]
     return labels
 
 
-def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the IOB2 (BIO) labels of one sentence, of labels in IOB1 or IOB2.
+def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:
+    """Return the IOB2 (BIO) labels of one sentence, of labels in IOB1, IOB2, BIOES or BILOU.
 
     In IOB1 an entity begins with ``I``, and with ``B`` only directly after an entity of its own
     type; CoNLL-2003's English and German files are written so. An ``I-x`` that does not continue an
     entity of type x becomes ``B-x``; every other label is kept. The entities, as conlleval counts
-    them, are the same before and after.
+    them, are the same before and after. Of BIOES and BILOU, what breaks the scheme becomes ``O``.
 
     Args:
         tags: The labels of one sentence.
+        scheme: The scheme of `tags`: ``"iob1"`` or ``"bio"``, ``"bioes"`` or ``"bilou"``.
 
     Returns:
         One label for each of `tags`; `tags` itself, as a tuple, if it already is IOB2.
 
     Raises:
         TypeError: If `tags` is a string.
-        ValueError: If a label is not ``O``, ``B-<type>`` or ``I-<type>``.
+        ValueError: If a label is not of the scheme.
 
     Example:
         >>> to_iob2(["I-PER", "I-PER", "B-PER", "O", "I-LOC"])
@@ -128,6 +165,9 @@ def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
     """
     if isinstance(tags, str):
         raise TypeError(must("tags", "be the labels of a sentence", f"the string {tags!r}"))
+    check_choice("scheme", scheme, SCHEMES)
+    if len(SCHEMES[scheme]) > 2:
+        return tuple(bio_labels(entities(tags, scheme=scheme), len(tags)))
     labels = []
     open_type: str | None = None
     for tag in tags:
@@ -137,11 +177,13 @@ def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def split_label(label: str) -> tuple[str, str]:
-    """Split a label into ``B``, ``I`` or ``O`` and the type."""
+def split_label(label: str, scheme: Scheme = "bio") -> tuple[str, str]:
+    """Split a label into its prefix, such as ``B`` or ``O``, and the type."""
     prefix, _, type_ = label.partition("-")
-    if label != "O" and prefix not in ("B", "I"):
-        raise ValueError(must("labels", "be O, B-<type> or I-<type>", repr(label)))
+    if label != "O" and prefix not in SCHEMES[scheme]:
+        *first, last = (f"{letter}-<type>" for letter in SCHEMES[scheme])
+        rule = f"be O, {', '.join(first)} or {last}"
+        raise ValueError(must("labels", rule, f"{label!r} (scheme= names another scheme)"))
     return prefix, type_ or UNTYPED
 
 
@@ -225,32 +267,35 @@ class Scores:
         return _ratio(2 * self.correct, self.predicted + self.support)
 
 
-def entity_f1(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll") -> Scores:
+def entity_f1(
+    gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll", scheme: Scheme = "bio"
+) -> Scores:
     """Score entities over all sentences (micro average): one is right if its type and both its ends
     are.
 
     ``"conll"`` gives what seqeval gives by default and conlleval, ``"strict"`` what seqeval gives
-    with ``mode="strict", scheme=IOB2``; see `entities`.
+    with ``mode="strict", scheme=IOB2``; ``scheme="bioes"`` and ``"bilou"`` give what it gives for
+    ``IOBES`` and ``BILOU``. See `entities`.
 
     Args:
         gold: The right labels of each sentence.
         predicted: The predicted labels of each sentence.
-        mode: ``"conll"`` or ``"strict"``.
+        mode: ``"conll"`` or ``"strict"``; of BIO alone.
+        scheme: The scheme of the labels; see `entities`.
 
     Returns:
         The scores; without any entity all three ratios are 0.0.
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If the lengths differ, a label is not BIO, or the mode is unknown.
+        ValueError: If the lengths differ, or a label is not of the scheme.
 
     Example:
         >>> gold = [["B-PER", "I-PER", "O"], ["B-LOC"]]
         >>> entity_f1(gold, [["B-PER", "O", "O"], ["B-LOC"]]).f1
         0.5
     """
-    check_choice("mode", mode, ("conll", "strict"))
-    scores = per_class(gold, predicted, mode=mode).values()
+    scores = per_class(gold, predicted, mode=mode, scheme=scheme).values()
     return Scores(
         correct=sum(score.correct for score in scores),
         predicted=sum(score.predicted for score in scores),
@@ -259,30 +304,32 @@ def entity_f1(gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll"
 
 
 def per_class(
-    gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll"
+    gold: GoldLabels, predicted: Labels, *, mode: EntityMode = "conll", scheme: Scheme = "bio"
 ) -> dict[str, Scores]:
     """Score entities for each entity type; see `entity_f1`.
 
     Args:
         gold: The right labels of each sentence.
         predicted: The predicted labels of each sentence.
-        mode: ``"conll"`` or ``"strict"``.
+        mode: ``"conll"`` or ``"strict"``; of BIO alone.
+        scheme: The scheme of the labels; see `entities`.
 
     Returns:
         The scores of each type that occurs in either, by name.
 
     Raises:
         TypeError: If the labels are not one sequence for each sentence.
-        ValueError: If the lengths differ, a label is not BIO, or the mode is unknown.
+        ValueError: If the lengths differ, or a label is not of the scheme.
 
     Example:
         >>> per_class([["B-PER", "B-LOC"]], [["B-PER", "B-PER"]])["PER"]
         Scores(correct=1, predicted=2, support=1)
     """
     check_choice("mode", mode, ("conll", "strict"))
+    check_choice("scheme", scheme, SCHEMES)
     correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
     for right, guess in _known(gold, predicted):
-        there, thought = entities(right, mode=mode), entities(guess, mode=mode)
+        there, thought = (entities(x, mode=mode, scheme=scheme) for x in (right, guess))
         support.update(entity.type for entity in there)
         guessed.update(entity.type for entity in thought)
         correct.update(entity.type for entity in set(there) & set(thought))

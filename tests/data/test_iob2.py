@@ -76,7 +76,7 @@ def test_known(iob1: str, expected: str) -> None:
 def test_other_labels_are_refused() -> None:
     refused(
         ValueError,
-        r"^labels must be O, B-<type> or I-<type>, got 'E-PER'$",
+        r"^labels must be O, B-<type> or I-<type>, got 'E-PER'",
         to_iob2,
         ["O", "E-PER"],
     )

@@ -368,7 +368,7 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
             paired_bootstrap,
             ([["X"]] * 2,) * 3,
             {},
-            "labels must be O, B-<type> or I-<type>, got 'X'",
+            "labels must be O, B-<type> or I-<type>, got 'X'.*",
         ),
         (
             paired_bootstrap,

@@ -250,7 +250,7 @@ def test_wrong_labels() -> None:
     )
     refused(
         ValueError,
-        r"^labels must be O, B-<type> or I-<type>, got 'S-PER'$",
+        r"^labels must be O, B-<type> or I-<type>, got 'S-PER'",
         entity_vote,
         [[["S-PER"]]],
     )

@@ -239,7 +239,7 @@ ONE = tagger_with(["O", "B-ES"])
             [tagger_with(["VERB"])],
             "entity",
             ValueError,
-            r"^tags must be BIO for an entity vote, got \['VERB'\]$",
+            r"^tags must be of the scheme 'bio' for an entity vote, got \['VERB'\]$",
         ),
         (
             [tagger_with(["O", "I-ES"])],

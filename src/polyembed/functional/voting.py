@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyembed._checks import check_ids, class_name, must, require
-from polyembed.metrics import bio_labels, entities
+from polyembed.metrics import Scheme, bio_labels, entities
 
 Label = TypeVar("Label", str, int)
 
@@ -87,7 +87,9 @@ def majority_vote(
     return _vote_on_lists(predictions, scores, ignore_index)
 
 
-def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str]]:
+def entity_vote(
+    predictions: Sequence[Sequence[Sequence[str]]], *, scheme: Scheme = "bio"
+) -> list[list[str]]:
     """Return the entities that more than half of the voters found, with the same type and the same
     ends.
 
@@ -97,14 +99,16 @@ def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str
     both must agree.
 
     Args:
-        predictions: BIO labels as ``predictions[voter][sentence][word]``.
+        predictions: Labels as ``predictions[voter][sentence][word]``.
+        scheme: The scheme of the labels, and of the result: ``"bio"``, ``"bioes"`` or ``"bilou"``.
 
     Returns:
-        One list of labels a sentence.
+        One list of labels for each sentence.
 
     Raises:
-        ValueError: No voter, voters or sentences of other sizes, or a label that is not BIO.
-        TypeError: Labels that are not one sequence a sentence.
+        ValueError: If there is no voter, voters or sentences have other sizes, or a label is not of
+            the scheme.
+        TypeError: If labels are not one sequence for each sentence.
 
     Example:
         >>> one = [["B-PER", "I-PER", "O", "B-LOC"]]
@@ -116,9 +120,9 @@ def entity_vote(predictions: Sequence[Sequence[Sequence[str]]]) -> list[list[str
     _flatten("predictions", predictions, predictions)
     elected = []
     for sentence in zip(*predictions, strict=True):
-        votes = Counter(entity for labels in sentence for entity in entities(labels))
+        votes = Counter(entity for labels in sentence for entity in entities(labels, scheme=scheme))
         winners = [entity for entity, count in votes.items() if 2 * count > len(predictions)]
-        elected.append(bio_labels(winners, len(sentence[0])))
+        elected.append(bio_labels(winners, len(sentence[0]), scheme))
     return elected
 
 

@@ -18,6 +18,7 @@ from polyembed._checks import (
 from polyembed._views import shallow_copy
 from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
+from polyembed.metrics import Scheme
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.text.lexicon import Lexicon
 
@@ -41,6 +42,7 @@ class VotingEnsemble(Tagger):
     Args:
         members: The taggers.
         vote: The rule by which they vote.
+        scheme: The scheme of the tags, for an entity vote: ``"bio"``, ``"bioes"`` or ``"bilou"``.
 
     Shape:
         ids ``(batch, word)``, tags and mask ``(batch, word)``; the loss is a scalar.
@@ -68,6 +70,7 @@ class VotingEnsemble(Tagger):
         members: Sequence[SequenceTagger],
         *,
         vote: Literal["hard", "soft", "entity"] = "hard",
+        scheme: Scheme = "bio",
     ) -> None:
         check_choice("vote", vote, ("hard", "soft", "entity"))
         members = list(members)
@@ -82,11 +85,11 @@ class VotingEnsemble(Tagger):
                 member.tags,
             )
         if vote == "entity":
-            check_bio(members[0].tags)
+            check_scheme(members[0].tags, scheme)
         super().__init__()
         self.members = nn.ModuleList(members)
         self.tags = members[0].tags
-        self.vote = vote
+        self.vote, self.scheme = vote, scheme
 
     @property
     def lexicon(self) -> Lexicon | None:
@@ -250,20 +253,22 @@ class VotingEnsemble(Tagger):
             for member in votes.tolist()
         ]
         ids = {tag: i for i, tag in enumerate(self.tags)}
-        elected = [ids[name] for row in voting.entity_vote(names) for name in row]
+        rows = voting.entity_vote(names, scheme=self.scheme)
+        elected = [ids[name] for row in rows for name in row]
         valid = votes[0].ne(IGNORE_INDEX)
         return votes[0].masked_scatter(valid, votes.new_tensor(elected))
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"members": self._members, "vote": self.vote}
+        return {"members": self._members, "vote": self.vote, "scheme": self.scheme}
 
 
-def check_bio(tags: Sequence[str]) -> None:
+def check_scheme(tags: Sequence[str], scheme: Scheme) -> None:
     """Require tags that can name whatever an entity vote gives."""
     try:
-        needed = {"O", *(voting.entity_vote([[[tag]]])[0][0] for tag in tags)}
+        needed = {"O", *(voting.entity_vote([[[tag]]], scheme=scheme)[0][0] for tag in tags)}
     except ValueError as error:
-        raise ValueError(must("tags", "be BIO for an entity vote", list(tags))) from error
+        rule = f"be of the scheme {scheme!r} for an entity vote"
+        raise ValueError(must("tags", rule, list(tags))) from error
     missing = sorted(needed - set(tags))
     require(not missing, "tags", f"hold {', '.join(missing)} for an entity vote", list(tags))

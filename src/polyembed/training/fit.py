@@ -146,7 +146,7 @@ class _Training:
         self.gold = [model.labels_of(item) for item in self.dev]
         if isinstance(self.metric, str):
             try:
-                measure(self.metric, self.gold, self.gold)
+                measure(self.options, self.metric, self.gold, self.gold)
             except ValueError as error:
                 rule = "be one for these labels, as FitOptions(metric='accuracy')"
                 found = f"{self.metric!r}, for which {error}"
@@ -195,7 +195,7 @@ class _Training:
                 raise
             found = f"NaN or infinities in epoch {number}: the training has diverged"
             raise ValueError(must("weights", "stay finite", found)) from error
-        score = measure(self.metric, self.gold, predicted)
+        score = measure(self.options, self.metric, self.gold, predicted)
         require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
         if self.options.scheduler_interval == "epoch" and self.scheduler is not None:
             plateau = isinstance(self.scheduler, ReduceLROnPlateau)

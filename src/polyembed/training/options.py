@@ -13,16 +13,22 @@ from polyembed._checks import check_choice, check_positive, class_name, must, re
 from polyembed.crf import CRF
 from polyembed.embeddings import FeatureSum
 from polyembed.encoders import WideAndDeepEncoder
-from polyembed.metrics import GoldLabels, Labels, MetricName, accuracy, entity_f1, macro_f1
+from polyembed.metrics import (
+    SCHEMES,
+    GoldLabels,
+    Labels,
+    MetricName,
+    Scheme,
+    accuracy,
+    entity_f1,
+    macro_f1,
+)
 
 Metric = Callable[[GoldLabels, Labels], float]
 
 
-def _micro_f1(gold: GoldLabels, predicted: Labels) -> float:
-    return entity_f1(gold, predicted, mode="conll").f1
-
-
-METRICS: dict[str, Metric] = {"f1": _micro_f1, "accuracy": accuracy, "macro_f1": macro_f1}
+METRICS: dict[str, Metric] = {"accuracy": accuracy, "macro_f1": macro_f1}
+"""The metrics by name; beside them ``"f1"``, which knows the scheme."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +47,8 @@ class FitOptions:
             classifier's if None), the mean F1 of the labels (``"macro_f1"``), or a function of gold
             and predicted labels, a list per text (a classifier's lists hold one label, a gold label
             that is not known is None); higher is better.
+        scheme: The scheme of a tagger's entity tags, for ``"f1"``: ``"bio"``, ``"iob1"``,
+            ``"bioes"`` or ``"bilou"``.
         patience: Stop after so many epochs without a better score; None = never.
         max_decreases: Stop when the score has fallen so many times in a row, each time below the
             epoch before (Prechelt 1998, UP); None = never.
@@ -66,6 +74,7 @@ class FitOptions:
     scheduler: Callable[[Any], LRScheduler] | None = None
     scheduler_interval: Literal["epoch", "step"] = "epoch"
     metric: MetricName | Metric | None = None
+    scheme: Scheme = "bio"
     patience: int | None = None
     max_decreases: int | None = None
     max_grad_norm: float | None = 1.0
@@ -78,7 +87,8 @@ class FitOptions:
         check_positive(**{name: value for name, value in given.items() if value is not None})
         check_choice("scheduler_interval", self.scheduler_interval, ("epoch", "step"))
         if isinstance(self.metric, str):
-            check_choice("metric", self.metric, METRICS)
+            check_choice("metric", self.metric, ("f1", *METRICS))
+        check_choice("scheme", self.scheme, SCHEMES)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "max_grad_norm", "be positive or None", norm)
         kinds = (None, torch.float16, torch.bfloat16)
@@ -107,10 +117,15 @@ class FitOptions:
 
 
 def measure(
-    metric: str | Metric, gold: GoldLabels, predicted: Sequence[Sequence[str] | str]
+    options: FitOptions,
+    metric: str | Metric,
+    gold: GoldLabels,
+    predicted: Sequence[Sequence[str] | str],
 ) -> float:
     """Return the score of predictions, a list of labels per text or one label, by a metric."""
     labels = [[found] if isinstance(found, str) else found for found in predicted]
+    if metric == "f1":
+        return entity_f1(gold, labels, scheme=options.scheme).f1
     # a checkpoint cannot hold another library's number
     return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
 
