@@ -50,8 +50,15 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     require(value in choices, name, f"be one of {', '.join(map(repr, choices))}", repr(value))
 
 
+def check_tensor(name: str, x: object) -> None:
+    """Require a tensor: neither None, a list nor an array."""
+    if not isinstance(x, Tensor):
+        raise TypeError(must(name, "be a tensor", class_name(x)))
+
+
 def check_last_dim(name: str, x: Tensor, dim: int) -> None:
     """Require the last axis of `x` to have size `dim`."""
+    check_tensor(name, x)
     require(
         x.dim() > 0 and x.shape[-1] == dim,
         name,
@@ -62,12 +69,14 @@ def check_last_dim(name: str, x: Tensor, dim: int) -> None:
 
 def check_dim(name: str, x: Tensor, dims: int, axes: str) -> None:
     """Require `x` to have `dims` axes, named `axes` in the message."""
+    check_tensor(name, x)
     require(x.dim() == dims, name, f"have the axes ({axes})", f"shape {tuple(x.shape)}")
 
 
 def check_float(**tensors: Tensor) -> None:
     """Require floating point."""
     for name, x in tensors.items():
+        check_tensor(name, x)
         if not x.is_floating_point():
             raise TypeError(must(name, "be floating point", x.dtype))
 

@@ -1,5 +1,6 @@
 """Sequence encoders: the Transformer against loops, the LSTM against itself on compacted sentences."""
 
+import numpy as np
 import oracles
 import pytest
 import torch
@@ -149,3 +150,14 @@ def test_wrong_constructions() -> None:
         pe.TransformerSequenceEncoder(3, input_dropout=1.0)
     with pytest.raises(ValueError, match=r"^attention_dropout must be in \[0, 1\), got -0.1$"):
         pe.TransformerSequenceEncoder(3, attention_dropout=-0.1)
+
+
+@pytest.mark.parametrize("wrong", [None, [[1.0]], "x", np.zeros((2, 3, 5), np.float32)])
+def test_what_is_no_tensor_is_named(wrong: object) -> None:
+    modules = (
+        pe.LSTMSequenceEncoder(5, hidden_size=4),
+        pe.TransformerSequenceEncoder(5, hidden_size=8, num_heads=2),
+    )
+    for module in modules:
+        with pytest.raises(TypeError, match=rf"^x must be a tensor, got {type(wrong).__name__}$"):
+            module(wrong)

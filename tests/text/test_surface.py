@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import zlib
 
 import pytest
@@ -79,3 +80,10 @@ def test_every_string_has_all_features(word: str) -> None:
 def test_bad_arguments(arguments, error, message) -> None:
     with pytest.raises(error, match=message):
         SurfaceSpelling(**arguments)
+
+
+def test_long_runs_of_flags_take_no_quadratic_time() -> None:
+    spelling = SurfaceSpelling()
+    start = time.perf_counter()
+    spelling.spell(["\U0001f1ea\U0001f1f8" * 50_000])
+    assert time.perf_counter() - start < 5

@@ -350,6 +350,13 @@ class PretrainedWordEncoder(ContextualEmbedder):
             "_modules": {**self._modules, "model": without_output_hooks(self.model)},
         }
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state in a new process."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        model: Any = self.model
+        with torch.device("meta"):  # transformers notes a class's outputs when one is built
+            type(model)(model.config)
+
     def __copy__(self) -> Self:
         return shallow_copy(self)
 

@@ -9,6 +9,7 @@ import regex
 
 from polyembed._checks import check_positive, check_words, require
 from polyembed.saving import Configurable
+from polyembed.text.spelling import clip
 
 FEATURES = (
     "lower",
@@ -16,6 +17,9 @@ FEATURES = (
     *(f"{end}{size}" for end in ("prefix", "suffix") for size in (1, 2, 3, 4)),
 )
 """The features of a hand-made tagger that need no dictionary."""
+
+LONGEST = 256
+"""The most characters of a word whose prefixes and suffixes are cut, half from either end."""
 
 _NAME = re.compile(r"lower|shape|(prefix|suffix)[1-9]")
 
@@ -78,7 +82,8 @@ class SurfaceSpelling(Configurable):
     def values(self, word: str) -> list[str]:
         """Return the values of a word's features."""
         lower = word.lower()
-        clusters = regex.findall(r"\X", lower)
+        ends = clip(lower, LONGEST)  # clusters of a long run of flags take quadratic time
+        clusters = regex.findall(r"\X", ends)
 
         def value(name: str) -> str:
             if name == "lower":
