@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 from _results import option, show
-from tagging_quality import DATA, ROOT, TASKS, Setup, Vectors, build_tagger, fit_options, score
+from tagging_quality import DATA, ROOT, TASKS, Setup, Vectors, build, score
 
 import polyembed as pe
 from polyembed.metrics import accuracy
@@ -36,11 +36,10 @@ def train(task: str, cache: Path, dim: int, seeds: int, jobs: int) -> EnsembleRe
         vectors.pieces(language)
     train_part, dev, _ = TASKS[task].load()
     return fit_ensemble(
-        partial(build_tagger, "hme", task, Setup(cache, dim, "lstm", None, -1)),
+        partial(build, "whole", task, Setup(cache, dim, None, -1)),
         train_part,
         dev,
-        fit_options(task),
-        folder=cache / task / "hme-members",
+        folder=cache / task / "members",
         seeds=range(seeds),
     )
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import torch
 from _results import option, show
-from tagging_quality import DATA, ROOT, TASKS, Vectors, build_embedder, raw_text
+from tagging_quality import DATA, ROOT, TASKS, Vectors, build_part, raw_text
 
 import polyembed as pe
 from polyembed.evaluation import (
@@ -147,7 +147,7 @@ def mixed(task: str, corpus: Corpus, arguments: argparse.Namespace) -> dict[str,
     vectors = TaskVectors(task, arguments.cache, arguments.dim, arguments.lines)
 
     def system(name: str) -> Build:
-        return make_build(lambda lexicon: build_embedder(name, task, vectors, lexicon), [corpus])
+        return make_build(lambda lexicon: build_part(name, task, vectors, lexicon), [corpus])
 
     first, second = TASKS[task].languages
     return {

@@ -7,17 +7,19 @@ Every vector is trained here: for each task, fastText and byte-pair embeddings o
 raw text, each with the task's own training words added. Systems, on equal terms (one optimiser, one
 sequence encoder, the same settings for every task, by the number of its training sentences alone):
 
-- ``fasttext-<language>``: one source; ``control``: one source over all the texts together, as wide
-  as all sources;
-- ``mme``: self-attention over the languages' sources (Winata 2021, equations 2 to 4);
-- ``hme``: MME over words, MME over sub-words, and a character CNN; ``hme-surface``: the surface
-  features of a hand-featured tagger beside them; ``surface``: these features alone;
-- ``linear``: a linear CRF over the surface features of a word and its neighbours, no network;
-  ``hme-surface-linear``: the network and the linear path together;
-- any of these with ``-frozen``: one layer of a pretrained model beside,
-  ``--encoder FOLDER_OR_FILE --layer 12``, never trained, its vectors computed once; a linear map to
-  200 numbers is between; with ``-mixed`` all its layers, weighted by a trained mix (ScalarMix);
-- ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features.
+- ``crf``: what a user would otherwise pick, python-crfsuite with hand-made features;
+- ``spelling``: `polyembed.build_tagger` without any source: characters, surface features and a
+  linear path; ``whole``: the same over fastText and byte-pair vectors of each language;
+- ``tuned``: the pretrained model of ``--encoder`` alone, fine-tuned under a CRF, its table of
+  pieces fixed and its layers weighted by a trained mix (ScalarMix);
+- ``spelling`` or ``whole`` with ``-tuned``: both together; with ``-frozen``: one fixed layer of the
+  model, ``--layer 12``, beside; with ``-mixed``: all its fixed layers, weighted by a trained mix;
+- parts of the whole, for comparison: ``fasttext-<language>``: one source; ``control``: one source
+  over all the texts together, as wide as all sources; ``mme``: self-attention over the languages'
+  sources (Winata 2021, equations 2 to 4); ``hme``: MME over words, MME over sub-words and a
+  character CNN; ``hme-surface``: the surface features of a hand-featured tagger beside them;
+  ``surface``: these features alone; ``linear``: a linear CRF over the surface features of a word
+  and its neighbours, no network.
 
 ``--sizes 100 300 1000`` trains on the first so many sentences. Finished runs are kept in
 ``--cache`` and not made again, so a run that was stopped goes on; ``--finished`` trains nothing,
@@ -55,12 +57,17 @@ from polyembed.data import (
     read_wikiann,
 )
 from polyembed.embeddings import surface_scores
-from polyembed.encoders import CachedEmbedder, FeatureStore, WideAndDeepEncoder, cache_features
+from polyembed.encoders import (
+    CachedEmbedder,
+    FeatureStore,
+    SingleLayer,
+    WideAndDeepEncoder,
+    cache_features,
+)
 from polyembed.evaluation import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation
 from polyembed.text import Normalizer
-from polyembed.training import FitOptions, fit
 from polyembed.vectors import BPEmbVectors, FastTextVectors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,7 +82,9 @@ LABELS = {
     "mme": "MME",
     "hme": "HME",
     "hme-surface": "HME + surface",
-    "hme-surface-linear": "whole system",
+    "spelling": "without sources",
+    "whole": "whole system",
+    "tuned": "fine-tuned alone",
 }
 TITLES = {
     "sagt": "SAGT parts of speech (accuracy)",
@@ -93,9 +102,13 @@ TITLES = {
     "yo": "Yoruba (entity F1)",
 }
 CAPTION = "Test score of each system with its deviation over seeds; the hand-featured CRF is the dashed line."
-MIXED = "-mixed"
-PRETRAINED = ("-frozen", MIXED)
-SYSTEMS = ["crf", "linear", "mme", "hme", "hme-surface", "hme-surface-linear"]
+BESIDE = {
+    "frozen": "frozen layer",
+    "mixed": "frozen layers",
+    "tuned": "fine-tuned",
+}
+"""What stands beside a system, after its name and a hyphen."""
+SYSTEMS = ["crf", "spelling", "whole"]
 
 
 class Setup(NamedTuple):
@@ -103,14 +116,14 @@ class Setup(NamedTuple):
 
     cache: Path
     dim: int
-    context: str
     encoder: str | None
     layer: int
 
     def frozen(self, system: str) -> Path:
         """The folder of the pretrained model and its features."""
-        layers = "all" if system.endswith(MIXED) else self.layer
-        return self.cache / f"{Path(self.encoder or '').stem}-{layers}"
+        kind = beside(system) or system
+        name = {"mixed": "all", "tuned": "tuned"}.get(kind, str(self.layer))
+        return self.cache / f"{Path(self.encoder or '').stem}-{name}"
 
 
 @dataclass(frozen=True)
@@ -258,10 +271,8 @@ class Vectors:
         )
 
 
-def build_embedder(
-    system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon
-) -> torch.nn.Module:
-    """Compose the embedder of a system."""
+def build_part(system: str, task: str, vectors: Vectors, lexicon: pe.Lexicon) -> pe.WordEmbedder:
+    """Compose a part of the whole system's embedder."""
     languages = TASKS[task].languages
     if system.startswith("fasttext-"):
         return pe.SourceEmbedding(
@@ -292,15 +303,26 @@ def build_embedder(
     )
 
 
-def frozen_layers(folder: Path, task: str) -> pe.MetaEmbedding:
-    """Build the frozen layers' embedder, from their features on disk; several are weighted by a trained mix."""
+def pretrained(system: str, task: str, setup: Setup) -> pe.WordEmbedder | None:
+    """Build what stands beside a system: a trained encoder, or fixed layers read from disk."""
+    kind = beside(system)
+    if kind is None:
+        return None
+    if kind == "tuned":
+        return tuned_encoder(str(setup.encoder))
+    folder = setup.frozen(system)
     encoder = pe.PretrainedWordEncoder.from_pretrained(folder / "encoder")
     store = FeatureStore(folder / f"features-{task}")
     layers = store.layers or []
-    fusion = pe.LayerAverage(layers) if len(layers) == 1 else pe.ScalarMix(len(layers))
-    return pe.MetaEmbedding.linear(
-        [CachedEmbedder(encoder, store, fusion=fusion)], embedding_dim=200
-    )
+    fusion = SingleLayer(layers[0]) if len(layers) == 1 else pe.ScalarMix(len(layers))
+    return CachedEmbedder(encoder, store, fusion=fusion)
+
+
+def tuned_encoder(where: str) -> pe.PretrainedWordEncoder:
+    """Open a pretrained model to be trained, all but its table of pieces; its layers are mixed."""
+    encoder = pe.PretrainedWordEncoder(where, freeze="embeddings")
+    encoder.fusion = pe.ScalarMix(encoder.num_hidden_states)
+    return encoder
 
 
 def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
@@ -309,11 +331,7 @@ def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
     if not folder.exists():
         pe.PretrainedWordEncoder(str(setup.encoder), freeze="all").save_pretrained(folder)
     encoder = pe.PretrainedWordEncoder.from_pretrained(folder)
-    layers = (
-        range(encoder.model.config.num_hidden_layers + 1)
-        if system.endswith(MIXED)
-        else [setup.layer]
-    )
+    layers = range(encoder.num_hidden_states) if beside(system) == "mixed" else [setup.layer]
     for task in tasks:
         sentences = [sentence.words for part in TASKS[task].load() for sentence in part]
         place = setup.frozen(system) / f"features-{task}"
@@ -321,61 +339,41 @@ def cache_layers(system: str, tasks: list[str], setup: Setup) -> None:
             cache_features(encoder, sentences, place, layers=layers, batch_size=8)
 
 
-def build_tagger(
+def build(
     system: str, task: str, setup: Setup, seed: int, size: int | None = None
 ) -> pe.SequenceTagger:
-    """Build a system, untrained: its embedder, the encoder that all have, and a CRF."""
+    """Build a system, untrained."""
     torch.manual_seed(seed)
     train, dev, _ = TASKS[task].load()
-    lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train[:size])
     tags = sorted({tag for sentence in (*train, *dev) for tag in sentence.tags})
-    scores = surface_scores(lexicon, len(tags))
-    if system == "linear":
+    train, name = train[:size], network(system)
+    contextual, vectors = pretrained(system, task, setup), Vectors(task, setup.cache, setup.dim)
+    if name == "tuned":
+        return pe.SequenceTagger(tuned_encoder(str(setup.encoder)), tags)
+    if name in ("spelling", "whole"):
+        known: dict[str, Any] = {}
+        if name == "whole":
+            languages = TASKS[task].languages
+            known["words"] = [vectors.words((one,), setup.dim) for one in languages]
+            known["subwords"] = [vectors.pieces(one) for one in languages]
+        return pe.build_tagger(train, tags=tags, contextual=contextual, **known)
+    lexicon = pe.Lexicon.from_sentences(sentence.words for sentence in train)
+    if name == "linear":
         context = WideAndDeepEncoder(None, len(tags))
-        decoder = pe.CRFDecoder(context.embedding_dim, len(tags), extra_emissions=True)
+        decoder = pe.CRFDecoder(context.embedding_dim, tags, extra_emissions=True)
+        scores = surface_scores(lexicon, len(tags))
         return pe.SequenceTagger(scores, tags, encoder=context, decoder=decoder)
-    vectors, base = Vectors(task, setup.cache, setup.dim), network(system).removesuffix("-linear")
-    parts = [pe.UniqueWords(build_embedder(base, task, vectors, lexicon))]
-    if system.endswith(PRETRAINED):
-        parts.append(frozen_layers(setup.frozen(system), task))
-    dim = sum(part.embedding_dim for part in parts)
-    context = (
-        pe.LSTMSequenceEncoder(dim, hidden_size=128, dropout=0.4)
-        if setup.context == "lstm"
-        else pe.TransformerSequenceEncoder(dim, dropout=0.2)
-    )
-    if "linear" not in system:
-        return pe.SequenceTagger(pe.MetaEmbedding.concat(parts), tags, encoder=context)
-    context = WideAndDeepEncoder(context, len(tags))
-    decoder = pe.CRFDecoder(context.embedding_dim, len(tags), extra_emissions=True)
-    return pe.SequenceTagger(
-        pe.MetaEmbedding.concat([*parts, scores]), tags, encoder=context, decoder=decoder
-    )
-
-
-def fit_options(task: str, size: int | None = None) -> FitOptions:
-    """Choose by the number of training sentences: 40 epochs of a thousand, small batches for a hundred."""
-    size = size or len(TASKS[task].load()[0])
-    epochs = min(40, max(8, 40_000 // size))
-    return FitOptions(
-        num_train_epochs=epochs,
-        batch_size=min(16, max(2, size // 25)),
-        scheduler=partial(
-            torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=epochs
-        ),
-        metric=TASKS[task].metric,
-        patience=6,
-    )
+    embedder = pe.UniqueWords(build_part(name, task, vectors, lexicon))
+    lstm = pe.LSTMSequenceEncoder(embedder.embedding_dim, hidden_size=128, dropout=0.4)
+    return pe.SequenceTagger(embedder, tags, encoder=lstm)
 
 
 def path_of(task: str, system: str, seed: int, size: int | None, setup: Setup) -> Path:
     """Name the file of a run."""
-    name = [system, setup.context, *([f"first-{size}"] if size else []), seed, "json"]
-    return (
-        (setup.frozen(system) if system.endswith(PRETRAINED) else setup.cache)
-        / task
-        / ".".join(map(str, name))
-    )
+    name = [system, *([f"first-{size}"] if size else []), seed, "json"]
+    alone = beside(system) is None and network(system) != "tuned"
+    folder = setup.cache if alone else setup.frozen(system)
+    return folder / task / ".".join(map(str, name))
 
 
 def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> dict[str, object]:
@@ -388,24 +386,32 @@ def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> di
     train, dev, test = TASKS[task].load()
     train = [sentence for sentence in train if sentence.words][:size]
     start = time.perf_counter()
+    best = None
     if system == "crf":
         predicted, parameters, epochs = crfsuite(train, dev, test), 0, 0
+        trained = tagged = time.perf_counter()
     else:
-        tagger = build_tagger(system, task, setup, seed, size)
+        tagger = build(system, task, setup, seed, size)
         trainable = [value for value in tagger.parameters() if value.requires_grad]
         parameters = sum(value.numel() for value in trainable)
-        result = fit(tagger, train, dev, fit_options(task, size), seed=seed, progress=False)
-        epochs = len(result.history)
+        result = pe.fit(tagger, train, dev, seed=seed, progress=False)
+        epochs, best = len(result.history), result.best.score
+        trained = time.perf_counter()
         predicted = tagger.predict([sentence.words for sentence in test])
+        tagged = time.perf_counter()
     data = {
         "task": task,
         "system": system,
         "size": len(train),
         "seed": seed,
+        "dev": best,
         "score": score(task, test, predicted),
         "parameters": parameters,
         "epochs": epochs,
-        "seconds": round(time.perf_counter() - start, 1),
+        "seconds": round(trained - start, 1),
+        "words per second": round(sum(len(one.words) for one in test) / max(tagged - trained, 1e-9))
+        if tagged > trained
+        else None,
         "predicted": predicted,
     }
     path.write_text(json.dumps(data))
@@ -493,11 +499,8 @@ def main() -> None:
     )
     parser.add_argument("--dim", type=int, default=100, help="of each source's vectors")
     parser.add_argument(
-        "--context", choices=("lstm", "transformer"), default="lstm", help="the sequence encoder"
-    )
-    parser.add_argument(
         "--encoder",
-        help="a pretrained model, for -frozen and -mixed: a folder, a name on the hub, a GGUF file",
+        help="a pretrained model, for tuned, -tuned, -frozen and -mixed: a folder or a name on the hub",
     )
     parser.add_argument(
         "--layer",
@@ -514,9 +517,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not DATA.is_dir():
         parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
-    setup = Setup(
-        arguments.cache, arguments.dim, arguments.context, arguments.encoder, arguments.layer
-    )
+    setup = Setup(arguments.cache, arguments.dim, arguments.encoder, arguments.layer)
     jobs = []
     for task in arguments.task:
         for system in arguments.systems:
@@ -525,11 +526,9 @@ def main() -> None:
                 (task, system, seed, size) for size in arguments.sizes for seed in range(seeds)
             ]
     frozen = {
-        system.rpartition("-")[2]: system
-        for system in arguments.systems
-        if system.endswith(PRETRAINED)
+        kind: system for system in arguments.systems if (kind := beside(system)) and kind != "tuned"
     }
-    if frozen and arguments.encoder is None:
+    if arguments.encoder is None and (frozen or any("tuned" in x for x in arguments.systems)):
         parser.error("name a pretrained model: --encoder")
     if arguments.finished:
         jobs = [job for job in jobs if path_of(*job, setup).exists()]
@@ -558,10 +557,10 @@ def train_vectors(task: str, systems: list[str], vectors: Vectors) -> None:
     single = [
         system.removeprefix("fasttext-") for system in systems if system.startswith("fasttext-")
     ]
-    several = any(system.startswith(("hme", "mme")) for system in systems)
+    several = any(system.startswith(("hme", "mme", "whole")) for system in systems)
     for language in languages if several else single:
         vectors.words((language,), vectors.dim)
-    if any(system.startswith("hme") for system in systems):
+    if any(system.startswith(("hme", "whole")) for system in systems):
         for language in languages:
             vectors.pieces(language)
     if "control" in systems:
@@ -579,6 +578,7 @@ def report(results: Results, path: Path | None) -> None:
         "p against the CRF",
         "trained parameters",
         "seconds",
+        "words per second",
     )
     charts: dict[str, Any] = {}
     for task in dict.fromkeys(task for task, _, _ in results):
@@ -604,7 +604,9 @@ def report(results: Results, path: Path | None) -> None:
                 ).p_value
             scores[system, size] = mean_and_deviation([float(str(one["score"])) for one in runs])
             seconds = statistics.median(float(str(one["seconds"])) for one in runs)
-            cost = (runs[0]["parameters"] or None, round(seconds))
+            speeds = [x for one in runs if (x := one.get("words per second"))]
+            speed = round(statistics.median(speeds)) if speeds else None
+            cost = (runs[0]["parameters"] or None, round(seconds), speed)
             rows.append((label(system), size, scores[system, size], len(runs), vote, p, *cost))
         print(f"\n{task}, {TASKS[task].metric}:\n")
         show(path, task, Table(columns, rows, digits=4))
@@ -643,20 +645,21 @@ def group_of(task: str) -> str:
 
 def label(system: str) -> str:
     """Name a system as the documentation does."""
-    name = network(system)
-    beside = (
-        " + frozen layers"
-        if system.endswith(MIXED)
-        else " + frozen layer"
-        if system != name
-        else ""
-    )
-    return LABELS.get(name, name) + beside
+    name = LABELS.get(network(system), network(system))
+    kind = beside(system)
+    return name if kind is None else f"{name} + {BESIDE[kind]}"
+
+
+def beside(system: str) -> str | None:
+    """Name what stands beside a system."""
+    kind = system.rpartition("-")[2]
+    return kind if kind in BESIDE and kind != system else None
 
 
 def network(system: str) -> str:
     """Name a system without the pretrained model beside it."""
-    return system.removesuffix("-frozen").removesuffix(MIXED)
+    kind = beside(system)
+    return system if kind is None else system.removesuffix(f"-{kind}")
 
 
 def order(system: str) -> tuple[int, str]:

@@ -19,7 +19,8 @@ _ROOMS = {
         "LSTMSequenceEncoder PretrainedWordEncoder ScalarMix TransformerSequenceEncoder"
     ),
     "tagging": (
-        "CRFDecoder PairClassifier SequenceClassifier SequenceTagger SoftmaxDecoder TokenClassifier VotingEnsemble"
+        "CRFDecoder PairClassifier SequenceClassifier SequenceTagger SoftmaxDecoder TokenClassifier VotingEnsemble "
+        "build_tagger"
     ),
     "text": "Lexicon Normalizer Pieces",
     "training": "FitOptions MetaXLTrainer adapt_masked_lm fit fit_ensemble",

@@ -40,6 +40,7 @@ from .tagging import SequenceTagger as SequenceTagger
 from .tagging import SoftmaxDecoder as SoftmaxDecoder
 from .tagging import TokenClassifier as TokenClassifier
 from .tagging import VotingEnsemble as VotingEnsemble
+from .tagging import build_tagger as build_tagger
 from .text import Lexicon as Lexicon
 from .text import Normalizer as Normalizer
 from .text import Pieces as Pieces

@@ -29,9 +29,11 @@ __all__ = [
 
 EntityMode = Literal["conll", "strict"]
 Scheme = Literal["bio", "iob1", "bioes", "bilou"]
-SCHEMES = {
-    scheme: tuple(letters)
-    for scheme, letters in (("bio", "BI"), ("iob1", "BI"), ("bioes", "BIES"), ("bilou", "BILU"))
+SCHEMES: dict[Scheme, tuple[str, ...]] = {
+    "bio": ("B", "I"),
+    "iob1": ("B", "I"),
+    "bioes": ("B", "I", "E", "S"),
+    "bilou": ("B", "I", "L", "U"),
 }
 """The prefixes of each scheme: begin, inside, and where there are such, end and single."""
 
@@ -138,6 +140,26 @@ def bio_labels(found: Iterable[Entity], length: int, scheme: Scheme = "bio") -> 
             parts[-1] = last if len(parts) > 1 else single
         labels[start:end] = [part + suffix for part in parts]
     return labels
+
+
+def scheme_of(labels: Iterable[str]) -> Scheme | None:
+    """Return the scheme of a set of labels, read off their letters; None if they mark no entities.
+
+    IOB1 and BIO have the same letters; both are read as BIO.
+
+    Args:
+        labels: The labels that occur.
+
+    Returns:
+        The scheme's name.
+
+    Example:
+        >>> scheme_of(["O", "B-PER", "I-PER"]), scheme_of(["NOUN", "VERB"])
+        ('bio', None)
+    """
+    letters = {label.partition("-")[0] for label in labels if label != "O"}
+    found = (scheme for scheme, known in SCHEMES.items() if letters <= {*known})
+    return next(found, None) if letters else None
 
 
 def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:

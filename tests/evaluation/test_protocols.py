@@ -159,7 +159,7 @@ def test_code_switched_trains_on_each_corpus_alone(calls: list[dict]) -> None:
     for run, call in zip(result.runs, calls, strict=True):
         corpus = corpora[run.trained_on == ("tr-de",)]
         assert (call["train"], call["dev"], call["seed"]) == (corpus.train, corpus.dev, run.seed)
-        assert call["options"] is QUICK
+        assert call["options"] == QUICK.for_training(system(2)(corpus.train, 0), len(corpus.train))
 
 
 def test_finished_runs_are_not_trained_again(tmp_path, calls: list[dict]) -> None:

@@ -316,7 +316,9 @@ ONE_EPOCH = pe.FitOptions(num_train_epochs=1)
 def test_learns(build, metric) -> None:
     model = build(dropout=0.0, pooling="mean")
     texts = TRAIN[:5] if build is over_words else SPELLED
-    options = pe.FitOptions(num_train_epochs=12, batch_size=4, metric=metric, optimizer=adam)
+    options = pe.FitOptions(
+        num_train_epochs=30, batch_size=10, metric=metric, optimizer=adam, patience=None
+    )
     result = pe.fit(model, texts * 4, texts, options)
     assert result.best.score == 1.0
     assert result.history[-1].loss < result.history[0].loss / 2

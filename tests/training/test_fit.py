@@ -369,7 +369,7 @@ def test_gradients_are_clipped_only_if_asked(monkeypatch) -> None:
     fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=None)
     assert norms == []
     fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=0.25)
-    assert norms == [0.25]
+    assert set(norms) == {0.25}
 
 
 def test_frozen_parameters_stay(tmp_path) -> None:

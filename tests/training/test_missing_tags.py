@@ -111,4 +111,4 @@ def test_the_metric_for_entities_asks_for_another_one() -> None:
         ValueError,
         match=r"^metric must be one for these labels, as FitOptions\(metric='accuracy'\)",
     ):
-        fit(model, data, data)
+        fit(model, data, data, pe.FitOptions(metric="f1"))

@@ -9,7 +9,15 @@ from polyembed.encoders.cached import (
 from polyembed.encoders.char2subword import Char2Subword
 from polyembed.encoders.character_encoder import CharWordEncoder
 from polyembed.encoders.contextual import ContextualEmbedder
-from polyembed.encoders.fusion import AIF, DLFA, LastLayer, LayerAverage, LayerFusion, ScalarMix
+from polyembed.encoders.fusion import (
+    AIF,
+    DLFA,
+    LastLayer,
+    LayerAverage,
+    LayerFusion,
+    ScalarMix,
+    SingleLayer,
+)
 from polyembed.encoders.laser import (
     BPEGRU,
     BPEBow,
@@ -51,6 +59,7 @@ __all__ = [
     "PretrainedWordEncoder",
     "ScalarMix",
     "SequenceEncoder",
+    "SingleLayer",
     "TransformerSequenceEncoder",
     "WideAndDeepEncoder",
     "WordFeatures",

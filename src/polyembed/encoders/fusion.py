@@ -96,6 +96,42 @@ class LastLayer(LayerFusion):
         return layers[0]
 
 
+class SingleLayer(LayerFusion):
+    """One layer: ``L = H_j``, or ``L = AIF(H_j)`` through a gate of its own.
+
+    With a gate of DLFA's size it is the control of `DLFA`: what one layer gives with as many trained
+    numbers. A gain of fused layers is shown only beside it.
+
+    Args:
+        layer: The layer's number as `hidden_states` counts (0 = embeddings, -1 = the last).
+        gate: What scales the layer, an `AIF`; None leaves it as it is.
+
+    Raises:
+        ValueError: If the encoder does not have the layer.
+        TypeError: If the layer is not a whole number, or the gate is not an `AIF`.
+
+    Example:
+        >>> SingleLayer(1)([torch.zeros(1, 1, 2), torch.ones(1, 1, 2), torch.zeros(1, 1, 2)])
+        tensor([[[1., 1.]]])
+    """
+
+    def __init__(self, layer: int, *, gate: "AIF | None" = None) -> None:
+        super().__init__()
+        self.layer = _number(layer, "layer")
+        if not (gate is None or isinstance(gate, AIF)):
+            raise TypeError(must("gate", "be an AIF", class_name(gate)))
+        self.gate = gate
+
+    def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
+        """Return the layer."""
+        return [_layer(hidden_states, self.layer, "layer")]
+
+    def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
+        """Return the only layer, scaled by the gate."""
+        gated: Tensor = layers[0] if self.gate is None else self.gate(layers[0], mask)
+        return gated
+
+
 class LayerAverage(LayerFusion):
     """The mean of some layers: ``L = sum_j H_j / m``.
 

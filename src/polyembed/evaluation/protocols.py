@@ -308,7 +308,8 @@ def _run(
     progress: bool | None,
 ) -> ProtocolResult:
     """Train and test one system once, or read the outcome of an earlier call."""
-    metric = model.default_metric if options.metric is None else options.metric
+    options = options.for_training(model, len(trial.items("train")))
+    metric = options.metric or "accuracy"
     gold: dict[str, Any] = {
         corpus.language: [list(model.labels_of(item)) for item in corpus.test]
         for corpus in trial.tested

@@ -1,5 +1,6 @@
 """Vectors to tags and labels."""
 
+from polyembed.tagging.build import build_tagger
 from polyembed.tagging.classifiers import (
     Labelled,
     LabelledPair,
@@ -38,6 +39,7 @@ __all__ = [
     "TextModel",
     "TokenClassifier",
     "VotingEnsemble",
+    "build_tagger",
     "class_weights",
     "export_onnx",
     "export_program",

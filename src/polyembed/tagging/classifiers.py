@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,6 @@ from polyembed._checks import (
 )
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.encoders.pooling import SEQUENCE_POOLINGS, SequencePooling, pool_sequence
-from polyembed.metrics import MetricName
 from polyembed.tagging.losses import LabelCrossEntropy, check_criterion
 from polyembed.tagging.text_model import (
     TextModel,
@@ -75,8 +74,6 @@ class TextClassifier(TextModel):
     gives the mean loss to train on; `predict` takes raw words. Members: `SequenceClassifier`,
     `PairClassifier`.
     """
-
-    default_metric: ClassVar[MetricName] = "accuracy"
 
     def __init__(
         self,

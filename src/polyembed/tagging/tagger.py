@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,7 +22,6 @@ from polyembed._checks import (
 )
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
-from polyembed.metrics import MetricName
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.text_model import (
     TextModel,
@@ -58,7 +57,6 @@ class Tagger(TextModel):
         tags: The tag set, in the order of its ids.
     """
 
-    default_metric: ClassVar[MetricName] = "f1"
     tags: tuple[str, ...]
 
     @abstractmethod
@@ -147,6 +145,22 @@ class Tagger(TextModel):
         return {i: found.get(i) for i in texts}
 
 
+def prepared_by(
+    prepare: Any, texts: Sequence[Sequence[str]], start: int = 0
+) -> Sequence[Sequence[str]]:
+    """Return the words that the steps of `prepare` make of each sentence."""
+    if prepare is None:
+        return texts
+    sentences = check_sentences(texts, start=start)
+    for step in prepare if isinstance(prepare, Sequence) else [prepare]:
+        for i, words in enumerate(sentences):
+            found = check_words(step(list(words)), name="what prepare returns")
+            rule = f"keep the {len(words)} words of sentences[{start + i}]"
+            require(len(found) == len(words), "prepare", rule, len(found))
+            sentences[i] = found
+    return sentences
+
+
 class SequenceTagger(Tagger):
     """A tag for each word: ``decoder(encoder(embedder(words)))`` (Winata 2021, figure 1).
 
@@ -224,16 +238,7 @@ class SequenceTagger(Tagger):
 
     def prepared(self, texts: Sequence[Sequence[str]], start: int = 0) -> Sequence[Sequence[str]]:
         """Return the words as the embedder reads them; errors count sentences from `start`."""
-        if self.prepare is None:
-            return texts
-        sentences = check_sentences(texts, start=start)
-        for step in self.prepare if isinstance(self.prepare, Sequence) else [self.prepare]:
-            for i, words in enumerate(sentences):
-                found = check_words(step(list(words)), name="what prepare returns")
-                rule = f"keep the {len(words)} words of sentences[{start + i}]"
-                require(len(found) == len(words), "prepare", rule, len(found))
-                sentences[i] = found
-        return sentences
+        return prepared_by(self.prepare, texts, start)
 
     def words_of(self, texts: Sequence[Sequence[str]], start: int = 0) -> set[str]:
         """Return the words that `encode` looks up, after `prepare`."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,6 @@ from polyembed._checks import check_positive, check_words, class_name, must, req
 from polyembed._progress import progress_bar
 from polyembed._views import evaluation_view, shallow_copy
 from polyembed.embeddings.embedder import require_embedder
-from polyembed.metrics import MetricName
 from polyembed.saving import PretrainedModule
 from polyembed.text.lexicon import Lexicon
 
@@ -32,8 +31,6 @@ class TextModel(PretrainedModule):
     text). `predict` and `predict_stream` do not change the model: any number of threads may call
     them, also on models that share parts.
     """
-
-    default_metric: ClassVar[MetricName]
 
     @property
     def device(self) -> torch.device:

@@ -10,7 +10,12 @@ from polyembed.training.masked_scores import (
     switch_points,
 )
 from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, MetaXLTrainerStep
-from polyembed.training.options import FitOptions, default_optimizer, noam_schedule
+from polyembed.training.options import (
+    FitOptions,
+    default_optimizer,
+    default_schedule,
+    noam_schedule,
+)
 from polyembed.training.state import Epoch, FitResult
 from polyembed.training.trainers import DataCollatorForWords
 
@@ -29,6 +34,7 @@ __all__ = [
     "SwitchPoints",
     "adapt_masked_lm",
     "default_optimizer",
+    "default_schedule",
     "fit",
     "fit_ensemble",
     "load_checkpoint",

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from polyembed._checks import class_name, must, require
 from polyembed._progress import progress_bar
+from polyembed.encoders import PretrainedWordEncoder
 from polyembed.tagging.classifiers import Labelled, LabelledPair
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
@@ -95,11 +96,11 @@ def fit(
         state.load_state_dict(saved)
         history = state.history
         rule = f"be at least the {len(history)} of {path}"
-        enough = options.num_train_epochs >= len(history)
-        require(enough, "num_train_epochs", rule, options.num_train_epochs)
+        enough = training.num_epochs >= len(history)
+        require(enough, "num_train_epochs", rule, training.num_epochs)
     devices = [training.device] if training.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        while len(history) < options.num_train_epochs and not _is_stale(history, options):
+        while len(history) < training.num_epochs and not _is_stale(history, options):
             try:
                 epoch = training.epoch(len(history) + 1, progress)
             except ValueError:
@@ -125,10 +126,11 @@ class _Training:
         options: FitOptions,
         seed: int,
     ) -> None:
-        self.model, self.options, self.seed = model, options, seed
-        self.metric = model.default_metric if options.metric is None else options.metric
-        self.lengths = [length for item in train if (length := self._length(item))]
+        self.model, self.seed = model, seed
         self.train = [item for item in train if self._length(item)]
+        self.options = options = options.for_training(model, len(self.train))
+        self.metric = options.metric or "accuracy"
+        self.num_epochs, self.batch_size = options.num_train_epochs or 1, options.batch_size or 1
         self.dev = list(dev)
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
         require(bool(self.dev), "dev", "hold at least one sentence", "none")
@@ -152,7 +154,9 @@ class _Training:
                 found = f"{self.metric!r}, for which {error}"
                 raise ValueError(must("metric", rule, found)) from error
         self.optimizer = options.make_optimizer(model)
-        self.scheduler = options.make_scheduler(self.optimizer)
+        steps = self.num_epochs * -(-len(self.train) // self.batch_size)
+        self.scheduler = options.make_scheduler(self.optimizer, steps)
+        self.lengths = self._lengths()
         self.device = model.device
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=options.amp_dtype == torch.float16
@@ -182,7 +186,9 @@ class _Training:
         torch.manual_seed(self.seed * 1_000_003 + number)
         self.model.train()
         total, batches = torch.zeros((), device=self.device), list(self._batches(number))
-        for batch in progress_bar(batches, progress=progress, desc=f"epoch {number}"):
+        history = self.state.history
+        last = f", {metric_name(self.metric)} {history[-1].score:.4f}" if history else ""
+        for batch in progress_bar(batches, progress=progress, desc=f"epoch {number}{last}"):
             total = total + self._step(batch)
         loss = float(total) / len(batches)
         require(math.isfinite(loss), "loss", "stay finite", f"{loss} in epoch {number}")
@@ -228,7 +234,7 @@ class _Training:
         """
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
         order = torch.randperm(len(self.lengths), generator=generator).tolist()
-        size = self.options.batch_size
+        size = self.batch_size
         pools = [
             sorted(order[i : i + POOL * size], key=self.lengths.__getitem__)
             for i in range(0, len(order), POOL * size)
@@ -239,6 +245,17 @@ class _Training:
 
     def _length(self, item: Item) -> int:
         return count_words_of(self.model.sentences_of(self.model.text_of(item)))
+
+    def _lengths(self) -> list[int]:
+        """Return the length of each training text, in pieces if an encoder reads these."""
+        model = self.model
+        parts = (part for part in model.modules() if isinstance(part, PretrainedWordEncoder))
+        encoder = next((part for part in parts if part.tokenizer is not None), None)
+        if encoder is None:
+            return [self._length(item) for item in self.train]
+        texts = (model.sentences_of(model.text_of(item)) for item in self.train)
+        cut = (encoder.pieces(sentences).piece_mask for sentences in texts)
+        return [int(mask.sum()) for mask in cut]
 
 
 def _is_stale(history: Sequence[Epoch], options: FitOptions) -> bool:

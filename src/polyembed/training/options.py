@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.optim import Adam, Optimizer
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.crf import CRF
 from polyembed.embeddings import FeatureSum
-from polyembed.encoders import WideAndDeepEncoder
+from polyembed.encoders import PretrainedWordEncoder, WideAndDeepEncoder
 from polyembed.metrics import (
     SCHEMES,
     GoldLabels,
@@ -22,6 +22,7 @@ from polyembed.metrics import (
     accuracy,
     entity_f1,
     macro_f1,
+    scheme_of,
 )
 
 Metric = Callable[[GoldLabels, Labels], float]
@@ -36,19 +37,24 @@ class FitOptions:
     """How `fit` trains; the same object serves ensembles, protocols and sweeps.
 
     Args:
-        num_train_epochs: The largest number of epochs.
-        batch_size: The number of texts per step.
+        num_train_epochs: The largest number of epochs. If None, it follows from the number of
+            training texts: 40 for a thousand or fewer, then fewer, down to 8; with a pretrained
+            encoder that is trained 20 for 300 or fewer, 10 for 600, down to 3.
+        batch_size: The number of texts per step; if None, a 25th of the training texts, from 2 to
+            16.
         optimizer: A function from the model to an optimiser over its parameters;
             `default_optimizer` if None.
         scheduler: A function from the optimiser to a schedule, stepped after each epoch or step. A
-            `ReduceLROnPlateau` gets the score (give it ``mode="max"``).
-        scheduler_interval: When the schedule steps.
-        metric: Entity micro-F1 as conlleval counts (``"f1"``, a tagger's if None), accuracy (a
-            classifier's if None), the mean F1 of the labels (``"macro_f1"``), or a function of gold
-            and predicted labels, a list per text (a classifier's lists hold one label, a gold label
-            that is not known is None); higher is better.
+            `ReduceLROnPlateau` gets the score (give it ``mode="max"``). If both this and the
+            optimiser are None, it is `default_schedule`; an optimiser alone has no schedule.
+        scheduler_interval: When a schedule that was given steps.
+        metric: Entity micro-F1 as conlleval counts (``"f1"``), accuracy (``"accuracy"``), the mean
+            F1 of the labels (``"macro_f1"``), or a function of gold and predicted labels, a list
+            per text (a classifier's lists hold one label, a gold label that is not known is None);
+            higher is better. If None, it is the F1 for a tagger whose tags mark entities
+            (``B-PER``), and the accuracy for all others.
         scheme: The scheme of a tagger's entity tags, for ``"f1"``: ``"bio"``, ``"iob1"``,
-            ``"bioes"`` or ``"bilou"``.
+            ``"bioes"`` or ``"bilou"``; if None, the one that the tags' letters show.
         patience: Stop after so many epochs without a better score; None = never.
         max_decreases: Stop when the score has fallen so many times in a row, each time below the
             epoch before (Prechelt 1998, UP); None = never.
@@ -64,18 +70,18 @@ class FitOptions:
     Example:
         >>> def sgd(model):
         ...     return torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> FitOptions(num_train_epochs=5, optimizer=sgd).batch_size
-        32
+        >>> FitOptions(num_train_epochs=5, optimizer=sgd).for_training(nn.Linear(2, 2), 1000)
+        FitOptions(num_train_epochs=5, batch_size=16, ...)
     """
 
-    num_train_epochs: int = 20
-    batch_size: int = 32
+    num_train_epochs: int | None = None
+    batch_size: int | None = None
     optimizer: Callable[[Any], Optimizer] | None = None
     scheduler: Callable[[Any], LRScheduler] | None = None
     scheduler_interval: Literal["epoch", "step"] = "epoch"
     metric: MetricName | Metric | None = None
-    scheme: Scheme = "bio"
-    patience: int | None = None
+    scheme: Scheme | None = None
+    patience: int | None = 6
     max_decreases: int | None = None
     max_grad_norm: float | None = 1.0
     average: int = 1
@@ -88,7 +94,8 @@ class FitOptions:
         check_choice("scheduler_interval", self.scheduler_interval, ("epoch", "step"))
         if isinstance(self.metric, str):
             check_choice("metric", self.metric, ("f1", *METRICS))
-        check_choice("scheme", self.scheme, SCHEMES)
+        if self.scheme is not None:
+            check_choice("scheme", self.scheme, SCHEMES)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "max_grad_norm", "be positive or None", norm)
         kinds = (None, torch.float16, torch.bfloat16)
@@ -97,6 +104,23 @@ class FitOptions:
         if isinstance(self.optimizer, type):
             rule = "be a function of the model that returns one"
             raise TypeError(must("optimizer", rule, f"the class {self.optimizer.__name__}"))
+
+    def for_training(self, model: nn.Module, num_texts: int) -> "FitOptions":
+        """Return the options with all that is None decided, for a model and a number of texts."""
+        found: dict[str, Any] = {}
+        if self.num_train_epochs is None:
+            most, rows, least = (20, 6_000, 3) if pretrained_parameters(model) else (40, 40_000, 8)
+            found["num_train_epochs"] = min(most, max(least, rows // max(1, num_texts)))
+        if self.batch_size is None:
+            found["batch_size"] = min(16, max(2, num_texts // 25))
+        scheme = scheme_of(getattr(model, "tags", ()))
+        if self.metric is None:
+            found["metric"] = "accuracy" if scheme is None else "f1"
+        if self.scheme is None:
+            found["scheme"] = scheme or "bio"
+        if self.optimizer is None and self.scheduler is None:
+            found["scheduler_interval"] = "step"
+        return dataclasses.replace(self, **found)
 
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """Return a new optimiser over the model's parameters."""
@@ -107,8 +131,10 @@ class FitOptions:
         require(bool(trainable & held), "optimizer", "hold parameters of the model", "none")
         return optimizer
 
-    def make_scheduler(self, optimizer: Optimizer) -> LRScheduler | None:
-        """Return a new schedule of the optimiser, if there is one."""
+    def make_scheduler(self, optimizer: Optimizer, num_steps: int) -> LRScheduler | None:
+        """Return a new schedule for so many steps, if there is one."""
+        if self.optimizer is None and self.scheduler is None:
+            return default_schedule(optimizer, num_steps)
         scheduler = None if self.scheduler is None else self.scheduler(optimizer)
         if self.scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
             rule = "be 'epoch' for a ReduceLROnPlateau"
@@ -125,7 +151,7 @@ def measure(
     """Return the score of predictions, a list of labels per text or one label, by a metric."""
     labels = [[found] if isinstance(found, str) else found for found in predicted]
     if metric == "f1":
-        return entity_f1(gold, labels, scheme=options.scheme).f1
+        return entity_f1(gold, labels, scheme=options.scheme or "bio").f1
     # a checkpoint cannot hold another library's number
     return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
 
@@ -138,12 +164,22 @@ def metric_name(metric: str | Metric) -> str:
 DEFAULTS = FitOptions()
 
 
+PRETRAINED_RATE = 0.1
 CRF_RATE = 30
 LINEAR_RATE = 1000
 
 
-def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
-    """Build Adam over a model's parameters, with a learning rate for each kind of them.
+def pretrained_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """Return the parameters that train of the models inside `PretrainedWordEncoder`."""
+    encoders = (part for part in model.modules() if isinstance(part, PretrainedWordEncoder))
+    return {value for part in encoders for value in part.model.parameters() if value.requires_grad}
+
+
+def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
+    """Build AdamW over a model's parameters, with a learning rate for each kind of them.
+
+    - The model inside a `PretrainedWordEncoder` has ``0.1 * lr`` and a weight decay of 0.01; no
+      other parameter has one.
 
     - A CRF's transitions, and what a linear path gives for the edges of a sentence, have
       ``30 * lr``: they are few, all words share them, and in the few hundred steps of a small
@@ -154,7 +190,7 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
     - All others have `lr`.
 
     Args:
-        model: Any model; one without a CRF or a linear path has a single group.
+        model: Any model; one without any of these parts has a single group.
         lr: The learning rate of the network.
 
     Returns:
@@ -169,6 +205,7 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
         [0.001, 0.03]
     """
     require(lr > 0, "lr", "be positive", lr)
+    pretrained = pretrained_parameters(model)
     linear = {part.embedding.weight for part in model.modules() if isinstance(part, FeatureSum)}
     shared = {
         value for part in model.modules() if isinstance(part, CRF) for value in part.parameters()
@@ -177,7 +214,13 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
     trainable = [value for value in model.parameters() if value.requires_grad]
     require(bool(trainable), "model", "have a parameter that requires a gradient", "none")
     groups: list[dict[str, Any]] = [
-        {"params": [value for value in trainable if value not in linear | shared]},
+        {"params": [value for value in trainable if value not in linear | shared | pretrained]},
+        {
+            "params": [value for value in trainable if value in pretrained],
+            "lr": PRETRAINED_RATE * lr,
+            "weight_decay": 0.01,
+            "pretrained": True,
+        },
         {"params": [value for value in trainable if value in shared], "lr": CRF_RATE * lr},
         {
             "params": [value for value in trainable if value in linear],
@@ -187,7 +230,37 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> Adam:
     ]
     # one kernel is faster on both
     fused = all(value.device.type in ("cpu", "cuda") for value in trainable)
-    return Adam([group for group in groups if group["params"]], lr=lr, fused=fused)
+    full = [group for group in groups if group["params"]]
+    return AdamW(full, lr=lr, weight_decay=0.0, fused=fused)
+
+
+def default_schedule(optimizer: Optimizer, num_steps: int) -> LambdaLR:
+    """Build the schedule of `default_optimizer`; it steps after each batch.
+
+    All rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of the steps
+    and falls to zero, so that its weights are not thrown off while the rest is still random.
+
+    Args:
+        optimizer: The optimiser; a group of parameters with ``"pretrained": True`` is an encoder's.
+        num_steps: The number of steps of the whole training.
+
+    Returns:
+        The schedule.
+
+    Raises:
+        ValueError: If there is no step.
+    """
+    check_positive(num_steps=num_steps)
+    warm = -(-num_steps // 10)
+
+    def encoder(step: int) -> float:
+        return min((step + 1) / warm, max(0, num_steps - step) / max(1, num_steps - warm))
+
+    def others(step: int) -> float:
+        return 1.0 - 0.9 * min(1.0, step / num_steps)
+
+    kinds = (group.get("pretrained") for group in optimizer.param_groups)
+    return LambdaLR(optimizer, [encoder if kind else others for kind in kinds])
 
 
 def noam_schedule(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int = 500) -> LambdaLR:

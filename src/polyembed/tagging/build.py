@@ -1,0 +1,135 @@
+"""The measured tagger in one call."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from polyembed._checks import class_name, must, require
+from polyembed.data.lines import MISSING_TAG
+from polyembed.embeddings import (
+    CharCNN,
+    HierarchicalMetaEmbedding,
+    MetaEmbedding,
+    SourceEmbedding,
+    SpelledEmbedding,
+    UniqueWords,
+    WordEmbedder,
+    surface_scores,
+)
+from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
+from polyembed.tagging.decoders import CRFDecoder
+from polyembed.tagging.tagger import Prepare, SequenceTagger, Tagged, prepared_by
+from polyembed.text import Lexicon
+from polyembed.vectors import BPEmbVectors, WordVectors
+
+FROZEN_DIM = 200
+"""The size that the vectors of a frozen contextual embedder are mapped to."""
+
+
+def build_tagger(
+    train: Iterable[Tagged],
+    *,
+    words: Sequence[WordVectors] = (),
+    subwords: Sequence[BPEmbVectors] = (),
+    contextual: WordEmbedder | None = None,
+    tags: Iterable[str] | None = None,
+    prepare: Prepare = None,
+) -> SequenceTagger:
+    """Build the tagger whose scores the documentation reports, from whatever sources there are.
+
+    What is not given costs nothing. The same, taken apart::
+
+        lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
+        hme = HierarchicalMetaEmbedding(
+            words=MetaEmbedding.self_attention([SourceEmbedding(x, lexicon) for x in words], ...),
+            subwords=MetaEmbedding.self_attention(
+                [SpelledEmbedding.from_pieces(x, lexicon) for x in subwords], ...
+            ),
+            characters=SpelledEmbedding.from_characters(lexicon, CharCNN(..., dropout=0.25)),
+            surface=SpelledEmbedding.from_surface(lexicon),
+        )
+        frozen = MetaEmbedding.linear([contextual], embedding_dim=200)  # if contextual is frozen
+        scores = surface_scores(lexicon, len(tags))  # the linear path: hashed features of a window
+        lstm = LSTMSequenceEncoder(..., hidden_size=128, dropout=0.4)
+        encoder = WideAndDeepEncoder(lstm, len(tags))
+        embedder = MetaEmbedding.concat([UniqueWords(hme), frozen, scores])
+        decoder = CRFDecoder(encoder.embedding_dim, tags, extra_emissions=True)
+        tagger = SequenceTagger(embedder, tags, encoder=encoder, decoder=decoder)
+
+    Without any source this is a tagger by spelling alone: characters, surface features and the
+    linear path. Sources that were trained on the training sentences themselves add no knowledge
+    and made a small corpus's score worse; give sources of other text.
+
+    Args:
+        train: The sentences to train on: the lexicon, the characters and the tags are theirs.
+        words: Vectors of words, such as fastText's of each language; their sizes may differ.
+        subwords: Vectors of byte pairs of each language.
+        contextual: A contextual embedder: a `PretrainedWordEncoder`, trained or frozen, or a
+            `CachedEmbedder`. The tagger is built on its device.
+        tags: The tag set; the sorted tags of `train` if None.
+        prepare: What prepares the words of a sentence, as `SequenceTagger` takes it.
+
+    Returns:
+        The tagger, untrained; ``fit(tagger, train, dev)`` trains it as it was measured.
+
+    Raises:
+        ValueError: If `train` has no sentence with a word and a known tag, or a source knows no
+            word of `train`.
+        TypeError: If `contextual` is not a word embedder.
+
+    Example:
+        >>> from polyembed.data import load_sample
+        >>> train = load_sample("es-en", "train")
+        >>> tagger = build_tagger(train)
+        >>> [len(tags) for tags in tagger.predict([["me", "gusta", "that", "song"]])]
+        [4]
+    """
+    sentences = list(train)
+    if not (contextual is None or isinstance(contextual, WordEmbedder)):
+        raise TypeError(must("contextual", "be a contextual embedder", class_name(contextual)))
+    texts = prepared_by(prepare, [sentence.words for sentence in sentences])
+    lexicon = Lexicon.from_sentences(texts)
+    require(lexicon.num_characters > 2, "train", "hold at least one sentence with a word", "none")
+    if tags is None:
+        found = {tag for sentence in sentences for tag in sentence.tags if tag is not None}
+        tags = sorted(found - {MISSING_TAG})
+        require(bool(tags), "train", "hold at least one known tag", "none")
+    tags = tuple(tags)
+    parts: dict[str, Any] = {}
+    if words:
+        sources = [SourceEmbedding(source, lexicon) for source in words]
+        for i, source in enumerate(sources):
+            known = bool(source.weight.any())
+            require(known, f"words[{i}]", "have a vector of a word of train", "none")
+        dim = max(source.embedding_dim for source in sources)
+        parts["words"] = MetaEmbedding.self_attention(sources, embedding_dim=2 * dim)
+    if subwords:
+        pieces = [SpelledEmbedding.from_pieces(source, lexicon) for source in subwords]
+        dim = max(source.embedding_dim for source in pieces)
+        parts["subwords"] = MetaEmbedding.self_attention(pieces, embedding_dim=dim)
+    cnn = CharCNN(lexicon.num_characters, embedding_dim=100, dropout=0.25)
+    parts["characters"] = SpelledEmbedding.from_characters(lexicon, cnn)
+    parts["surface"] = SpelledEmbedding.from_surface(lexicon)
+    members: list[WordEmbedder] = [UniqueWords(HierarchicalMetaEmbedding(**parts))]
+    if contextual is not None:
+        frozen = _is_frozen(contextual)
+        members.append(
+            MetaEmbedding.linear([contextual], embedding_dim=FROZEN_DIM) if frozen else contextual
+        )
+    dim = sum(member.embedding_dim for member in members)
+    lstm = LSTMSequenceEncoder(dim, hidden_size=128, dropout=0.4)
+    encoder = WideAndDeepEncoder(lstm, len(tags))
+    embedder = MetaEmbedding.concat([*members, surface_scores(lexicon, len(tags))])
+    decoder = CRFDecoder(encoder.embedding_dim, tags, extra_emissions=True)
+    tagger = SequenceTagger(embedder, tags, encoder=encoder, decoder=decoder, prepare=prepare)
+    places = {value.device for value in contextual.parameters()} if contextual is not None else ()
+    return tagger.to(places.pop()) if len(places) == 1 else tagger
+
+
+def _is_frozen(contextual: WordEmbedder) -> bool:
+    """Return whether only the fusion, or single numbers, of an embedder are trained."""
+    fusion = getattr(contextual, "fusion", None)
+    own = set() if fusion is None else set(fusion.parameters())
+    return not any(
+        value.requires_grad and value.dim() > 1 and value not in own
+        for value in contextual.parameters()
+    )
