@@ -24,6 +24,9 @@ from polyembed.vectors import BPEmbVectors, WordVectors
 FROZEN_DIM = 200
 """The size that the vectors of a frozen contextual embedder are mapped to."""
 
+MOST_BUCKETS = 65_536
+"""The most rows of a table of hashed features; a small lexicon has fewer, at least three a word."""
+
 
 def build_tagger(
     train: Iterable[Tagged],
@@ -106,9 +109,10 @@ def build_tagger(
         pieces = [SpelledEmbedding.from_pieces(source, lexicon) for source in subwords]
         dim = max(source.embedding_dim for source in pieces)
         parts["subwords"] = MetaEmbedding.self_attention(pieces, embedding_dim=dim)
+    buckets = min(MOST_BUCKETS, 1 << (3 * len(lexicon)).bit_length())
     cnn = CharCNN(lexicon.num_characters, embedding_dim=100, dropout=0.25)
     parts["characters"] = SpelledEmbedding.from_characters(lexicon, cnn)
-    parts["surface"] = SpelledEmbedding.from_surface(lexicon)
+    parts["surface"] = SpelledEmbedding.from_surface(lexicon, num_buckets=buckets)
     members: list[WordEmbedder] = [UniqueWords(HierarchicalMetaEmbedding(**parts))]
     if contextual is not None:
         frozen = _is_frozen(contextual)
@@ -118,7 +122,8 @@ def build_tagger(
     dim = sum(member.embedding_dim for member in members)
     lstm = LSTMSequenceEncoder(dim, hidden_size=128, dropout=0.4)
     encoder = WideAndDeepEncoder(lstm, len(tags))
-    embedder = MetaEmbedding.concat([*members, surface_scores(lexicon, len(tags))])
+    scores = surface_scores(lexicon, len(tags), num_buckets=buckets)
+    embedder = MetaEmbedding.concat([*members, scores])
     decoder = CRFDecoder(encoder.embedding_dim, tags, extra_emissions=True)
     tagger = SequenceTagger(embedder, tags, encoder=encoder, decoder=decoder, prepare=prepare)
     places = {value.device for value in contextual.parameters()} if contextual is not None else ()
