@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _recipes import positive
 from small_encoder import small_encoder
 
 import polyembed as pe
@@ -29,8 +30,8 @@ def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="a folder of <lang>.txt to pretrain on; the data folder's if missing",
     )
-    parser.add_argument("--lines", type=int, help="of text to pretrain on, of each language")
-    parser.add_argument("--max-steps", type=int, help="of the pretraining")
+    parser.add_argument("--lines", type=positive, help="of text to pretrain on, of each language")
+    parser.add_argument("--max-steps", type=positive, help="of the pretraining")
     parser.add_argument("--cache", type=Path, help="where the pretrained encoder is kept")
 
 

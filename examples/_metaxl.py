@@ -15,7 +15,7 @@ import torch
 from _cache import read_report, write_report
 from _encoder import add_encoder_arguments, find_model, load_encoder
 from _recipes import RECIPES as PAPERS
-from _recipes import check_keys
+from _recipes import check_keys, positive
 
 import polyembed as pe
 from polyembed.evaluation import (
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
     add_encoder_arguments(parser)
     parser.add_argument(
         "--extend-vocabulary",
-        type=int,
+        type=positive,
         nargs="?",
         const=RECIPES["extended_vocabulary"],
         metavar="SIZE",
@@ -84,14 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
     parser.add_argument(
         "--source-size",
         nargs="+",
-        type=int,
+        type=positive,
         default=[recipe["source_size"]],
         help="several make a sweep",
     )
     parser.add_argument(
         "--sweep", action=Sweep, sizes=sizes, choices=sizes, help="the source sizes of a table"
     )
-    parser.add_argument("--target-size", type=int, default=RECIPES["target_size"])
+    parser.add_argument("--target-size", type=positive, default=RECIPES["target_size"])
     parser.add_argument(
         "--layers",
         nargs="+",
@@ -106,9 +106,9 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         default=[method for method in METHODS if method != "printed"],
         help="printed is MetaXL with a target weight of 0; all but printed if missing",
     )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=training["num_train_epochs"])
-    parser.add_argument("--batch-size", type=int, default=training["batch_size"])
+    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--epochs", type=positive, default=training["num_train_epochs"])
+    parser.add_argument("--batch-size", type=positive, default=training["batch_size"])
     parser.add_argument("--learning-rate", type=float, default=training["learning_rate"])
     parser.add_argument(
         "--meta-learning-rate",
@@ -124,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> No
         help="of the target's loss in the inner one; 0: as printed",
     )
     parser.add_argument(
-        "--bottleneck", type=int, help="half of the encoder's hidden size if missing"
+        "--bottleneck", type=positive, help="half of the encoder's hidden size if missing"
     )
     parser.add_argument("--weight-decay", type=float, default=0.01)
     parser.add_argument(
@@ -231,6 +231,13 @@ def compare(
     """
     embedder = build().embedder
     last = embedder.model.config.num_hidden_layers
+    for layers in arguments.layers or ():
+        if not all(0 <= layer <= last for layer in layers):
+            raise SystemExit(f"--layers must be among the encoder's 0 to {last}, got {layers}")
+    halves = "metaxl" in arguments.methods and arguments.target_weight > 0
+    if halves and arguments.batch_size % 2:
+        got = arguments.batch_size
+        raise SystemExit(f"--batch-size must be even for MetaXL, which halves batches, got {got}")
     if arguments.extend_vocabulary:
         print(f"{len(embedder.tokenizer)} pieces in the extended vocabulary")
     report = open_report(folder, arguments, (source, target))

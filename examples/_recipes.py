@@ -1,5 +1,6 @@
 """The papers' settings in recipes.toml, and a check of their keys before anything trains."""
 
+import argparse
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable
@@ -7,6 +8,14 @@ from pathlib import Path
 from typing import Any
 
 RECIPES = tomllib.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
+
+
+def positive(text: str) -> int:
+    """Read a number of at least 1 from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
 
 
 def check_keys(

@@ -32,7 +32,7 @@ from _cache import DATA
 from _encoder import add_encoder_arguments, be_quiet, find_model, load_encoder
 from _files import add_file_arguments, read_all_files, tags_of
 from _mixes import MIXES, Mix, Task, load_lince, mix_of_files, shortened
-from _recipes import RECIPES, check_keys
+from _recipes import RECIPES, check_keys, positive
 
 import polyembed as pe
 from polyembed.evaluation import (
@@ -240,7 +240,7 @@ def main() -> None:
     )
     epochs = [RECIPE["adaptation"]["num_train_epochs"]]
     parser.add_argument(
-        "--epochs", nargs="+", type=int, default=epochs, help="of adaptation, each by itself"
+        "--epochs", nargs="+", type=positive, default=epochs, help="of adaptation, each by itself"
     )
     parser.add_argument(
         "--mask-switches", action="store_true", help="mask words at switches of language first"
@@ -254,18 +254,18 @@ def main() -> None:
     parser.add_argument(
         "--learning-rate", type=float, default=RECIPE["adaptation"]["learning_rate"]
     )
-    parser.add_argument("--head-epochs", type=int, default=RECIPE["heads"]["num_train_epochs"])
+    parser.add_argument("--head-epochs", type=positive, default=RECIPE["heads"]["num_train_epochs"])
     parser.add_argument(
         "--head-learning-rate", type=float, default=RECIPE["heads"]["learning_rate"]
     )
     parser.add_argument(
-        "--size-of-parts", type=int, help="sentences of each part, the first; all if missing"
+        "--size-of-parts", type=positive, help="sentences of each part, the first; all if missing"
     )
     parser.add_argument(
-        "--switch-sentences", type=int, default=300, help="of dev, to score switches on"
+        "--switch-sentences", type=positive, default=300, help="of dev, to score switches on"
     )
     parser.add_argument("--words", type=int, default=300, help="of each language, in the picture")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs") / "adapt_code_switched")
     arguments = parser.parse_args()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _recipes import positive
 
 import polyembed as pe
 from polyembed.data import read_dictionary
@@ -94,7 +95,7 @@ def main() -> None:
         help="without --train: from equal strings, from similarities, or by a discriminator",
     )
     parser.add_argument("--refine", type=int, default=5)
-    parser.add_argument("--max-words", type=int, default=200_000)
+    parser.add_argument("--max-words", type=positive, default=200_000)
     parser.add_argument("--pairs", type=int, default=20, help="in the picture")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cpu")

@@ -57,6 +57,7 @@ from _laser import (
     check_recipe,
     training_options,
 )
+from _recipes import positive
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
@@ -482,18 +483,18 @@ def parse_arguments() -> argparse.Namespace:
         help="lower case and punctuation",
     )
     parser.add_argument(
-        "--sentences", type=int, help="to train on, of each language; all if missing"
+        "--sentences", type=positive, help="to train on, of each language; all if missing"
     )
-    parser.add_argument("--dev", type=int, help="development sentences of each language")
-    parser.add_argument("--test", type=int, help="test sentences of each language")
+    parser.add_argument("--dev", type=positive, help="development sentences of each language")
+    parser.add_argument("--test", type=positive, help="test sentences of each language")
     parser.add_argument(
         "--fraction", type=float, default=0.25, help="of each language in joint training"
     )
-    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--epochs", type=positive, help="instead of the recipe's")
     parser.add_argument("--adam", action="store_true", help="train all as the baselines are")
     parser.add_argument(
         "--search",
-        type=int,
+        type=positive,
         default=0,
         metavar="N",
         help="choose dropout and L2 of LASER and LSTM by so many trials",
@@ -510,9 +511,13 @@ def parse_arguments() -> argparse.Namespace:
         default=DATA / "text" / "mono",
         help="raw text to train static vectors on",
     )
-    parser.add_argument("--lines", type=int, default=20_000, help="of each language's raw text")
-    parser.add_argument("--dim", type=int, default=100, help="of the static vectors trained here")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--lines", type=positive, default=20_000, help="of each language's raw text"
+    )
+    parser.add_argument(
+        "--dim", type=positive, default=100, help="of the static vectors trained here"
+    )
+    parser.add_argument("--seeds", type=positive, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--listed", type=int, default=10, help="entities in the listing of errors")
     parser.add_argument("--folder", type=Path, default=Path("runs") / "laser_zero_shot")

@@ -36,7 +36,7 @@ import torch
 from _cache import DATA
 from _encoder import add_encoder_arguments, find_model, load_encoder
 from _files import add_file_arguments, format_options, kinds_of, read_all_files, tags_of
-from _recipes import RECIPES, check_keys
+from _recipes import RECIPES, check_keys, positive
 from _sweep import sweep_layers
 from torch.optim.lr_scheduler import LinearLR
 
@@ -216,6 +216,8 @@ def run_task(
     targets = [corpus._replace(test=spread(corpus.test, arguments.test_size)) for corpus in targets]
     size, count = frozen.model.config.hidden_size, frozen.model.config.num_hidden_layers
     layers = arguments.layers or list(range(1, count + 1))
+    if not all(-count <= layer <= count for layer in layers):
+        raise SystemExit(f"--layers must be among the encoder's 0 to {count}, got {layers}")
     tested = {corpus.language for corpus in (source, *targets)}
 
     known = store = None
@@ -378,7 +380,7 @@ def main() -> None:
     )
     for part in ("train", "dev", "test"):
         parser.add_argument(
-            f"--{part}-size", type=int, help="sentences, evenly spread; all if missing"
+            f"--{part}-size", type=positive, help="sentences, evenly spread; all if missing"
         )
     parser.add_argument("--parallel", type=int, default=200, help="sentences to rank the layers by")
     parser.add_argument(
@@ -387,9 +389,9 @@ def main() -> None:
         default=TARGETS,
         help="their translations, beside English",
     )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=RECIPE["training"]["num_train_epochs"])
-    parser.add_argument("--batch-size", type=int, default=RECIPE["training"]["batch_size"])
+    parser.add_argument("--seeds", type=positive, default=3)
+    parser.add_argument("--epochs", type=positive, default=RECIPE["training"]["num_train_epochs"])
+    parser.add_argument("--batch-size", type=positive, default=RECIPE["training"]["batch_size"])
     parser.add_argument("--learning-rate", type=float, default=RECIPE["training"]["learning_rate"])
     parser.add_argument(
         "--frozen-learning-rate", type=float, default=1e-3, help="over the frozen encoder"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _recipes import positive
 from torch.utils.data import DataLoader
 
 import polyembed as pe
@@ -162,7 +163,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--with", dest="loop", choices=LOOPS, default="torch")
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=positive, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs") / "own_trainer")
     arguments = parser.parse_args()

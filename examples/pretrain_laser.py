@@ -42,6 +42,7 @@ import sentencepiece
 import torch
 import torch.nn.functional as F
 from _cache import DATA, cached, read_report, write_report
+from _recipes import positive
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -574,14 +575,16 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--size", choices=RECIPES, default="small")
     parser.add_argument("--languages", nargs="+", help="all that the text has if missing")
-    parser.add_argument("--lines", type=int, help="the most pairs of a file")
+    parser.add_argument("--lines", type=positive, help="the most pairs of a file")
     parser.add_argument("--text", type=Path, help="a folder of <one>-<other>.tsv or .tsv.xz")
     parser.add_argument(
         "--tatoeba", type=Path, help="a folder of Tatoeba's test pairs, tatoeba.spa-eng.spa, ..."
     )
-    parser.add_argument("--max-steps", type=int, help="instead of the recipe's epochs")
+    parser.add_argument("--max-steps", type=positive, help="instead of the recipe's epochs")
     parser.add_argument(
-        "--stop-at", type=int, help="take the weights of this step, if there is no time for all"
+        "--stop-at",
+        type=positive,
+        help="take the weights of this step, if there is no time for all",
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")

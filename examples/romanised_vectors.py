@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import regex
+from _recipes import positive
 from _transliterator import (
     Candidate,
     CharacterTransliterator,
@@ -91,8 +92,8 @@ def main() -> None:
         "--model", type=Path, help="a folder: the trained model, read from it or written to it"
     )
     parser.add_argument("--write-text", type=Path, help="where the romanised text is written")
-    parser.add_argument("--epochs", type=int, default=3, help="of the model")
-    parser.add_argument("--dim", type=int, default=100, help="of the vectors")
+    parser.add_argument("--epochs", type=positive, default=3, help="of the model")
+    parser.add_argument("--dim", type=positive, default=100, help="of the vectors")
     arguments = parser.parse_args()
     counts = read_pairs(arguments.pairs)
     if arguments.model and arguments.model.exists():

@@ -39,6 +39,7 @@ from typing import Any
 
 import torch
 from _cache import DATA, cached, read_report, write_report
+from _recipes import positive
 from tokenizers import (
     AddedToken,
     Regex,
@@ -345,10 +346,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--size", choices=RECIPES, default="small")
     parser.add_argument("--languages", nargs="+", default=LANGUAGES)
     parser.add_argument("--leave-out", nargs="+", default=[], help="languages to imitate as unseen")
-    parser.add_argument("--lines", type=int, help="the most lines of a language")
+    parser.add_argument("--lines", type=positive, help="the most lines of a language")
     parser.add_argument("--zh", choices=("no-wikipedia", "all"), default="no-wikipedia")
     parser.add_argument("--text", type=Path, help="a folder of <lang>.txt.xz or <lang>.txt")
-    parser.add_argument("--max-steps", type=int, help="instead of the recipe's epochs")
+    parser.add_argument("--max-steps", type=positive, help="instead of the recipe's epochs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device")
     parser.add_argument(

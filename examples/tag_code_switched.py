@@ -46,7 +46,7 @@ import regex
 import torch
 from _encoder import be_quiet, load_encoder
 from _files import add_file_arguments, format_options, read_files, tags_of
-from _recipes import RECIPES, check_keys
+from _recipes import RECIPES, check_keys, positive
 from _transliterator import RUN, CharacterTransliterator, Speller, train_transliterator
 
 import polyembed as pe
@@ -58,7 +58,7 @@ from polyembed.data import (
     write_lince_predictions,
 )
 from polyembed.embeddings import PieceTransformer
-from polyembed.encoders import CachedEmbedder, cache_features
+from polyembed.encoders import CachedEmbedder, SingleLayer, cache_features
 from polyembed.evaluation import plot_source_attention
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import Table
@@ -429,21 +429,26 @@ def build_encoder(name: str, arguments: argparse.Namespace) -> pe.PretrainedWord
         ) from error
 
 
+def layer_beside(arguments: argparse.Namespace) -> pe.PretrainedWordEncoder:
+    """Open the model of ``--beside``, whose word vectors are its layer ``--layer``."""
+    fusion = SingleLayer(arguments.layer)
+    try:
+        encoder = load_encoder(arguments.beside, 512, freeze="all", fusion=fusion)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"--beside must be a model that opens: {error}") from error
+    last = encoder.num_hidden_states - 1
+    if not -last - 1 <= arguments.layer <= last:
+        raise SystemExit(f"--layer must be one of the model's 0 to {last}, got {arguments.layer}")
+    return encoder.to(arguments.device)
+
+
 def frozen_layer(
     arguments: argparse.Namespace, sentences: Sequence[TaggedSentence], folder: Path
 ) -> pe.MetaEmbedding:
     """Compute a layer of a pretrained model once for all words; a linear map to as many numbers as HME has trains."""
-    fusion = pe.LayerAverage([arguments.layer])
-    try:
-        encoder = load_encoder(arguments.beside, 512, freeze="all", fusion=fusion).to(
-            arguments.device
-        )
-        words = [sentence.words for sentence in sentences]
-        store = cache_features(encoder, words, folder / "features")
-    except (OSError, ValueError) as error:
-        raise SystemExit(
-            f"--beside must be a model that opens, and --layer one of its layers: {error}"
-        ) from error
+    encoder = layer_beside(arguments)
+    words = [sentence.words for sentence in sentences]
+    store = cache_features(encoder, words, folder / "features")
     return pe.MetaEmbedding.linear([CachedEmbedder(encoder, store)], embedding_dim=200)
 
 
@@ -544,9 +549,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--tokenizer", help="of the Scratch models, by name or folder; mBERT's if missing"
     )
-    parser.add_argument("--members", type=int, default=5, help="of HME-Ensemble")
+    parser.add_argument("--members", type=positive, default=5, help="of HME-Ensemble")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--epochs", type=int, help="instead of the recipe's")
+    parser.add_argument("--epochs", type=positive, help="instead of the recipe's")
     parser.add_argument("--metric", choices=("accuracy", "f1"), help="by the tags if missing")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs") / "tag_code_switched")
@@ -612,6 +617,8 @@ def main() -> None:
     for name in (*arguments.model, *ON_REQUEST[1:]):  # all encoders open before anything trains
         if name in (arguments.systems or arguments.model):
             build_encoder(name, arguments)
+    if arguments.beside:
+        layer_beside(arguments)
     transliterator = None
     if arguments.transliterate:
         try:
