@@ -13,9 +13,11 @@ from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexi
 import polyembed as pe
 from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceTransformer
 from polyembed.encoders import (
+    AIF,
     CachedEmbedder,
     LaserEncoder,
     LaserSentences,
+    SingleLayer,
     WideAndDeepEncoder,
     WordFeatures,
 )
@@ -799,6 +801,8 @@ CASES: list[Case] = [
     fusion("LastLayer", pe.LastLayer),
     fusion("LayerAverage", lambda: pe.LayerAverage([0, -1])),
     fusion("ScalarMix", lambda: pe.ScalarMix(3)),
+    fusion("SingleLayer", lambda: SingleLayer(1)),
+    fusion("SingleLayer.gated", lambda: SingleLayer(-1, gate=AIF(4, reduction_ratio=2))),
     fusion("DLFA", lambda: pe.DLFA(4, 1, reduction_ratio=2)),
     fusion(
         "DLFA.literal",

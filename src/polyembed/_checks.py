@@ -56,9 +56,12 @@ def check_tensor(name: str, x: object) -> None:
         raise TypeError(must(name, "be a tensor", class_name(x)))
 
 
-def check_last_dim(name: str, x: Tensor, dim: int) -> None:
-    """Require the last axis of `x` to have size `dim`."""
-    check_tensor(name, x)
+def check_last_dim(name: str, x: Tensor, dim: int, weight: Tensor | None = None) -> None:
+    """Require vectors of size `dim`; in the dtype of `weight`, unless autocast changes it."""
+    check_float(**{name: x})
+    mixed = weight is not None and x.dtype != weight.dtype
+    if weight is not None and mixed and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(must(name, f"be {weight.dtype}, as the weights", x.dtype))
     require(
         x.dim() > 0 and x.shape[-1] == dim,
         name,

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from toys import own_words
 
 import polyembed as pe
+from polyembed.encoders import SingleLayer
 from polyembed.encoders.fusion import MaskedBatchNorm
 
 # figure 4: without a branch, the other one stands there twice
@@ -161,6 +162,18 @@ def test_average_and_last(states: list[Tensor]) -> None:
     assert torch.equal(pe.LastLayer()(states), states[3])
 
 
+def test_a_single_layer_passes_its_own_gate(states: list[Tensor]) -> None:
+    assert torch.equal(SingleLayer(1)(states), states[1])
+    gate = shaken(pe.encoders.AIF(6, reduction_ratio=2)).eval()
+    gated = SingleLayer(-1, gate=gate)
+    torch.testing.assert_close(gated(states, MASK), gate(states[3], MASK))
+    counts = [
+        sum(x.numel() for x in one.parameters())
+        for one in (gated, pe.DLFA(6, 1, reduction_ratio=2))
+    ]
+    assert counts[0] == counts[1]
+
+
 def test_kaiming_initialisation() -> None:
     torch.manual_seed(0)
     aif = pe.encoders.AIF(64, reduction_ratio=2)
@@ -222,6 +235,9 @@ def test_bad_input(states: list[Tensor]) -> None:
         1,
         weighting="hard",
     )
+    refused(ValueError, r"^layer must be one of the 4 hidden states", SingleLayer(4), states)
+    refused(TypeError, rf"^layer{whole}'1'$", SingleLayer, "1")
+    refused(TypeError, r"^gate must be an AIF, got Linear$", SingleLayer, 1, gate=nn.Linear(6, 6))
     for layer in (1.5, "1", True):
         refused(TypeError, rf"^lower_layer{whole}{layer!r}$", dlfa, 8, layer)
     refused(TypeError, rf"^layers{whole}None$", pe.LayerAverage, [0, None])

@@ -6,9 +6,17 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_mask, check_positive
+from polyembed._checks import check_positive
 from polyembed.crf import numpy_viterbi
-from polyembed.crf.chain import BLOCK, Chain, is_allowed, make_chain, path_scores, widen
+from polyembed.crf.chain import (
+    BLOCK,
+    Chain,
+    check_chain,
+    is_allowed,
+    make_chain,
+    path_scores,
+    widen,
+)
 from polyembed.crf.partition import partition
 from polyembed.crf.recursion import chunk_length, largest, log_sum, recur
 
@@ -38,8 +46,7 @@ def viterbi(
     Returns:
         Tags, ``(batch, word)`` int64.
     """
-    check_dim("emissions", emissions, 3, "batch, word, tag")
-    check_mask(mask, emissions.shape[:2])
+    check_chain(emissions, mask, transitions, start, end)
     emissions, transitions, start, end = (
         x.detach() for x in widen(emissions, transitions, start, end)
     )

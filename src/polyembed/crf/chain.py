@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_mask
+from polyembed._checks import check_dim, check_mask, check_tensor, require
 from polyembed.crf.numpy_viterbi import FORBIDDEN, LARGEST
 from polyembed.functional.masking import valid_first
 
@@ -56,8 +56,7 @@ def make_chain(
     emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
 ) -> Chain:
     """Close the holes, bound the scores and add the start and end scores to the emissions."""
-    check_dim("emissions", emissions, 3, "batch, word, tag")
-    check_mask(mask, emissions.shape[:2])
+    check_chain(emissions, mask, transitions, start, end)
     width = mask.shape[1]
     emissions, transitions, start, end = map(bounded, widen(emissions, transitions, start, end))
     emissions, mask = _at_least_one(emissions), _at_least_one(mask)
@@ -69,6 +68,22 @@ def make_chain(
     emissions = torch.where(last[..., None], emissions + end, emissions)
     emissions = torch.where(first[:, None], emissions + start, emissions)
     return Chain(torch.where(mask[..., None], emissions, 0.0), mask, transitions, order, width)
+
+
+def check_chain(
+    emissions: Tensor, mask: Tensor, transitions: Tensor, start: Tensor, end: Tensor
+) -> None:
+    """Require the shapes of all parts of a chain to fit."""
+    check_dim("emissions", emissions, 3, "batch, word, tag")
+    check_mask(mask, emissions.shape[:2])
+    tags = emissions.shape[2]
+    for name, x, shape in (
+        ("transitions", transitions, (tags, tags)),
+        ("start", start, (tags,)),
+        ("end", end, (tags,)),
+    ):
+        check_tensor(name, x)
+        require(tuple(x.shape) == shape, name, f"have shape {shape}", tuple(x.shape))
 
 
 def _at_least_one(x: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ class Combiner(PretrainedModule):
         """Return `xs` after checking the number of sources and their sizes."""
         require(len(xs) == len(self.in_dims), "xs", f"hold {len(self.in_dims)} sources", len(xs))
         for j, (x, dim) in enumerate(zip(xs, self.in_dims, strict=True)):
-            check_last_dim(f"xs[{j}]", x, dim)
+            check_last_dim(f"xs[{j}]", x, dim, next(self.parameters(), None))
         return list(xs)
 
 

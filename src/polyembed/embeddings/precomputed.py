@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from polyembed._checks import check_ids
 from polyembed._views import evaluation_view, shallow_copy
 from polyembed.embeddings.embedder import WordEmbedder, require_lexicon
 from polyembed.embeddings.table import RowTable
@@ -65,6 +66,7 @@ class UniqueWords(_Wrapper):
 
     def forward(self, ids: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding_dim"]:
         """Embed the types and copy their vectors to the occurrences."""
+        check_ids("ids", ids)
         types, occurrences = torch.unique(ids, return_inverse=True)
         return F.embedding(occurrences, self.embedder(types))
 

@@ -86,13 +86,17 @@ class RowTable(PretrainedModule):
 
 
 def look_up(
-    ids: Tensor, weight: Tensor, padding_idx: int | None = None, stop: int | None = None
+    ids: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    stop: int | None = None,
+    name: str = "ids",
 ) -> Tensor:
     """Return rows by id; `stop` ends the range of ids in the error."""
     try:
         return F.embedding(ids, weight, padding_idx)
     except IndexError as error:
-        raise ValueError(must("ids", f"be in [0, {stop or len(weight)})", "ids outside")) from error
+        raise ValueError(must(name, f"be in [0, {stop or len(weight)})", "ids outside")) from error
 
 
 def embed_units(ids: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

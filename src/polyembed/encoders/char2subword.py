@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import OneCycleLR
 
 from polyembed._checks import check_ids, check_positive, check_probability, require
 from polyembed._progress import progress_bar
+from polyembed.embeddings.table import look_up
 from polyembed.embeddings.transformer import TransformerStack
 from polyembed.functional.neighbors import nearest_cosine
 from polyembed.saving import PretrainedModule
@@ -202,7 +203,9 @@ class Char2Subword(PretrainedModule):
         batch = ids.shape[:-1]
         rows = ids.reshape(batch.numel(), ids.shape[-1])
         mask = rows.ne(0)
-        states = self.transformer(self.characters(rows), mask)  # (piece, character, hidden)
+        states = self.transformer(
+            look_up(rows, self.characters.weight, 0), mask
+        )  # (piece, character, hidden)
         vectors = self.mean + self.scale * self.projection(self._read(states))
         vectors = torch.where(mask.any(-1, keepdim=True), vectors, 0.0)
         return vectors.reshape(*batch, self.embedding_dim)

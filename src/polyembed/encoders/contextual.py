@@ -7,7 +7,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import check_dim, check_mask, check_sentences, class_name, must
+from polyembed._checks import (
+    check_dim,
+    check_ids,
+    check_mask,
+    check_sentences,
+    check_tensor,
+    class_name,
+    must,
+)
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.text.pieces import Pieces
 
@@ -72,6 +80,9 @@ def check_pieces(pieces: Pieces) -> None:
     if not isinstance(pieces, Pieces):
         raise TypeError(must("pieces", "be Pieces, as encode makes them", class_name(pieces)))
     check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
+    check_ids("piece_ids", pieces.piece_ids)
+    check_ids("word_index", pieces.word_index)
+    check_tensor("piece_mask", pieces.piece_mask)
     check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
     if pieces.word_index.device.type == "cpu" and not torch.compiler.is_compiling():
         pieces.check()

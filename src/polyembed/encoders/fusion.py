@@ -405,7 +405,7 @@ class AIF(PretrainedModule):
             Numbers between 0 and 1; undefined at masked positions.
         """
         check_dim("x", x, 3, "batch, seq, hidden_size")
-        check_last_dim("x", x, self.hidden_size)
+        check_last_dim("x", x, self.hidden_size, self.first.down.weight)
         check_mask(mask, x.shape[:2])
         x = select_valid(x, mask)
         valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask

@@ -405,13 +405,17 @@ class PretrainedWordEncoder(ContextualEmbedder):
         inputs = {"input_ids": ids} if table is None else {"inputs_embeds": F.embedding(ids, table)}
         learns = self.freeze != "all" or (table is not None and table.requires_grad)
         with torch.set_grad_enabled(torch.is_grad_enabled() and learns):
-            found = self.model(
-                **inputs,
-                attention_mask=attended.long(),
-                output_hidden_states=everything,
-                **types,
-                **self._no_cache,
-            )
+            try:
+                found = self.model(
+                    **inputs,
+                    attention_mask=attended.long(),
+                    output_hidden_states=everything,
+                    **types,
+                    **self._no_cache,
+                )
+            except IndexError as error:  # on a CPU; on a GPU the kernel asserts
+                rule = "be among the pieces that the model has"
+                raise ValueError(must("piece_ids", rule, error)) from error
         states = getattr(found, "hidden_states" if everything else "last_hidden_state", None)
         if states is None:
             got = f"none of {class_name(self.model)}"

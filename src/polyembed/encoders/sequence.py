@@ -54,7 +54,7 @@ class SequenceEncoder(PretrainedModule):
     def check_inputs(self, x: Tensor, mask: Tensor | None) -> None:
         """Require ``(batch, word, input_size)`` and a mask of its first two axes."""
         check_dim("x", x, 3, "batch, word, input_size")
-        check_last_dim("x", x, self.input_size)
+        check_last_dim("x", x, self.input_size, next(self.parameters(), None))
         check_mask(mask, x.shape[:2])
 
 

@@ -7,7 +7,13 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from polyembed._checks import check_last_dim, check_mask, check_positive, must, require
+from polyembed._checks import (
+    check_float,
+    check_last_dim,
+    check_mask,
+    check_positive,
+    require,
+)
 
 
 def hausdorff_distance(
@@ -167,8 +173,7 @@ def _larger(one: Tensor, other: Tensor | None) -> Tensor:
 
 
 def _check_points(name: str, x: Tensor, dims: int) -> None:
-    if not x.is_floating_point():
-        raise TypeError(must(name, "be a floating point tensor", x.dtype))
+    check_float(**{name: x})
     require(x.dim() >= dims, name, f"have at least {dims} axes", f"shape {tuple(x.shape)}")
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_mask
+from polyembed._checks import check_float, check_mask
 
 
 def select_valid(x: Float[Tensor, "*batch n dim"], mask: Bool[Tensor, "*batch n"] | None) -> Tensor:
@@ -33,6 +33,7 @@ def masked_mean(
         >>> masked_mean(x, torch.tensor([True, True, False]))
         tensor([2.])
     """
+    check_float(x=x)
     check_mask(mask, x.shape[:-1])
     wide = torch.promote_types(x.dtype, torch.float32)
     total = select_valid(x, mask).sum(-2, dtype=wide)
@@ -56,6 +57,7 @@ def masked_max(
         >>> masked_max(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([True, True, False]))
         tensor([3.])
     """
+    check_float(x=x)
     check_mask(mask, x.shape[:-1])
     if x.shape[-2] == 0:
         return x.sum(-2)

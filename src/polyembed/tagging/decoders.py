@@ -22,6 +22,7 @@ from polyembed._checks import (
     check_mask,
     check_positive,
     check_probability,
+    check_tensor,
     must,
     require,
 )
@@ -129,7 +130,8 @@ class Decoder(PretrainedModule):
     def emissions(self, features: Features, mask: Mask = None) -> Emissions:
         """Score each tag at each word: ``(batch, word, tag)``."""
         check_dim("features", features, 3, "batch, word, dim")
-        check_last_dim("features", features, self.in_features)
+        weight = None if self.linear is None else self.linear.weight
+        check_last_dim("features", features, self.in_features, weight)
         check_mask(mask, features.shape[:2])
         features = select_valid(features, mask)
         if self.linear is None:
@@ -265,6 +267,7 @@ class SoftmaxDecoder(Decoder):
 
     def emissions(self, features: Features, mask: Mask = None) -> Emissions:
         """Score each tag at each word: ``(batch, word, tag)``."""
+        check_tensor("features", features)
         return super().emissions(F.dropout(features, self.dropout, self.training), mask)
 
     def loss(self, features: Features, tags: TagIds, mask: Mask = None) -> Float[Tensor, ""]:

@@ -87,7 +87,7 @@ class RepresentationTransformationNetwork(PretrainedModule):
 
     def forward(self, h: Float[Tensor, "*batch hidden"]) -> Float[Tensor, "*batch hidden"]:
         """Transform hidden states."""
-        check_last_dim("h", h, self.hidden_size)
+        check_last_dim("h", h, self.hidden_size, self.down.weight)
         start = h.detach() if self.detach_input else h
         found: Tensor = self.up(self.down(start).relu())
         if self.gate == "tied":

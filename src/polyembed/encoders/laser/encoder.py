@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -23,6 +22,7 @@ from polyembed._checks import (
     must,
     require,
 )
+from polyembed.embeddings.table import look_up
 from polyembed.encoders.sequence import bidirectional, direction_weights, reorder, reversal
 from polyembed.functional.masking import masked_max, valid_first, valid_places
 from polyembed.saving import PretrainedModule
@@ -199,11 +199,7 @@ class LaserEncoder(PretrainedModule):
     def _layers(self, token_ids: Tensor, mask: Tensor) -> Iterator[Tensor]:
         """Yield the embeddings and each layer's states, with each row's pieces at the front."""
         ids = torch.where(mask, token_ids, self.padding_idx).gather(1, valid_first(mask))
-        try:
-            states = F.embedding(ids, self.embed_tokens.weight, self.padding_idx)
-        except IndexError as error:
-            rule = f"be in [0, {self.num_embeddings})"
-            raise ValueError(must("token_ids", rule, "ids outside")) from error
+        states = look_up(ids, self.embed_tokens.weight, self.padding_idx, name="token_ids")
         yield states
         reverse = reversal(mask.sum(1), ids.shape[1])
         for layer in range(self.num_layers):

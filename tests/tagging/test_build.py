@@ -1,0 +1,102 @@
+"""`build_tagger`: the measured system, from whatever sources there are."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from checks import refused
+from tiny_models import tiny_model, word_piece_tokenizer
+from toys import ToyPieces, ToyVectors, toy_corpus
+
+import polyembed as pe
+from polyembed.data import TaggedSentence
+from polyembed.encoders import CachedEmbedder, WideAndDeepEncoder, cache_features
+
+CORPUS = toy_corpus(2)
+
+
+def encoder(freeze: str = "embeddings", **options) -> pe.PretrainedWordEncoder:
+    model = tiny_model("bert", **options)
+    return pe.PretrainedWordEncoder(model, word_piece_tokenizer(), freeze=freeze)
+
+
+def parts_of(tagger: pe.SequenceTagger) -> list[str]:
+    hme = tagger.embedder.embedders[0].embedder
+    names = ("words", "subwords", "characters", "surface")
+    return [name for name in names if getattr(hme, name, None) is not None]
+
+
+def test_what_is_not_given_is_not_built() -> None:
+    alone = pe.build_tagger(CORPUS)
+    assert parts_of(alone) == ["characters", "surface"]
+    whole = pe.build_tagger(CORPUS, words=[ToyVectors(3), ToyVectors(5)], subwords=[ToyPieces()])
+    assert parts_of(whole) == ["words", "subwords", "characters", "surface"]
+    assert whole.embedder.embedders[0].embedder.words.embedding_dim == 10
+    assert isinstance(whole.encoder, WideAndDeepEncoder)
+    assert whole.tags == tuple(sorted({tag for one in CORPUS for tag in one.tags}))
+    assert whole.decoder.extra_emissions
+
+
+@pytest.mark.parametrize("freeze", ["embeddings", "all"])
+def test_a_frozen_encoder_is_mapped_and_a_trained_one_is_not(freeze: str) -> None:
+    contextual = encoder(freeze)
+    tagger = pe.build_tagger(CORPUS, contextual=contextual)
+    beside = tagger.embedder.embedders[1]
+    assert beside.embedding_dim == (200 if freeze == "all" else contextual.embedding_dim)
+    assert (beside is contextual) == (freeze != "all")
+    tagger(**tagger.collate(CORPUS)).backward()
+    grads = [value.grad for value in contextual.parameters() if value.grad is not None]
+    assert bool(grads) == (freeze != "all")
+
+
+def test_cached_layers_count_as_frozen(tmp_path) -> None:
+    frozen = encoder("all")
+    store = cache_features(frozen, [one.words for one in CORPUS], tmp_path / "x", layers=[0, 2, 3])
+    cached = CachedEmbedder(frozen, store, fusion=pe.DLFA(frozen.embedding_dim, 2))
+    assert pe.build_tagger(CORPUS, contextual=cached).embedder.embedders[1].embedding_dim == 200
+
+
+def test_it_learns_saves_and_opens(tmp_path) -> None:
+    torch.manual_seed(0)
+    tagger = pe.build_tagger(CORPUS, contextual=encoder())
+    result = pe.fit(tagger, CORPUS * 4, CORPUS, progress=False)
+    assert result.best.score == 1.0
+    tagger.save_pretrained(tmp_path)
+    texts = [one.words for one in CORPUS] + [("canción", "nueva")]
+    assert pe.SequenceTagger.from_pretrained(tmp_path).predict(texts) == tagger.predict(texts)
+
+
+def test_words_are_prepared_before_they_enter_the_lexicon() -> None:
+    upper = [replace(one, words=tuple(word.upper() for word in one.words)) for one in CORPUS]
+    made = pe.build_tagger(upper, prepare=lambda words: [word.lower() for word in words])
+    assert (
+        made.embedder.embedders[0].lexicon == pe.build_tagger(CORPUS).embedder.embedders[0].lexicon
+    )
+
+
+def test_known_tags_alone_make_the_tag_set() -> None:
+    partly = [TaggedSentence(("me", "gusta"), ("PRON", None)), TaggedSentence(("y",), ("_",))]
+    assert pe.build_tagger(partly).tags == ("PRON",)
+    assert pe.build_tagger(partly, tags=["X", "PRON"]).tags == ("X", "PRON")
+
+
+def test_an_encoder_gives_the_device() -> None:
+    contextual = encoder("all").to("meta")
+    assert {x.device.type for x in pe.build_tagger(CORPUS, contextual=contextual).parameters()} == {
+        "meta"
+    }
+
+
+def test_wrong_calls() -> None:
+    refused(ValueError, r"^sentences must hold at least one word, got none$", pe.build_tagger, [])
+    unknown = [TaggedSentence(("me",), (None,))]
+    refused(ValueError, r"^train must hold at least one known tag", pe.build_tagger, unknown)
+    rule = r"^contextual must be a contextual embedder, got str$"
+    refused(TypeError, rule, pe.build_tagger, CORPUS, contextual="xlm-roberta-base")
+
+    class Strange(ToyVectors):
+        def vectors(self, words):
+            return super().vectors(words) * 0
+
+    rule = r"^words\[1\] must have a vector of a word of train, got none$"
+    refused(ValueError, rule, pe.build_tagger, CORPUS, words=[ToyVectors(3), Strange(3)])
