@@ -29,7 +29,7 @@ def parts_of(tagger: pe.SequenceTagger) -> list[str]:
 def test_what_is_not_given_is_not_built() -> None:
     alone = pe.build_tagger(CORPUS)
     assert parts_of(alone) == ["characters", "surface"]
-    whole = pe.build_tagger(CORPUS, words=[ToyVectors(3), ToyVectors(5)], subwords=[ToyPieces()])
+    whole = pe.build_tagger(CORPUS, words=[ToyVectors(3), ToyVectors(5)], subwords=[ToyPieces(4)])
     assert parts_of(whole) == ["words", "subwords", "characters", "surface"]
     assert whole.embedder.embedders[0].embedder.words.embedding_dim == 10
     assert isinstance(whole.encoder, WideAndDeepEncoder)

@@ -299,16 +299,49 @@ def test_a_word_is_one_piece_wherever_it_stands(kind: str) -> None:
     assert pieces.piece_ids[0][pieces.word_index[0] == 1].tolist() == [own]
 
 
-@pytest.mark.parametrize("name", ["XLMWithLMHeadModel", "FlaubertWithLMHeadModel"])
-def test_a_head_that_counts_its_rows(name: str) -> None:
-    config = getattr(transformers, name.partition("With")[0] + "Config")
+STANDARD = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "pad_token_id": 0,
+}
+XLM = {"emb_dim": 16, "n_layers": 1, "n_heads": 2, "pad_index": 0}
+UNUSUAL = {
+    "XLMWithLMHead": XLM,
+    "FlaubertWithLMHead": XLM,
+    "MobileBertForMaskedLM": {
+        **STANDARD,
+        "embedding_size": 8,
+        "intra_bottleneck_size": 8,
+        "true_hidden_size": 8,
+    },
+    "RemBertForMaskedLM": {**STANDARD, "input_embedding_size": 8, "output_embedding_size": 12},
+    "AlbertForMaskedLM": {**STANDARD, "embedding_size": 8},
+    "DebertaV2ForMaskedLM": STANDARD,
+    "ElectraForMaskedLM": {**STANDARD, "embedding_size": 8},
+}
+
+
+@pytest.mark.parametrize("multiple", [None, 8])
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_heads_learn_and_open_again(name: str, multiple: int | None, tmp_path) -> None:
+    """Heads that count their rows, with a table of another width, or with a resize of their own."""
+    config = getattr(transformers, name.partition("With")[0].partition("For")[0] + "Config")
     old = word_piece()
-    sizes = {"emb_dim": 8, "n_layers": 1, "n_heads": 2, "pad_index": 0}
-    model = getattr(transformers, name)(config(vocab_size=len(old), n_words=len(old), **sizes))
-    found = extend_vocabulary(old, model, NEW, 60)
+    counts = {"n_words": len(old)} if "n_layers" in UNUSUAL[name] else {}
+    cls = getattr(transformers, name + ("Model" if counts else ""))
+    model = cls(config(vocab_size=len(old), **counts, **UNUSUAL[name])).eval()
+    known = torch.tensor([cut(old, OLD[0])])
+    before = model(known).logits
+    found = extend_vocabulary(old, model, NEW, 60, pad_to_multiple_of=multiple)
+    torch.testing.assert_close(model(known).logits[..., : len(old)], before)
+    rows = -(-len(found.tokenizer) // (multiple or 1)) * (multiple or 1)
     ids = torch.tensor([cut(found.tokenizer, NEW[0])])
     assert model(ids, labels=ids).loss.isfinite()
-    assert model(ids).logits.shape[-1] == len(found.tokenizer)
+    assert model(ids).logits.shape[-1] == rows == len(model.get_input_embeddings().weight)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(cls.from_pretrained(tmp_path).eval()(ids).logits, model(ids).logits)
 
 
 BOTH = functools.cache(lambda kind: (extended(kind)[0], extended(kind)[2].tokenizer))

@@ -46,6 +46,26 @@ def test_line_feeds_may_be_left_out_and_numbers_may_look_like_them(write, end):
         np.testing.assert_array_equal(vectors.vectors(list("dcba")), rows[::-1])
 
 
+@pytest.mark.parametrize("end", [b"\n", b""])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["New York", "b", "c"],
+        ["a", "New York City", "b x"],
+        ["a\nb", "b", "c"],
+        ["b", "\udcff\udcfe", "c"],
+        ["b", "c", "\udcff"],
+    ],
+)
+def test_words_with_spaces_line_feeds_and_other_bytes(words, end, write):
+    rows = np.random.default_rng(0).normal(size=(3, 5)).astype("<f4")
+    encoded = [word.encode("utf-8", "surrogateescape") for word in words]
+    parts = [word + b" " + row.tobytes() + end for word, row in zip(encoded, rows, strict=True)]
+    vectors = Word2VecBinaryVectors(write(b"3 5\n" + b"".join(parts)))
+    assert vectors.words == words
+    np.testing.assert_array_equal(vectors.vectors(words), rows)
+
+
 @pytest.mark.parametrize("language", ["en", "nl"])
 def test_real_files_give_what_gensim_gives(data_folder, language):
     gensim = pytest.importorskip("gensim")

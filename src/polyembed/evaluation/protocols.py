@@ -376,6 +376,7 @@ def _save(path: Path, run: Mapping[str, Any]) -> None:
     """Write a run beside its file, then replace the file in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.part")
+    draft.unlink(missing_ok=True)  # it may be a link
     draft.write_text(json.dumps(run), "utf-8")
     os.replace(draft, path)
 

@@ -117,11 +117,13 @@ class _Writer:
             file.chmod(mode)
         stale = saved_names(folder) - set(self.parts)
         for name, part in self.parts.items():
+            if (folder / name).is_symlink():
+                (folder / name).unlink()
             if not (folder / name).is_dir():  # a subfolder of this name has the same content
                 part.replace(folder / name)
         (self.draft / CONFIG_NAME).replace(folder / CONFIG_NAME)
         for name in stale:
-            if (folder / name).is_dir():
+            if (folder / name).is_dir() and not (folder / name).is_symlink():
                 shutil.rmtree(folder / name)
             else:
                 (folder / name).unlink(missing_ok=True)

@@ -112,6 +112,8 @@ def export_onnx(
         node.metadata_props.clear()  # traces of the program that exported, with its folders
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    for name in (MODEL_NAME, f"{MODEL_NAME}.data", SETTINGS_NAME):
+        (folder / name).unlink(missing_ok=True)  # it may be a link
     program.save(folder / MODEL_NAME, external_data=True)  # a runtime maps the large table
     content = json.dumps(settings, ensure_ascii=False).encode("utf-8", "surrogatepass")
     (folder / SETTINGS_NAME).write_bytes(content)

@@ -1,6 +1,7 @@
 """New languages in the vocabulary of a tokenizer and in the tables of its model."""
 
 import copy
+import inspect
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -155,11 +156,12 @@ def _grow(
 ) -> None:
     """Resize the model's tables and set each new row to the mean of its origins."""
     device = _table(model).device
-    rows = max(rows, max(origins) + 1)
+    multiple = pad_to_multiple_of or 1
+    rows = -(-max(rows, max(origins) + 1) // multiple) * multiple
+    takes = inspect.signature(model.resize_token_embeddings).parameters  # MobileBERT's has one
+    plain = {"mean_resizing": False} if "mean_resizing" in takes else {}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        model.resize_token_embeddings(
-            rows, pad_to_multiple_of=pad_to_multiple_of, mean_resizing=False
-        )
+        model.resize_token_embeddings(rows, **plain)
     for part in model.modules():  # the head of XLM and FlauBERT counts its rows
         if hasattr(part, "n_words"):
             part.n_words = len(_table(model))

@@ -1,6 +1,7 @@
 """word2vec's binary format, read through a memory map."""
 
 import os
+import re
 from collections.abc import Iterator
 from typing import ClassVar, NoReturn
 
@@ -11,6 +12,9 @@ from polyembed.saving import VectorFiles
 from polyembed.vectors.protocol import Rows
 from polyembed.vectors.textfile import read_header
 from polyembed.vectors.words import Ids, Words, WordTable, map_file, release
+
+LONGEST = 1024
+"""A length in bytes that no word with spaces has."""
 
 
 class Word2VecBinaryVectors(WordTable, VectorFiles):
@@ -59,17 +63,33 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         # A row takes at least one byte of a word, a space and its numbers.
         if min(counts) < 1 or num_rows * (2 + 4 * self.dim) > size:
             self._fail(f"{len(self._data)} bytes for {num_rows} rows of {self.dim}")
-        self._index = Words(self._data, self._entries(num_rows, len(header) + 1), b" ")
+        self._index = self._read(num_rows, len(header) + 1)
         release(self._data)
 
     def _rows(self, ids: Ids) -> Rows:
         rows = np.zeros((len(ids), self.dim), np.float32)
-        for row, start in zip(rows, self._index.starts[ids].tolist(), strict=True):
-            row[:] = np.frombuffer(self._data, "<f4", self.dim, self._data.find(b" ", start) + 1)
+        for row, stop in zip(rows, self._index.stops[ids].tolist(), strict=True):
+            row[:] = np.frombuffer(self._data, "<f4", self.dim, stop + 1)
         return rows
 
+    def _read(self, num_rows: int, position: int) -> Words:
+        """Index the rows: of words without a space, or if these are no text, with spaces."""
+        found, fault = None, None
+        try:
+            found = Words(self._data, self._entries(num_rows, position), b" ")
+            if all(word.isprintable() for word in found):
+                return found
+        except ValueError as error:
+            fault = error
+        try:
+            return Words(self._data, self._spaced_entries(num_rows, position), b" ")
+        except ValueError:
+            if found is None:
+                raise fault from None  # type: ignore[misc]
+            return found
+
     def _entries(self, num_rows: int, position: int) -> Iterator[tuple[int, bytes]]:
-        """Yield where each word starts, from `position` on, and the word."""
+        """Yield where each word starts, from `position` on, and the word, up to the first space."""
         data, size = self._data, len(self._data)
         for number in range(1, num_rows + 1):
             if number > 1 and data[position : position + 1] == b"\n":
@@ -83,5 +103,29 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
         if data[position : position + 2] not in (b"", b"\n"):
             self._fail(f"{size - position} bytes after the {num_rows} rows of its header")
 
+    def _spaced_entries(self, num_rows: int, position: int) -> Iterator[tuple[int, bytes]]:
+        """Yield words that are text and may hold spaces: after each, the next is text too."""
+        data, size = self._data, len(self._data)
+        for number in range(1, num_rows + 1):
+            for match in re.compile(b" ").finditer(data, position, position + LONGEST):
+                stop = match.end() + 4 * self.dim
+                after = stop + (data[stop : stop + 1] == b"\n")
+                word = data[after : data.find(b" ", after, after + LONGEST)]
+                good = after == size if number == num_rows else _is_text(word)
+                if good and _is_text(data[position : match.start()]):
+                    break
+            else:
+                self._fail(f"no whole row {number} of {num_rows} at byte {position} of {size}")
+            yield position, data[position : match.start()]
+            position = after
+
     def _fail(self, what: str) -> NoReturn:
         raise ValueError(must("path", "name a whole word2vec .bin file", f"{self.path} ({what})"))
+
+
+def _is_text(word: bytes) -> bool:
+    """Return whether a word is text, which the bytes of numbers hardly ever are."""
+    try:
+        return bool(word) and word.decode("utf-8").isprintable()
+    except UnicodeDecodeError:
+        return False
