@@ -405,10 +405,6 @@ def main() -> None:
     files = read_all_files(parser, arguments, DATA)
     if arguments.targets and not files:
         parser.error("--targets must be given with --train, --dev and --test")
-    for part in ("train", "dev", "test"):
-        size = getattr(arguments, f"{part}_size")
-        if size is not None and size < 1:
-            parser.error(f"--{part}-size must be 1 or more, got {size}")
     targets = read_targets(arguments, files[0]) if files else []
     if not (arguments.model or arguments.pretrain):
         arguments.pretrain = ["en", "tr", *TARGETS]

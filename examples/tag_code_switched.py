@@ -564,8 +564,6 @@ def parse_arguments() -> argparse.Namespace:
     unknown = [name for name in arguments.systems or () if name not in known]
     if unknown:
         parser.error(f"--systems must be among {known}, got {unknown}")
-    if arguments.members < 1:
-        parser.error(f"--members must be 1 or more, got {arguments.members}")
     if arguments.tasks and (arguments.train or arguments.dev or arguments.test):
         parser.error("--tasks must not come with --train, --dev or --test")
     if len({folder.resolve().name for folder in arguments.tasks or ()}) < len(

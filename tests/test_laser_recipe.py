@@ -60,7 +60,7 @@ def test_every_training_runs(laser, recipe: str) -> None:
         return made[0]
 
     def scheduler_of(optimizer: torch.optim.Optimizer):
-        made.extend([options.make_scheduler(optimizer), optimizer.param_groups[0]["lr"]])
+        made.extend([options.make_scheduler(optimizer, 1), optimizer.param_groups[0]["lr"]])
         return made[1]
 
     watched = dataclasses.replace(

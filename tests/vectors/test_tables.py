@@ -153,3 +153,11 @@ def test_coverage_of_what_fits(tmp_path):
     refused(ValueError, "sentences must hold at least one word, got none", source.coverage, [[]])
     for languages in ([], [["es", "en"]], [["es"], ["en"]]):
         refused(ValueError, "argument 2 is", source.coverage, [["me"]], languages)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_vector_that_is_not_finite_is_named(tmp_path, number):
+    source = text({"me": (1.0, 2.0), "odd": (number, 1.0)}, tmp_path / "a.vec")
+    assert source.vectors(["me"]).tolist() == [[1.0, 2.0]]
+    rule = "the vectors of a file must be finite numbers, got NaN or an infinity for 'odd'"
+    refused(ValueError, rule, source.vectors, ["me", "odd"])

@@ -198,9 +198,9 @@ def _check(spaces: dict[str, Tensor], **counts: int) -> None:
     (first, x), (second, y) = spaces.items()
     check_dim(first, x, 2, "n, dim")
     check_dim(second, y, 2, "m, dim")
+    check_float(**spaces)
     check_last_dim(second, y, x.shape[-1])
     check_positive(**counts)
-    check_float(**spaces)
     if x.dtype != y.dtype:
         raise TypeError(must(second, f"be {x.dtype} as {first}", y.dtype))
 

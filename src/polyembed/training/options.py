@@ -70,8 +70,8 @@ class FitOptions:
     Example:
         >>> def sgd(model):
         ...     return torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> FitOptions(num_train_epochs=5, optimizer=sgd).for_training(nn.Linear(2, 2), 1000)
-        FitOptions(num_train_epochs=5, batch_size=16, ...)
+        >>> FitOptions(optimizer=sgd).for_training(nn.Linear(2, 2), 1000).num_train_epochs
+        40
     """
 
     num_train_epochs: int | None = None
@@ -285,7 +285,7 @@ def noam_schedule(optimizer: Optimizer, hidden_size: int, *, warmup_steps: int =
         ValueError: If a size or number of steps is not positive.
 
     Example:
-        >>> optimizer = Adam([nn.Parameter(torch.zeros(1))], lr=1.0, betas=(0.9, 0.98))
+        >>> optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=1.0, betas=(0.9, 0.98))
         >>> noam_schedule(optimizer, 200).get_last_lr()
         [6.324...e-06]
     """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import check_words, class_name, must
+from polyembed._checks import check_words, class_name, must, require
 from polyembed.vectors.protocol import Rows, Vocabulary, WordVectors
 
 Ids = npt.NDArray[np.int64]
@@ -126,6 +126,9 @@ class WordTable(Vocabulary):
         ids = self._find(words)
         known = ids >= 0
         out[known] = self._rows(ids[known])
+        odd = np.flatnonzero(~np.isfinite(out).all(1))
+        found = f"NaN or an infinity for {words[odd[0]]!r}" if len(odd) else None
+        require(found is None, "the vectors of a file", "be finite numbers", found)
         return out
 
     def table(self) -> tuple[list[str], Rows]:
