@@ -69,11 +69,17 @@ def sweep_layers(
         for column, members in columns.items()
     }
     rows = [
-        (name, *(mean_and_deviation(part[key]) for part in scores.values()))
+        (
+            name,
+            sum(value.numel() for value in makers[key]().parameters()),
+            *(mean_and_deviation(part[key]) for part in scores.values()),
+        )
         for key, name in names.items()
     ]
     best = {
         column: max(layers, key=lambda layer, part=part: sum(part[layer]))
         for column, part in scores.items()
     }
-    return Sweep(Table(("system", *scores), rows, digits=4), scores, best)
+    return Sweep(
+        Table(("system", "parameters of the fusion", *scores), rows, digits=4), scores, best
+    )

@@ -16,9 +16,9 @@ both; or files of yours in any layout that `read_tagged` knows, with languages t
 Every system is trained twice: over the frozen encoder (fusion and tagger alone learn, over features
 that are computed once and kept in ``--out``) and fine-tuned; ``--freeze LoRA`` trains adapters in a
 frozen encoder. Prints the encoder's layers ranked by parallel sentences, without training; then for
-each task the last layer, ScalarMix, the average of all layers and DLFA of each lower layer, over
-seeds, the epoch chosen on dev; over the frozen encoder also each layer alone, and how well the
-ranking predicts its score. Draws scores against layers. ``--branches global local both`` is the
+each task the last layer, ScalarMix, the average of all layers, DLFA of each lower layer and, as its
+control of the same size, each layer through a gate of its own, over seeds, the epoch chosen on dev;
+over the frozen encoder also each layer alone, and how well the ranking predicts its score. Draws scores against layers. ``--branches global local both`` is the
 paper's table V; its best layers of each task are in the recipe.
 """
 
@@ -42,7 +42,14 @@ from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_tagged, read_wikiann
-from polyembed.encoders import CachedEmbedder, FeatureStore, LayerFusion, cache_features
+from polyembed.encoders import (
+    AIF,
+    CachedEmbedder,
+    FeatureStore,
+    LayerFusion,
+    SingleLayer,
+    cache_features,
+)
 from polyembed.evaluation import Corpus, plot_layers, rank_layers
 from polyembed.training import FitOptions
 
@@ -260,7 +267,12 @@ def run_task(
         "ScalarMix": lambda: pe.ScalarMix(count + 1),
         "LayerAverage": lambda: pe.LayerAverage(range(count + 1)),
     }
-    alone = {f"layer {layer}": partial(pe.LayerAverage, [layer]) for layer in layers}
+    alone = {f"layer {layer}": partial(SingleLayer, layer) for layer in layers}
+
+    def gated(branches: str, layer: int) -> LayerFusion:
+        gate = AIF(size, reduction_ratio=RECIPE["reduction_ratio"], branches=branches)
+        return SingleLayer(layer, gate=gate)
+
     for freeze, branches in product(arguments.freeze, arguments.branches):
         name_of = freeze if branches == "both" else f"{freeze}, {branches} branch"
         swept = sweep_layers(
@@ -270,7 +282,11 @@ def run_task(
             training_options(arguments, freeze, metric, len(source.train)),
             layers=layers,
             fusion=partial(fused, branches),
-            beside={**fusions, **(alone if freeze == "frozen" else {})},
+            beside={
+                **fusions,
+                **(alone if freeze == "frozen" else {}),
+                **{f"layer {layer}, gated": partial(gated, branches, layer) for layer in layers},
+            },
             family=family,
             seeds=range(arguments.seeds),
             folder=arguments.out
