@@ -1,0 +1,149 @@
+"""What a trivial rule and a multilingual encoder score where the tables of zero-shot transfer stand.
+
+    python benchmarks/zero_shot.py --encoder FOLDER --seeds 3
+
+CoNLL-2002, the sentences of `examples/laser_zero_shot.py`: trained on Spanish or Dutch, tested on
+both. Parts of speech from 1,000 training sentences (accuracy on 600), entities from 2,000 (F1 on
+1,000). The rules see no training sentence: a word without a letter or digit is punctuation, one
+that begins with a digit a number, every other word a noun; a run of capitalised words that does
+not begin the sentence is an entity of the type that the training sentences have most. The encoder
+is fine-tuned under a CRF, its table of pieces fixed and its layers mixed, by `fit`'s defaults.
+Finished runs are kept in ``--cache`` and not made again.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from _results import option, show
+from tagging_quality import DATA, ROOT, Sentences, tuned_encoder
+
+import polyembed as pe
+from polyembed.data import TaggedSentence, read_conll, to_iob2
+from polyembed.metrics import accuracy, entity_f1
+from polyembed.tables import Table, mean_and_deviation
+from polyembed.text import to_universal_tags
+
+FILES = {"es": "esp", "nl": "ned"}
+SIZES = {"pos": (1000, 200, 600), "ner": (2000, 300, 1000)}
+
+
+def load(task: str, language: str) -> list[Sentences]:
+    """Read the train, dev and test sentences, evenly spread."""
+    parts = []
+    for end, count in zip(("train", "testa", "testb"), SIZES[task], strict=True):
+        path = DATA / "conll2002" / f"{FILES[language]}.{end}"
+        read = read_conll(path, tag_column=1 if task == "pos" else -1)
+        chosen = read[:: max(1, len(read) // count)][:count]
+        tagset = f"conll2002-{language}"
+        parts.append(
+            [
+                TaggedSentence(
+                    one.words,
+                    tuple(to_universal_tags(tag, tagset=tagset) for tag in one.tags)
+                    if task == "pos"
+                    else to_iob2(one.tags),
+                )
+                for one in chosen
+            ]
+        )
+    return parts
+
+
+def rule(task: str, words: tuple[str, ...], kind: str) -> list[str]:
+    """Tag a sentence without having learned anything."""
+    if task == "pos":
+        return [
+            "NUM" if word[0].isdigit() else "NOUN" if any(map(str.isalnum, word)) else "."
+            for word in words
+        ]
+    tags: list[str] = []
+    for i, word in enumerate(words):
+        inside = i > 0 and word[0].isupper()
+        tags.append(f"{'I' if tags and tags[-1] != 'O' else 'B'}-{kind}" if inside else "O")
+    return tags
+
+
+def score(task: str, test: Sentences, predicted: list[list[str]]) -> float:
+    gold = [list(one.tags) for one in test]
+    if task == "pos":
+        return accuracy(gold, predicted)
+    return entity_f1(gold, predicted).f1
+
+
+def run(task: str, source: str, seed: int, encoder: str, cache: Path) -> dict[str, float]:
+    """Fine-tune the encoder on one language and test it on both; read a finished run."""
+    path = cache / f"{Path(encoder).name}.{task}.{source}.{seed}.json"
+    if path.exists():
+        return dict(json.loads(path.read_text()))
+    torch.manual_seed(seed)
+    train, dev, _ = load(task, source)
+    tests = {language: load(task, language)[2] for language in FILES}
+    parts = (train, dev, *tests.values())
+    tags = sorted({tag for part in parts for one in part for tag in one.tags})
+    tagger = pe.SequenceTagger(tuned_encoder(encoder), tags)
+    start = time.perf_counter()
+    pe.fit(tagger, train, dev, seed=seed)
+    found = {"seconds": time.perf_counter() - start}
+    for language, test in tests.items():
+        predicted = tagger.predict([one.words for one in test])
+        found[language] = score(task, test, predicted)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found))
+    print(task, source, seed, found, file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--task", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument(
+        "--encoder", help="a folder or a name on the hub; the rules alone if missing"
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "zero_shot")
+    option(parser)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    pairs = [("es", "es"), ("es", "nl"), ("nl", "nl"), ("nl", "es")]
+    columns = [
+        f"{test}, trained on {source}" if test == source else f"{test}, zero-shot from {source}"
+        for source, test in pairs
+    ]
+    for task in arguments.task:
+        rows: list[tuple[Any, ...]] = []
+        found = []
+        for source, language in pairs:
+            kinds = Counter(
+                tag[2:] for one in load(task, source)[0] for tag in one.tags if tag[1:2] == "-"
+            )
+            test = load(task, language)[2]
+            kind = kinds.most_common(1)[0][0] if kinds else ""
+            predicted = [rule(task, one.words, kind) for one in test]
+            found.append(None if language == source else score(task, test, predicted))
+        rows.append(("rule", *found))
+        if arguments.encoder:
+            seeds = range(arguments.seeds)
+            runs = {
+                source: [
+                    run(task, source, seed, arguments.encoder, arguments.cache) for seed in seeds
+                ]
+                for source in FILES
+            }
+            means = [
+                mean_and_deviation([one[language] for one in runs[source]])
+                for source, language in pairs
+            ]
+            rows.append((f"{Path(arguments.encoder).name}, fine-tuned", *means))
+        show(arguments.json, task, Table(("", *columns), rows, digits=4))
+
+
+if __name__ == "__main__":
+    main()
