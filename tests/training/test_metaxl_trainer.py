@@ -222,6 +222,35 @@ def test_joint_training_is_the_plain_loop(transformed: bool) -> None:
     assert setting.steps[0].target_loss is setting.steps[0].cosine is None
 
 
+def test_joint_training_on_as_many_target_rows_as_metaxls_model_sees() -> None:
+    half = Setting(objective="joint", target_batch_size=2, target_weight=0.5)
+    half.train()
+    assert {len(batch) for batch in half.batches[::2]} == {4}
+    assert {len(batch) for batch in half.batches[1::2]} == {2}
+    plain = Setting(objective="joint")
+    both = [loss(plain.model, rows_named(half.batches[i])).item() for i in (0, 1)]
+    assert half.steps[0].loss == pytest.approx(both[0] + 0.5 * both[1])
+
+
+def test_source_languages_are_drawn_by_temperature() -> None:
+    sources = {"many": SOURCE, "few": make_rows(3, 3)}
+    few = {row["name"] for row in sources["few"]}
+
+    def shares(temperature: float) -> tuple[float, int]:
+        options = {"objective": "joint", "num_train_epochs": 60, "batch_size": 2}
+        setting = Setting(source_temperature=temperature, rtn=lambda: None, lr=1e-3, **options)
+        setting.train(sources, TARGET)
+        drawn = setting.batches[::2]
+        return sum(set(batch) <= few for batch in drawn) / len(drawn), len(setting.steps)
+
+    small = 3 / (3 + len(SOURCE))
+    low, steps = shares(1.0)
+    high, _ = shares(1e6)
+    assert steps == 60 * math.ceil((3 + len(SOURCE)) / 2)
+    assert low == pytest.approx(small, abs=0.08)
+    assert high == pytest.approx(0.5, abs=0.12)
+
+
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn"])
 def test_accumulation_is_exact(objective: str) -> None:
     whole = Setting(objective=objective, batch_size=12, max_grad_norm=0.5, meta_max_grad_norm=1e-4)

@@ -54,13 +54,14 @@ def joint_step(
     meta_optimizer: Optimizer | None = None,
     loss: Callable[[nn.Module, Any], Tensor] = model_loss,
     languages: str | Sequence[str] | None = None,
+    target_weight: float = 1.0,
     weight: float | Sequence[float] | None = None,
     max_grad_norm: float | None = None,
     meta_max_grad_norm: float | None = None,
     amp_dtype: torch.dtype | None = None,
 ) -> JointStep:
-    """Descend ``L_s + L_t``, the mean losses of the source and of the target batches (Xia 2021,
-    section 2.1).
+    """Descend ``L_s + target_weight * L_t``, the mean losses of the source and of the target
+    batches (Xia 2021, section 2.1).
 
     With `rtn`, source batches are transformed; with `meta_optimizer` the network descends the same
     loss (section 4.4).
@@ -75,6 +76,7 @@ def joint_step(
         meta_optimizer: Over the network; it does not train if None.
         loss: Of a model and a batch.
         languages: Of the source batches, for several networks.
+        target_weight: The weight of the target's loss; the paper has 1.
         weight: Of the source batches.
         max_grad_norm: Clip the model's gradient to this norm.
         meta_max_grad_norm: Clip the network's gradient to this norm.
@@ -102,7 +104,10 @@ def joint_step(
     check_modules(model, [] if rtn is None else rtn)
     check_batches(target=target, **({"source": source} if len(source) else {}))
     check_options(
-        max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm, amp_dtype=amp_dtype
+        target_weight=target_weight,
+        max_grad_norm=max_grad_norm,
+        meta_max_grad_norm=meta_max_grad_norm,
+        amp_dtype=amp_dtype,
     )
     networks = nn.ModuleList([] if rtn is None else listed(rtn))
     phi: dict[str, nn.Parameter] = {}
@@ -113,18 +118,19 @@ def joint_step(
     layers = [] if rtn is None else layers_of(model, layer)
     evaluate = with_autocast(loss, model, amp_dtype)
     names = languages_of(languages, len(source))
-    parts = [(batch, name, len(source)) for batch, name in zip(source, names, strict=True)]
+    parts: list[tuple[Any, str | None, float]] = [
+        (batch, name, 1.0 / len(source)) for batch, name in zip(source, names, strict=True)
+    ]
+    parts += [(batch, None, target_weight / len(target)) for batch in target]
     total: dict[str, Tensor] = {}
     with torch.enable_grad():
-        for number, (batch, name, count) in enumerate(
-            [*parts, *((batch, None, len(target)) for batch in target)]
-        ):
+        for number, (batch, name, share) in enumerate(parts):
             with ExitStack() as stack:
                 calls = []
                 if rtn is not None and number < len(source):
                     hooked = hooks(layers, rtn, weight=weight, language=name)
                     calls = stack.enter_context(hooked)
-                found = check_loss("loss", evaluate(batch)) / count
+                found = check_loss("loss", evaluate(batch)) * share
                 check_called(calls)
                 # inside the hooks: gradient checkpointing runs the layer again
                 slopes = torch.autograd.grad(found, list(known.values()), allow_unused=True)

@@ -128,7 +128,7 @@ class WordTable(Vocabulary):
         out[known] = self._rows(ids[known])
         odd = np.flatnonzero(~np.isfinite(out).all(1))
         found = f"NaN or an infinity for {words[odd[0]]!r}" if len(odd) else None
-        require(found is None, "the vectors of a file", "be finite numbers", found)
+        require(found is None, f"the numbers of {self!r}", "be finite", found)
         return out
 
     def table(self) -> tuple[list[str], Rows]:
