@@ -1,13 +1,14 @@
 """Scores of predicted tags against gold tags: entity F1, accuracy, and both per class.
 
 All take one list of labels for each sentence. A word whose gold label is None does not count: it is
-left out of the gold and of the predicted labels. A ratio whose denominator is 0 is 0.0.
+left out of the gold and of the predicted labels. Where the gold label is a set of names, each of
+them is right; another prediction is compared with the first of them in the alphabet. A ratio whose denominator is 0 is 0.0.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from polyembed._checks import check_choice, must, require
 
@@ -239,8 +240,8 @@ def check_labels(
 Labels = Sequence[Sequence[str]]
 """The labels of the words of each sentence; a list of one label for a text that has one."""
 
-GoldLabels = Sequence[Sequence[str | None]]
-"""The right labels; None where one is not known."""
+GoldLabels = Sequence[Sequence[Any]]
+"""The right labels; None where one is not known, a set of names where any of them is right."""
 
 MetricName = Literal["f1", "accuracy", "macro_f1"]
 """Entity micro-F1, accuracy, or the mean F1 of the labels."""
@@ -437,7 +438,15 @@ def _known(gold: GoldLabels, predicted: Labels) -> Iterator[tuple[list[str], lis
     check_labels(gold, predicted=predicted)
     for right, guess in zip(gold, predicted, strict=True):
         kept = [(one, other) for one, other in zip(right, guess, strict=True) if one is not None]
-        yield [one for one, _ in kept], [other for _, other in kept]
+        guess = [other for _, other in kept]
+        yield [settled(one, other) for one, other in kept], guess
+
+
+def settled(gold: Any, predicted: str | None = None) -> Any:
+    """Return one name for a set of right labels: the prediction if it is among them."""
+    if not isinstance(gold, set | frozenset):
+        return gold
+    return predicted if predicted in gold else min(gold)
 
 
 def _by_name(

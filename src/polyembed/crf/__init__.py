@@ -26,11 +26,13 @@ from polyembed.crf.scores import (
     partial_log_prob,
     path_score,
 )
+from polyembed.crf.spans import SpanLogProbs, span_log_probs
 
 __all__ = [
     "CRF",
     "BestPaths",
     "Constraints",
+    "SpanLogProbs",
     "entropy",
     "log_partition",
     "log_prob",
@@ -40,5 +42,6 @@ __all__ = [
     "partial_log_prob",
     "path_score",
     "sample",
+    "span_log_probs",
     "viterbi",
 ]

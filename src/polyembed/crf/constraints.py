@@ -1,6 +1,6 @@
 """Which tags may begin, follow each other and end: the grammar of a tagging scheme."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal, Self
 
 from polyembed._checks import check_words, is_count, require
@@ -107,11 +107,11 @@ class Constraints(Configurable):
         """The number of tags."""
         return len(self.transitions)
 
-    def first_violation(self, tags: Sequence[int]) -> int | None:
+    def first_violation(self, tags: Sequence[int | Collection[int]]) -> int | None:
         """Return the first position at which a sequence breaks the constraints.
 
         Args:
-            tags: Tag ids, -100 where any tag may stand.
+            tags: Tag ids, -100 where any tag may stand, or sets of ids of which one stands.
 
         Returns:
             The position, the number of tags if the sequence may not end there, or None if it is
@@ -122,10 +122,11 @@ class Constraints(Configurable):
         """
         reached: set[int] = set()
         for i, tag in enumerate(tags):
-            known = is_count(tag) and (tag == ANY_TAG or 0 <= tag < self.num_tags)
+            given = set(tag) if isinstance(tag, Collection) else {tag}
+            known = all(is_count(x) and (x == ANY_TAG or 0 <= x < self.num_tags) for x in given)
             rule = f"be an id in [0, {self.num_tags}) or {ANY_TAG}"
             require(known, f"tags[{i}]", rule, repr(tag))
-            here = set(range(self.num_tags)) if tag == ANY_TAG else {tag}
+            here = set(range(self.num_tags)) if ANY_TAG in given else given
             if i == 0:
                 reached = {this for this in here if self.start[this]}
             else:

@@ -23,6 +23,7 @@ from polyembed.crf.constraints import Constraints
 
 Emissions = Float[Tensor, "first second tag"]
 Tags = Int[Tensor, "first second"]
+Allowed = Bool[Tensor, "first second tag"]
 Mask = Bool[Tensor, "first second"] | UInt8[Tensor, "first second"] | None
 
 
@@ -148,7 +149,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             raise ValueError(must("tags", rule, error)) from error
 
     def partial_log_prob(
-        self, emissions: Emissions, tags: Tags, mask: Mask = None
+        self, emissions: Emissions, tags: Tags | Allowed, mask: Mask = None
     ) -> Float[Tensor, " batch"]:
         """Compute the log-probability of a partial annotation (Tsuboi et al. 2008).
 
@@ -159,13 +160,19 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
 
         Args:
             emissions: The scores of each tag at each word.
-            tags: Tag ids, or -100 where the tag is not known.
+            tags: Tag ids, or -100 where the tag is not known; or of each word the set of its
+                possible tags, bool in the axes of `emissions`.
             mask: True (or 1) = valid; None = all valid.
 
         Returns:
             One value per row in nats: `log_prob` where all tags are known, 0 where none is.
         """
         arguments = self._prepare(emissions, mask)
+        if getattr(tags, "dtype", None) == torch.bool:
+            shape = tuple(emissions.shape)
+            require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
+            allowed = tags if self.batch_first else tags.transpose(0, 1)
+            return scores.partial_log_prob(arguments[0], allowed, *arguments[1:])
         tags = self._prepare_tags(emissions, tags)
         on_host = tags.device.type == "cpu" and not torch.compiler.is_compiling()
         if on_host and not bool(((tags == scores.ANY_TAG) & arguments[1]).any()):

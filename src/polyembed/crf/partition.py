@@ -115,7 +115,7 @@ def _flip(mask: Tensor) -> Tensor:
     return torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
 
 
-def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
+def messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Return alpha and beta ``(batch, word, tag)``, by the log semiring, and the scales of alpha ``(batch, word)``."""
     flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.stack([emissions, emissions.gather(1, flip)]).permute(0, 2, 3, 1).contiguous()
@@ -124,6 +124,13 @@ def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     )
     alpha, beta = states.permute(0, 3, 1, 2)
     return alpha, beta.gather(1, flip), tops[0].T
+
+
+def log_z_of(alpha: Tensor, scales: Tensor, mask: Tensor) -> Tensor:
+    """Return log Z ``(batch,)`` from the forward messages and their scales."""
+    last = (mask.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, 1, alpha.shape[2])
+    final = alpha.gather(1, last).squeeze(1).logsumexp(1)
+    return torch.where(mask[:, 0], torch.where(mask, scales, 0.0).sum(1) + final, 0.0)
 
 
 def _pair_blocks(
@@ -139,12 +146,8 @@ def _pair_blocks(
 
 def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Compute log Z and the marginals from messages in logs, which hold any scores."""
-    alpha, beta, scales = _messages(emissions, mask, transitions)
-    last = (mask.sum(1) - 1).clamp(min=0)
-    final = (
-        alpha.gather(1, last[:, None, None].expand(-1, 1, alpha.shape[2])).squeeze(1).logsumexp(1)
-    )
-    log_z = torch.where(mask[:, 0], torch.where(mask, scales, 0.0).sum(1) + final, 0.0)
+    alpha, beta, scales = messages(emissions, mask, transitions)
+    log_z = log_z_of(alpha, scales, mask)
     unary = [beta[:, :1].softmax(2)]
     pairs = torch.zeros_like(transitions).expand(len(emissions), -1, -1)
     for _, joint in _pair_blocks(alpha, beta, mask, transitions):

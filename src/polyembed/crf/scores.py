@@ -13,6 +13,7 @@ ANY_TAG = -100
 
 Emissions = Float[Tensor, "batch word tag"]
 Tags = Int[Tensor, "batch word"]
+Allowed = Bool[Tensor, "batch word tag"]
 Mask = Bool[Tensor, "batch word"]
 Transitions = Float[Tensor, "tag tag"]
 TagScores = Float[Tensor, " tag"]
@@ -69,7 +70,7 @@ def log_prob(
 
 def partial_log_prob(
     emissions: Emissions,
-    tags: Tags,
+    tags: Tags | Allowed,
     mask: Mask,
     transitions: Transitions,
     start: TagScores,
@@ -82,7 +83,8 @@ def partial_log_prob(
 
     Args:
         emissions: The scores of each tag at each word.
-        tags: The tag ids, or -100 where every tag agrees; any value at masked positions.
+        tags: The tag ids, or -100 where every tag agrees; or of each word the set of tags that
+            agree, ``(batch, word, tag)`` bool. Any value at masked positions.
         mask: True = valid.
         transitions: ``A[i, j]``, the score of going from tag i to tag j.
         start: The score of each tag at a chain's first position.
@@ -91,12 +93,17 @@ def partial_log_prob(
     Returns:
         One value for each row in nats, -inf where every such path is forbidden.
     """
-    known = tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)
-    agrees = known | (tags == ANY_TAG)[..., None]  # (batch, word, tag)
+    agrees = tags if tags.dtype == torch.bool else allowed_tags(tags, emissions.shape[2])
     both = torch.cat([emissions.masked_fill(~agrees, float("-inf")), emissions])
     chain = make_chain(both, torch.cat([mask, mask]), transitions, start, end)
     agreeing, log_z = partition(*chain[:3]).chunk(2)
     return torch.where(is_possible(agreeing), agreeing - log_z, float("-inf"))
+
+
+def allowed_tags(tags: Tags, num_tags: int) -> Allowed:
+    """Return the set of tags that each id allows: itself, or all of them for -100."""
+    known = tags[..., None] == torch.arange(num_tags, device=tags.device)
+    return known | (tags == ANY_TAG)[..., None]
 
 
 def marginals(

@@ -1,9 +1,11 @@
 """One function for all readers, for command lines."""
 
+import dataclasses
 import os
 from collections.abc import Callable
+from typing import Any
 
-from polyembed._checks import check_choice
+from polyembed._checks import check_choice, require
 from polyembed.data.conll import read_conll
 from polyembed.data.conllu import read_conllu
 from polyembed.data.csvfile import read_csv
@@ -25,7 +27,11 @@ _READERS: dict[str, Callable[..., list[TaggedSentence]]] = {
 
 
 def read_tagged(
-    path: str | os.PathLike[str], format: str = "conll", **options: object
+    path: str | os.PathLike[str],
+    format: str = "conll",
+    *,
+    set_separator: str | None = None,
+    **options: object,
 ) -> list[TaggedSentence]:
     r"""Read a file in a format given by name.
 
@@ -33,6 +39,8 @@ def read_tagged(
         path: The file.
         format: ``"conll"``, ``"conllu"``, ``"wikiann"``, ``"lince"``, ``"sentimix"``, ``"inline"``
             or ``"csv"``.
+        set_separator: What stands between the names of a tag that is one of several, as in
+            ``B-PER|B-ORG``; such a tag becomes a frozenset. If None, a tag is one name.
         **options: The options of that format's reader, such as ``task=`` for LinCE.
 
     Returns:
@@ -50,4 +58,13 @@ def read_tagged(
         ('hola',)
     """
     check_choice("format", format, _READERS)
-    return _READERS[format](path, **options)
+    found = _READERS[format](path, **options)
+    if set_separator is None:
+        return found
+    require(set_separator != "", "set_separator", "be a string with a character", "an empty one")
+
+    def split(tag: str) -> Any:
+        names = frozenset(name for name in tag.split(set_separator) if name)
+        return names if len(names) > 1 else tag
+
+    return [dataclasses.replace(one, tags=tuple(map(split, one.tags))) for one in found]

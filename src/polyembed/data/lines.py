@@ -126,7 +126,7 @@ class TaggedSentence:
     Args:
         words: The words, in order.
         tags: One tag for each word; `MISSING_TAG` where the file has none, as in the test files of
-            LinCE.
+            LinCE; a frozenset of tags where it is one of them.
         languages: One language for each word, or None where the format has none.
         metadata: Values of the whole sentence: ``sent_id``, ``text``, ``sentiment``.
         label: The label of the whole sentence, such as its sentiment; None where the file has none.
@@ -141,7 +141,7 @@ class TaggedSentence:
     """
 
     words: tuple[str, ...]
-    tags: tuple[str, ...]
+    tags: tuple[Any, ...]
     languages: tuple[str, ...] | None = None
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
     label: str | None = None

@@ -93,8 +93,9 @@ def build_tagger(
     lexicon = Lexicon.from_sentences(texts)
     require(lexicon.num_characters > 2, "train", "hold at least one sentence with a word", "none")
     if tags is None:
-        found = {tag for sentence in sentences for tag in sentence.tags if tag is not None}
-        tags = sorted(found - {MISSING_TAG})
+        given = (tag for sentence in sentences for tag in sentence.tags if tag is not None)
+        sets = (tag if isinstance(tag, set | frozenset) else {tag} for tag in given)
+        tags = sorted(set().union(*sets) - {MISSING_TAG})
         require(bool(tags), "train", "hold at least one known tag", "none")
     tags = tuple(tags)
     parts: dict[str, Any] = {}

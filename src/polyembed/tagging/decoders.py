@@ -36,6 +36,7 @@ from polyembed.tagging.losses import check_criterion
 Features = Float[Tensor, "batch word dim"]
 Emissions = Float[Tensor, "batch word tag"]
 TagIds = Int[Tensor, "batch word"]
+Allowed = Bool[Tensor, "batch word tag"]
 Mask = Bool[Tensor, "batch word"] | None
 
 
@@ -74,33 +75,41 @@ class Decoder(PretrainedModule):
         """The sequences of tags that the decoder can return; None = all."""
         return None
 
-    def encode_labels(self, labels: Sequence[Sequence[str | None]]) -> TagIds:
+    def encode_labels(self, labels: Sequence[Sequence[Any]]) -> TagIds | Allowed:
         """Turn tag names into ids, padded with -100.
 
         Args:
             labels: A list of tag names per sentence. A missing tag, which is None or a
-                `MISSING_TAG` that the tag set lacks, becomes -100.
+                `MISSING_TAG` that the tag set lacks, becomes -100. A set of names
+                (``{"B-PER", "B-ORG"}``) says that one of them is right.
 
         Returns:
-            The ids, ``(batch, word)`` int64.
+            The ids, ``(batch, word)`` int64; if there is a set, the tags that each word may have,
+            ``(batch, word, tag)`` bool.
 
         Raises:
-            ValueError: If a name is outside the tag set, or the constraints forbid a sequence.
+            ValueError: If a name is outside the tag set, a set is empty, or the constraints forbid
+                a sequence.
             TypeError: If a string is in place of a list of names.
         """
         names = tuple(map(str, range(self.tags))) if isinstance(self.tags, int) else self.tags
         ids: dict[Any, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}
         ids |= {name: i for i, name in enumerate(names)}
         width = max(map(len, labels), default=0)
-        rows = []
+        rows: list[list[Any]] = []
+        ambiguous = False
         for number, row in enumerate(labels):
             if isinstance(row, str):
                 found = f"the string {row!r}"
                 raise TypeError(must(f"tags[{number}]", "be a list of tag names", found))
+            rows.append([])
             for place, name in enumerate(row):
-                rule = f"be one of {', '.join(names)}"
-                require(name in ids, f"tags[{number}][{place}]", rule, repr(name))
-            rows.append([ids[name] for name in row])
+                where, several = f"tags[{number}][{place}]", isinstance(name, set | frozenset)
+                for one in name if several else [name]:
+                    require(one in ids, where, f"be one of {', '.join(names)}", repr(one))
+                require(not several or len(name) > 0, where, "be a set of names", "an empty one")
+                rows[-1].append({ids[one] for one in name} if several else ids[name])
+                ambiguous |= several
             allowed = self.constraints
             broken = None if allowed is None else allowed.first_violation(rows[-1])
             if broken is not None:
@@ -108,7 +117,14 @@ class Decoder(PretrainedModule):
                 found = " ".join(str(name) for name in row[max(0, broken - 1) : broken + 1])
                 raise ValueError(must(f"tags[{number}]", rule, f"{found} at {broken}"))
         padded = [[*row, *[IGNORE_INDEX] * (width - len(row))] for row in rows]
-        return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width)
+        if not ambiguous:
+            return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width)
+        return torch.tensor([[self._allowed(x) for x in row] for row in padded])
+
+    def _allowed(self, tag: Any) -> list[bool]:
+        """Return which tags a word may have by an id, -100, or a set of ids."""
+        given = tag if isinstance(tag, set) else {tag}
+        return [IGNORE_INDEX in given or i in given for i in range(self.num_tags)]
 
     def labels_of(self, decoded: Int[Tensor, " word"]) -> list[str]:
         """Return the names of one sentence's tags.
@@ -141,12 +157,15 @@ class Decoder(PretrainedModule):
         return emissions + features[..., mapped:] if self.extra_emissions else emissions
 
     @abstractmethod
-    def loss(self, features: Features, tags: TagIds, mask: Mask = None) -> Float[Tensor, ""]:
+    def loss(
+        self, features: Features, tags: TagIds | Allowed, mask: Mask = None
+    ) -> Float[Tensor, ""]:
         """Compute the mean loss of the tags in nats; 0 over no tag.
 
         Args:
             features: The words' features.
-            tags: The tag ids, -100 where a tag is not known; anything where the mask is off.
+            tags: What `encode_labels` returns: tag ids, -100 where a tag is not known, or sets of
+                tags; anything where the mask is off.
             mask: True = a word; None = all are.
 
         Returns:
@@ -172,8 +191,9 @@ class Decoder(PretrainedModule):
 class CRFDecoder(Decoder):
     """A linear map and a `CRF` (Winata 2021, section 3.2.2).
 
-    ``loss = -mean over sentences of log p(tags)``. Where tags are not known, ``p`` is the
-    probability of all sequences that agree with the known ones.
+    ``loss = -mean over sentences of log p(tags)``. Where tags are not known, or sets of tags, ``p``
+    is the probability of all sequences that agree with what is known:
+    ``log p = log Z(allowed) - log Z``.
 
     Args:
         in_features: The size of a word's features.
@@ -211,7 +231,9 @@ class CRFDecoder(Decoder):
         """The tags that may begin, follow each other and end."""
         return self.crf.constraints
 
-    def loss(self, features: Features, tags: TagIds, mask: Mask = None) -> Float[Tensor, ""]:
+    def loss(
+        self, features: Features, tags: TagIds | Allowed, mask: Mask = None
+    ) -> Float[Tensor, ""]:
         """Compute the mean loss per sentence in nats; see `Decoder.loss`."""
         log_prob = self.crf.partial_log_prob(self.emissions(features, mask), tags, mask)
         return -log_prob.sum() / max(1, len(tags))
@@ -228,7 +250,8 @@ class CRFDecoder(Decoder):
 class SoftmaxDecoder(Decoder):
     """A linear map and a softmax for each word on its own.
 
-    ``loss = -mean over words of log softmax(W h + b)[tag]``. Words of unknown tag do not count.
+    ``loss = -mean over words of log softmax(W h + b)[tag]``, of a set of tags the log of their sum.
+    Words of unknown tag do not count.
 
     Args:
         in_features: The size of a word's features.
@@ -270,9 +293,13 @@ class SoftmaxDecoder(Decoder):
         check_tensor("features", features)
         return super().emissions(F.dropout(features, self.dropout, self.training), mask)
 
-    def loss(self, features: Features, tags: TagIds, mask: Mask = None) -> Float[Tensor, ""]:
+    def loss(
+        self, features: Features, tags: TagIds | Allowed, mask: Mask = None
+    ) -> Float[Tensor, ""]:
         """Compute the mean loss per word in nats, or the criterion's; see `Decoder.loss`."""
         emissions = self.emissions(features, mask)
+        if getattr(tags, "dtype", None) == torch.bool:
+            return self._loss_of_sets(emissions, tags, mask)
         check_ids("tags", tags)
         shape = tuple(emissions.shape[:2])
         require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
@@ -286,6 +313,18 @@ class SoftmaxDecoder(Decoder):
             rule = f"be in [0, {self.num_tags}) where the mask is on"
             raise ValueError(must("tags", rule, error.__cause__)) from error
         return loss
+
+    def _loss_of_sets(self, emissions: Tensor, allowed: Tensor, mask: Tensor | None) -> Tensor:
+        """Return ``-mean over words of log sum_{tag in set} p(tag)``; full sets do not count."""
+        shape = tuple(emissions.shape)
+        require(tuple(allowed.shape) == shape, "tags", f"have shape {shape}", tuple(allowed.shape))
+        if self.criterion is not None:
+            raise TypeError(must("tags", "be single names for a criterion", "sets"))
+        log_probs = emissions.log_softmax(-1, torch.promote_types(emissions.dtype, torch.float32))
+        known = ~allowed.all(-1) if mask is None else ~allowed.all(-1) & mask
+        inside = log_probs.masked_fill(~allowed, float("-inf")).logsumexp(-1)
+        total = torch.where(known, inside, 0.0).sum()
+        return -(total / known.sum().clamp(min=1)).to(emissions.dtype)
 
     def decode(self, features: Features, mask: Mask = None) -> TagIds:
         """Return the id of each word's most likely tag; -100 where masked or scores are NaN."""

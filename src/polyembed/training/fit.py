@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from polyembed._checks import class_name, must, require
 from polyembed._progress import progress_bar
 from polyembed.encoders import PretrainedWordEncoder
+from polyembed.metrics import settled
 from polyembed.tagging.classifiers import Labelled, LabelledPair
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
@@ -148,7 +149,8 @@ class _Training:
         self.gold = [model.labels_of(item) for item in self.dev]
         if isinstance(self.metric, str):
             try:
-                measure(self.options, self.metric, self.gold, self.gold)
+                plain = [list(map(settled, labels)) for labels in self.gold]
+                measure(self.options, self.metric, plain, plain)
             except ValueError as error:
                 rule = "be one for these labels, as FitOptions(metric='accuracy')"
                 found = f"{self.metric!r}, for which {error}"

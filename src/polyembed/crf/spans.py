@@ -1,0 +1,149 @@
+"""The probability of each span to be an entity, whatever stands around it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from polyembed._checks import check_choice, check_positive, require
+from polyembed.crf.chain import is_possible, make_chain
+from polyembed.crf.partition import log_z_of, messages
+from polyembed.crf.scores import Emissions, Mask, TagScores, Transitions
+from polyembed.metrics import SCHEMES, Scheme, split_label
+
+IMPOSSIBLE = float("-inf")
+
+
+class SpanLogProbs(NamedTuple):
+    """The log-probabilities of spans to be entities.
+
+    Attributes:
+        log_probs: For each first word, length (1, 2, ...) and type,
+            ``(batch, word, length, type)`` in nats; -inf where there is no such span.
+        types: The names of the types.
+    """
+
+    log_probs: Float[Tensor, "batch word length type"]
+    types: tuple[str, ...]
+
+
+def span_log_probs(
+    emissions: Emissions,
+    mask: Mask,
+    transitions: Transitions,
+    start: TagScores,
+    end: TagScores,
+    tags: Sequence[str],
+    *,
+    scheme: Scheme = "bio",
+    max_length: int = 8,
+) -> SpanLogProbs:
+    r"""Compute the probability that precisely this span is an entity of this type.
+
+    Of BIO, with ``q_t(a, b) = p(y_{t+1} = b | y_t = a)``, an entity of type ``x`` over the words
+    ``i, ..., j`` has
+
+        p = p(y_i = B-x) q_i(B-x, I-x) ... q_{j-1}(I-x, I-x) (1 - q_j(y_j, I-x)),
+
+    the sum over all paths that have it, read strictly: an ``I-x`` that continues no entity belongs
+    to none. Of BIOES and BILOU the last word has ``E-x`` (``L-x``), the only word ``S-x``
+    (``U-x``), and the last factor is left out. One forward and one backward pass give all spans.
+
+    Args:
+        emissions: The scores of each tag at each word.
+        mask: True = valid; a span is of valid words alone, and counts these.
+        transitions: ``A[i, j]``, the score of going from tag i to tag j.
+        start: The score of each tag at a chain's first position.
+        end: The score of each tag at a chain's last position.
+        tags: The names of the tags in the order of their ids.
+        scheme: The scheme of the names: ``"bio"``, ``"bioes"`` or ``"bilou"``.
+        max_length: The most words of a span.
+
+    Returns:
+        The log-probabilities, by the place of the span's first word, and the types.
+
+    Raises:
+        ValueError: If a name is not of the scheme, or there are not as many as tags.
+
+    Example:
+        >>> zeros = torch.zeros(3)
+        >>> found = span_log_probs(
+        ...     torch.zeros(1, 2, 3), torch.ones(1, 2).bool(), torch.zeros(3, 3), zeros, zeros,
+        ...     ["O", "B-PER", "I-PER"], max_length=2,
+        ... )
+        >>> found.log_probs.exp()[0, :, :, 0]  # spans of one word, of two
+        tensor([[0.2222, 0.1111],
+                [0.3333, 0.0000]])
+    """
+    check_positive(max_length=max_length)
+    check_choice("scheme", scheme, ("bio", "bioes", "bilou"))
+    count = emissions.shape[-1]
+    require(len(tags) == count, "tags", f"be {count} names", len(tags))
+    kinds = _tags_by_type(tags, scheme)
+    types = tuple(kinds)
+    chain = make_chain(emissions, mask, transitions, start, end)
+    width = chain.mask.shape[1]
+    lengths = min(max_length, width)
+    if not types:
+        shape = (len(emissions), chain.width, lengths, 0)
+        return SpanLogProbs(chain.emissions.new_zeros(shape), types)
+    alpha, beta, scales = messages(*chain[:3])
+    follows = F.pad(chain.mask[:, 1:], (0, 1))  # a word after this one
+    # p(next tag | tag): beta holds the emissions of its own word and of all that follow
+    pairs = chain.transitions + F.pad(beta[:, 1:], (0, 0, 0, 1))[:, :, None]
+    ahead = torch.where(follows[..., None], pairs.logsumexp(-1), 0.0)  # (batch, word, tag)
+    unary = (alpha + ahead).log_softmax(-1)
+    possible = is_possible(log_z_of(alpha, scales, chain.mask))
+    spans = chain.emissions.new_full((*chain.mask.shape, lengths, len(types)), IMPOSSIBLE)
+    for k, (begin, inside, last, single) in enumerate(kinds.values()):
+
+        def move(first: int, second: int) -> Tensor:
+            """Return the log-probability of going on, ``(batch, word)``."""
+            found = pairs[:, :, first, second] - ahead[:, :, first]
+            return torch.where(follows, found, IMPOSSIBLE)
+
+        def stop(tag: int, inside: int = inside) -> Tensor:
+            """Return the log-probability of anything but going on inside."""
+            others = torch.arange(count, device=pairs.device) != inside
+            rest = pairs[:, :, tag].masked_fill(~others, IMPOSSIBLE).logsumexp(-1)
+            return torch.where(follows, rest - ahead[:, :, tag], 0.0)
+
+        alone, ends = unary[:, :, single], torch.zeros_like(unary[:, :, 0])
+        if scheme == "bio":
+            alone, ends = alone + stop(single), stop(last)
+        spans[:, :, 0, k] = torch.where(chain.mask, alone, IMPOSSIBLE)
+        path = unary[:, :, begin]  # of the words so far, by the first of them
+        for length in range(2, lengths + 1):
+            step = move(begin if length == 2 else inside, last)
+            finished = path + _shifted(step, length - 2) + _shifted(ends, length - 1)
+            spans[:, :, length - 1, k] = finished
+            path = path + _shifted(move(begin if length == 2 else inside, inside), length - 2)
+    spans = torch.where(possible[:, None, None, None], spans, IMPOSSIBLE)
+    # a forbidden score is a large finite one inside of a chain
+    spans = torch.where(spans > -1e20, spans, IMPOSSIBLE)
+    return SpanLogProbs(chain.restore(spans, IMPOSSIBLE), types)
+
+
+def _shifted(x: Tensor, by: int) -> Tensor:
+    """Return the values of the words that are so many further on, -inf past the end."""
+    return F.pad(x[:, by:], (0, by), value=IMPOSSIBLE)
+
+
+def _tags_by_type(tags: Sequence[str], scheme: Scheme) -> dict[str, tuple[int, int, int, int]]:
+    """Return of each type the ids of its tags that begin, go on, end and stand alone."""
+    letters = SCHEMES[scheme]
+    ids: dict[str, dict[str, int]] = {}
+    for number, tag in enumerate(tags):
+        letter, kind = split_label(tag, scheme)
+        if letter != "O":
+            ids.setdefault(kind, {})[letter] = number
+    found = {}
+    for kind, known in ids.items():
+        lacking = [letter for letter in letters if letter not in known]
+        require(not lacking, "tags", f"hold all of {letters} for {kind!r}", f"none of {lacking}")
+        begin, inside, *rest = (known[letter] for letter in letters)
+        found[kind] = (begin, inside, *(rest or (inside, begin)))
+    return found
