@@ -951,6 +951,14 @@ CASES: list[Case] = [
     *whole_tagger("TokenClassifier", token_classifier),
     *whole_tagger("SequenceTagger", tagger()),
     *whole_tagger("SequenceTagger.encoder", TRANSFORMER_SOFTMAX),
+    Case(
+        "ConformalTagger",
+        lambda: pe.tagging.ConformalTagger(TRANSFORMER_SOFTMAX(), 0.4),
+        lambda rows, width: {"probabilities": torch.rand(rows, width, 5, dtype=torch.float64)},
+        lambda module, batch: module(batch["probabilities"]).double(),
+        trains=False,
+        exceptions={TRAINS: "it chooses tags by a threshold"},
+    ),
     *voters("VotingEnsemble", ensemble(tagger(decoder=lambda: pe.SoftmaxDecoder(7, len(TAGS))))),
     *voters("VotingEnsemble.soft", ensemble(TRANSFORMER_SOFTMAX, vote="soft")),
     voters(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -64,7 +65,7 @@ def _partition(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute `partition_and_marginals`, as one operator for any length under ``torch.compile``."""
     found = in_probabilities(emissions, mask, transitions, _flip(mask))
-    log_z, unary, pairs = found or _in_logs(emissions, mask, transitions)
+    log_z, unary, pairs = (found or _in_logs(emissions, mask, transitions))[:3]
     dtype = emissions.dtype
     return log_z.to(dtype), unary.to(dtype), pairs.to(dtype)
 
@@ -115,7 +116,7 @@ def _flip(mask: Tensor) -> Tensor:
     return torch.where(mask, mask.sum(1, keepdim=True) - 1 - position, position)
 
 
-def messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
+def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Return alpha and beta ``(batch, word, tag)``, by the log semiring, and the scales of alpha ``(batch, word)``."""
     flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.stack([emissions, emissions.gather(1, flip)]).permute(0, 2, 3, 1).contiguous()
@@ -133,6 +134,24 @@ def log_z_of(alpha: Tensor, scales: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask[:, 0], torch.where(mask, scales, 0.0).sum(1) + final, 0.0)
 
 
+def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
+    """Return log Z, ``log p(y_t)`` and the log of beta, which is up to a factor per word.
+
+    ``beta_t(y)`` sums over all that follows word t, its own emission included.
+    """
+    found = in_probabilities(emissions, mask, transitions, _flip(mask))
+    if found is not None:
+        log_z, unary, beta = (
+            x.to(emissions.dtype) for x in (found[0], found[1].log(), found[3].log())
+        )
+        return log_z, unary, beta
+    alpha, beta, scales = _messages(emissions, mask, transitions)
+    follows = F.pad(mask[:, 1:], (0, 1))[..., None]
+    ahead = (transitions + F.pad(beta[:, 1:], (0, 0, 0, 1))[:, :, None]).logsumexp(-1)
+    unary = (alpha + torch.where(follows, ahead, 0.0)).log_softmax(-1)
+    return log_z_of(alpha, scales, mask), unary, beta
+
+
 def _pair_blocks(
     alpha: Tensor, beta: Tensor, mask: Tensor, transitions: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -146,7 +165,7 @@ def _pair_blocks(
 
 def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Compute log Z and the marginals from messages in logs, which hold any scores."""
-    alpha, beta, scales = messages(emissions, mask, transitions)
+    alpha, beta, scales = _messages(emissions, mask, transitions)
     log_z = log_z_of(alpha, scales, mask)
     unary = [beta[:, :1].softmax(2)]
     pairs = torch.zeros_like(transitions).expand(len(emissions), -1, -1)

@@ -17,7 +17,7 @@ from polyembed.crf.chain import is_possible
 
 def in_probabilities(
     emissions: Tensor, mask: Tensor, transitions: Tensor, flip: Tensor
-) -> tuple[Tensor, Tensor, Tensor] | None:
+) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
     """Compute log Z, ``p(y_t)`` and ``sum_t p(y_t, y_{t+1})`` of a `Chain`, or return None without
     a proof.
 
@@ -63,7 +63,7 @@ def in_probabilities(
     last = (mask.sum(1) - 1).clamp(min=0)
     final = alpha[last, torch.arange(len(last))].sum(1).log()
     log_z = torch.where(mask[:, 0], steps + last * peak.double() + final, 0.0)
-    return log_z, unary, pairs
+    return log_z, unary, pairs, beta.transpose(0, 1)
 
 
 def _is_exact(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polyembed._checks import check_choice, check_positive, require
 from polyembed.crf.chain import is_possible, make_chain
-from polyembed.crf.partition import log_z_of, messages
+from polyembed.crf.partition import backward_messages
 from polyembed.crf.scores import Emissions, Mask, TagScores, Transitions
 from polyembed.metrics import SCHEMES, Scheme, split_label
 
@@ -90,37 +90,37 @@ def span_log_probs(
     if not types:
         shape = (len(emissions), chain.width, lengths, 0)
         return SpanLogProbs(chain.emissions.new_zeros(shape), types)
-    alpha, beta, scales = messages(*chain[:3])
-    follows = F.pad(chain.mask[:, 1:], (0, 1))  # a word after this one
-    # p(next tag | tag): beta holds the emissions of its own word and of all that follow
-    pairs = chain.transitions + F.pad(beta[:, 1:], (0, 0, 0, 1))[:, :, None]
-    ahead = torch.where(follows[..., None], pairs.logsumexp(-1), 0.0)  # (batch, word, tag)
-    unary = (alpha + ahead).log_softmax(-1)
-    possible = is_possible(log_z_of(alpha, scales, chain.mask))
-    spans = chain.emissions.new_full((*chain.mask.shape, lengths, len(types)), IMPOSSIBLE)
-    for k, (begin, inside, last, single) in enumerate(kinds.values()):
+    log_z, unary, beta = backward_messages(*chain[:3])
+    possible = is_possible(log_z)
+    moves, follows = chain.transitions, F.pad(chain.mask[:, 1:], (0, 1))[..., None]
+    after = F.pad(beta[:, 1:], (0, 0, 0, 1))
+    ahead = torch.where(follows, (moves + after[:, :, None]).logsumexp(-1), 0.0)
+    ids = torch.tensor(list(kinds.values()), device=moves.device).T
+    begin, inside, last, single = ids
 
-        def move(first: int, second: int) -> Tensor:
-            """Return the log-probability of going on, ``(batch, word)``."""
-            found = pairs[:, :, first, second] - ahead[:, :, first]
-            return torch.where(follows, found, IMPOSSIBLE)
+    def go(first: Tensor, second: Tensor) -> Tensor:
+        """Return the log-probability of the second tag after the first, ``(batch, word, type)``."""
+        found = moves[first, second] + after[:, :, second] - ahead[:, :, first]
+        return torch.where(follows, found, IMPOSSIBLE)
 
-        def stop(tag: int, inside: int = inside) -> Tensor:
-            """Return the log-probability of anything but going on inside."""
-            others = torch.arange(count, device=pairs.device) != inside
-            rest = pairs[:, :, tag].masked_fill(~others, IMPOSSIBLE).logsumexp(-1)
-            return torch.where(follows, rest - ahead[:, :, tag], 0.0)
+    def stop(tag: Tensor) -> Tensor:
+        """Return the log-probability of anything but going on inside, ``(batch, word, type)``."""
+        others = torch.arange(count, device=moves.device) != inside[:, None]
+        rest = torch.where(others, moves[tag], IMPOSSIBLE) + after[:, :, None]
+        return torch.where(follows, rest.logsumexp(-1) - ahead[:, :, tag], 0.0)
 
-        alone, ends = unary[:, :, single], torch.zeros_like(unary[:, :, 0])
-        if scheme == "bio":
-            alone, ends = alone + stop(single), stop(last)
-        spans[:, :, 0, k] = torch.where(chain.mask, alone, IMPOSSIBLE)
-        path = unary[:, :, begin]  # of the words so far, by the first of them
-        for length in range(2, lengths + 1):
-            step = move(begin if length == 2 else inside, last)
-            finished = path + _shifted(step, length - 2) + _shifted(ends, length - 1)
-            spans[:, :, length - 1, k] = finished
-            path = path + _shifted(move(begin if length == 2 else inside, inside), length - 2)
+    alone, path = unary[:, :, single], unary[:, :, begin]
+    ends = torch.zeros_like(path)
+    if scheme == "bio":
+        alone, ends = alone + stop(single), stop(last)
+    found = [torch.where(chain.mask[..., None], alone, IMPOSSIBLE)]
+    finish, stay = go(begin, last), go(begin, inside)  # from the first word to the second
+    for length in range(2, lengths + 1):
+        found.append(path + _shifted(finish, length - 2) + _shifted(ends, length - 1))
+        path = path + _shifted(stay, length - 2)
+        if length == 2:
+            finish, stay = go(inside, last), go(inside, inside)
+    spans = torch.stack(found, 2)
     spans = torch.where(possible[:, None, None, None], spans, IMPOSSIBLE)
     # a forbidden score is a large finite one inside of a chain
     spans = torch.where(spans > -1e20, spans, IMPOSSIBLE)
@@ -129,7 +129,7 @@ def span_log_probs(
 
 def _shifted(x: Tensor, by: int) -> Tensor:
     """Return the values of the words that are so many further on, -inf past the end."""
-    return F.pad(x[:, by:], (0, by), value=IMPOSSIBLE)
+    return F.pad(x[:, by:], (0, 0, 0, by), value=IMPOSSIBLE)
 
 
 def _tags_by_type(tags: Sequence[str], scheme: Scheme) -> dict[str, tuple[int, int, int, int]]:

@@ -1,5 +1,6 @@
 """Comparing systems: protocols over seeds, significance, representations, layers, pictures."""
 
+from polyembed.evaluation.annotation import rank_for_annotation
 from polyembed.evaluation.layers import ParallelScores, layer_weights, parallel_cosine, rank_layers
 from polyembed.evaluation.plots import (
     plot_layer_weights,
@@ -42,6 +43,7 @@ __all__ = [
     "plot_scores",
     "plot_source_attention",
     "project_2d",
+    "rank_for_annotation",
     "rank_layers",
     "representation_distances",
     "run_code_switched",

@@ -8,6 +8,7 @@ from polyembed.tagging.classifiers import (
     SequenceClassifier,
     TextClassifier,
 )
+from polyembed.tagging.conformal import ConformalTagger
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.export import export_onnx, export_program
@@ -19,11 +20,12 @@ from polyembed.tagging.losses import (
     label_counts,
 )
 from polyembed.tagging.onnx_tagger import OnnxTagger
-from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
+from polyembed.tagging.tagger import PredictedEntity, SequenceTagger, TokenClassifier
 from polyembed.tagging.text_model import TextModel, to_device
 
 __all__ = [
     "CRFDecoder",
+    "ConformalTagger",
     "Criterion",
     "Decoder",
     "FocalLoss",
@@ -32,6 +34,7 @@ __all__ = [
     "LabelledPair",
     "OnnxTagger",
     "PairClassifier",
+    "PredictedEntity",
     "SequenceClassifier",
     "SequenceTagger",
     "SoftmaxDecoder",

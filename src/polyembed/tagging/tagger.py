@@ -4,7 +4,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,8 +20,10 @@ from polyembed._checks import (
     must,
     require,
 )
+from polyembed.crf import span_log_probs
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
+from polyembed.metrics import scheme_of, split_label
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.text_model import (
     TextModel,
@@ -48,6 +50,22 @@ class Tagged(Protocol):
     def tags(self) -> Sequence[Any]:
         """A tag per word; None, or `MISSING_TAG`, where it is not known."""
         ...
+
+
+class PredictedEntity(NamedTuple):
+    """An entity and its probability.
+
+    Attributes:
+        start: The number of its first word.
+        end: The number of the word after its last.
+        label: Its type.
+        probability: The probability that precisely this span is an entity of this type.
+    """
+
+    start: int
+    end: int
+    label: str
+    probability: float
 
 
 class Tagger(TextModel):
@@ -143,6 +161,15 @@ class Tagger(TextModel):
         rows = compute(to_device(inputs, self.device), to_device(mask, self.device)).cpu()
         found = {i: row[: len(words)] for (i, words), row in zip(full.items(), rows, strict=True)}
         return {i: found.get(i) for i in texts}
+
+
+def _apart(entities: Sequence[PredictedEntity]) -> list[PredictedEntity]:
+    """Return entities that do not overlap, the first ones first, in the order of the text."""
+    kept: list[PredictedEntity] = []
+    for one in entities:
+        if all(one.end <= other.start or other.end <= one.start for other in kept):
+            kept.append(one)
+    return sorted(kept)
 
 
 def prepared_by(
@@ -347,6 +374,84 @@ class SequenceTagger(Tagger):
             raise TypeError(must("decoder", "be a CRFDecoder", class_name(self.decoder)))
         predict = partial(type(self)._n_best_of_batch, k=k)
         return list(self._stream(texts, batch_size, progress, predict))
+
+    def predict_entities(
+        self,
+        texts: Iterable[Sequence[str]],
+        *,
+        min_probability: float = 0.5,
+        max_words: int = 8,
+        overlapping: bool = False,
+        batch_size: int = 64,
+        progress: bool | None = False,
+    ) -> list[list[PredictedEntity]]:
+        """Return entities with their exact probabilities from raw words; see `predict`.
+
+        The probability is that of all sequences of tags in which precisely this span is an entity
+        of this type (`polyembed.crf.span_log_probs`), whatever the tags around it. An entity off
+        the best path is found, too.
+
+        Args:
+            texts: Lists of words.
+            min_probability: The least probability of an entity.
+            max_words: The most words of an entity.
+            overlapping: Whether entities may overlap; if not, the most probable one of those that
+                do is returned.
+            batch_size: The number of texts at once, as in `predict`.
+            progress: Whether to show a progress bar, as in `predict`.
+
+        Returns:
+            The entities of each text, the most probable first if they may overlap, else in the
+            order of the text.
+
+        Raises:
+            ValueError: If the tags mark no entities, or `min_probability` is not in [0, 1].
+            TypeError: If the decoder is neither a `CRFDecoder` nor a `SoftmaxDecoder`.
+        """
+        check_positive(max_words=max_words)
+        rule = "be in [0, 1]"
+        require(0 <= min_probability <= 1, "min_probability", rule, min_probability)
+        require(scheme_of(self.tags) is not None, "tags", "mark entities, as B-PER", self.tags)
+        if not isinstance(self.decoder, CRFDecoder | SoftmaxDecoder):
+            rule = "be a CRFDecoder or a SoftmaxDecoder"
+            raise TypeError(must("decoder", rule, class_name(self.decoder)))
+        predict = partial(
+            type(self)._entities_of_batch,
+            least=min_probability,
+            max_words=max_words,
+            overlapping=overlapping,
+        )
+        return list(self._stream(texts, batch_size, progress, predict))
+
+    def _entities_of_batch(
+        self, texts: Mapping[int, Sequence[str]], least: float, max_words: int, overlapping: bool
+    ) -> list[list[PredictedEntity]]:
+        scheme: Any = scheme_of(self.tags)
+        crf = isinstance(self.decoder, CRFDecoder)
+
+        def spans(inputs: Any, mask: Tensor) -> Tensor:
+            emissions = self.emissions(inputs, mask)
+            wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32))
+            count = len(self.tags)
+            zeros = wide.new_zeros(count, count), wide.new_zeros(count), wide.new_zeros(count)
+            moves, start, end = self.decoder.crf.constrained_scores(wide.dtype) if crf else zeros
+            options: dict[str, Any] = {"scheme": scheme, "max_length": max_words}
+            found = span_log_probs(wide, mask, moves, start, end, self.tags, **options)
+            return found.log_probs
+
+        types = list(dict.fromkeys(split_label(tag, scheme)[1] for tag in self.tags if tag != "O"))
+        found = []
+        for rows in self._of_words(texts, spans).values():
+            entities = []
+            if rows is not None:
+                probabilities = rows.exp()
+                chosen = (rows > -math.inf) & (probabilities >= least)
+                for start, length, kind in chosen.nonzero().tolist():
+                    share = float(probabilities[start, length, kind])
+                    entities.append(PredictedEntity(start, start + length + 1, types[kind], share))
+            entities.sort(key=lambda one: -one.probability)
+            found.append(entities if overlapping else _apart(entities))
+        return found
 
     def _n_best_of_batch(
         self, texts: Mapping[int, Sequence[str]], k: int

@@ -1,0 +1,172 @@
+"""Which texts to annotate next."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from polyembed._checks import check_choice, check_positive, class_name, import_optional, must
+from polyembed._views import evaluation_view
+from polyembed.tagging import CRFDecoder, SequenceTagger, VotingEnsemble, to_device
+from polyembed.tagging.tagger import Tagger
+
+RULES = ("entropy", "margin", "vote", "length-normalised")
+CANDIDATES = 5  # times as many of the most uncertain texts, among which different ones are chosen
+
+
+def rank_for_annotation(
+    model: Tagger,
+    texts: Iterable[Sequence[str]],
+    *,
+    by: Literal["entropy", "margin", "vote", "length-normalised"] = "entropy",
+    count: int | None = None,
+    diversity: Literal["greedy", "k-means"] | None = None,
+    batch_size: int = 64,
+    seed: int = 0,
+) -> list[int]:
+    """Order texts by how much a model would learn from their tags, the most first.
+
+    Of a text of ``n`` words, with ``p`` the probability of a sequence of tags and ``y`` the most
+    likely one:
+
+    - ``"entropy"``: ``-sum p log p``, exact for a CRF; of other models the sum over the words;
+    - ``"margin"``: the difference of the two most likely sequences, the smallest first; of other
+      models the mean over the words;
+    - ``"length-normalised"``: ``-log p(y) / n`` (Shen et al. 2018), which does not prefer long
+      texts;
+    - ``"vote"``: the mean entropy of the votes of a `VotingEnsemble` over the words.
+
+    Args:
+        model: The trained tagger, or an ensemble.
+        texts: Lists of words; those without words come last.
+        by: The rule.
+        count: How many texts to return; all if None.
+        diversity: How different texts are chosen among ``5 * count`` of the most uncertain ones, by
+            the mean of their words' vectors: ``"greedy"`` takes the one that is farthest from those
+            taken, ``"k-means"`` the most uncertain of each of `count` clusters (scikit-learn).
+        batch_size: The number of texts at once.
+        seed: The seed of the clusters.
+
+    Returns:
+        The numbers of the texts.
+
+    Raises:
+        ValueError: If a choice is unknown, or `diversity` comes without `count`.
+        TypeError: If the model is not a tagger, or for votes not an ensemble.
+
+    Example:
+        >>> from polyembed import Lexicon, SourceEmbedding
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["PRON", "VERB"])
+        >>> rank_for_annotation(tagger, [[], ["me", "gusta", "me"]])
+        [1, 0]
+    """
+    check_choice("by", by, RULES)
+    check_positive(batch_size=batch_size, count=1 if count is None else count)
+    if diversity is not None:
+        check_choice("diversity", diversity, ("greedy", "k-means"))
+        check_positive(count=count)  # type: ignore[arg-type]
+    if by == "vote" and not isinstance(model, VotingEnsemble):
+        raise TypeError(must("model", "be a VotingEnsemble to rank by votes", class_name(model)))
+    if not isinstance(model, Tagger):
+        raise TypeError(must("model", "be a tagger", class_name(model)))
+    known = [list(words) for words in texts]
+    full = [i for i, words in enumerate(known) if words]
+    scores = _scores(model, [known[i] for i in full], by, batch_size)
+    order = [full[i] for i in torch.argsort(scores, descending=True, stable=True).tolist()]
+    order += [i for i, words in enumerate(known) if not words]
+    if diversity is None or count is None:
+        return order[:count]
+    pool = [i for i in order[: CANDIDATES * count] if known[i]]
+    if len(pool) <= count:
+        return order[:count]
+    vectors = _batched(_means, model, [known[i] for i in pool], batch_size)
+    chosen = _farthest(vectors, count) if diversity == "greedy" else _clusters(vectors, count, seed)
+    return [pool[i] for i in chosen]
+
+
+def _scores(model: Any, texts: list[list[str]], by: str, batch_size: int) -> Tensor:
+    """Return the uncertainty of each text."""
+    if not texts:
+        return torch.zeros(0)
+    if by == "vote":
+        return _batched(_vote_entropy, model, texts, batch_size)
+    crf = isinstance(model, SequenceTagger) and isinstance(model.decoder, CRFDecoder)
+    if crf and by == "entropy":
+        return _batched(_path_entropy, model, texts, batch_size)
+    if crf:
+        best = model.predict_n_best(texts, 2, batch_size=batch_size)
+        logs = [[log_prob for _, log_prob in found] for found in best]
+        if by == "length-normalised":
+            pairs = zip(logs, texts, strict=True)
+            return torch.tensor([-one[0] / len(words) for one, words in pairs])
+        shares = [torch.tensor(one).exp().tolist() for one in logs]
+        return torch.tensor([(one[1:] or [0.0])[0] - one[0] for one in shares])
+    found = []
+    for rows in model.predict_probabilities(texts, batch_size=batch_size):
+        top = F.pad(rows, (0, 1)).topk(2).values
+        found.append(
+            {
+                "entropy": -torch.special.xlogy(rows, rows).sum(),
+                "margin": (top[:, 1] - top[:, 0]).mean(),
+                "length-normalised": -top[:, 0].log().mean(),
+            }[by]
+        )
+    return torch.stack(found)
+
+
+@torch.no_grad()
+def _batched(
+    compute: Callable[[Any, Any, Tensor], Tensor],
+    model: Any,
+    texts: list[list[str]],
+    batch_size: int,
+) -> Tensor:
+    """Return what `compute` makes of a model, inputs and mask, a row per text."""
+    view = evaluation_view(model.with_words(model.words_of(texts)))
+    found = []
+    for start in range(0, len(texts), batch_size):
+        parts = view.encode(texts[start : start + batch_size])
+        inputs, mask = (to_device(part, model.device) for part in parts)
+        found.append(compute(view, inputs, mask).cpu())
+    return torch.cat(found)
+
+
+def _path_entropy(model: Any, inputs: Any, mask: Tensor) -> Tensor:
+    entropy: Tensor = model.decoder.crf.entropy(model.emissions(inputs, mask), mask)
+    return entropy
+
+
+def _vote_entropy(model: Any, inputs: Any, mask: Tensor) -> Tensor:
+    entropy: Tensor = model.vote_entropy(inputs, mask)
+    return torch.where(mask, entropy, 0.0).sum(1) / mask.sum(1)
+
+
+def _means(model: Any, inputs: Any, mask: Tensor) -> Tensor:
+    """Return the means of the words' features, of an ensemble its first member's, of length 1."""
+    one: Any = model.members[0] if isinstance(model, VotingEnsemble) else model
+    features = torch.where(mask[..., None], one.features(inputs, mask), 0.0)
+    return F.normalize(features.sum(1) / mask.sum(1, keepdim=True), dim=-1)
+
+
+def _farthest(vectors: Tensor, count: int) -> list[int]:
+    """Choose the first, then each time the one whose nearest chosen one is farthest."""
+    chosen, nearest = [0], (vectors @ vectors[0])
+    while len(chosen) < count:
+        nearest[chosen] = torch.inf
+        chosen.append(int(nearest.argmin()))
+        nearest = torch.maximum(nearest, vectors @ vectors[chosen[-1]])
+    return chosen
+
+
+def _clusters(vectors: Tensor, count: int, seed: int) -> list[int]:
+    """Choose the first of each cluster."""
+    package = import_optional("sklearn.cluster", pip="scikit-learn", feature="k-means")
+    labels = package.KMeans(count, n_init=3, random_state=seed).fit_predict(vectors.numpy())
+    first: dict[int, int] = {}
+    for i, label in enumerate(labels.tolist()):
+        first.setdefault(label, i)
+    return sorted(first.values())

@@ -1,0 +1,204 @@
+"""Sets of tags with a guarantee: split conformal prediction over sentences."""
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from polyembed._checks import check_choice, class_name, must, require
+from polyembed.metrics import entities, scheme_of, settled
+from polyembed.saving import PretrainedModule
+from polyembed.tagging.tagger import PredictedEntity, SequenceTagger, Tagged, Tagger
+
+Unit = Literal["word", "sentence", "entity"]
+SCORES = ("adaptive", "probability")
+FEW_UNSEEN = 50  # a corpus of so many sentences holds words that training did not have
+
+
+class ConformalTagger(PretrainedModule):
+    r"""A tagger that returns, for each word, the tags that cannot be excluded.
+
+    A tag of a word is in its set if its nonconformity ``a`` is at most the threshold, which
+    `calibrate` chooses on ``n`` sentences that were not trained on: the smallest ``t`` with
+
+        (1 + sum_i L_i(t)) / (n + 1) <= error,
+
+    where ``L_i(t)`` is the share of sentence i's words (or entities) whose right tag has ``a > t``,
+    or with ``unit="sentence"`` whether there is such a word (Angelopoulos et al. 2024, conformal
+    risk control). Then the expected ``L`` of a new sentence is at most `error`, if it and those of
+    the calibration are exchangeable. The words of a sentence are not exchangeable, so that is what
+    is guaranteed: an expectation over sentences. The share of all words together that are covered
+    is not guaranteed, only measured.
+
+    Nonconformity, of the probabilities ``p`` of a word's tags: ``"probability"`` is ``1 - p(y)``,
+    under which a set may be empty; ``"adaptive"`` is the sum of the ``p`` of all tags that are more
+    probable than ``y``, under which the best tag is always in the set. Of an entity it is
+    ``1 - p(span, type)``, by the exact probability of the span.
+
+    Args:
+        tagger: The trained tagger.
+        threshold: The largest nonconformity in a set.
+        error: The share of errors that the threshold was chosen for.
+        unit: What the share counts: ``"word"``, ``"sentence"`` or ``"entity"``.
+        score: The nonconformity of a word's tag: ``"adaptive"`` or ``"probability"``.
+
+    Raises:
+        ValueError: If a choice is unknown, or the error is not between 0 and 1.
+        TypeError: If `tagger` is not a tagger, or for entities not a `SequenceTagger`.
+
+    Example:
+        >>> from polyembed import Lexicon, SourceEmbedding
+        >>> from polyembed.data import TaggedSentence
+        >>> lexicon = Lexicon(["me", "gusta"])
+        >>> words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
+        >>> tagger = SequenceTagger(words, ["PRON", "VERB"])
+        >>> held_out = [TaggedSentence(("me", "gusta"), ("PRON", "VERB"))] * 20
+        >>> sets = ConformalTagger.calibrate(tagger, held_out, error=0.1)
+        >>> [len(found) for found in sets.predict_sets([["me", "gusta"]])]
+        [2]
+    """
+
+    def __init__(
+        self,
+        tagger: Tagger,
+        threshold: float,
+        *,
+        error: float = 0.1,
+        unit: Unit = "word",
+        score: Literal["adaptive", "probability"] = "adaptive",
+    ) -> None:
+        check_choice("unit", unit, ("word", "sentence", "entity"))
+        check_choice("score", score, SCORES)
+        require(0 < error < 1, "error", "be between 0 and 1", error)
+        kind: Any = SequenceTagger if unit == "entity" else Tagger
+        if not isinstance(tagger, kind):
+            raise TypeError(must("tagger", f"be a {kind.__name__}", class_name(tagger)))
+        super().__init__()
+        self.tagger, self.threshold = tagger, threshold
+        self.error, self.unit, self.score = error, unit, score
+
+    @classmethod
+    def calibrate(
+        cls,
+        tagger: Tagger,
+        sentences: Iterable[Tagged],
+        error: float = 0.1,
+        *,
+        unit: Unit = "word",
+        score: Literal["adaptive", "probability"] = "adaptive",
+    ) -> Self:
+        """Choose the threshold on tagged sentences that the tagger was not trained on.
+
+        Args:
+            tagger: The trained tagger.
+            sentences: Tagged sentences; those without a known tag, or for entities without an
+                entity, do not count.
+            error: The largest expected share of errors.
+            unit: What the share counts.
+            score: The nonconformity of a word's tag.
+
+        Returns:
+            The tagger with its threshold.
+
+        Raises:
+            ValueError: If there are too few sentences for this error: ``1 / error - 1`` are needed.
+        """
+        found = cls(tagger, 1.0, error=error, unit=unit, score=score)
+        items = list(sentences)
+        losses = found._losses(items)
+        rule = (
+            f"hold at least {math.ceil(1 / error - 1 - 1e-9)} sentences that count for this error"
+        )
+        budget = error * (len(losses) + 1) - 1
+        require(budget > -1e-9, "sentences", rule, len(losses))
+        lexicon = tagger.lexicon
+        words = {word for item in items for word in item.words}
+        if lexicon is not None and len(items) >= FEW_UNSEEN and all(x in lexicon for x in words):
+            warnings.warn(
+                "every word of the calibration sentences is in the tagger's lexicon: sentences "
+                "that the tagger was trained on give no guarantee",
+                stacklevel=2,
+            )
+        weighed = sorted((pair for pairs in losses for pair in pairs), reverse=True)
+        found.threshold, spent = -1.0, 0.0
+        for value, group in groupby(weighed, key=lambda pair: pair[0]):
+            spent += sum(weight for _, weight in group)
+            if spent > budget + 1e-9:
+                found.threshold = value
+                break
+        return found
+
+    def _losses(self, items: Sequence[Tagged]) -> list[list[tuple[float, float]]]:
+        """Return of each sentence that counts the nonconformity of what is right, and its share."""
+        texts = [self.tagger.text_of(item) for item in items]
+        if self.unit == "entity":
+            return self._entity_losses(items, texts)
+        found = []
+        for item, probabilities in zip(
+            items, self.tagger.predict_probabilities(texts), strict=True
+        ):
+            values = []
+            labels = self.tagger.labels_of(item)
+            for label, row in zip(labels, self._nonconformity(probabilities), strict=True):
+                names = label if isinstance(label, set | frozenset) else {label}
+                known = [row[self.tagger.tags.index(x)] for x in names if x in self.tagger.tags]
+                if label is not None:  # a tag that the model lacks is in no set
+                    values.append(float(min(known)) if known else math.inf)
+            if values and self.unit == "sentence":
+                values = [max(values)]
+            if values:
+                found.append([(value, 1 / len(values)) for value in values])
+        return found
+
+    def _entity_losses(
+        self, items: Sequence[Tagged], texts: Sequence[Any]
+    ) -> list[list[tuple[float, float]]]:
+        scheme = scheme_of(self.tagger.tags) or "bio"
+        found = []
+        for item, candidates in zip(items, self._candidates(texts, 0.0), strict=True):
+            known = {(one.label, one.start, one.end): one.probability for one in candidates}
+            labels = [settled(label) or "O" for label in self.tagger.labels_of(item)]
+            values = [1 - known.get(one, 0.0) for one in entities(labels, scheme=scheme)]
+            if values:
+                found.append([(value, 1 / len(values)) for value in values])
+        return found
+
+    def _candidates(self, texts: Sequence[Any], least: float) -> list[list[PredictedEntity]]:
+        assert isinstance(self.tagger, SequenceTagger)
+        return self.tagger.predict_entities(texts, min_probability=least, overlapping=True)
+
+    def _nonconformity(self, probabilities: Tensor) -> Tensor:
+        """Return each tag's nonconformity at each word, ``(word, tag)``."""
+        if self.score == "probability":
+            return 1 - probabilities
+        values, order = probabilities.sort(dim=-1, descending=True, stable=True)
+        return torch.zeros_like(values).scatter(-1, order, values.cumsum(-1) - values)
+
+    def forward(self, probabilities: Tensor) -> Tensor:
+        """Return which tags are in the set of each word, from ``(*batch, tag)`` probabilities."""
+        return self._nonconformity(probabilities) <= self.threshold
+
+    def predict_sets(self, texts: Iterable[Any]) -> list[list[Any]]:
+        """Return what cannot be excluded, from raw words.
+
+        Args:
+            texts: Lists of words, as the tagger's ``predict`` takes them.
+
+        Returns:
+            For each text a tuple of tags per word, the most probable first; with ``unit="entity"``
+            the entities, which may overlap, the most probable first.
+        """
+        texts = list(texts)
+        if self.unit == "entity":
+            return self._candidates(texts, min(1.0, max(0.0, 1 - self.threshold)))
+        tags, found = self.tagger.tags, []
+        for probabilities in self.tagger.predict_probabilities(texts):
+            order = probabilities.argsort(dim=-1, descending=True, stable=True).tolist()
+            inside = self(probabilities).tolist()
+            pairs = zip(order, inside, strict=True)
+            found.append([tuple(tags[i] for i in row if kept[i]) for row, kept in pairs])
+        return found
