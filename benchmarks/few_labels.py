@@ -1,0 +1,364 @@
+"""What half-known labels, exact probabilities, guaranteed sets and selection are worth.
+
+    python benchmarks/few_labels.py --part labels entities sets selection --seeds 3
+
+All systems are `polyembed.build_tagger` without any source, trained by `fit`'s defaults; tasks are
+those of `tagging_quality.py`.
+
+- ``labels``: of a share of the entities the type is not known: their words have the set of all
+  types, or of two. Trained on the sets; without these sentences; on a type drawn at random; and on
+  the full labels, for comparison.
+- ``entities``: are the probabilities of `predict_entities` right? The expected calibration error
+  over ten bins of candidates above 0.05, before and after a temperature chosen on the development
+  set, and the precision of entities above 0.9, beside products of the words' probabilities.
+- ``sets``: the realised coverage of `ConformalTagger` on the half of the test set that it was not
+  calibrated on, over 20 splits, beside sets of the most probable tags that have together 1 - error.
+- ``selection``: the score after a simulated annotator tagged the sentences that each rule chose, a
+  hundred more each time.
+
+Finished runs are kept in ``--cache`` and not made again.
+"""
+
+import argparse
+import copy
+import json
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from _results import option, show
+from tagging_quality import DATA, ROOT, TASKS, Sentences, score
+
+import polyembed as pe
+from polyembed.crf import CRF
+from polyembed.data import TaggedSentence
+from polyembed.embeddings import FeatureSum
+from polyembed.encoders import WideAndDeepEncoder
+from polyembed.evaluation import rank_for_annotation
+from polyembed.metrics import entities, scheme_of
+from polyembed.tables import Table, mean_and_deviation
+from polyembed.tagging import ConformalTagger
+
+SHARE = 0.3
+"""The share of the entities whose type is not known."""
+
+BINS, SURE = 10, 0.9
+RULES = ("random", "entropy", "margin", "length-normalised")
+
+
+def train(
+    sentences: Sentences, dev: Sentences, tags: Sequence[str], seed: int
+) -> pe.SequenceTagger:
+    """Train the measured tagger without sources."""
+    torch.manual_seed(seed)
+    tagger = pe.build_tagger(sentences, tags=tags)
+    pe.fit(tagger, sentences, dev, seed=seed, progress=False)
+    return tagger
+
+
+def tags_of(*parts: Sentences) -> list[str]:
+    return sorted({tag for part in parts for one in part for tag in one.tags})
+
+
+def cached(path: Path, make: Callable[[], Any]) -> Any:
+    """Return what a file holds, or make it and write it."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(make()))
+    return json.loads(path.read_text())
+
+
+def half_known(sentences: Sentences, how: str, seed: int) -> Sentences:
+    """Hide the types of a share of the entities."""
+    rng = random.Random(seed)
+    known = {tag for one in sentences for tag in one.tags}
+    types = sorted({tag[2:] for tag in known if tag != "O"})
+    found = []
+    for one in sentences:
+        tags: list[Any] = list(one.tags)
+        hidden = False
+        for entity in entities(one.tags):
+            if rng.random() >= SHARE:
+                continue
+            hidden = True
+            other = rng.choice([name for name in types if name != entity.type])
+            some = types if rng.random() < 0.5 else [entity.type, other]
+            guess = rng.choice(some)
+            for i in range(entity.start, entity.end):
+                letter = "B" if i == entity.start else "I"
+                several = frozenset(f"{letter}-{name}" for name in some) & known
+                tags[i] = several if how == "sets" else f"{letter}-{guess}"
+                tags[i] = tags[i] if how == "sets" or tags[i] in known else one.tags[i]
+        if not (hidden and how == "drop"):
+            found.append(TaggedSentence(one.words, tuple(tags)))
+    return found
+
+
+def trained_on(task: str, how: str, seed: int) -> float:
+    """Train on labels of which some are hidden, and score the test set."""
+    first, dev, test = TASKS[task].load()
+    known = first if how == "full" else half_known(first, how, seed)
+    tagger = train(known, dev, tags_of(first, dev), seed)
+    return score(task, test, tagger.predict([one.words for one in test]))
+
+
+def labels(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
+    """Compare what is done with entities of unknown type."""
+    rows = []
+    for task in tasks:
+        scores = {
+            how: [
+                cached(
+                    cache / "labels" / f"{task}.{how}.{seed}.json",
+                    partial(trained_on, task, how, seed),
+                )
+                for seed in range(seeds)
+            ]
+            for how in ("full", "sets", "drop", "guess")
+        }
+        full, sets, drop = (statistics.mean(scores[how]) for how in ("full", "sets", "drop"))
+        lost = (full - sets) / (full - drop) if full > drop else None
+        rows.append((task, *map(mean_and_deviation, scores.values()), lost))
+    columns = ("task", "all known", "sets", "left out", "guessed", "loss by sets / by leaving out")
+    return Table(columns, rows, digits=4)
+
+
+def cooled(tagger: pe.SequenceTagger, temperature: float) -> pe.SequenceTagger:
+    """Return a copy whose scores are divided by a temperature: all of them are linear in these."""
+    found = copy.deepcopy(tagger)
+    values = [found.decoder.linear.weight, found.decoder.linear.bias]
+    for part in found.modules():
+        if isinstance(part, CRF):
+            values += [part.transitions, part.start_transitions, part.end_transitions]
+        if isinstance(part, FeatureSum):
+            values.append(part.embedding.weight)
+        if isinstance(part, WideAndDeepEncoder):
+            values.append(part.edges)
+    with torch.no_grad():
+        for value in values:
+            value /= temperature
+    return found
+
+
+def candidates(
+    tagger: pe.SequenceTagger, sentences: Sentences, exact: bool = True
+) -> list[tuple[float, bool]]:
+    """Return the probability of each candidate, and whether it is right."""
+    texts = [one.words for one in sentences]
+    scheme = scheme_of(tagger.tags) or "bio"
+    right = [
+        {(x.type, x.start, x.end) for x in entities(one.tags, scheme=scheme)} for one in sentences
+    ]
+    found = []
+    if exact:
+        predicted = tagger.predict_entities(texts, min_probability=0.05, overlapping=True)
+        for known, row in zip(right, predicted, strict=True):
+            found += [(x.probability, (x.label, x.start, x.end) in known) for x in row]
+        return found
+    for known, labels, rows in zip(
+        right, tagger.predict(texts), tagger.predict_probabilities(texts), strict=True
+    ):
+        for x in entities(labels, scheme=scheme):
+            places = range(x.start, x.end)
+            share = 1.0
+            for i in places:
+                share *= float(rows[i, tagger.tags.index(labels[i])])
+            found.append((share, (x.type, x.start, x.end) in known))
+    return found
+
+
+def calibration_error(found: Sequence[tuple[float, bool]]) -> float:
+    """Return the mean distance of probability and share of right ones, over bins, by their size."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for share, right in found:
+        bins.setdefault(min(BINS - 1, int(share * BINS)), []).append((share, right))
+    gaps = (
+        len(one) * abs(statistics.mean(x for x, _ in one) - statistics.mean(y for _, y in one))
+        for one in bins.values()
+    )
+    return sum(gaps) / len(found)
+
+
+def sure(found: Sequence[tuple[float, bool]]) -> tuple[float | None, int]:
+    kept = [right for share, right in found if share >= SURE]
+    return (statistics.mean(kept) if kept else None), len(kept)
+
+
+def reliability_of(task: str, seed: int) -> dict[str, Any]:
+    """Train a tagger, and measure its probabilities before and after a temperature."""
+    first, dev, test = TASKS[task].load()
+    tagger = train(first, dev, tags_of(first, dev), seed)
+    heat = min(
+        (0.8, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0),
+        key=lambda t: calibration_error(candidates(cooled(tagger, t), dev)),
+    )
+    cool = cooled(tagger, heat)
+    before, after = candidates(tagger, test), candidates(cool, test)
+    return {
+        "before": calibration_error(before),
+        "after": calibration_error(after),
+        "temperature": heat,
+        "exact": sure(after),
+        "products": sure(candidates(cool, test, exact=False)),
+    }
+
+
+def reliability(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
+    """Are the probabilities of entities right?"""
+    rows = []
+    for task in tasks:
+        found = [
+            cached(cache / "entities" / f"{task}.{seed}.json", partial(reliability_of, task, seed))
+            for seed in range(seeds)
+        ]
+        row: list[Any] = [task]
+        row += [mean_and_deviation([one[key] for one in found]) for key in ("before", "after")]
+        row.append(statistics.mean(one["temperature"] for one in found))
+        for key in ("exact", "products"):
+            row.append(mean_and_deviation([one[key][0] for one in found if one[key][1]]))
+            row.append(round(statistics.mean(one[key][1] for one in found)))
+        rows.append(tuple(row))
+    columns = (
+        "task",
+        "calibration error",
+        "after temperature",
+        "temperature",
+        "precision above 0.9",
+        "entities",
+        "precision of products above 0.9",
+        "their entities",
+    )
+    return Table(columns, rows, digits=4)
+
+
+def kept_tags(rows: torch.Tensor, sets: ConformalTagger | None, error: float) -> torch.Tensor:
+    """Return which tags are in each word's set; without a guarantee those that have 1 - error together."""
+    if sets is not None:
+        return sets(rows)
+    values, places = rows.sort(-1, descending=True)
+    inside = values.cumsum(-1) - values < 1 - error
+    return torch.zeros_like(inside).scatter(-1, places, inside)
+
+
+def coverage_of(task: str, splits: int) -> list[list[Any]]:
+    """Train a tagger, and calibrate it on one half of the test set after another."""
+    first, dev, test = TASKS[task].load()
+    tagger = train(first, dev, tags_of(first, dev), 0)
+    test = [one for one in test if one.words and all(tag in tagger.tags for tag in one.tags)]
+    known = tagger.predict_probabilities([one.words for one in test])
+    found = []
+    for error in (0.1, 0.05):
+        for kind in ("adaptive", "probability", "naive"):
+            shares, words, sizes = [], [], []
+            for split in range(splits):
+                order = random.Random(split).sample(range(len(test)), len(test))
+                half = len(order) // 2
+                held_out = [test[i] for i in order[:half]]
+                sets = (
+                    None
+                    if kind == "naive"
+                    else ConformalTagger.calibrate(tagger, held_out, error, score=kind)
+                )
+                hits = []
+                for i in order[half:]:
+                    kept = kept_tags(known[i], sets, error)
+                    ids = torch.tensor([tagger.tags.index(tag) for tag in test[i].tags])
+                    hits.append(kept.gather(1, ids[:, None])[:, 0].float().tolist())
+                    sizes.append(float(kept.sum(-1).float().mean()))
+                shares.append(statistics.mean(map(statistics.mean, hits)))
+                words.append(statistics.mean(x for row in hits for x in row))
+            found.append([kind, 1 - error, shares, words, statistics.mean(sizes)])
+    return found
+
+
+def coverage(tasks: Sequence[str], cache: Path, splits: int = 20) -> Table:
+    """How often is the right tag in its set?"""
+    rows = []
+    for task in tasks:
+        path = cache / "sets" / f"{task}.json"
+        for kind, nominal, shares, words, size in cached(path, partial(coverage_of, task, splits)):
+            row = (nominal, mean_and_deviation(shares), mean_and_deviation(words), size)
+            rows.append((f"{task}, {kind}", *row))
+    columns = (
+        "task and sets",
+        "nominal",
+        "mean share of a sentence",
+        "of all words",
+        "tags in a set",
+    )
+    return Table(columns, rows, digits=4)
+
+
+def selected(task: str, by: str, seed: int, sizes: Sequence[int]) -> list[float]:
+    """Score taggers of ever more sentences, each time those that a rule chose."""
+    first, dev, test = TASKS[task].load()
+    first = [one for one in first if one.words]
+    tags = tags_of(first, dev)
+    rest = random.Random(seed).sample(range(len(first)), len(first))
+    chosen: list[int] = []
+    tagger: pe.SequenceTagger | None = None
+    found = []
+    for size in sizes:
+        count = size - len(chosen)
+        places = list(range(count))
+        if tagger is not None and by != "random":
+            texts = [first[i].words for i in rest]
+            places = rank_for_annotation(tagger, texts, by=by, count=count)
+        chosen += [rest[place] for place in places]
+        rest = [i for i in rest if i not in {*chosen}]
+        tagger = train([first[i] for i in chosen], dev, tags, seed)
+        found.append(score(task, test, tagger.predict([one.words for one in test])))
+    return found
+
+
+def selection(tasks: Sequence[str], seeds: int, cache: Path) -> Table:
+    """Score what a simulated annotator's choices are worth."""
+    sizes = (100, 200, 300)
+    rows = []
+    for task in tasks:
+        for by in RULES:
+            scores = [
+                cached(
+                    cache / "selection" / f"{task}.{by}.{seed}.json",
+                    partial(selected, task, by, seed, sizes),
+                )
+                for seed in range(seeds)
+            ]
+            means = [mean_and_deviation(list(column)) for column in zip(*scores, strict=True)]
+            rows.append((f"{task}, {by}", *means))
+    return Table(("task and rule", *(f"{size} sentences" for size in sizes)), rows, digits=4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = ("labels", "entities", "sets", "selection")
+    parser.add_argument("--part", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, help="instead of each part's own")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "few_labels")
+    option(parser)
+    arguments = parser.parse_args()
+    if not DATA.is_dir():
+        parser.error(f"no real data at {DATA}: set POLYEMBED_DATA")
+    torch.set_num_threads(1)
+    named, seeds, cache = arguments.tasks, arguments.seeds, arguments.cache
+    makers: dict[str, Callable[[], Table]] = {
+        "labels": lambda: labels(
+            named or ("am", "ig", "rw", "yo", "hinglish-shuffled"), seeds, cache
+        ),
+        "entities": lambda: reliability(named or ("hinglish-shuffled", "sw"), seeds, cache),
+        "sets": lambda: coverage(named or ("sagt", "hinglish-shuffled"), cache),
+        "selection": lambda: selection(named or ("sagt",), seeds, cache),
+    }
+    for part in arguments.part:
+        show(arguments.json, part, makers[part](), seeds=range(seeds))
+
+
+if __name__ == "__main__":
+    main()
