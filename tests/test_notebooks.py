@@ -12,7 +12,8 @@ matplotlib.use("Agg")
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "examples" / "notebooks"
 NAMES = [
-    "1_meta_embeddings", "2_crf", "3_metaxl", "4_layer_fusion", "5_laser", "6_alignment"
+    "1_meta_embeddings", "2_crf", "3_metaxl", "4_layer_fusion", "5_laser", "6_alignment",
+    "7_few_labels",
 ]  # fmt: skip
 
 
