@@ -605,8 +605,10 @@ def test_layer_fusion_on_the_data_folder(
     options = ["--epochs", 1, "--layers", 1, "--freeze", "frozen"]
     task = ["--task", "sagt-lid", "wikiann", "conll-nl", *sizes, "--out", tmp_path]
     printed = run("layer_fusion.py", *task, *pretraining(tiny_world), *options)
-    assert re.search(r"\| system +\| average +\| family +\| rest ", printed)
-    assert re.search(r"\| system +\| average +\| nl +\| es ", printed)
+    assert re.search(
+        r"\| system +\| parameters of the fusion \| average +\| family +\| rest ", printed
+    )
+    assert re.search(r"\| parameters of the fusion \| average +\| nl +\| es ", printed)
     assert printed.count("| layer 1 ") == printed.count("| LayerAverage ") == 3
     assert list((tmp_path / "wikiann").glob("features-*"))
     assert "| layer | retrieval | cosine | de " in printed
