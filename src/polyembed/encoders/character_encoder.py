@@ -43,9 +43,8 @@ class CharWordEncoder(ContextualEmbedder):
         `Pieces` ``(batch, symbol)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: A `char2subword` for rows of another size, an unknown unit.
-        TypeError: An encoder without a tokenizer, or with a table that is not a plain
-            `nn.Embedding`.
+        ValueError: If `char2subword` has rows of another size, or the unit is unknown.
+        TypeError: If the encoder has no tokenizer, or its table is not a plain `nn.Embedding`.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers

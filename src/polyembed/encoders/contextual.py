@@ -37,7 +37,7 @@ class ContextualEmbedder(WordEmbedder):
             The pieces.
 
         Raises:
-            TypeError: No tokenizer.
+            TypeError: If there is no tokenizer.
         """
 
     @abstractmethod
@@ -65,7 +65,7 @@ class ContextualEmbedder(WordEmbedder):
             the CPU.
 
         Raises:
-            TypeError: A string in place of a list of words, or words that are not strings.
+            TypeError: If a string is given in place of a list of words, or words are not strings.
         """
         sentences = check_sentences(sentences)
         lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)

@@ -140,8 +140,8 @@ class LayerAverage(LayerFusion):
             None.
 
     Raises:
-        ValueError: No layer, or one that the encoder does not have.
-        TypeError: Layers that are not a list of whole numbers.
+        ValueError: If there is no layer, or the encoder does not have it.
+        TypeError: If layers are not a list of whole numbers.
 
     Example:
         >>> LayerAverage([0, -1])([torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)])
@@ -174,7 +174,7 @@ class ScalarMix(LayerFusion):
         num_layers: The number of hidden states, the embeddings included: 13 for BERT-base.
 
     Raises:
-        ValueError: Another number of hidden states.
+        ValueError: If there is another number of hidden states.
 
     Example:
         >>> ScalarMix(2)([torch.zeros(1, 1, 2), torch.ones(1, 1, 2)])
@@ -228,15 +228,15 @@ class DLFA(LayerFusion):
             last is allowed (the control ``D_12``).
         weighting: ``"sigmoid"``: ``w`` is `AIF.weight`, and the mix is convex; ``"literal"``: ``w``
             is the output of `AIF`.
-        reduction_ratio: Of `AIF`.
-        branches: Of `AIF`.
+        reduction_ratio: The reduction ratio of `AIF`.
+        branches: The branches of `AIF`.
 
     Shape:
         Hidden states ``(batch, seq, hidden_size)`` to the same.
 
     Raises:
-        ValueError: A layer that the encoder does not have, other shapes.
-        TypeError: A layer that is not a whole number, a mask that is not bool.
+        ValueError: If the encoder does not have the layer, or shapes do not fit.
+        TypeError: If the layer is not a whole number, or the mask is not bool.
 
     Example:
         >>> states = [torch.randn(2, 3, 8) for _ in range(13)]
@@ -343,8 +343,8 @@ class AIF(PretrainedModule):
         ``(batch, seq, hidden_size)``, mask ``(batch, seq)`` to the same.
 
     Raises:
-        ValueError: A size that the ratio does not divide, another shape.
-        TypeError: A mask that is not bool.
+        ValueError: If the ratio does not divide the size, or shapes do not fit.
+        TypeError: If the mask is not bool.
 
     Example:
         >>> aif = AIF(8).eval()

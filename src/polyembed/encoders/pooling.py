@@ -40,8 +40,8 @@ def pool_words(
         ``(batch, num_words, dim)`` in the dtype of `hidden`.
 
     Raises:
-        ValueError: Shapes that do not fit, or another pooling.
-        TypeError: An index that is not of integers, vectors that are not floating point.
+        ValueError: If shapes do not fit, or the pooling is unknown.
+        TypeError: If the index is not of integers, or vectors are not floating point.
 
     Example:
         >>> hidden = torch.tensor([[[9.0], [1.0], [2.0], [5.0]]])
@@ -106,8 +106,8 @@ def pool_sequence(
         ``(batch, dim)``; zeros for a row without a valid vector.
 
     Raises:
-        ValueError: Shapes that do not fit, or another pooling.
-        TypeError: A mask that is not bool, vectors that are not floating point.
+        ValueError: If shapes do not fit, or the pooling is unknown.
+        TypeError: If the mask is not bool, or vectors are not floating point.
 
     Example:
         >>> pool_sequence(torch.tensor([[[1.0], [3.0]]]), pooling="mean")

@@ -188,7 +188,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
             An encoder with random weights.
 
         Raises:
-            ValueError: A size that is not positive, or not a multiple of the number of heads.
+            ValueError: If a size is not positive, or not a multiple of the number of heads.
         """
         from transformers import BertConfig, BertModel
 
@@ -257,9 +257,9 @@ class PretrainedWordEncoder(ContextualEmbedder):
             Rows of pieces on the CPU, and their token types if tokenizer and model have them.
 
         Raises:
-            ValueError: A pair beyond the limit, under ``overflow="error"``, or an item without two
-                sentences.
-            TypeError: No tokenizer, or one that takes no pairs.
+            ValueError: If a pair is beyond the limit under ``overflow="error"``, or an item has not
+                two sentences.
+            TypeError: If there is no tokenizer, or it takes no pairs.
         """
         overflow: Literal["error", "truncate"] = "error" if self.overflow == "error" else "truncate"
         pairs = check_pairs(pairs)
@@ -281,7 +281,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
         Args:
             pieces: Sentences or pairs cut into pieces; on the CPU the order of their words is
                 checked.
-            token_types: Of pairs (`encode_pairs`); the model's own choice if None.
+            token_types: The sentence of each piece of a pair (`encode_pairs`); the model's own choice if None.
             table: As in `forward`.
 
         Returns:
@@ -306,7 +306,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
         Args:
             pieces: Sentences cut into pieces.
-            token_types: Of pairs, which are not read in windows; the model's own choice if None.
+            token_types: The sentence of each piece of a pair; pairs are not read in windows; the model's own choice if None.
             table: As in `forward`.
             all_layers: Whether to return all layers also where the fusion is `LastLayer`, which
                 reads one.

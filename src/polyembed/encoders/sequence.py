@@ -86,8 +86,8 @@ class TransformerSequenceEncoder(SequenceEncoder):
         ``x (batch, word, input_size)``, ``mask (batch, word)`` to ``(batch, word, hidden_size)``.
 
     Raises:
-        ValueError: Sizes or shapes that do not fit.
-        TypeError: A mask that is not bool.
+        ValueError: If sizes or shapes do not fit.
+        TypeError: If the mask is not bool.
 
     Example:
         >>> TransformerSequenceEncoder(30, hidden_size=20)(torch.randn(2, 5, 30)).shape
@@ -182,8 +182,8 @@ class LSTMSequenceEncoder(SequenceEncoder):
         ``(batch, word, 2 * hidden_size)``.
 
     Raises:
-        ValueError: Sizes or shapes that do not fit.
-        TypeError: A mask that is not bool.
+        ValueError: If sizes or shapes do not fit.
+        TypeError: If the mask is not bool.
 
     Example:
         >>> LSTMSequenceEncoder(30, hidden_size=20)(torch.randn(2, 5, 30)).shape

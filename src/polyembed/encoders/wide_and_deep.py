@@ -31,8 +31,8 @@ class WideAndDeepEncoder(SequenceEncoder):
         ``(batch, word)`` to ``(batch, word, encoder.embedding_dim + num_tags)``.
 
     Raises:
-        ValueError: Sizes or shapes that do not fit.
-        TypeError: A mask that is not bool, or an encoder without sizes.
+        ValueError: If sizes or shapes do not fit.
+        TypeError: If the mask is not bool, or the encoder has no sizes.
 
     Example:
         >>> from polyembed.encoders import LSTMSequenceEncoder

@@ -43,8 +43,8 @@ class Correlation(NamedTuple):
     """The correlation of two quantities, between -1 and 1.
 
     Attributes:
-        pearson: Of the values.
-        spearman: Of their ranks; ties share their mean rank.
+        pearson: The correlation of the values.
+        spearman: The correlation of their ranks; ties share their mean rank.
     """
 
     pearson: float
@@ -162,7 +162,7 @@ def gain_correlation(gains: Sequence[float], drops: Sequence[float]) -> Correlat
         The correlation of Pearson and that of Spearman.
 
     Raises:
-        ValueError: Fewer than two targets, different numbers of them, or a quantity that is
+        ValueError: If there are fewer than two targets, their numbers differ, or a quantity is
             constant or not finite.
         ImportError: If scipy is not installed.
 
@@ -205,8 +205,8 @@ def project_2d(
         As many clouds, of two coordinates.
 
     Raises:
-        ValueError: Another method, no cloud, clouds of different dimensions, or points that are not
-            finite.
+        ValueError: If the method is unknown, there is no cloud, clouds have different dimensions,
+            or points are not finite.
         ImportError: If umap-learn is not installed, for UMAP.
 
     Example:

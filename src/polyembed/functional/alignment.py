@@ -68,8 +68,8 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
         pairs than dimensions.
 
     Raises:
-        ValueError: Other shapes; NaN or an infinity.
-        TypeError: Integers.
+        ValueError: If shapes do not fit, or a number is NaN or infinite.
+        TypeError: If vectors are not floating point.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])

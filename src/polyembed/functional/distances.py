@@ -43,8 +43,8 @@ def hausdorff_distance(
         Between 0 and 2, in at least float32; 0 where either set is empty.
 
     Raises:
-        ValueError: Points of different sizes, or masks of other shapes.
-        TypeError: Points that are not floating point, or masks that are not bool.
+        ValueError: If points have different sizes, or masks have other shapes.
+        TypeError: If points are not floating point, or masks are not bool.
 
     Example:
         >>> source, target = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
@@ -83,8 +83,8 @@ def modified_hausdorff_distance(
         Between 0 and 2, in at least float32; 0 where either set is empty.
 
     Raises:
-        ValueError: Points of different sizes, or masks of other shapes.
-        TypeError: Points that are not floating point, or masks that are not bool.
+        ValueError: If points have different sizes, or masks have other shapes.
+        TypeError: If points are not floating point, or masks are not bool.
 
     Example:
         >>> source, target = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0]])
@@ -112,8 +112,8 @@ def mean_cosine(
         Between -1 and 1, in at least float32; 0 where no pair is valid, and for a vector of zeros.
 
     Raises:
-        ValueError: Points that do not pair, or a mask of another shape.
-        TypeError: Points that are not floating point, or a mask that is not bool.
+        ValueError: If points do not pair, or a mask has another shape.
+        TypeError: If points are not floating point, or a mask is not bool.
 
     Example:
         >>> mean_cosine(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0], [3.0, 0.0]]))

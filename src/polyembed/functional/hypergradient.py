@@ -80,10 +80,10 @@ def hypergradient(
         Both gradients and both losses.
 
     Raises:
-        ValueError: No parameter that requires a gradient; a loss that is not a scalar, is not
-            finite or does not depend on the parameters; meta-parameters that the source loss does
-            not use, or that the target loss uses; a function without second derivatives.
-        TypeError: A loss or a parameter that is not a tensor, or a rate that is not a number.
+        ValueError: If no parameter requires a gradient, a loss is not a scalar, is not finite or
+            does not depend on the parameters, the source loss does not use a meta-parameter, the
+            target loss uses one, or a function has no second derivatives.
+        TypeError: If a loss or a parameter is not a tensor, or a rate is not a number.
 
     Example:
         >>> theta, phi = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 0.5], requires_grad=True)
@@ -334,7 +334,7 @@ class Randomness:
     """The states of torch's generators when this was made, of the CPU and of some devices.
 
     Args:
-        devices: Of which devices.
+        devices: The devices beside the CPU.
     """
 
     def __init__(self, devices: Iterable[torch.device]) -> None:

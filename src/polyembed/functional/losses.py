@@ -42,9 +42,9 @@ def cross_entropy(
         A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
 
     Raises:
-        ValueError: Shapes that do not fit, a label id outside of the scores, or a smoothing outside
-            of [0, 1).
-        TypeError: Labels that are not integers, scores that are not floats.
+        ValueError: If shapes do not fit, a label id is outside of the scores, or the smoothing is
+            outside of [0, 1).
+        TypeError: If labels are not integers, or scores are not floats.
 
     Example:
         >>> cross_entropy(torch.zeros(3, 2), torch.tensor([0, 1, -100]))
@@ -96,8 +96,9 @@ def focal_loss(
         A scalar in nats; 0 if no label counts, or only labels whose weight is 0.
 
     Raises:
-        ValueError: Shapes that do not fit, a label id outside of the scores, or a negative `gamma`.
-        TypeError: Labels that are not integers, scores that are not floats.
+        ValueError: If shapes do not fit, a label id is outside of the scores, or `gamma` is
+            negative.
+        TypeError: If labels are not integers, or scores are not floats.
 
     Example:
         # a quarter of the cross-entropy

@@ -43,8 +43,8 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
         Scores between -4 and 4, ``(n, m)``.
 
     Raises:
-        ValueError: Other shapes, or `k` below 1.
-        TypeError: Integers, or two dtypes.
+        ValueError: If shapes do not fit, or `k` is below 1.
+        TypeError: If vectors are not floating point, or have two dtypes.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -99,8 +99,8 @@ def nearest_cosine(
         Cosines and rows of the keys, the best first. No gradient.
 
     Raises:
-        ValueError: Other shapes, or `k` below 1.
-        TypeError: Integers, or two dtypes.
+        ValueError: If shapes do not fit, or `k` is below 1.
+        TypeError: If vectors are not floating point, or have two dtypes.
 
     Example:
         >>> keys = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
@@ -138,8 +138,8 @@ def nearest_csls(
         Scores of `csls` and rows of the keys, the best first. No gradient.
 
     Raises:
-        ValueError: Other shapes, or a count below 1.
-        TypeError: Integers, or two dtypes.
+        ValueError: If shapes do not fit, or a count is below 1.
+        TypeError: If vectors are not floating point, or have two dtypes.
 
     Example:
         >>> queries = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
@@ -172,8 +172,8 @@ def mutual_csls(
         Rows of `x` and of `y`, ``(pair, 2)``; each row at most once, in the order of `x`.
 
     Raises:
-        ValueError: Other shapes, or `neighborhood` below 1.
-        TypeError: Integers, or two dtypes.
+        ValueError: If shapes do not fit, or `neighborhood` is below 1.
+        TypeError: If vectors are not floating point, or have two dtypes.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.1], [0.1, 1.0], [0.9, 0.0]])

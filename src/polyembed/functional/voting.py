@@ -57,8 +57,8 @@ def majority_vote(
         ``(*batch)``, or one list of labels a sentence.
 
     Raises:
-        ValueError: No voter, or voters, sentences or scores of other sizes.
-        TypeError: Predictions that are not labels, or scores that are not numbers.
+        ValueError: If there is no voter, or voters, sentences or scores have other sizes.
+        TypeError: If predictions are not labels, or scores are not numbers.
 
     Example:
         >>> majority_vote(torch.tensor([[3, 1, -100], [4, 2, -100], [4, 1, -100]]))

@@ -57,8 +57,8 @@ class Pieces(NamedTuple):
         values.
 
         Raises:
-            ValueError: A gap, a word out of order, a masked piece with a word, or shapes that
-                differ.
+            ValueError: If there is a gap, a word is out of order, a masked piece has a word, or
+                shapes differ.
         """
         shape = tuple(self.piece_ids.shape)
         for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
@@ -98,7 +98,7 @@ def align_words(
 
     Args:
         sentences: Lists of words; an empty one has its special pieces alone.
-        tokenizer: Of transformers, fast or slow, or a ``SentencePieceProcessor`` (which has no
+        tokenizer: A tokenizer of transformers, fast or slow, or a ``SentencePieceProcessor`` (which has no
             special pieces).
         max_length: The most pieces of a sentence, special ones included; the tokenizer's own limit
             if None.
@@ -111,10 +111,10 @@ def align_words(
         Pieces on the CPU, padded, with the number of words of the longest sentence.
 
     Raises:
-        ValueError: A sentence beyond the limit under ``"error"``, or a limit that leaves no room
+        ValueError: If a sentence is beyond the limit under ``"error"``, or the limit leaves no room
             for words.
-        TypeError: No tokenizer, a string in place of a list of words, or words that are not
-            strings.
+        TypeError: If there is no tokenizer, a string is given in place of a list of words, or words
+            are not strings.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -167,7 +167,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
         The ids before and after.
 
     Raises:
-        TypeError: No tokenizer.
+        TypeError: If there is no tokenizer.
     """
     if is_sentencepiece(tokenizer):
         return SpecialPieces((), ())

@@ -56,10 +56,10 @@ class MetaXLOptions:
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
         amp_dtype: The dtype in which losses are computed, ``torch.bfloat16``.
-        seed: Of order and dropout.
+        seed: The seed of order and dropout.
 
     Raises:
-        ValueError: An option out of range.
+        ValueError: If an option is out of range.
     """
 
     objective: str = "metaxl"
@@ -287,8 +287,8 @@ class MetaXLTrainer:
         layer: The layer whose output is transformed: a number as `hidden_states` counts (see
             `encoder_layer`), a module, or several.
         options: Numbers and choices; the defaults of `MetaXLOptions` if None.
-        optimizer: Of the model; Adam with a learning rate of 3e-5 if None.
-        meta_optimizer: Of `rtn`; the same if None.
+        optimizer: The optimiser of the model; Adam with a learning rate of 3e-5 if None.
+        meta_optimizer: The optimiser of `rtn`; the same if None.
         scheduler: From an optimiser and the number of steps to a scheduler that is stepped after
             each step: one function for both optimisers, or a pair of functions (None = no
             schedule).

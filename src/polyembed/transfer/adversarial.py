@@ -36,18 +36,18 @@ class AdversarialOptions:
         epoch_size: Vectors of either language that the mapping learns from in an epoch.
         batch_size: Vectors of either language in a step.
         discriminator_steps: Steps of the discriminator before each step of the mapping.
-        hidden_size: Of the discriminator's layers.
+        hidden_size: The size of the discriminator's layers.
         most_frequent: How many of the most frequent words the steps draw from.
-        dropout: Of the discriminator's input.
+        dropout: The dropout probability of the discriminator's input.
         smoothing: ``s``: the labels are ``1 - s`` and ``s``.
-        learning_rate: Of the discriminator, and of the mapping at the start.
+        learning_rate: The rate of the discriminator, and of the mapping at the start.
         decay: Factor of the mapping's learning rate, an epoch.
-        beta: Of the step back to the orthogonal matrices.
-        seed: Of the discriminator's weights, the draws and the dropout.
+        beta: The size of the step back to the orthogonal matrices.
+        seed: The seed of the discriminator's weights, the draws and the dropout.
         progress: Whether to show a bar; where there is a terminal if None.
 
     Raises:
-        ValueError: An option out of range.
+        ValueError: If an option is out of range.
     """
 
     restarts: int = 1
@@ -153,9 +153,9 @@ def adversarial_mapping(
         The best matrix, float32, and the criteria of all epochs.
 
     Raises:
-        ValueError: Other shapes, NaN in the vectors, or a run that gave NaN (its learning rate or
+        ValueError: If shapes do not fit, vectors have NaN, or a run gave NaN (its learning rate or
             ``beta`` is too high, or the vectors are too long).
-        TypeError: Integers.
+        TypeError: If vectors are not floating point.
 
     Example:
         >>> x, y = torch.randn(20, 3), torch.randn(30, 3)

@@ -74,10 +74,10 @@ def joint_step(
         target: Target batches.
         optimizer: Over the model.
         meta_optimizer: Over the network; it does not train if None.
-        loss: Of a model and a batch.
-        languages: Of the source batches, for several networks.
+        loss: The loss of a model and a batch.
+        languages: The languages of the source batches, for several networks.
         target_weight: The weight of the target's loss; the paper has 1.
-        weight: Of the source batches.
+        weight: The share of the transform.
         max_grad_norm: Clip the model's gradient to this norm.
         meta_max_grad_norm: Clip the network's gradient to this norm.
         amp_dtype: Autocast to this dtype.

@@ -34,10 +34,10 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         A module for `transformed_output` or `metaxl_step`.
 
     Raises:
-        ValueError: A number out of range, not exactly one encoder inside, or an encoder whose
-            layers are not separate modules (ALBERT's are one module that runs many times). Pass the
-            module instead of the number then.
-        TypeError: A number that is not an int.
+        ValueError: If the number is out of range, there is not exactly one encoder inside, or the
+            encoder's layers are not separate modules (ALBERT's are one module that runs many
+            times). Pass the module instead of the number then.
+        TypeError: If the number is not an int.
 
     Example:
         >>> from transformers import BertConfig, BertForTokenClassification

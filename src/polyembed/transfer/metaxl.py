@@ -187,8 +187,8 @@ def metaxl_step(
         layer: See `metaxl_gradients`.
         source: Source batches.
         target: Target batches of the outer loss.
-        optimizer: Of the model. A parameter that it does not hold is a constant.
-        meta_optimizer: Of the network. A parameter that it does not hold is a constant.
+        optimizer: The optimiser of the model. A parameter that it does not hold is a constant.
+        meta_optimizer: The optimiser of the network. A parameter that it does not hold is a constant.
         target_support: Target batches of the inner loss; see `metaxl_gradients`.
         loss: See `metaxl_gradients`.
         languages: See `metaxl_gradients`.

@@ -44,7 +44,7 @@ class RepresentationTransformationNetwork(PretrainedModule):
         Input and output: ``(*batch, hidden_size)``.
 
     Raises:
-        ValueError: Sizes that are not positive, an unknown gate, or an input of another size.
+        ValueError: If a size is not positive, the gate is unknown, or the input has another size.
 
     Example:
         >>> rtn = RepresentationTransformationNetwork(12, bottleneck=5)
@@ -129,12 +129,12 @@ def transformed_output(
         Nothing.
 
     Raises:
-        ValueError: Different numbers of layers, transforms and weights; a language without a
+        ValueError: If the numbers of layers, transforms and weights differ, or a language has no
             network.
-        TypeError: A layer that is not a module, a transform that cannot be called, a weight that is
-            not a number, or an output without hidden states.
-        RuntimeError: A layer that did not run inside the context. A model that ``torch.compile``
-            has compiled before skips hooks that are added later.
+        TypeError: If a layer is not a module, a transform cannot be called, a weight is not a
+            number, or the output has no hidden states.
+        RuntimeError: If a layer did not run inside the context. A model that ``torch.compile`` has
+            compiled before skips hooks that are added later.
 
     Example:
         >>> encoder = nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Linear(12, 3))

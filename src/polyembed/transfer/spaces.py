@@ -200,10 +200,10 @@ def align_spaces(
         criteria of the adversarial stage.
 
     Raises:
-        ValueError: Vectors of other lengths or with NaN, no words, no pair that both vocabularies
-            hold, an unknown step.
-        TypeError: A dictionary that is not pairs of words; not words or steps; adversarial options
-            beside a dictionary.
+        ValueError: If vectors have other lengths or NaN, there are no words, both vocabularies have
+            no pair in common, or a step is unknown.
+        TypeError: If the dictionary is not pairs of words, words or steps are of another kind, or
+            adversarial options come with a dictionary.
 
     Example:
         >>> class Vectors:
@@ -278,8 +278,8 @@ def similarity_pairs(
         from.
 
     Raises:
-        ValueError: Other shapes; NaN or an infinity.
-        TypeError: Integers.
+        ValueError: If shapes do not fit, or a number is NaN or infinite.
+        TypeError: If vectors are not floating point.
 
     Example:
         >>> x = torch.tensor([[1.0, 0.1], [0.2, 1.0], [3.0, 1.0], [-1.0, 0.5]])

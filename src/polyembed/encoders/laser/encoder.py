@@ -308,8 +308,8 @@ def load_laser(
         Encoder and tokeniser: ``LaserTop(*load_laser("laser2"))``.
 
     Raises:
-        FileNotFoundError: A file is missing and cannot be downloaded.
-        ValueError: A damaged file.
+        FileNotFoundError: If a file is missing and cannot be downloaded.
+        ValueError: If a file is damaged.
     """
     files = fetch_laser(version, cache_dir=cache_dir)
     encoder = LaserEncoder.from_checkpoint(files.checkpoint)

@@ -92,9 +92,9 @@ class LaserTop(_StateWords):
         `Pieces` ``(batch, piece)`` to ``(batch, word, hidden_size)``.
 
     Raises:
-        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the
-            table.
-        TypeError: An encoder that is not a `LaserEncoder`, another tokeniser.
+        ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
+            outside of the table.
+        TypeError: If the encoder is not a `LaserEncoder`, or the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -140,9 +140,9 @@ class LaserElmo(_StateWords):
         `Pieces` ``(batch, piece)`` to ``(batch, word, hidden_size)``.
 
     Raises:
-        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the
-            table.
-        TypeError: An encoder that is not a `LaserEncoder`, another tokeniser.
+        ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
+            outside of the table.
+        TypeError: If the encoder is not a `LaserEncoder`, or the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -251,7 +251,7 @@ class BPEBow(_EmbeddingWords):
     """A word as the mean of its pieces' embeddings (van der Heijden 2019, BPE BOW).
 
     Args:
-        embedding: Of pieces: a `LaserEncoder`'s ``embed_tokens``.
+        embedding: The table of pieces: a `LaserEncoder`'s ``embed_tokens``.
         tokenizer: Cuts words into its pieces; needed for `encode`.
         freeze: ``"none"``, or ``"embeddings"``: no training.
 
@@ -259,9 +259,9 @@ class BPEBow(_EmbeddingWords):
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: An unknown choice, a tokeniser for another number of pieces, ids outside the
-            table.
-        TypeError: A table that is not an `nn.Embedding`, another tokeniser.
+        ValueError: If a choice is unknown, the tokeniser has another number of pieces, or ids are
+            outside of the table.
+        TypeError: If the table is not an `nn.Embedding`, or the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
@@ -293,7 +293,7 @@ class BPEGRU(_EmbeddingWords):
     kernels have no second derivatives.
 
     Args:
-        embedding: Of pieces: a `LaserEncoder`'s ``embed_tokens``.
+        embedding: The table of pieces: a `LaserEncoder`'s ``embed_tokens``.
         tokenizer: Cuts words into its pieces; needed for `encode`.
         hidden_size: The size of a state in each direction.
         bidirectional: Whether a second GRU reads words backwards.
@@ -303,9 +303,9 @@ class BPEGRU(_EmbeddingWords):
         `Pieces` ``(batch, piece)`` to ``(batch, word, embedding_dim)``.
 
     Raises:
-        ValueError: A size or choice that does not exist, a tokeniser for another number of pieces,
-            ids outside the table.
-        TypeError: A table that is not an `nn.Embedding`, another tokeniser.
+        ValueError: If a size or choice does not exist, the tokeniser has another number of pieces,
+            or ids are outside of the table.
+        TypeError: If the table is not an `nn.Embedding`, or the tokeniser is of another kind.
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
