@@ -8,6 +8,7 @@ import pytest
 import torch
 from checks import refused
 from torch import Tensor
+from toys import own_words
 
 from polyembed import crf
 from polyembed.metrics import entities
@@ -120,6 +121,7 @@ def test_constraints_know_sets() -> None:
     assert grammar.first_violation([{2, 4}]) == 0
 
 
+@own_words
 def test_wrong_calls() -> None:
     values = scores(5)
     arguments = (values[0], MASK, *values[1:])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from checks import refused
 from torch import Tensor
+from toys import own_words
 
 import polyembed as pe
 
@@ -152,6 +153,7 @@ def test_wrong_constructions() -> None:
         pe.TransformerSequenceEncoder(3, attention_dropout=-0.1)
 
 
+@own_words
 @pytest.mark.parametrize("wrong", [None, [[1.0]], "x", np.zeros((2, 3, 5), np.float32)])
 def test_what_is_no_tensor_is_named(wrong: object) -> None:
     modules = (

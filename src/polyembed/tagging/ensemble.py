@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from polyembed._checks import (
@@ -101,7 +101,7 @@ class VotingEnsemble(Tagger):
         self,
         inputs: Any,
         *,
-        tags: Int[Tensor, "batch word"],
+        tags: Shaped[Tensor, "batch word *tag"],
         mask: Bool[Tensor, "batch word"] | None = None,
     ) -> Float[Tensor, ""]:
         """Compute the mean of the members' losses.
@@ -208,7 +208,7 @@ class VotingEnsemble(Tagger):
         members.training = self.training
         return shallow_copy(self, members=members)
 
-    def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Int[Tensor, "batch word"]:
+    def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Shaped[Tensor, "batch word *tag"]:
         """Turn tag names into ids, padded with -100 (`Decoder.encode_labels`).
 
         Args:

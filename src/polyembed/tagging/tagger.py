@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from polyembed._checks import (
@@ -329,7 +329,7 @@ class SequenceTagger(Tagger):
         found: Tensor = self.decoder.probabilities(self.features(inputs, mask), mask)
         return found
 
-    def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Int[Tensor, "batch word *tag"]:
+    def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Shaped[Tensor, "batch word *tag"]:
         """Turn the tags of sentences into a tensor, as the decoder does (`Decoder.encode_labels`).
 
         Args:
