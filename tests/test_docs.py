@@ -27,7 +27,7 @@ RESULTS = sorted(
 OTHER_FIGURES = {"fidelity.md", "compatibility.md"}
 FIRST = [
     ROOT / "README.md",
-    *(ROOT / "docs" / name for name in ("index.md", "choose.md", "results.md")),
+    *(ROOT / "docs" / name for name in ("index.md", "results.md")),
 ]
 GUIDES = [
     page

@@ -91,6 +91,8 @@ def test_wrong_calls() -> None:
     refused(ValueError, r"^sentences must hold at least one word, got none$", pe.build_tagger, [])
     unknown = [TaggedSentence(("me",), (None,))]
     refused(ValueError, r"^train must hold at least one known tag", pe.build_tagger, unknown)
+    rule = r"^tags must be a list of words, got the string 'ABC'$"
+    refused(TypeError, rule, pe.build_tagger, CORPUS, tags="ABC")
     rule = r"^contextual must be a contextual embedder, got str$"
     refused(TypeError, rule, pe.build_tagger, CORPUS, contextual="xlm-roberta-base")
 

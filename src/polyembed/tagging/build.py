@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import check_words, class_name, must, require
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings import (
     CharCNN,
@@ -97,7 +97,7 @@ def build_tagger(
         sets = (tag if isinstance(tag, set | frozenset) else {tag} for tag in given)
         tags = sorted(set().union(*sets) - {MISSING_TAG})
         require(bool(tags), "train", "hold at least one known tag", "none")
-    tags = tuple(tags)
+    tags = check_words(tags, name="tags")  # not the letters of one string
     parts: dict[str, Any] = {}
     if words:
         sources = [SourceEmbedding(source, lexicon) for source in words]
