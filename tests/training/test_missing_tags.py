@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from cases import tagger, vector_source
+from tiny_models import tiny_model, word_piece_tokenizer
 from toys import SENTENCES, TAGS, toy_corpus, toy_lexicon
 
 import polyembed as pe
@@ -112,3 +113,17 @@ def test_the_metric_for_entities_asks_for_another_one() -> None:
         match=r"^metric must be one for these labels, as FitOptions\(metric='accuracy'\)",
     ):
         fit(model, data, data, pe.FitOptions(metric="f1"))
+
+
+def test_words_beyond_the_limit_leave_the_loss() -> None:
+    encoder = pe.PretrainedWordEncoder(
+        tiny_model("bert"), word_piece_tokenizer(), overflow="truncate", max_length=4
+    )
+    tagger = pe.SequenceTagger(encoder, ["X", "VERB"])
+    long = Sentence(["me", "la", "me", "la"], ["X", "VERB", "X", "VERB"])
+    known = tagger.collate([long])["tags"][0]
+    count = int(tagger.collate([long])["inputs"].word_index.max()) + 1
+    assert 0 < count < 4
+    assert known.tolist() == [*[0, 1, 0, 1][:count], *[-100] * (4 - count)]
+    several = Sentence(long.words, [frozenset({"X", "VERB"}), "VERB", "X", "X"])
+    assert tagger.collate([several])["tags"][0, count:].all()

@@ -23,6 +23,7 @@ from polyembed._checks import (
 from polyembed.crf import span_log_probs
 from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
+from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import scheme_of, split_label
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.text_model import (
@@ -32,6 +33,7 @@ from polyembed.tagging.text_model import (
     to_device,
     word_features,
 )
+from polyembed.text.pieces import Pieces
 
 Step = Callable[[list[str]], Sequence[str]]
 Prepare = Step | Sequence[Step] | None
@@ -94,7 +96,7 @@ class Tagger(TextModel):
         """Return the names of the decoded tags of one sentence."""
 
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
-        """Build a training batch.
+        """Build a training batch; words that an encoder cut off have no vector and leave the loss.
 
         Args:
             items: Objects with ``words`` and ``tags``.
@@ -112,6 +114,12 @@ class Tagger(TextModel):
             require(fits, f"sentences[{row}].tags", rule, len(item.tags))
         inputs, mask = self.encode([item.words for item in items])
         tags = self.encode_labels([item.tags for item in items])
+        if isinstance(inputs, Pieces) and mask is not None:  # words beyond the limit have no vector
+            owned = inputs.word_index >= 0
+            places = inputs.word_index.clamp(min=0).long()
+            seen = torch.zeros(mask.shape).scatter_add(1, places, owned.float()) > 0
+            cut = (mask & ~seen).reshape(*mask.shape, *[1] * (tags.dim() - 2))
+            tags = torch.where(cut, tags.dtype == torch.bool or IGNORE_INDEX, tags)
         return {"inputs": inputs, "tags": tags, "mask": mask}
 
     def text_of(self, item: Tagged) -> Sequence[str]:
