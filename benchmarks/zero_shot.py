@@ -107,6 +107,7 @@ def main() -> None:
     parser.add_argument(
         "--encoder", help="a folder or a name on the hub; the rules alone if missing"
     )
+    parser.add_argument("--sources", nargs="+", choices=FILES, default=list(FILES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "zero_shot")
     option(parser)
@@ -135,10 +136,12 @@ def main() -> None:
                 source: [
                     run(task, source, seed, arguments.encoder, arguments.cache) for seed in seeds
                 ]
-                for source in FILES
+                for source in arguments.sources
             }
             means = [
                 mean_and_deviation([one[language] for one in runs[source]])
+                if source in runs
+                else None
                 for source, language in pairs
             ]
             rows.append((f"{Path(arguments.encoder).name}, fine-tuned", *means))
