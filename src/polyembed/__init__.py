@@ -12,21 +12,22 @@ from polyembed._version import __version__ as __version__
 _ROOMS = {
     "crf": "CRF Constraints",
     "embeddings": (
-        "CharCNN HierarchicalMetaEmbedding MetaEmbedding SourceEmbedding SpelledEmbedding UniqueWords WordEmbedder bake"
+        "CharCNN HierarchicalMetaEmbedding MetaEmbedding SourceEmbedding SpelledEmbedding "
+        "UniqueWords WordEmbedder bake"
     ),
     "encoders": (
         "DLFA CharWordEncoder LastLayer LayerAverage "
         "LSTMSequenceEncoder PretrainedWordEncoder ScalarMix TransformerSequenceEncoder"
     ),
     "tagging": (
-        "CRFDecoder PairClassifier SequenceClassifier SequenceTagger SoftmaxDecoder TokenClassifier VotingEnsemble "
-        "build_tagger"
+        "CRFDecoder PairClassifier SequenceClassifier SequenceTagger SoftmaxDecoder "
+        "TokenClassifier VotingEnsemble build_tagger"
     ),
     "text": "Lexicon Normalizer Pieces",
     "training": "FitOptions MetaXLTrainer adapt_masked_lm fit fit_ensemble",
     "transfer": (
-        "RepresentationTransformationNetwork align_spaces extend_vocabulary metaxl_gradients metaxl_step "
-        "transformed_output translation_accuracy"
+        "RepresentationTransformationNetwork align_spaces extend_vocabulary "
+        "metaxl_gradients metaxl_step transformed_output translation_accuracy"
     ),
     "vectors": "BPEmbVectors FastTextVectors JoinedVectors TextVectors",
 }

@@ -120,7 +120,7 @@ def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:
 def check_sentences(
     sentences: Iterable[Iterable[str]], *, name: str = "sentences", place: str = "", start: int = 0
 ) -> list[list[str]]:
-    """Return sentences as lists of words; errors number them from `start`, `place` is their part."""
+    """Return sentences as lists of words; errors count from `start`, `place` is their part."""
     if isinstance(sentences, str) or not isinstance(sentences, Iterable):
         check_words(sentences, name=name)
     return [check_words(row, name=f"{name}[{i}]{place}") for i, row in enumerate(sentences, start)]
@@ -140,7 +140,9 @@ def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str =
 def import_optional(
     module: str, *, pip: str | None = None, feature: str | None = None
 ) -> ModuleType:
-    """Import a heavy or optional package, or raise an `ImportError` that names the package to install."""
+    """Import a heavy or optional package, or raise an `ImportError` that names the package to
+    install.
+    """
     try:
         return importlib.import_module(module)
     except ImportError as error:

@@ -1,4 +1,6 @@
-"""Views of modules: other settings over the same parameters, for work that must not change the module itself."""
+"""Views of modules: other settings over the same parameters, for work that must not change the
+module itself.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -2,7 +2,8 @@
 
 All take one list of labels for each sentence. A word whose gold label is None does not count: it is
 left out of the gold and of the predicted labels. Where the gold label is a set of names, each of
-them is right; another prediction is compared with the first of them in the alphabet. A ratio whose denominator is 0 is 0.0.
+them is right; another prediction is compared with the first of them in the alphabet. A ratio whose
+denominator is 0 is 0.0.
 """
 
 from collections import Counter
@@ -216,7 +217,9 @@ def check_labels(
     empty: bool = True,
     **predicted: Sequence[Sequence[str]],
 ) -> None:
-    """Require one label of each system for each label of `gold`; without `empty`, at least one label."""
+    """Require one label of each system for each label of `gold`; without `empty`, at least one
+    label.
+    """
     require(
         empty or any(len(right) for right in gold),
         "gold",
@@ -434,7 +437,9 @@ def per_tag(gold: GoldLabels, predicted: Labels) -> dict[str, Scores]:
 
 
 def _known(gold: GoldLabels, predicted: Labels) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield the gold and predicted labels of each sentence, without the words of unknown gold label."""
+    """Yield the gold and predicted labels of each sentence, without the words of unknown gold
+    label.
+    """
     check_labels(gold, predicted=predicted)
     for right, guess in zip(gold, predicted, strict=True):
         kept = [(one, other) for one, other in zip(right, guess, strict=True) if one is not None]

@@ -77,7 +77,8 @@ class Table:
         ValueError: If a row does not have one value for each column.
 
     Example:
-        >>> table = Table(("model", "F1"), [("MME", mean_and_deviation([0.5, 0.7])), ("HME", 2 / 3)])
+        >>> table = Table(("model", "F1"), [("MME", mean_and_deviation([0.5, 0.7])), ("HME",
+        ...     2 / 3)])
         >>> print(table.to_markdown())
         | model | F1          |
         | ----- | ----------- |

@@ -82,7 +82,9 @@ def _as_operator(
     end: Tensor,
     ignore_index: int,
 ) -> Tensor:
-    """Run as one operator for `torch.compile` and `torch.export`: a loop would be compiled anew for each length."""
+    """Run as one operator for `torch.compile` and `torch.export`: a loop would be compiled anew for
+    each length.
+    """
     return _run(emissions, mask, transitions, start, end, ignore_index)
 
 
@@ -111,7 +113,9 @@ def in_chunks(
 
 
 def _origins(scores: Tensor, chain: Chain) -> Tensor:
-    """Return the tag before each tag on its best path, ``(word, batch, tag)``, for the second word and those after."""
+    """Return the tag before each tag on its best path, ``(word, batch, tag)``, for the second word
+    and those after.
+    """
     block = max(1, BLOCK // max(1, scores[0].numel() * scores.shape[2]))
     into, stay = chain.transitions.mT, torch.arange(scores.shape[2], device=scores.device)
     blocks = zip(
@@ -124,7 +128,9 @@ def _origins(scores: Tensor, chain: Chain) -> Tensor:
 
 
 def _follow(maps: Tensor, tag: Tensor) -> Tensor:
-    """Follow all positions at once: compose each map with the next, the next two, the next four, ..."""
+    """Follow all positions at once: compose each map with the next, the next two, the next four,
+    ...
+    """
     step = 1
     while step < maps.shape[0]:
         maps = torch.cat([maps[:-step].gather(2, maps[step:]), maps[-step:]])

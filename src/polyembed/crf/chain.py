@@ -35,7 +35,7 @@ class Chain(NamedTuple):
     width: int
 
     def restore(self, x: Tensor, filler: float) -> Tensor:
-        """Return ``(batch, word, ...)`` in the caller's order, with `filler` at masked positions."""
+        """Return ``(batch, word, ...)`` in the caller's order, `filler` at masked positions."""
         shape = self.mask.shape + (1,) * (x.dim() - 2)
         x = torch.where(self.mask.reshape(shape), x, filler)
         return torch.empty_like(x).scatter(1, self.order.reshape(shape).expand_as(x), x)[
@@ -87,7 +87,7 @@ def check_chain(
 
 
 def _at_least_one(x: Tensor) -> Tensor:
-    """Pad ``(batch, 0, ...)`` to one masked word, so that no algorithm needs a case for no words."""
+    """Pad ``(batch, 0, ...)`` to one masked word: no algorithm then has a case for no words."""
     return x if x.shape[1] else F.pad(x, (0, 0) * (x.dim() - 2) + (0, 1))
 
 

@@ -19,8 +19,8 @@ class Constraints(Configurable):
         end: Whether a sequence may end with tag i; any if None.
 
     Raises:
-        ValueError: If sizes do not fit, or sentences of some length (up to twice the number of tags)
-            have no allowed sequence.
+        ValueError: If sizes do not fit, or sentences of some length (up to twice the number of
+            tags) have no allowed sequence.
 
     Example:
         >>> Constraints.bio(["O", "B-PER", "I-PER"]).transitions

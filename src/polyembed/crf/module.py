@@ -43,7 +43,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     Args:
         num_tags: The number of tags.
         batch_first: Whether the first axis is the batch; True here, False in torchcrf.
-        constraints: The tags that may begin, follow each other and end, in training and in decoding.
+        constraints: The tags that may begin, follow each other and end, in training and in
+            decoding.
 
     Shape:
         emissions ``(batch, word, tag)``, tags and mask ``(batch, word)``; True (or 1) = valid, None
@@ -190,8 +191,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
             A list of tag ids per row.
 
         Raises:
-            ValueError: If the emissions of a row hold NaN, or forbid every path that the constraints
-                allow.
+            ValueError: If the emissions of a row hold NaN, or forbid every path that the
+                constraints allow.
         """
         emissions, mask, *others = self._prepare(emissions, mask)
         tags = viterbi(emissions, mask, *others, ignore_index=-1)
@@ -206,7 +207,7 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
     def decode_tensor(
         self, emissions: Emissions, mask: Mask = None, *, ignore_index: int = -100
     ) -> Int[Tensor, "batch word"]:
-        """Return the most likely tags, batch first; `ignore_index` where masked or without a path."""
+        """Return the best tags, batch first; `ignore_index` where masked or without a path."""
         return viterbi(*self._prepare(emissions, mask), ignore_index=ignore_index)
 
     def marginals(self, emissions: Emissions, mask: Mask = None) -> Float[Tensor, "batch word tag"]:

@@ -11,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORBIDDEN = -1e36
-"""The finite stand-in for -inf: its exp is 0 as well, and its gradient is 0 where that of -inf is NaN."""
+"""The finite stand-in for -inf: its exp is 0 as well, and its gradient is 0 where that of -inf is
+NaN.
+"""
 
 LARGEST = 1e28
-"""The bound of finite scores: the sum over a chain of a million words is far above `FORBIDDEN` and below 3e38."""
+"""The bound of finite scores: the sum over a chain of a million words is far above `FORBIDDEN` and
+below 3e38.
+"""
 
 Floats = NDArray[np.floating[Any]]
 
@@ -78,7 +82,9 @@ def _bounded(scores: Floats, dtype: np.dtype[Any]) -> Floats:
 def _search(
     unary: Floats, transitions: Floats, last: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], Floats]:
-    """Return the best paths ``(batch, word)``, and the scores ``(batch, tag)`` of the best ways to each last tag."""
+    """Return the best paths ``(batch, word)``, and the scores ``(batch, tag)`` of the best ways to
+    each last tag.
+    """
     batch, width, num_tags = unary.shape
     # the best tag of each word has the score 0, so that float32 resolves the sums of a long chain;
     # batch last for speed

@@ -117,7 +117,9 @@ def _flip(mask: Tensor) -> Tensor:
 
 
 def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-    """Return alpha and beta ``(batch, word, tag)``, by the log semiring, and the scales of alpha ``(batch, word)``."""
+    """Return alpha and beta ``(batch, word, tag)``, by the log semiring, and the scales of alpha
+    ``(batch, word)``.
+    """
     flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.stack([emissions, emissions.gather(1, flip)]).permute(0, 2, 3, 1).contiguous()
     states, tops = recur(
@@ -155,7 +157,9 @@ def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> T
 def _pair_blocks(
     alpha: Tensor, beta: Tensor, mask: Tensor, transitions: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield indices of words t and ``p(y_t, y_{t+1}) (batch, word, tag, tag)``, zeros past a chain's end."""
+    """Yield indices of words t and ``p(y_t, y_{t+1}) (batch, word, tag, tag)``, zeros past a
+    chain's end.
+    """
     block = max(1, BLOCK // max(1, len(alpha) * transitions.numel()))
     for words in torch.split(torch.arange(alpha.shape[1] - 1, device=alpha.device), block):
         scores = alpha[:, words, :, None] + transitions + beta[:, words + 1, None]

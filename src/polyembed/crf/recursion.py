@@ -30,7 +30,9 @@ def largest(x: Tensor, dim: int) -> Tensor:
 
 
 def chunk_length(emissions: Tensor) -> int:
-    """Return the steps of a chunk for ``(batch, word, tag)``: all on a CPU, where arithmetic dominates."""
+    """Return the steps of a chunk for ``(batch, word, tag)``: all on a CPU, where arithmetic
+    dominates.
+    """
     words = emissions.shape[1]
     return max(1, words if emissions.device.type == "cpu" else math.isqrt(words // 2))
 
@@ -75,7 +77,9 @@ def recur(
 
 
 def _chunk_starts(reduce: Reduce, first: Tensor, rest: Tensor, transitions: Tensor) -> Tensor:
-    """Return the state before each chunk, ``(set, tag, batch, chunk)``, from each chunk's transfer matrix."""
+    """Return the state before each chunk, ``(set, tag, batch, chunk)``, from each chunk's transfer
+    matrix.
+    """
     eye = torch.eye(first.shape[1], dtype=torch.bool, device=first.device)
     x = torch.where(eye, first.new_zeros(()), FORBIDDEN)[
         None, :, :, None, None

@@ -109,7 +109,9 @@ def allowed_tags(tags: Tags, num_tags: int) -> Allowed:
 def marginals(
     emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
 ) -> Emissions:
-    """Compute ``p(y_t = j)``; zeros at masked positions and in rows of which every path is forbidden."""
+    """Compute ``p(y_t = j)``; zeros at masked positions and in rows of which every path is
+    forbidden.
+    """
     chain = make_chain(emissions, mask, transitions, start, end)
     log_z, unary, _ = partition_and_marginals(*chain[:3])
     return chain.restore(torch.where(is_possible(log_z)[:, None, None], unary, 0.0), 0.0)

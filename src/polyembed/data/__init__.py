@@ -1,4 +1,6 @@
-"""Readers of public formats of tagged text, of pairs of sentences and of dictionaries, and the bundled sample."""
+"""Readers of public formats of tagged text, of pairs of sentences and of dictionaries, and the
+bundled sample.
+"""
 
 from polyembed.data.conll import read_conll
 from polyembed.data.conllu import read_conllu

@@ -1,4 +1,4 @@
-"""CoNLL-U, the format of Universal Dependencies: the syntactic words, with one column as the tag."""
+"""CoNLL-U, the format of Universal Dependencies: syntactic words, one column as the tag."""
 
 import os
 import re
@@ -98,7 +98,9 @@ def read_conllu(
 
 
 def _field(argument: str, name: str) -> tuple[int, str]:
-    """Return the index of the column that `name` names, and the key in it, empty for the whole column."""
+    """Return the index of the column that `name` names, and the key in it, empty for the whole
+    column.
+    """
     if not isinstance(name, str):
         raise TypeError(must(argument, "be the name of a column", repr(name)))
     column, _, key = name.partition(":")
@@ -119,7 +121,9 @@ def _field(argument: str, name: str) -> tuple[int, str]:
 
 
 def _value(row: list[str], field: tuple[int, str], token_misc: str) -> str | None:
-    """Return a column of a word's row, or a key of it, also from the MISC of the word's multi-word token."""
+    """Return a column of a word's row, or a key of it, also from the MISC of the word's multi-word
+    token.
+    """
     index, key = field
     if not key:
         return row[index]

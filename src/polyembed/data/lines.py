@@ -160,6 +160,6 @@ class TaggedSentence:
 
 
 def join_rows(rows: Iterable[tuple[str, ...]], **values: Any) -> TaggedSentence:
-    """Return the sentence of rows ``(word, tag)`` or ``(word, tag, language)``, one for each word."""
+    """Return the sentence of rows ``(word, tag)`` or ``(word, tag, language)``."""
     words, tags, *languages = zip(*rows, strict=True)
     return TaggedSentence(words, tags, languages[0] if languages else None, **values)

@@ -1,4 +1,6 @@
-"""The sample that comes with the package: a few hundred code-switched sentences, for examples and tests."""
+"""The sample that comes with the package: a few hundred code-switched sentences, for examples and
+tests.
+"""
 
 from importlib.resources import files
 from pathlib import Path

@@ -123,7 +123,8 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "dev_2k.tsv"
-        >>> _ = path.write_text("id\tsentence1\tsentence2\tlabel\n1\tEl perro .\tUn perro .\t1\n2\tEl perro .\tNS\t0\n")
+        >>> rows = "1\tEl perro .\tUn perro .\t1\n2\tEl perro .\tNS\t0\n"
+        >>> _ = path.write_text("id\tsentence1\tsentence2\tlabel\n" + rows)
         >>> pairs = read_pawsx(path)
         >>> pairs[0].first, pairs[0].second, pairs[0].label
         (('El', 'perro', '.'), ('Un', 'perro', '.'), '1')
@@ -143,7 +144,9 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
 def _read_rows(
     path: str | os.PathLike[str], columns: Sequence[str], *, encoding: str
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the line number and the values of the named columns of each row, of a table separated by tabs."""
+    """Yield the line number and the values of the named columns of each row, of a table separated
+    by tabs.
+    """
     lines = read_lines(path, encoding=encoding)
     header = next(lines).text.split("\t")
     if not set(columns) <= set(header):

@@ -1,4 +1,6 @@
-"""Contextual embedders, which give each word of a sentence a vector, layer fusion, pooling and sequence encoders."""
+"""Contextual embedders, which give each word of a sentence a vector, layer fusion, pooling and
+sequence encoders.
+"""
 
 from polyembed.encoders.cached import (
     CachedEmbedder,

@@ -275,7 +275,8 @@ class Char2Subword(PretrainedModule):
             >>> vocabulary = [PieceSurface(text, edge=True) for text in texts]
             >>> sizes = {"hidden_size": 8, "num_heads": 2, "num_layers": 1}
             >>> module = Char2Subword.for_vocabulary(vocabulary, 5, **sizes)
-            >>> fit = module.fit_to(torch.randn(4, 5), vocabulary, num_train_epochs=50, held_out=0.0)
+            >>> fit = module.fit_to(torch.randn(4, 5), vocabulary, num_train_epochs=50,
+            ...     held_out=0.0)
             >>> fit.trained.accuracy
             1.0
 

@@ -49,12 +49,15 @@ class CharWordEncoder(ContextualEmbedder):
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
         >>> from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}, unk_token="[UNK]"))
+        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3},
+        ...     unk_token="[UNK]"))
         >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]")
-        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+        ...     "intermediate_size": 8}
         >>> encoder = PretrainedWordEncoder(BertModel(BertConfig(vocab_size=4, **sizes)), tokenizer)
-        >>> module = Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, hidden_size=8, num_heads=2)
+        >>> module = Char2Subword.for_vocabulary(piece_surfaces(tokenizer), 8, hidden_size=8,
+        ...     num_heads=2)
         >>> spelled = CharWordEncoder(encoder, module, unit="word")
         >>> pieces, mask = spelled.encode([["me", "gutsa"]])
         >>> spelled(pieces).shape
@@ -113,7 +116,9 @@ class CharWordEncoder(ContextualEmbedder):
         return words
 
     def _units(self, pieces: Pieces) -> tuple[Pieces, Tensor]:
-        """Group symbols into units; return each unit's number and word, and the spellings by number."""
+        """Group symbols into units; return each unit's number and word, and the spellings by
+        number.
+        """
         symbols = torch.where(pieces.piece_mask, pieces.piece_ids, 0)
         starts = (
             symbols.eq(EDGE) | symbols.eq(INSIDE) | symbols.ge(self.char2subword.num_embeddings)
@@ -135,7 +140,7 @@ class CharWordEncoder(ContextualEmbedder):
         return Pieces(ids.view(len(symbols), count), mask, index, pieces.count_words()), spellings
 
     def _vectors(self, spellings: Tensor) -> Tensor:
-        """Compute the vectors of spelled units; special symbols have rows of the encoder's table."""
+        """Compute the vectors of spelled units; special symbols have rows of the table."""
         special = spellings[:, 0] - self.char2subword.num_embeddings
         vectors = self.char2subword(torch.where(special[:, None] < 0, spellings, 0))
         own = self.encoder.model.get_input_embeddings().weight  # type: ignore[operator]

@@ -69,7 +69,9 @@ class LayerFusion(PretrainedModule):
 
     @abstractmethod
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
-        """Return the layers that are fused, by position only: `CachedEmbedder` passes their numbers."""
+        """Return the layers that are fused, by position only: `CachedEmbedder` passes their
+        numbers.
+        """
 
     @abstractmethod
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
@@ -99,8 +101,8 @@ class LastLayer(LayerFusion):
 class SingleLayer(LayerFusion):
     """One layer: ``L = H_j``, or ``L = AIF(H_j)`` through a gate of its own.
 
-    With a gate of DLFA's size it is the control of `DLFA`: what one layer gives with as many trained
-    numbers. A gain of fused layers is shown only beside it.
+    With a gate of DLFA's size it is the control of `DLFA`: what one layer gives with as many
+    trained numbers. A gain of fused layers is shown only beside it.
 
     Args:
         layer: The layer's number as `hidden_states` counts (0 = embeddings, -1 = the last).
@@ -144,7 +146,8 @@ class LayerAverage(LayerFusion):
         TypeError: If layers are not a list of whole numbers.
 
     Example:
-        >>> LayerAverage([0, -1])([torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)])
+        >>> LayerAverage([0, -1])([torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1,
+        ...     1, 2)])
         tensor([[[0.5000, 0.5000]]])
     """
 

@@ -94,7 +94,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     Example:
         >>> from transformers import BertConfig, BertModel
-        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+        ...     "intermediate_size": 8}
         >>> encoder = PretrainedWordEncoder(BertModel(BertConfig(vocab_size=11, **sizes))).eval()
         >>> ids, index = torch.tensor([[2, 5, 6, 7, 3]]), torch.tensor([[-1, 0, 0, 1, -1]])
         >>> encoder(Pieces(ids, ids > 0, index)).shape
@@ -135,7 +136,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
             rule = "be an encoder of text, with a hidden_size (of pictures and text: its text part)"
             raise TypeError(must("model", rule, got))
         if "decoder_input_ids" in known:
-            got = f"{class_name(self.model)}, which decodes too (give its get_encoder(), or T5EncoderModel for T5)"
+            advice = "give its get_encoder(), or T5EncoderModel for T5"
+            got = f"{class_name(self.model)}, which decodes too ({advice})"
             raise TypeError(must("model", "be an encoder of transformers", got))
         # a causal model keeps keys and values of all layers otherwise
         self._no_cache = {"use_cache": False} if "use_cache" in known else {}
@@ -281,7 +283,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         Args:
             pieces: Sentences or pairs cut into pieces; on the CPU the order of their words is
                 checked.
-            token_types: The sentence of each piece of a pair (`encode_pairs`); the model's own choice if None.
+            token_types: The sentence of each piece of a pair (`encode_pairs`); the model's own
+                choice if None.
             table: As in `forward`.
 
         Returns:
@@ -306,7 +309,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
         Args:
             pieces: Sentences cut into pieces.
-            token_types: The sentence of each piece of a pair; pairs are not read in windows; the model's own choice if None.
+            token_types: The sentence of each piece of a pair; pairs are not read in windows; the
+                model's own choice if None.
             table: As in `forward`.
             all_layers: Whether to return all layers also where the fusion is `LastLayer`, which
                 reads one.
@@ -361,13 +365,17 @@ class PretrainedWordEncoder(ContextualEmbedder):
         return shallow_copy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Copy the modules themselves, so that a layer copied with its encoder remains the encoder's."""
+        """Copy the modules themselves, so that a layer copied with its encoder remains the
+        encoder's.
+        """
         memo[id(self)] = copied = self.__new__(type(self))
         vars(copied).update(deepcopy(vars(self), memo))
         return copied
 
     def _check_ids(self, pieces: Pieces) -> None:
-        """Require pieces that the model has; a tokenizer may know a few more than its model (Gemma 3 has one)."""
+        """Require pieces that the model has; a tokenizer may know a few more than its model (Gemma
+        3 has one).
+        """
         rows = None
         with suppress(NotImplementedError):  # of a model without a table, as Canine
             rows = getattr(self.model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
@@ -519,7 +527,7 @@ def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
 
 
 def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield the parameters before the first layer: tables and their norm, under any model's names."""
+    """Yield the parameters before the first layer: tables and their norm, by any name."""
     tables = {model.get_input_embeddings()}  # type: ignore[operator]
     for name, module in model.named_modules():  # a number in the name is a layer's
         if isinstance(module, nn.Embedding) and not any(part.isdigit() for part in name.split(".")):
@@ -535,7 +543,9 @@ def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def _knows_token_types(model: nn.Module) -> bool:
-    """Return whether a model distinguishes the sentences of a pair by a type; RoBERTa and its kind have one type."""
+    """Return whether a model distinguishes the sentences of a pair by a type; RoBERTa and its kind
+    have one type.
+    """
     takes = "token_type_ids" in inspect.signature(model.forward).parameters
     return takes and getattr(model.config, "type_vocab_size", 2) > 1
 

@@ -1,4 +1,4 @@
-"""Sequence encoders: words in context, ``(batch, word, dim)`` and a mask to the same shape family."""
+"""Sequence encoders: words in context, ``(batch, word, dim)`` and a mask to the same."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -163,10 +163,10 @@ class TransformerSequenceEncoder(SequenceEncoder):
 class LSTMSequenceEncoder(SequenceEncoder):
     """A bidirectional LSTM over words: ``[forward(x)_t; backward(x)_t]``.
 
-    It is the tagger's encoder of Graves and Schmidhuber (2005). Each direction is an `nn.LSTM` of its own over unpacked sentences, the backward one over the
-    reversed sentence: on a CPU that trains more than twice as fast as packing, and on a GPU the
-    host never waits for the lengths. Neither ``torch.compile(fullgraph=True)`` nor ``torch.export``
-    with a free length takes an LSTM.
+    It is the tagger's encoder of Graves and Schmidhuber (2005). Each direction is an `nn.LSTM` of
+    its own over unpacked sentences, the backward one over the reversed sentence: on a CPU that
+    trains more than twice as fast as packing, and on a GPU the host never waits for the lengths.
+    Neither ``torch.compile(fullgraph=True)`` nor ``torch.export`` with a free length takes an LSTM.
     The kernels of cuDNN, and of oneDNN in float32, have no second derivatives: where those are
     needed, call under ``torch.backends.cudnn.flags(enabled=False)`` or
     ``torch.backends.mkldnn.flags(enabled=False)``.
@@ -247,12 +247,16 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def direction_weights(lstm: nn.Module, layer: int = 0, *, reverse: bool = False) -> list[Tensor]:
-    """Return one direction's weights by name, so that `torch.func.functional_call` replaces them too."""
+    """Return one direction's weights by name, so that `torch.func.functional_call` replaces them
+    too.
+    """
     return [getattr(lstm, f"{name}_l{layer}{'_reverse' if reverse else ''}") for name in WEIGHTS]
 
 
 def reversal(lengths: Tensor, width: int) -> Tensor:
-    """Return the order that reverses the first ``lengths`` positions of each row, ``(batch, width)``."""
+    """Return the order that reverses the first ``lengths`` positions of each row, ``(batch,
+    width)``.
+    """
     place = torch.arange(width, device=lengths.device)
     lengths = lengths[:, None]
     return torch.where(place < lengths, lengths - 1 - place, place)
@@ -276,7 +280,9 @@ def bidirectional(
 
 
 def _one_direction(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """Run one direction of one layer; in float32 on a CPU, whose oneDNN has no LSTM in half precision."""
+    """Run one direction of one layer; in float32 on a CPU, whose oneDNN has no LSTM in half
+    precision.
+    """
     if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
         with torch.autocast("cpu", enabled=False):
             return _run(x.float(), [weight.float() for weight in weights]).to(x.dtype)

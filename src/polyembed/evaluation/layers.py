@@ -1,5 +1,5 @@
-"""The layers of an encoder: the distance of parallel sentences at each, and their weights in a layer
-fusion.
+"""The layers of an encoder: the distance of parallel sentences at each, and their weights in a
+layer fusion.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,10 +84,12 @@ def parallel_cosine(
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
         >>> from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}, unk_token="[UNK]"))
+        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3},
+        ...     unk_token="[UNK]"))
         >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]")
-        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+        ...     "intermediate_size": 8}
         >>> model = BertModel(BertConfig(vocab_size=4, **sizes))
         >>> encoder = PretrainedWordEncoder(model, tokenizer, fusion=ScalarMix(3))
         >>> scores = parallel_cosine(encoder, [["me"], ["gusta"]], [["me"], ["gusta"]])
@@ -132,8 +134,10 @@ def rank_layers(
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
-        >>> tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "me": 5})
-        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+        >>> tokenizer = BertTokenizer(vocab={"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3,
+        ...     "[MASK]": 4, "me": 5})
+        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+        ...     "intermediate_size": 8}
         >>> encoder = PretrainedWordEncoder(BertModel(BertConfig(vocab_size=6, **sizes)), tokenizer)
         >>> table = rank_layers(encoder, [["me"], ["you"]], {"es": [["me"], ["te"]]})
         >>> table.columns, len(table.rows), table.rows[0][1]

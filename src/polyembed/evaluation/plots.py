@@ -111,7 +111,8 @@ def plot_layer_weights(
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
-        >>> ax = plot_layer_weights({"mix": {0: 0.2, 1: 0.3, 2: 0.5}, "DLFA": {1: torch.tensor([0.2, 0.4]), 2: 0.7}})
+        >>> ax = plot_layer_weights({"mix": {0: 0.2, 1: 0.3, 2: 0.5},
+        ...     "DLFA": {1: torch.tensor([0.2, 0.4]), 2: 0.7}})
         >>> [round(float(bar.get_height()), 3) for bar in ax.patches]
         [0.2, 0.3, 0.5, 0.3, 0.7]
     """
@@ -161,7 +162,8 @@ def plot_layers(
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
         >>> ax = plot_layers({"de": {"last layer": 0.61, 1: [0.58, 0.62], 2: [0.62, 0.64]}})
-        >>> ax.get_xlabel(), ax.lines[0].get_label(), [round(float(y), 2) for y in ax.lines[0].get_ydata()]
+        >>> (line,) = ax.lines[:1]
+        >>> ax.get_xlabel(), line.get_label(), [round(float(y), 2) for y in line.get_ydata()]
         ('layer', 'de', [0.6, 0.63])
     """
     require(len(scores) > 0, "scores", "hold at least one name", "none")
@@ -202,8 +204,8 @@ def plot_representations(
     figures 1 and 3).
 
     Args:
-        pictures: Title -> name -> points in rows, for example from `collect_hidden_states`. Each picture
-            is projected by itself; its directions have no unit, so it has no numbers.
+        pictures: Title -> name -> points in rows, for example from `collect_hidden_states`. Each
+            picture is projected by itself; its directions have no unit, so it has no numbers.
         method: See `project_2d`.
         seed: The seed of UMAP.
         axes: As many matplotlib axes; a new figure if None.
@@ -212,13 +214,15 @@ def plot_representations(
         The axes.
 
     Raises:
-        ValueError: If there is no picture, another number of axes, or clouds that `project_2d` refuses.
+        ValueError: If there is no picture, another number of axes, or clouds that `project_2d`
+            refuses.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:
         >>> import matplotlib; matplotlib.use("Agg")
         >>> source, target = torch.randn(5, 7), torch.randn(3, 7)
-        >>> axes = plot_representations({"before": {"en": source, "qu": target}, "after": {"en": target, "qu": target}})
+        >>> axes = plot_representations({"before": {"en": source, "qu": target},
+        ...     "after": {"en": target, "qu": target}})
         >>> [ax.get_title() for ax in axes]
         ['before', 'after']
     """
@@ -284,7 +288,9 @@ def plot_scores(
 def _new_axes(
     feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None
 ) -> Any:
-    """Return axes that pyplot knows, so that notebooks show them; without a display, axes that can only be saved."""
+    """Return axes that pyplot knows, so that notebooks show them; without a display, axes that can
+    only be saved.
+    """
     pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature=feature)
     options = {"figsize": (width, height), "layout": "constrained"}
     try:

@@ -230,7 +230,8 @@ def run_code_switched(
         ...     lexicon = Lexicon.from_sentences(sentence.words for sentence in train)
         ...     words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
         ...     return SequenceTagger(words, ["X", "V"])
-        >>> mix = Corpus("es-en", *[[TaggedSentence(("me", "gusta", "music"), ("X", "V", "X"))] * 4] * 3)
+        >>> mix = Corpus("es-en", *[[TaggedSentence(("me", "gusta", "music"), ("X", "V",
+        ...     "X"))] * 4] * 3)
         >>> options = FitOptions(metric="accuracy", num_train_epochs=1)
         >>> result = run_code_switched({"table": build}, [mix], options, seeds=(0, 1))
         >>> sorted(result.scores("table", "es-en"))
@@ -245,7 +246,7 @@ def run_code_switched(
 
 
 class _Trial(NamedTuple):
-    """A training set, made of parts of several corpora, and the corpora that are tested after it."""
+    """A training set of parts of several corpora, and the corpora that are tested after it."""
 
     name: str
     trained: Sequence[Corpus]

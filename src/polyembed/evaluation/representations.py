@@ -1,4 +1,6 @@
-"""The representations of two languages in an encoder: their states, distances and projections (Xia 2021)."""
+"""The representations of two languages in an encoder: their states, distances and projections (Xia
+2021).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -81,7 +83,8 @@ def collect_hidden_states(
     Example:
         >>> model = nn.ModuleDict({"table": nn.Embedding(7, 3)})
         >>> model.forward = lambda input_ids, **_: model["table"](input_ids)
-        >>> batch = {"input_ids": torch.tensor([[1, 2, 0]]), "attention_mask": torch.tensor([[1, 1, 0]])}
+        >>> batch = {"input_ids": torch.tensor([[1, 2, 0]]), "attention_mask": torch.tensor([[1,
+        ...     1, 0]])}
         >>> collect_hidden_states(model, [batch], model["table"]).shape
         torch.Size([2, 3])
     """

@@ -284,7 +284,7 @@ def _count_both(
 
 
 def _count(gold: Labels, predicted: Labels, metric: str) -> Counts:
-    """Return ``(2 * correct, predicted + support)`` entities, or ``(right, words)``, per sentence."""
+    """Return ``(2 * correct, predicted + support)``, or ``(right, words)``, per sentence."""
     rows = []
     for right, guess in zip(gold, predicted, strict=True):
         if metric == "accuracy":

@@ -116,7 +116,8 @@ def mean_cosine(
         TypeError: If points are not floating point, or a mask is not bool.
 
     Example:
-        >>> mean_cosine(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0], [3.0, 0.0]]))
+        >>> mean_cosine(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0], [3.0,
+        ...     0.0]]))
         tensor(0.5000)
     """
     for name, x in (("source", source), ("target", target)):
@@ -142,7 +143,9 @@ def _nearest(
     target_mask: Tensor | None,
     chunk: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return each point's distance to the nearest point of the other set; empty tensors if a set is empty."""
+    """Return each point's distance to the nearest point of the other set; empty tensors if a set is
+    empty.
+    """
     check_positive(chunk=chunk)
     for name, x in (("source", source), ("target", target)):
         _check_points(name, x, 2)

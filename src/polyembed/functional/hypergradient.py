@@ -86,7 +86,8 @@ def hypergradient(
         TypeError: If a loss or a parameter is not a tensor, or a rate is not a number.
 
     Example:
-        >>> theta, phi = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 0.5], requires_grad=True)
+        >>> theta, phi = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor([3.0, 0.5],
+        ...     requires_grad=True)
         >>> step = hypergradient(
         ...     lambda theta, phi: (phi["b"] * theta["a"] ** 2).sum(),  # dL_s/da = 2 b a
         ...     lambda theta: theta["a"].sum(),
@@ -202,7 +203,9 @@ def check_loss(name: str, loss: Any) -> Tensor:
 
 
 def present(names: Iterable[str], found: Iterable[Tensor | None]) -> dict[str, Tensor]:
-    """Return the gradients that exist, by name; a sparse one becomes dense, because the look-ahead needs all values."""
+    """Return the gradients that exist, by name; a sparse one becomes dense, because the look-ahead
+    needs all values.
+    """
     pairs = zip(names, found, strict=False)
     return {
         name: g.to_dense() if g.layout == torch.sparse_coo else g
@@ -253,7 +256,9 @@ def twice(pairs: Iterable[tuple[Tensor, Tensor]], phi: Mapping[str, Tensor]) -> 
 
 
 def difference_step(values: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> float:
-    """Choose a central difference's step: the cube root of the precision, relative to the entries that move."""
+    """Choose a central difference's step: the cube root of the precision, relative to the entries
+    that move.
+    """
     size = length = eps = 0.0
     for name, way in direction.items():
         eps = max(eps, torch.finfo(values[name].dtype).eps)
@@ -300,7 +305,9 @@ def _check_rate(name: str, rate: Any, leaf: Tensor | None) -> None:
 
 
 def check_twice(slopes: Iterable[Tensor]) -> None:
-    """Refuse a gradient through a function marked ``once_differentiable``: autograd would skip its part silently."""
+    """Refuse a gradient through a function marked ``once_differentiable``: autograd would skip its
+    part silently.
+    """
     stack = [slope.grad_fn for slope in slopes if slope.grad_fn is not None]
     seen = set(stack)
     while stack:
@@ -314,7 +321,10 @@ def check_twice(slopes: Iterable[Tensor]) -> None:
         stack += fresh
 
 
-_SECOND = "have second derivatives where the gradient is differentiated (method='finite_difference' may need fewer)"
+_SECOND = (
+    "have second derivatives where the gradient is differentiated "
+    "(method='finite_difference' may need fewer)"
+)
 
 
 @contextmanager

@@ -144,7 +144,8 @@ def nearest_csls(
     Example:
         >>> queries = torch.tensor([[1.0, 0.0], [0.8, 0.6]])
         >>> keys = torch.tensor([[0.9, 0.3], [0.5, 0.9]])  # the first is near to both
-        >>> nearest_cosine(queries, keys).ids.flatten(), nearest_csls(queries, keys, neighborhood=2).ids.flatten()
+        >>> nearest_cosine(queries, keys).ids.flatten(), nearest_csls(queries, keys,
+        ...     neighborhood=2).ids.flatten()
         (tensor([0, 0]), tensor([0, 1]))
     """
     _check({"queries": queries, "keys": keys}, k=k, neighborhood=neighborhood)

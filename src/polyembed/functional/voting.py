@@ -235,7 +235,7 @@ def _flatten(
     nested: Sequence[Sequence[Sequence[Any]]],
     predictions: Sequence[Sequence[Sequence[Any]]],
 ) -> list[list[Any]]:
-    """Concatenate each voter's sentences, after checking that all are as long as the first voter's."""
+    """Concatenate each voter's sentences; all must be as long as the first voter's."""
     require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
     first, flat = predictions[0], []
     for voter, sentences in enumerate(nested):

@@ -98,8 +98,8 @@ def align_words(
 
     Args:
         sentences: Lists of words; an empty one has its special pieces alone.
-        tokenizer: A tokenizer of transformers, fast or slow, or a ``SentencePieceProcessor`` (which has no
-            special pieces).
+        tokenizer: A tokenizer of transformers, fast or slow, or a ``SentencePieceProcessor`` (which
+            has no special pieces).
         max_length: The most pieces of a sentence, special ones included; the tokenizer's own limit
             if None.
         overflow: How to treat a longer sentence: ``"error"``; ``"truncate"``: words that do not fit
@@ -119,9 +119,11 @@ def align_words(
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
         >>> from transformers import PreTrainedTokenizerFast
-        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3}, unk_token="[UNK]"))
+        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3},
+        ...     unk_token="[UNK]"))
         >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        >>> pieces = align_words([["me", "gusta"]], PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]"))
+        >>> pieces = align_words([["me", "gusta"]],
+        ...     PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]"))
         >>> pieces.piece_ids.tolist(), pieces.word_index.tolist(), pieces.num_words
         ([[1, 2, 3]], [[0, 1, 1]], 2)
     """

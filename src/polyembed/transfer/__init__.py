@@ -1,4 +1,6 @@
-"""What was learned in one language, carried over to another: aligned spaces, MetaXL, extended vocabularies."""
+"""What was learned in one language, carried over to another: aligned spaces, MetaXL, extended
+vocabularies.
+"""
 
 from polyembed.transfer.adversarial import (
     AdversarialMapping,

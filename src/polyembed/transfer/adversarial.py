@@ -1,4 +1,6 @@
-"""A rotation between two spaces without a known pair of words, by a discriminator that cannot tell them apart."""
+"""A rotation between two spaces without a known pair of words, by a discriminator that cannot tell
+them apart.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -159,7 +161,8 @@ def adversarial_mapping(
 
     Example:
         >>> x, y = torch.randn(20, 3), torch.randn(30, 3)
-        >>> found = adversarial_mapping(x, y, AdversarialOptions(num_epochs=2, epoch_size=64, hidden_size=8))
+        >>> found = adversarial_mapping(x, y, AdversarialOptions(num_epochs=2, epoch_size=64,
+        ...     hidden_size=8))
         >>> found.weight.shape, len(found.criteria[0])
         (torch.Size([3, 3]), 2)
 
@@ -203,7 +206,9 @@ def adversarial_mapping(
 
 
 class _Game:
-    """A mapping and a discriminator that learn against one another, with a random generator of their own."""
+    """A mapping and a discriminator that learn against one another, with a random generator of
+    their own.
+    """
 
     def __init__(self, x: Tensor, y: Tensor, options: AdversarialOptions, restart: int) -> None:
         self.x, self.y, self.options = (
@@ -228,7 +233,7 @@ class _Game:
         self._step(loss, self.layers, self.options.learning_rate)
 
     def teach_mapping(self, rate: float) -> None:
-        """Update the mapping once, towards the wrong answers and back to the orthogonal matrices."""
+        """Update the mapping, towards the wrong answers and back to orthogonal matrices."""
         with torch.enable_grad():
             loss = self._loss(self._draw(), fooled=True)
         self._step(loss, [self.weight], rate)
@@ -269,7 +274,9 @@ class _Game:
                 parameter.sub_(rate * gradient)
 
     def _loss(self, vectors: Tensor, *, fooled: bool) -> Tensor:
-        """Return the discriminator's loss, or that of the wrong answers if `fooled`, then without dropout."""
+        """Return the discriminator's loss, or that of the wrong answers if `fooled`, then without
+        dropout.
+        """
         hidden, dropout, smoothing = vectors, self.options.dropout, self.options.smoothing
         if not fooled:
             chance = torch.rand(

@@ -1,4 +1,6 @@
-"""One step of joint training, MetaXL's baseline; networks that transform learn by the same loss (Xia 2021)."""
+"""One step of joint training, MetaXL's baseline; networks that transform learn by the same loss
+(Xia 2021).
+"""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -86,8 +88,8 @@ def joint_step(
         The loss and the norms.
 
     Raises:
-        ValueError: If there is no target batch, a loss or a gradient is not finite (weights are then
-            unchanged), the model is compiled, or an option is out of range.
+        ValueError: If there is no target batch, a loss or a gradient is not finite (weights are
+            then unchanged), the model is compiled, or an option is out of range.
         TypeError: If the model is wrapped, or one batch stands where a list of batches is expected.
         RuntimeError: If the layer did not run.
 

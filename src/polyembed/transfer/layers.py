@@ -41,7 +41,8 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
 
     Example:
         >>> from transformers import BertConfig, BertForTokenClassification
-        >>> sizes = dict(hidden_size=12, num_hidden_layers=3, num_attention_heads=2, intermediate_size=17)
+        >>> sizes = dict(hidden_size=12, num_hidden_layers=3, num_attention_heads=2,
+        ...     intermediate_size=17)
         >>> model = BertForTokenClassification(BertConfig(vocab_size=31, **sizes))
         >>> encoder_layer(model, 3) is model.bert.encoder.layer[2]
         True

@@ -1,4 +1,6 @@
-"""The gradients of MetaXL, and one step: of the network that transforms, and of the model (Xia 2021, algorithm 1)."""
+"""The gradients of MetaXL, and one step: of the network that transforms, and of the model (Xia
+2021, algorithm 1).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -113,9 +115,10 @@ def metaxl_gradients(
         loss: From the model and a batch to the mean loss; by default ``model(**batch)``, or its
             ``loss``.
         languages: The language of each source batch, or of all, for an ``nn.ModuleDict``.
-        target_weight: The weight of `target_support` in the inner loss; the authors' code has 1. With
-            0, `target_support` is None, and this is algorithm 1 as printed. It trains the model on
-            source batches alone, and measured far below joint training (5.6 against 33.0 F1).
+        target_weight: The weight of `target_support` in the inner loss; the authors' code has 1.
+            With 0, `target_support` is None, and this is algorithm 1 as printed. It trains the
+            model on source batches alone, and measured far below joint training (5.6 against 33.0
+            F1).
         weight: The share of the transform; see `transformed_output`.
         method: One of the above.
         amp_dtype: The dtype in which the losses are computed, ``torch.bfloat16``.
@@ -135,7 +138,8 @@ def metaxl_gradients(
     Example:
         >>> model, rtn = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), nn.Linear(7, 7)
         >>> step = metaxl_gradients(
-        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)], target_support=[torch.randn(2, 5)],
+        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)],
+        ...     target_support=[torch.randn(2, 5)],
         ...     inner_lr=0.1, loss=lambda model, batch: model(batch).square().mean(),
         ... )
         >>> model[0].weight.grad.shape, rtn.weight.grad.shape
@@ -188,7 +192,8 @@ def metaxl_step(
         source: Source batches.
         target: Target batches of the outer loss.
         optimizer: The optimiser of the model. A parameter that it does not hold is a constant.
-        meta_optimizer: The optimiser of the network. A parameter that it does not hold is a constant.
+        meta_optimizer: The optimiser of the network. A parameter that it does not hold is a
+            constant.
         target_support: Target batches of the inner loss; see `metaxl_gradients`.
         loss: See `metaxl_gradients`.
         languages: See `metaxl_gradients`.
@@ -207,7 +212,8 @@ def metaxl_step(
     Example:
         >>> model, rtn = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)), nn.Linear(7, 7)
         >>> step = metaxl_step(
-        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)], target_support=[torch.randn(2, 5)],
+        ...     model, rtn, model[1], [torch.randn(4, 5)], [torch.randn(2, 5)],
+        ...     target_support=[torch.randn(2, 5)],
         ...     loss=lambda model, batch: model(batch).square().mean(),
         ...     optimizer=torch.optim.SGD(model.parameters(), 0.1),
         ...     meta_optimizer=torch.optim.Adam(rtn.parameters(), 1e-3),

@@ -1,4 +1,6 @@
-"""The network that transforms a source language's representations, and the hooks that apply it after a layer."""
+"""The network that transforms a source language's representations, and the hooks that apply it
+after a layer.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -247,5 +249,5 @@ def network(transform: Any, language: str | None) -> Transform:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return the items of a list, a tuple or an ``nn.ModuleList``; anything else as a list of one."""
+    """Return the items of a list, tuple or ``nn.ModuleList``; anything else in a list."""
     return list(value) if isinstance(value, list | tuple | nn.ModuleList) else [value]

@@ -29,7 +29,9 @@ from polyembed.transfer.steps import LOSS, add, buffers_of, with_autocast
 
 
 class Setup(nn.Module):
-    """The model with everything that its passes need; `forward` calls a function, for `functional_call`."""
+    """The model with everything that its passes need; `forward` calls a function, for
+    `functional_call`.
+    """
 
     def __init__(
         self,
@@ -75,7 +77,9 @@ class _Reached(BaseException):
 
 
 class _Cut:
-    """Cuts a pass before the first transform: the hidden states become a new leaf for the part above."""
+    """Cuts a pass before the first transform: the hidden states become a new leaf for the part
+    above.
+    """
 
     def __init__(self) -> None:
         self.seen = False
@@ -181,7 +185,9 @@ class SourcePass:
         return (high - low) / (2.0 * step)
 
     def _states(self, values: Mapping[str, Tensor], *, exact: bool = False) -> Tensor:
-        """Return the hidden states that are transformed first, of the same pass with other parameters."""
+        """Return the hidden states that are transformed first, of the same pass with other
+        parameters.
+        """
         found: list[Tensor] = []
 
         def stop(h: Tensor) -> Tensor:
@@ -207,7 +213,9 @@ class SourcePass:
 
     @contextmanager
     def _passing(self, cut: Callable[[Tensor], Tensor] | None) -> Iterator[list[int]]:
-        """Surround a pass, and whatever runs layers again, by the network and an attention with all derivatives."""
+        """Surround a pass, and whatever runs layers again, by the network and an attention with all
+        derivatives.
+        """
         with (
             sdpa_kernel(SDPBackend.MATH),
             self.setup.hooks(language=self.language, cut=cut) as calls,
@@ -216,7 +224,9 @@ class SourcePass:
 
 
 class _Constants(TorchFunctionMode):
-    """Treat values computed under ``torch.no_grad`` as constants in forward mode, as backward passes do."""
+    """Treat values computed under ``torch.no_grad`` as constants in forward mode, as backward
+    passes do.
+    """
 
     def __torch_function__(
         self,

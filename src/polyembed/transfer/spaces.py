@@ -1,4 +1,6 @@
-"""Align one space of word vectors with another: from a dictionary, from equal strings, or without any pairs."""
+"""Align one space of word vectors with another: from a dictionary, from equal strings, or without
+any pairs.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -58,7 +60,7 @@ def read_spaces(
     max_words: int,
     device: torch.device | str | None,
 ) -> tuple[Space, Space]:
-    """Read the vectors of the most frequent words of both sources; arguments as for `align_spaces`."""
+    """Read the vectors of the most frequent words of both sources."""
     one = _read_space("source", source, source_words, max_words, device)
     other = _read_space("target", target, target_words, max_words, device)
     dims = (one.rows.shape[1], other.rows.shape[1])
@@ -210,8 +212,10 @@ def align_spaces(
         ...     dim = 2
         ...     def __init__(self, **rows): self.rows, self.words = rows, list(rows)
         ...     def vectors(self, words): return np.float32([self.rows[word] for word in words])
-        >>> es, en = Vectors(sol=(1, 0), luna=(0, 1), mar=(2, 1)), Vectors(sun=(0, 1), moon=(-1, 0), sea=(-1, 2))
-        >>> mapping = align_spaces(es, en, dictionary=[("sol", "sun"), ("mar", "sea"), ("rey", "king")])
+        >>> es, en = Vectors(sol=(1, 0), luna=(0, 1), mar=(2, 1)), Vectors(sun=(0, 1), moon=(-1,
+        ...     0), sea=(-1, 2))
+        >>> mapping = align_spaces(es, en, dictionary=[("sol", "sun"), ("mar", "sea"), ("rey",
+        ...     "king")])
         >>> mapping(es).vectors(["luna"]).round(4) + 0
         array([[-1.,  0.]], dtype=float32)
         >>> mapping.report["num_pairs"], mapping.report["num_dropped"]
@@ -412,7 +416,8 @@ def translation_accuracy(
         ...     dim = 2
         ...     def __init__(self, **rows): self.rows, self.words = rows, list(rows)
         ...     def vectors(self, words): return np.float32([self.rows[word] for word in words])
-        >>> es, en = Vectors(sol=(1, 0), luna=(0, 1)), Vectors(sun=(2, 1), moon=(0, 2), night=(1, 2))
+        >>> es, en = Vectors(sol=(1, 0), luna=(0, 1)), Vectors(sun=(2, 1), moon=(0, 2), night=(1,
+        ...     2))
         >>> pairs = [("sol", "sun"), ("luna", "night"), ("mar", "sea")]
         >>> translation_accuracy(es, en, pairs, ks=(1, 2)).cosine
         {1: 0.5, 2: 1.0}

@@ -18,7 +18,9 @@ WRAPPERS = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel
 
 
 def model_loss(model: nn.Module, batch: Mapping[str, Any]) -> Tensor:
-    """Return the loss that a model computes itself: ``model(**batch)`` if that is a tensor, else its ``loss``."""
+    """Return the loss that a model computes itself: ``model(**batch)`` if that is a tensor, else
+    its ``loss``.
+    """
     found = model(**batch)
     loss = found if isinstance(found, Tensor) else getattr(found, "loss", None)
     if not isinstance(loss, Tensor):

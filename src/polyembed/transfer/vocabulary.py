@@ -131,7 +131,7 @@ def _words(text: str) -> list[str]:
 
 
 def _with_pieces(tokenizer: Any, pieces: Sequence[str]) -> Any:
-    """Return a copy with more pieces: words as a whole, with the space before; characters anywhere."""
+    """Return a copy with more pieces: whole words with their space; characters anywhere."""
     from tokenizers import AddedToken
 
     extended = copy.deepcopy(tokenizer)

@@ -1,4 +1,6 @@
-"""LASER's encoder: a bidirectional LSTM over pieces; the maximum of its states is a sentence's vector."""
+"""LASER's encoder: a bidirectional LSTM over pieces; the maximum of its states is a sentence's
+vector.
+"""
 
 import os
 import pickle
@@ -215,10 +217,14 @@ class LaserEncoder(PretrainedModule):
 
 
 class _LayeredLSTM(nn.LSTM):
-    """The parameters of an `nn.LSTM`, with each direction of each layer in memory so that cuDNN runs it alone."""
+    """The parameters of an `nn.LSTM`, with each direction of each layer in memory so that cuDNN
+    runs it alone.
+    """
 
     def flatten_parameters(self) -> None:
-        """Place each direction's weights in one block of memory, as cuDNN needs them; no effect off the GPU."""
+        """Place each direction's weights in one block of memory, as cuDNN needs them; no effect off
+        the GPU.
+        """
         found = [getattr(self, name, None) for name in getattr(self, "_flat_weights_names", [])]
         weights = [x for x in found if isinstance(x, Tensor) and x.is_cuda]
         if not weights or len(weights) < len(found) or not torch._use_cudnn_rnn_flatten_weight():
@@ -285,7 +291,9 @@ def read_checkpoint(path: Path) -> LaserCheckpoint:
 
 
 class LaserRelease(NamedTuple):
-    """A public encoder, in evaluation mode, and its tokeniser; unpack it into any LASER word embedder."""
+    """A public encoder, in evaluation mode, and its tokeniser; unpack it into any LASER word
+    embedder.
+    """
 
     encoder: LaserEncoder
     tokenizer: LaserTokenizer

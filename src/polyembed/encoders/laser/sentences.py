@@ -38,7 +38,8 @@ class LaserSentences(PretrainedModule):
     Example:
         >>> from polyembed.text import FastBPETokenizer, PieceDictionary
         >>> dictionary = PieceDictionary.from_pieces(["hola", "song"])
-        >>> merges = [("h", "o"), ("l", "a</w>"), ("ho", "la</w>"), ("s", "o"), ("n", "g</w>"), ("so", "ng</w>")]
+        >>> merges = [("h", "o"), ("l", "a</w>"), ("ho", "la</w>"), ("s", "o"), ("n", "g</w>"),
+        ...     ("so", "ng</w>")]
         >>> encoder = LaserEncoder(len(dictionary), 4, 3, num_layers=2)
         >>> sentences = LaserSentences(encoder, FastBPETokenizer(merges, dictionary))
         >>> sentences.encode(["hola", "hola song", ""]).shape

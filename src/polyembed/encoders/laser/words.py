@@ -19,7 +19,7 @@ from polyembed.text.pieces import Pieces
 
 
 class PieceWords(ContextualEmbedder):
-    """Words as pooled vectors of the pieces of a `LaserTokenizer`; subclasses compute the vectors."""
+    """Words as pooled vectors of a `LaserTokenizer`'s pieces; subclasses compute these."""
 
     pooling: ClassVar[WordPooling] = "max"
     tokenizer: LaserTokenizer | None
@@ -147,7 +147,8 @@ class LaserElmo(_StateWords):
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
         >>> words = LaserElmo(LaserEncoder(7, 4, 3, num_layers=2))
-        >>> words(Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)).shape, words.mix.weights.tolist()
+        >>> pieces = Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)
+        >>> words(pieces).shape, words.mix.weights.tolist()
         (torch.Size([1, 2, 3]), [0.5, 0.5])
 
     Deviations: one ``gamma`` for all layers, as in ELMo; the paper's equation can be read either
@@ -265,7 +266,8 @@ class BPEBow(_EmbeddingWords):
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
-        >>> BPEBow(nn.Embedding(7, 4))(Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)).shape
+        >>> pieces = Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)
+        >>> BPEBow(nn.Embedding(7, 4))(pieces).shape
         torch.Size([1, 2, 4])
 
     Deviations: the paper does not say whether embeddings train on; here they do by default.
@@ -309,7 +311,8 @@ class BPEGRU(_EmbeddingWords):
 
     Example:
         >>> index = torch.tensor([[0, 0, 1, -1]])
-        >>> BPEGRU(nn.Embedding(7, 4), hidden_size=3)(Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)).shape
+        >>> pieces = Pieces(torch.tensor([[4, 5, 6, 2]]), index > -2, index)
+        >>> BPEGRU(nn.Embedding(7, 4), hidden_size=3)(pieces).shape
         torch.Size([1, 2, 3])
 
     Deviations: the paper gives neither the GRU's size nor its directions: 320 (as wide as an
