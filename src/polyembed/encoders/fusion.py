@@ -146,8 +146,8 @@ class LayerAverage(LayerFusion):
         TypeError: If layers are not a list of whole numbers.
 
     Example:
-        >>> LayerAverage([0, -1])([torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1,
-        ...     1, 2)])
+        >>> states = [torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)]
+        >>> LayerAverage([0, -1])(states)
         tensor([[[0.5000, 0.5000]]])
     """
 
