@@ -418,6 +418,22 @@ def run(task: str, system: str, seed: int, size: int | None, setup: Setup) -> di
     return data
 
 
+def speed(task: str, systems: list[str], setup: Setup) -> Table:
+    """Measure how fast each system tags the test set, one thread, median of three; training changes nothing."""
+    torch.set_num_threads(1)
+    texts = [one.words for one in TASKS[task].load()[2]]
+    rows = []
+    for system in systems:
+        tagger = build(system, task, setup, 0).eval()
+        seconds = []
+        for _ in range(3):
+            start = time.perf_counter()
+            tagger.predict(texts)
+            seconds.append(time.perf_counter() - start)
+        rows.append((label(system), round(sum(map(len, texts)) / statistics.median(seconds))))
+    return Table(("system", "words per second"), rows)
+
+
 def score(task: str, test: Sentences, predicted: list[list[str]]) -> float:
     gold = [list(sentence.tags) for sentence in test]
     return (
@@ -511,6 +527,9 @@ def main() -> None:
     parser.add_argument(
         "--finished", action="store_true", help="train nothing, report the runs that are there"
     )
+    parser.add_argument(
+        "--speed", action="store_true", help="train nothing, measure how fast the systems tag"
+    )
     option(parser)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "tagging_quality")
@@ -530,6 +549,10 @@ def main() -> None:
     }
     if arguments.encoder is None and (frozen or any("tuned" in x for x in arguments.systems)):
         parser.error("name a pretrained model: --encoder")
+    if arguments.speed:
+        for task in arguments.task:
+            show(arguments.json, f"speed {task}", speed(task, arguments.systems, setup))
+        return
     if arguments.finished:
         jobs = [job for job in jobs if path_of(*job, setup).exists()]
     else:

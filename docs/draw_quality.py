@@ -19,7 +19,7 @@ STYLE = "<style>svg { color: #222 } @media (prefers-color-scheme: dark) { svg { 
 
 def source() -> Path:
     """Return the file that the chart is drawn from."""
-    return results.FOLDER / "tagging.json"
+    return results.FOLDER / "build_tagger.json"
 
 
 def mark() -> str:
