@@ -369,7 +369,6 @@ def train(
         [*source, *target] if method == "concatenation" else target,
         evaluate=lambda model: score(model, "dev"),
         collate=model.collate,
-        progress=False,
     )
     return result.best.score
 

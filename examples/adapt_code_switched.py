@@ -92,7 +92,7 @@ def head_scores(task: Task, folder: str, arguments: argparse.Namespace, seed: in
         optimizer=adamw,
         metric=task.metric,
     )
-    fit(model, parts[0], parts[1], options, seed=seed, progress=False)
+    fit(model, parts[0], parts[1], options, seed=seed)
     gold = [model.labels_of(item) for item in parts[2]]
     predicted = [
         [found] if task.sentiment else found
@@ -184,7 +184,6 @@ def study(title: str, mix: Mix, model_name: str, arguments: argparse.Namespace) 
                 texts,
                 args,
                 mask_switches=arguments.mask_switches,
-                progress=False,
                 **options,
             )
         folder = str(arguments.out / title / f"share-{share:g}-epochs-{epochs}")

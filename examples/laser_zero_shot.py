@@ -271,7 +271,6 @@ def search(
             training(name, arguments, len(corpus.train), settings, metric),
             seeds=[0],
             folder=arguments.folder / "search" / f"{number}",
-            progress=False,
         )
         score = result.runs[0].training.best.score
         tell(score)

@@ -292,7 +292,6 @@ def run_task(
             folder=arguments.out
             / title
             / (f"{name_of}, {arguments.normalize}" if freeze == "frozen" else name_of),
-            progress=False,
         )
         count_of = f"{len(source.train)} training sentences, {arguments.seeds} seeds"
         print(f"{title}, {name_of}, {metric}, {count_of}:\n")
