@@ -26,7 +26,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from polyembed._checks import check_choice, must, require
 from polyembed.evaluation.results import ProtocolResult, SystemRun
 from polyembed.metrics import GoldLabels, Labels, accuracy, entity_f1, macro_f1
-from polyembed.tagging import TextModel
+from polyembed.tagging.text_model import TextModel
 from polyembed.training import Epoch, FitOptions, FitResult, fit
 
 DEFAULTS = FitOptions()

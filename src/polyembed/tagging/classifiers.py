@@ -35,31 +35,7 @@ from polyembed.text.pieces import Pieces
 
 
 class Labelled(Protocol):
-    """A text with a label."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words."""
-        ...
-
-    @property
-    def label(self) -> str | None:
-        """The label."""
-        ...
-
-
-class LabelledPair(Protocol):
-    """Two texts with one label: a premise and a hypothesis, a sentence and its paraphrase."""
-
-    @property
-    def first(self) -> Sequence[str]:
-        """The words of the first text."""
-        ...
-
-    @property
-    def second(self) -> Sequence[str]:
-        """The words of the second text."""
-        ...
+    """A text with its ``words`` and a label, or a pair with ``first``, ``second`` and a label."""
 
     @property
     def label(self) -> str | None:
@@ -306,9 +282,10 @@ class SequenceClassifier(TextClassifier):
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
         return [*check_sentences(texts, name="texts", start=start)]
 
-    def text_of(self, item: Labelled) -> Sequence[str]:
+    def text_of(self, item: Any) -> Sequence[str]:
         """Return a text's words."""
-        return item.words
+        found: Sequence[str] = item.words
+        return found
 
 
 class PairClassifier(TextClassifier):
@@ -413,7 +390,7 @@ class PairClassifier(TextClassifier):
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
         return [*check_pairs(texts, name="texts", start=start)]
 
-    def text_of(self, item: LabelledPair) -> tuple[Sequence[str], Sequence[str]]:
+    def text_of(self, item: Any) -> tuple[Sequence[str], Sequence[str]]:
         """Return the words of both texts."""
         return item.first, item.second
 

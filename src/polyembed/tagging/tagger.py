@@ -409,8 +409,8 @@ class SequenceTagger(Tagger):
             progress: Whether to show a progress bar, as in `predict`.
 
         Returns:
-            The entities of each text, the most probable first if they may overlap, else in the
-            order of the text.
+            The entities of each text, ``(start, end, label, probability)`` with `end` after the
+            last word: the most probable first if they may overlap, else in the order of the text.
 
         Raises:
             ValueError: If the tags mark no entities, or `min_probability` is not in [0, 1].

@@ -17,7 +17,7 @@ from polyembed._checks import class_name, must, require
 from polyembed._progress import progress_bar
 from polyembed.encoders import PretrainedWordEncoder
 from polyembed.metrics import settled
-from polyembed.tagging.classifiers import Labelled, LabelledPair
+from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
@@ -25,7 +25,7 @@ from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
 from polyembed.training.options import DEFAULTS, FitOptions, measure, metric_name
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epochs, sizes_of
 
-Item = Tagged | Labelled | LabelledPair
+Item = Tagged | Labelled
 """What a model is trained on: words with tags, words with a label, or a labelled pair of texts."""
 
 POOL = 32
