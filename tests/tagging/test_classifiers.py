@@ -103,14 +103,7 @@ def test_pools_words(pooling: str, encoder) -> None:
         torch.testing.assert_close(found[row], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_pools_words_above_an_encoder() -> None:
-    ours = over_pieces(encoder=pe.TransformerSequenceEncoder(8, **SIZES), pooling="max")
-    inputs, mask = ours.encode(TEXTS)
-    words = ours.encoder(ours.embedder(inputs), mask)
-    torch.testing.assert_close(ours.logits(inputs, mask)[0], ours.linear(words[0].amax(0)))
-
-
-def test_loss_decode_and_probabilities_follow_the_logits() -> None:
+def test_loss_and_probabilities_follow_the_logits() -> None:
     ours = over_words(criterion=LabelCrossEntropy([1.0, 2.0, 3.0]))
     batch = ours.collate([Text(tuple(x), label) for x, label in zip(KNOWN, LABELS, strict=True)])
     assert batch["labels"].tolist() == [0, 1, 2]
@@ -119,7 +112,6 @@ def test_loss_decode_and_probabilities_follow_the_logits() -> None:
     expected = cross_entropy(logits, batch["labels"], weights=torch.tensor([1.0, 2.0, 3.0]))
     assert torch.equal(ours(**batch), expected)
     torch.testing.assert_close(ours.probabilities(*inputs), logits.softmax(-1))
-    assert torch.equal(ours.decode(*inputs), logits.argmax(-1))
     assert ours.predict(KNOWN) == [LABELS[i] for i in logits.argmax(-1).tolist()]
 
 
@@ -210,15 +202,6 @@ def test_tweets_with_a_sentiment_are_read_as_they_are() -> None:
 
 
 # Nonsense
-
-
-@pytest.mark.parametrize("build", [over_words, over_pieces])
-@pytest.mark.parametrize("kind", [pe.SequenceClassifier, pe.PairClassifier])
-def test_nothing_at_all(build, kind) -> None:
-    model = build(kind=kind)
-    inputs, mask = model.encode([])
-    assert model.logits(inputs, mask).shape == (0, 3)
-    assert model(inputs, labels=model.encode_labels([]), mask=mask).item() == 0.0
 
 
 def test_scores_that_are_not_numbers_have_no_label() -> None:

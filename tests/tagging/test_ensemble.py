@@ -98,17 +98,13 @@ def test_a_member_of_nan_leaves_no_vote(vote, decoder) -> None:
     assert ensemble.decode(inputs, mask).tolist() == [[-100, -100]] * 2
 
 
-def test_the_loss_is_the_mean_and_each_member_learns_its_own() -> None:
+def test_the_loss_is_the_mean_of_the_members() -> None:
     model = ensemble()
     inputs = model.collate(toy_corpus(1))
     assert inputs["inputs"].shape == inputs["tags"].shape == inputs["mask"].shape == (3, 4)
     loss = model(**inputs)
     losses = [tagger(**inputs) for tagger in model.members]
     torch.testing.assert_close(loss, sum(losses) / 3)
-    trained = [value for value in model.parameters() if value.requires_grad]
-    torch.testing.assert_close(
-        torch.autograd.grad(loss, trained), torch.autograd.grad(sum(losses) / 3, trained)
-    )
 
 
 def test_agreement_and_entropy_are_those_of_the_votes() -> None:

@@ -127,8 +127,6 @@ def test_entities_have_their_probability(kind: type) -> None:
 def test_entities_that_cannot_be_asked_for() -> None:
     words = pe.SequenceTagger(toy_table(4), ["NOUN", "VERB"])
     refused(ValueError, "^tags must mark entities", words.predict_entities, [["me"]])
-    rule = r"^min_probability must be in \[0, 1\], got 1.5$"
-    refused(ValueError, rule, tagger().predict_entities, [["ana"]], min_probability=1.5)
 
 
 # Sets with a guarantee

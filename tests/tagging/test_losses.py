@@ -144,16 +144,6 @@ def test_wrong_arguments(call, message: str) -> None:
 # In a decoder
 
 
-@pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
-def test_a_decoder_minds_its_criterion(build) -> None:
-    decoder = pe.SoftmaxDecoder(7, 5, criterion=build()).double()
-    features = torch.randn(4, 3, 7, dtype=torch.float64)
-    mask = LABELS != -100
-    expected = build().double()(decoder.linear(features), LABELS)
-    spoilt = torch.where(mask[..., None], features, torch.nan)
-    torch.testing.assert_close(decoder.loss(spoilt, LABELS.clamp(min=0), mask), expected)
-
-
 def test_a_criterion_of_ones_own(tmp_path) -> None:
     class Mine(nn.Module):
         def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

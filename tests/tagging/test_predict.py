@@ -10,7 +10,7 @@ from cases import SIZES, hierarchical, vector_source
 from checks import refused
 from tiny_models import tiny_model, word_piece_tokenizer
 from torch import nn
-from toys import SENTENCES, TAGS, ToyWordEncoder, toy_corpus, toy_lexicon
+from toys import TAGS, ToyWordEncoder, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed.tagging import to_device
@@ -96,11 +96,6 @@ def test_pairs_over_a_mixed_embedder() -> None:
     items = [SimpleNamespace(first=a, second=b, label="yes") for a, b in texts]
     model(**model.collate(items)).backward()
     assert model.predict(texts) == [model.predict([text])[0] for text in texts]
-
-
-def test_a_model_in_training_predicts_as_in_evaluation_mode() -> None:
-    model = tagger(toy_lexicon()).train()
-    assert model.predict([*SENTENCES, *UNSEEN]) == model.eval().predict([*SENTENCES, *UNSEEN])
 
 
 @pytest.mark.parametrize("name", ["plain", "fused", "ensemble"])

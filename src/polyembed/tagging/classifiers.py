@@ -124,10 +124,6 @@ class TextClassifier(TextModel):
         logits = self.logits(inputs, mask)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
 
-    def decode(self, inputs: Any, mask: WordMask = None) -> Int[Tensor, " batch"]:
-        """Return the ids of the best labels."""
-        return self.logits(inputs, mask).argmax(-1)
-
     def encode_labels(self, labels: Sequence[str | None]) -> Int[Tensor, " batch"]:
         """Turn label names into ids.
 
@@ -264,10 +260,9 @@ class SequenceClassifier(TextClassifier):
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
         return check_sentences(texts, name="texts", start=start)
 
-    def text_of(self, item: Any) -> Sequence[str]:
+    def text_of(self, item: Any) -> Any:
         """Return a text's words."""
-        found: Sequence[str] = item.words
-        return found
+        return item.words
 
 
 class PairClassifier(TextClassifier):

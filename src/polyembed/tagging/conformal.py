@@ -15,6 +15,7 @@ from polyembed.tagging.decoders import options_of
 from polyembed.tagging.tagger import PredictedEntity, Tagged, Tagger
 
 Unit = Literal["word", "sentence", "entity"]
+Score = Literal["adaptive", "probability"]
 
 
 class ConformalTagger(PretrainedModule):
@@ -66,7 +67,7 @@ class ConformalTagger(PretrainedModule):
         *,
         error: float = 0.1,
         unit: Unit = "word",
-        score: Literal["adaptive", "probability"] = "adaptive",
+        score: Score = "adaptive",
     ) -> None:
         check_choice("unit", unit, ("word", "sentence", "entity"))
         check_choice("score", score, ("adaptive", "probability"))
@@ -84,7 +85,7 @@ class ConformalTagger(PretrainedModule):
         error: float = 0.1,
         *,
         unit: Unit = "word",
-        score: Literal["adaptive", "probability"] = "adaptive",
+        score: Score = "adaptive",
     ) -> Self:
         """Choose the threshold on tagged sentences that the tagger was not trained on.
 
@@ -121,9 +122,7 @@ class ConformalTagger(PretrainedModule):
         """Return of each sentence that counts the nonconformity of what is right, and its share."""
         texts = [self.tagger.text_of(item) for item in items]
         gold = [self.tagger.labels_of(item) for item in items]
-        found = (
-            self._of_entities(texts, gold) if self.unit == "entity" else self._of_words(texts, gold)
-        )
+        found = (self._of_entities if self.unit == "entity" else self._of_words)(texts, gold)
         if self.unit == "sentence":
             found = [[max(values)] if values else [] for values in found]
         return [[(value, 1 / len(values)) for value in values] for values in found if values]

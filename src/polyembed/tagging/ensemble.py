@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from polyembed._checks import (
     check_choice,
-    check_sentences,
     check_words,
     class_name,
     must,
@@ -172,7 +171,6 @@ class VotingEnsemble(Tagger):
         """
         if self._shares_inputs:
             return self._members[0].encode(texts)
-        texts = check_sentences(texts)
         encoded = [member.encode(texts) for member in self._members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 

@@ -11,7 +11,6 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from polyembed._checks import (
-    check_positive,
     check_sentences,
     check_words,
     class_name,
@@ -335,7 +334,6 @@ class SequenceTagger(Tagger):
         Raises:
             TypeError: If the decoder is not a `CRFDecoder`.
         """
-        check_positive(k=k)
         if not isinstance(self.decoder, CRFDecoder):
             raise TypeError(must("decoder", "be a CRFDecoder", class_name(self.decoder)))
         predict = partial(type(self)._n_best_of_batch, k=k)
@@ -371,12 +369,9 @@ class SequenceTagger(Tagger):
             last word: the most probable first if they may overlap, else in the order of the text.
 
         Raises:
-            ValueError: If the tags mark no entities, or `min_probability` is not in [0, 1].
+            ValueError: If the tags mark no entities.
             TypeError: If the decoder is neither a `CRFDecoder` nor a `SoftmaxDecoder`.
         """
-        check_positive(max_words=max_words)
-        inside = 0 <= min_probability <= 1
-        require(inside, "min_probability", "be in [0, 1]", min_probability)
         require(scheme_of(self.tags) is not None, "tags", "mark entities, as B-PER", self.tags)
         if not isinstance(self.decoder, CRFDecoder | SoftmaxDecoder):
             rule = "be a CRFDecoder or a SoftmaxDecoder"
