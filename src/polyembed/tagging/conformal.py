@@ -12,7 +12,7 @@ from polyembed._checks import check_choice, require
 from polyembed.metrics import entities, scheme_of, settled
 from polyembed.saving import PretrainedModule
 from polyembed.tagging.decoders import options_of
-from polyembed.tagging.tagger import PredictedEntity, Tagged, Tagger
+from polyembed.tagging.tagger import Tagged, Tagger
 
 Unit = Literal["word", "sentence", "entity"]
 Score = Literal["adaptive", "probability"]
@@ -145,16 +145,11 @@ class ConformalTagger(PretrainedModule):
         """Return the nonconformity of each entity."""
         scheme: Any = scheme_of(self.tagger.tags)
         found = []
-        for labels, candidates in zip(gold, self._candidates(texts, 0.0), strict=True):
+        spans = self.tagger.predict_entities(texts, min_probability=0.0, overlapping=True)
+        for labels, candidates in zip(gold, spans, strict=True):
             known = {(one.label, one.start, one.end): one.probability for one in candidates}
             right = entities([settled(label) or "O" for label in labels], scheme=scheme)
             found.append([1 - known.get(one, 0.0) for one in right])
-        return found
-
-    def _candidates(self, texts: Sequence[Any], least: float) -> list[list[PredictedEntity]]:
-        found: list[list[PredictedEntity]] = self.tagger.predict_entities(
-            texts, min_probability=least, overlapping=True
-        )
         return found
 
     def _nonconformity(self, probabilities: Tensor) -> Tensor:
@@ -180,7 +175,10 @@ class ConformalTagger(PretrainedModule):
         """
         texts = list(texts)
         if self.unit == "entity":
-            return self._candidates(texts, min(1.0, max(0.0, 1 - self.threshold)))
+            spans: list[list[Any]] = self.tagger.predict_entities(
+                texts, min_probability=1 - self.threshold, overlapping=True
+            )
+            return spans
         tags, found = self.tagger.tags, []
         for probabilities in self.tagger.predict_probabilities(texts):
             order = probabilities.argsort(dim=-1, descending=True, stable=True).tolist()
