@@ -20,6 +20,7 @@ class Gallery(SphinxDirective):
     has_content: ClassVar[bool] = True
 
     def run(self) -> list[nodes.Node]:
+        """Give the cards their places."""
         folder = self.env.docname.rpartition("/")[0]
         gallery = nodes.container(classes=["gallery"])
         for line in self.content:
@@ -41,10 +42,8 @@ def fill_in(app: Sphinx, tree: nodes.document, page: str) -> None:
             picture = pictures[-1].deepcopy()
             picture["alt"] = f"The last picture of {title}"
             card += nodes.paragraph("", "", nodes.reference("", "", picture, **link))
-        card += nodes.paragraph(
-            "", "", nodes.strong("", "", nodes.reference("", title, **link)), nodes.Text(": ")
-        )
-        card[-1] += nodes.Text(place["sentence"])
+        card += nodes.paragraph("", "", nodes.strong("", "", nodes.reference("", title, **link)))
+        card += nodes.paragraph("", place["sentence"])
         place.replace_self(card)
 
 
