@@ -29,8 +29,9 @@ class Line(NamedTuple):
         Raises:
             ValueError: If `condition` is false.
         """
-        got = repr(self.text) if got is None else got
-        require(condition, f"{self.path}:{self.number}", rule, got)
+        if not condition:
+            got = repr(self.text) if got is None else got
+            raise ValueError(must(f"{self.path}:{self.number}", rule, got))
 
     def columns(self, names: Sequence[str], separator: str = "\t") -> list[str]:
         """Return as many columns as there are names, none of them empty.
