@@ -8,7 +8,7 @@ import torch
 from checks import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import slow_tokenizer, word_piece_tokenizer
+from tiny_models import word_piece_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from toys import own_words
 from transformers import PreTrainedTokenizerFast
@@ -99,16 +99,6 @@ def test_sentence_piece_without_a_space_before_the_text() -> None:
         model.encode(" a") + model.encode(" me")
     ]
     assert model.encode(" a") != model.encode("a")
-
-
-def test_a_slow_tokenizer(tmp_path) -> None:
-    tokenizer = slow_tokenizer(tmp_path)
-    pieces = align_words([["me", "bc", "", "a"], ["cancion"]], tokenizer)
-    pieces.check()
-    names = tokenizer.convert_ids_to_tokens(pieces.piece_ids[0][pieces.piece_mask[0]].tolist())
-    assert names == ["<s>", "me</w>", "bc</w>", "<unk>", "a</w>", "</s>"]
-    assert pieces.word_index[1].tolist() == [-1, 0, 0, 0, 0, 0, 0, 0, -1]
-    assert special_pieces(tokenizer) == ((0,), (1,))
 
 
 def test_sentencepiece(data_folder) -> None:

@@ -10,7 +10,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_sentences, class_name, must, require
+from polyembed._checks import (
+    check_choice,
+    check_positive,
+    check_sentences,
+    class_name,
+    must,
+    require,
+)
 from polyembed.text.spelling import pad_rows
 
 OVERFLOW = ("error", "truncate", "window")
@@ -185,6 +192,7 @@ def room_for_pieces(tokenizer: Any, max_length: int | None, num_special: int) ->
     limit = piece_limit(tokenizer) if max_length is None else max_length
     if limit is None:
         return None
+    check_positive(max_length=limit)
     require(limit > num_special, "max_length", "leave room beside the special pieces", limit)
     return limit - num_special
 
