@@ -7,8 +7,9 @@ from _files import PARTS, kinds_of
 from _laser import RECIPES
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conll, to_iob2
+from polyembed.data import TaggedSentence, read_conll
 from polyembed.evaluation import Corpus
+from polyembed.metrics import to_iob2
 from polyembed.text import to_universal_tags
 from polyembed.text.tagsets import UNIVERSAL_TAGS
 

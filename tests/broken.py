@@ -14,7 +14,8 @@ import polyembed as pe
 from polyembed._checks import check_last_dim, check_mask
 from polyembed.embeddings import AttentionCombiner
 from polyembed.functional.masking import masked_mean, select_valid
-from polyembed.saving import PretrainedModule, repr_call
+from polyembed.saving import PretrainedModule
+from polyembed.saving.config import repr_call
 
 
 class Sound(PretrainedModule):

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from toys import TAGS, WORDS, ToyPieces, ToyVectors, toy_bpe_tokenizer, toy_lexicon
 
 import polyembed as pe
-from polyembed.embeddings import FeatureEncoder, FeatureSum, PieceTransformer
+from polyembed.embeddings import FeatureEncoder, PieceTransformer
+from polyembed.embeddings.piece_pooling import PieceMean
+from polyembed.embeddings.surface import FeatureSum
 from polyembed.encoders import (
     AIF,
     CachedEmbedder,
@@ -21,7 +23,7 @@ from polyembed.encoders import (
     WideAndDeepEncoder,
     WordFeatures,
 )
-from polyembed.text import PairedPieces
+from polyembed.text.pairs import PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
 DIMS = (5, 3, 2)
@@ -865,8 +867,8 @@ CASES: list[Case] = [
     speller("FeatureSum", lambda: FeatureSum(11, 5, dropout=0.0)),
     speller("FeatureEncoder", lambda: FeatureEncoder(11, 11, 5, feature_dim=3, dropout=0.0)),
     speller("CharCNN.one", lambda: pe.CharCNN(11, 1, character_dim=1, kernel_sizes=(3,))),
-    speller("PieceMean", lambda: pe.embeddings.PieceMean(torch.randn(11, 4))),
-    speller("PieceMean.trained", lambda: pe.embeddings.PieceMean(torch.randn(11, 1), freeze=False)),
+    speller("PieceMean", lambda: PieceMean(torch.randn(11, 4))),
+    speller("PieceMean.trained", lambda: PieceMean(torch.randn(11, 1), freeze=False)),
     speller(
         "PieceTransformer",
         lambda: PieceTransformer(torch.randn(11, 4), freeze=False, num_heads=2, num_layers=2),

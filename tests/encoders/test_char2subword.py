@@ -11,7 +11,7 @@ from toys import own_words
 
 from polyembed.encoders import Char2Subword
 from polyembed.encoders.char2subword import TableFit, row_loss
-from polyembed.text import PieceSurface
+from polyembed.text.surfaces import PieceSurface
 
 SYLLABLES = ["ba", "ce", "di", "fo", "gu"]
 TEXTS = [a + b + c for a in SYLLABLES for b in SYLLABLES for c in ("", "n", "s")][:53]

@@ -87,7 +87,7 @@ def test_words_are_one_unit_each() -> None:
     found = ours(pieces)
     model, table = tiny_model("bert"), tiny_model("bert").get_input_embeddings().weight
     for row, words in enumerate(SENTENCES):
-        texts = [pe.text.PieceSurface(word, edge=True) for word in words]
+        texts = [pe.text.surfaces.PieceSurface(word, edge=True) for word in words]
         own = ours.char2subword(ours.char2subword.spell(texts)) if words else table[:0]
         vectors = torch.cat([table[2:3], own, table[3:4]])[None]
         expected = model(inputs_embeds=vectors).last_hidden_state[0, 1:-1]

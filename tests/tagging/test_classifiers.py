@@ -17,7 +17,7 @@ from polyembed.data import TaggedSentence
 from polyembed.functional import cross_entropy
 from polyembed.tagging import FocalLoss, LabelCrossEntropy
 from polyembed.tagging.text_model import to_device
-from polyembed.text import PairedPieces
+from polyembed.text.pairs import PairedPieces
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "text"))
 from test_pairs import bert

@@ -11,7 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.crf import CRF
-from polyembed.embeddings import FeatureSum
+from polyembed.embeddings.surface import FeatureSum
 from polyembed.encoders import PretrainedWordEncoder, WideAndDeepEncoder
 from polyembed.metrics import (
     SCHEMES,
