@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from test_fit import DEV, build
-from toys import TAGS, toy_corpus
+from toys import toy_corpus
 
 import polyembed as pe
 from polyembed.training import FitOptions, fit, fit_ensemble
@@ -51,11 +51,3 @@ def test_an_interrupted_call_goes_on(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(pe.SequenceTagger, "collate", None)  # the third call trains nothing
     again = fit_ensemble(build, TRAIN, DEV, OPTIONS, seeds=[1, 3], folder=tmp_path)
     assert again.results == found.results[::-1]
-
-
-def test_members_of_other_tags_are_refused() -> None:
-    def other(seed: int) -> pe.SequenceTagger:
-        return build(seed, tags=TAGS if seed else [*TAGS, "B-X", "I-X"])
-
-    with pytest.raises(ValueError, match=r"^members\[1\] must have members\[0\]'s tags"):
-        fit_ensemble(other, TRAIN, DEV, OPTIONS, seeds=[0, 1])

@@ -1,7 +1,5 @@
 import copy
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.checkpoint import checkpoint
 from toys import TAGS, toy_corpus, toy_lexicon
 
 from polyembed import (
@@ -24,23 +21,21 @@ from polyembed import (
     transformed_output,
 )
 from polyembed.metrics import accuracy
-from polyembed.training import MetaXLOptions, MetaXLTrainerStep
+from polyembed.training import MetaXLOptions
+from polyembed.training.metaxl import MetaXLTrainerStep
 
 HIDDEN = 7
 Row = dict[str, Any]
 
 
 class Classifier(nn.Module):
-    def __init__(self, dropout: float = 0.0, *, checkpointed: bool = False) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.checkpointed = checkpointed
         self.body = nn.Sequential(nn.Linear(5, HIDDEN), nn.Tanh(), nn.Dropout(dropout))
         self.head = nn.Linear(HIDDEN, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(
-            checkpoint(self.body, x, use_reentrant=False) if self.checkpointed else self.body(x)
-        )
+        return self.head(self.body(x))
 
 
 def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -67,13 +62,12 @@ class Setting:
         self,
         *,
         dropout: float = 0.0,
-        checkpointed: bool = False,
         rtn: Any = networks,
         lr: float = 0.3,
         **options: Any,
     ) -> None:
         torch.manual_seed(5)
-        self.model = Classifier(dropout, checkpointed=checkpointed).double()
+        self.model = Classifier(dropout).double()
         self.rtn = rtn()
         self.steps: list[MetaXLTrainerStep] = []
         self.batches: list[list[int]] = []
@@ -96,12 +90,7 @@ class Setting:
         return torch.utils.data.default_collate(rows)
 
     def train(self, source: Any = SOURCE, target: Any = TARGET, **options: Any) -> Any:
-        options = {
-            "collate": self.collate,
-            "on_step": self.steps.append,
-            "progress": False,
-            **options,
-        }
+        options = {"collate": self.collate, "on_step": self.steps.append, **options}
         return self.trainer.train(source, target, **options)
 
     def state(self) -> dict[str, Tensor]:
@@ -141,21 +130,10 @@ def test_steps_are_those_of_metaxl_step(options: dict[str, float]) -> None:
             target_support=[rows_named(names) for names in inner] or None,
             optimizer=optimizers[0], meta_optimizer=optimizers[1], loss=loss, **options,
         )  # fmt: skip
-        assert (seen.loss, seen.norm, seen.target_loss) == (
-            step.source_loss,
-            step.source_norm,
-            step.target_loss,
-        )
-        assert (seen.meta_norm, seen.cosine) == (step.meta_norm, step.cosine)
+        assert (seen.loss, seen.target_loss, seen.norm, seen.meta_norm, seen.cosine) == step
     assert_same(setting.state(), plain.state())
-    assert [(step.number, step.epoch) for step in setting.steps] == [
-        (1, 1),
-        (2, 1),
-        (3, 1),
-        (4, 2),
-        (5, 2),
-        (6, 2),
-    ]
+    numbers = [(step.number, step.epoch) for step in setting.steps]
+    assert numbers == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
 
 
 def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
@@ -237,7 +215,7 @@ def test_source_languages_are_drawn_by_temperature() -> None:
     few = {row["name"] for row in sources["few"]}
 
     def shares(temperature: float) -> tuple[float, int]:
-        options = {"objective": "joint", "num_train_epochs": 60, "batch_size": 2}
+        options = {"objective": "joint", "num_train_epochs": 40, "batch_size": 2}
         setting = Setting(source_temperature=temperature, rtn=lambda: None, lr=1e-3, **options)
         setting.train(sources, TARGET)
         drawn = setting.batches[::2]
@@ -246,36 +224,22 @@ def test_source_languages_are_drawn_by_temperature() -> None:
     small = 3 / (3 + len(SOURCE))
     low, steps = shares(1.0)
     high, _ = shares(1e6)
-    assert steps == 60 * math.ceil((3 + len(SOURCE)) / 2)
-    assert low == pytest.approx(small, abs=0.08)
+    assert steps == 40 * math.ceil((3 + len(SOURCE)) / 2)
+    assert low == pytest.approx(small, abs=0.1)
     assert high == pytest.approx(0.5, abs=0.12)
 
 
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn"])
 def test_accumulation_is_exact(objective: str) -> None:
-    whole = Setting(objective=objective, batch_size=12, max_grad_norm=0.5, meta_max_grad_norm=1e-4)
-    parts = Setting(
-        objective=objective,
-        batch_size=4,
-        gradient_accumulation_steps=3,
-        max_grad_norm=0.5,
-        meta_max_grad_norm=1e-4,
-    )
+    options = {"objective": objective, "max_grad_norm": 0.5, "meta_max_grad_norm": 1e-4}
+    whole = Setting(batch_size=12, **options)
+    parts = Setting(batch_size=4, gradient_accumulation_steps=3, **options)
     whole.train(), parts.train()
     assert len(whole.steps) == len(parts.steps)
     assert_same(parts.state(), whole.state(), rtol=1e-9, atol=1e-12)
     assert max(step.norm for step in whole.steps) > 0.5
-    assert whole.state()["model.head.weight"].sub(
-        whole.before["model.head.weight"]
-    ).norm() <= 0.3 * 0.5 * len(whole.steps)
-
-
-def test_gradient_checkpointing_changes_nothing() -> None:
-    plain, checkpointed = (
-        Setting(objective="joint_rtn", dropout=0.5, checkpointed=flag) for flag in (False, True)
-    )
-    plain.train(), checkpointed.train()
-    assert_same(checkpointed.state(), plain.state(), rtol=1e-9, atol=1e-12)
+    moved = whole.state()["model.head.weight"] - whole.before["model.head.weight"]
+    assert moved.norm() <= 0.3 * 0.5 * len(whole.steps)
 
 
 def test_languages_have_networks_of_their_own() -> None:
@@ -296,11 +260,8 @@ def test_languages_have_networks_of_their_own() -> None:
         assert seen[language]
         name = f"rtn.{language}.up.weight"
         assert not torch.equal(setting.state()[name], setting.before[name])
-    rule = r"^source must be a mapping whose languages are among 'en', 'es', got "
-    with pytest.raises(ValueError, match=rule + r"'fr'$"):
+    with pytest.raises(ValueError, match=r"^language must be one of 'en', 'es', got 'fr' \(step"):
         setting.train({"en": SOURCE, "fr": more})
-    with pytest.raises(ValueError, match=rule + r"list$"):
-        setting.train(SOURCE)
     shared = Setting()
     shared.train({"en": SOURCE, "es": more})
     assert len(shared.batches) == 24
@@ -330,8 +291,6 @@ def test_keeps_the_best_epoch() -> None:
     assert [epoch.score for epoch in result.history] == [0.1, 0.7, 0.7, 0.2]
     assert result.history[0].loss == pytest.approx(sum(step.loss for step in setting.steps[:3]) / 3)
     assert_same(setting.state(), states[1])
-    with pytest.raises(AssertionError):
-        assert_same(setting.state(), states[3])
 
 
 def test_without_a_score_the_last_epoch_counts() -> None:
@@ -383,27 +342,6 @@ def test_schedules_know_the_number_of_steps() -> None:
     assert setting.trainer.meta_optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
 
 
-def test_autocast() -> None:
-    seen: list[bool] = []
-
-    def watch(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        seen.append(torch.is_autocast_enabled("cpu"))
-        return loss(model, {**batch, "x": batch["x"].to(next(model.parameters()).dtype)})
-
-    for objective in ("metaxl", "joint_rtn"):
-        low, high = (
-            Setting(objective=objective, amp_dtype=dtype, loss=watch)
-            for dtype in (torch.bfloat16, None)
-        )
-        for setting in (low, high):
-            setting.model.float(), setting.rtn.float()
-            setting.train()
-        assert set(seen[: len(seen) // 2]) == {True}
-        assert set(seen[len(seen) // 2 :]) == {False}
-        assert low.steps[-1].loss == pytest.approx(high.steps[-1].loss, rel=0.05)
-        seen.clear()
-
-
 def resumable(folder: Any, on_step: Any = None) -> Any:
     """Everything that a run carries on: dropout, momentum, schedules, the back-off; an evaluation that draws."""
 
@@ -431,13 +369,8 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         resumable(tmp_path, interrupt)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        whole, expected = resumable(None)
-        again, found = resumable(tmp_path)
-    finally:
-        torch.set_num_threads(threads)
+    whole, expected = resumable(None)
+    again, found = resumable(tmp_path)
     assert 0 < len(again.steps) < len(whole.steps)
     assert again.steps == whole.steps[-len(again.steps) :]
     assert [epoch[:3] for epoch in found.history] == [epoch[:3] for epoch in expected.history]
@@ -450,13 +383,10 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_more_epochs_may_follow(tmp_path: Path) -> None:
-    short, long = Setting(dropout=0.5), Setting(dropout=0.5, num_train_epochs=4)
-    short.train(checkpoint=tmp_path)
-    again = Setting(dropout=0.5, num_train_epochs=4)
-    again.train(checkpoint=tmp_path)
-    long.train()
-    assert_same(again.state(), long.state())
-    assert not list(tmp_path.glob("*.draft"))
+    Setting(dropout=0.5).train(checkpoint=tmp_path)
+    again, whole = (Setting(dropout=0.5, num_train_epochs=4) for _ in range(2))
+    again.train(checkpoint=tmp_path), whole.train()
+    assert_same(again.state(), whole.state())
 
 
 def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
@@ -471,8 +401,6 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
     refused(Setting(seed=1), "seed 0 in place of 1")
     refused(Setting(), "rows ", SOURCE[:-1])
     refused(Setting(objective="joint_rtn"), "objective 'metaxl' in place of 'joint_rtn'")
-    refused(Setting(method="reverse_over_reverse"), "method ")
-    refused(Setting(target_weight=0.0), "target_weight 1.0 in place of 0.0")
     other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=2).double())
     refused(other, "model and rtn ")
     elsewhere = Setting()
@@ -512,123 +440,62 @@ def over_toys(
     return MetaXLTrainer(model, rtn or networks(), model.head, **parts)
 
 
-OBJECTIVES = r"'metaxl', 'joint', 'joint_rtn', 'target_only'"
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Setting(objective="jt"), rf"objective must be one of {OBJECTIVES}, got 'jt'$"),
-        (
-            lambda: Setting(method="magic"),
-            r"method must be one of 'forward_over_reverse', .* got 'magic'$",
-        ),
-        (lambda: Setting(batch_size=0), r"batch_size must be a positive integer, got 0$"),
-        (
-            lambda: Setting(backoff_epochs=-1),
-            r"backoff_epochs must be an integer, 0 or more, got -1$",
-        ),
-        (
-            lambda: Setting(backoff_epochs=1.5),
-            r"backoff_epochs must be an integer, 0 or more, got 1.5$",
-        ),
-        (
-            lambda: Setting(max_grad_norm=-1.0),
-            r"max_grad_norm must be positive, or None, got -1.0$",
-        ),
-        (lambda: Setting(target_weight=-0.5), r"target_weight must be 0 or more, got -0.5$"),
+        (lambda: Setting(objective="jt"), "objective must be one of 'metaxl', .*, got 'jt'"),
+        (lambda: Setting(method="magic"), "method must be one of .* got 'magic'"),
+        (lambda: Setting(batch_size=0), "batch_size must be a positive integer, got 0"),
+        (lambda: Setting(backoff_epochs=-1), "backoff_epochs must be 0 or more, got -1"),
+        (lambda: Setting(target_weight=-0.5), "target_weight must be 0 or more, got -0.5"),
         (
             lambda: Setting(batch_size=3),
-            r"batch_size must be even, because a target_weight of 1.0 splits target batches, got 3$",
+            "batch_size must be even, because a target_weight of 1.0 splits target batches, got 3",
         ),
         (
-            lambda: Setting(amp_dtype=torch.float16),
-            r"amp_dtype must be torch.bfloat16 \(.*\), got torch.float16$",
-        ),
-        (
-            lambda: MetaXLTrainer(Classifier(), networks()),
-            r"model must hold one transformers encoder",
-        ),
-        (
-            lambda: over_toys(Classifier().requires_grad_(False)),
-            r"model must have a parameter that .*, got none$",
+            lambda: Setting(source_temperature=0.0),
+            "source_temperature must be positive, .* got 0.0",
         ),
         (
             lambda: over_toys(rtn=networks().requires_grad_(False)),
-            r"rtn must have a parameter that .*, got none$",
+            "rtn must have a parameter that .*, got none",
         ),
         (
             lambda: over_toys(optimizer=SGD(networks().parameters())),
-            r"optimizer must hold parameters of .*, got none$",
+            "optimizer must hold parameters of .*, got none",
         ),
         (
             lambda: over_toys(meta_optimizer=SGD(Classifier().parameters())),
-            r"meta_optimizer must hold .*, got none$",
+            "meta_optimizer must hold .*, got none",
         ),
-        (lambda: Setting().train(target=[]), r"target must hold at least one row, got none$"),
-        (lambda: Setting().train(source=[]), r"source must hold at least one row, got none$"),
+        (lambda: Setting(rtn=lambda: None), "rtn must be a module, .* 'metaxl', got None"),
+        (lambda: Setting().train(target=[]), "target must hold at least one row, got none"),
+        (lambda: Setting().train(source=[]), "source must hold at least one row, got none"),
         (
             lambda: Setting().train(source={"es": []}),
-            r"source\['es'\] must hold at least one row, got none$",
-        ),
-        (
-            lambda: Setting().train(source={}),
-            r"source must hold data of at least one language, got none$",
+            r"source\['es'\] must hold at least one row, got none",
         ),
         (
             lambda: Setting(objective="joint").train(source=None),
-            r"source must hold data of at least one .*, got none$",
+            "source must hold data of at least one language, got none",
         ),
         (
             lambda: Setting().train(evaluate=lambda model: math.nan),
-            r"evaluate must give a .*, got nan in epoch 1$",
+            "evaluate must give a .*, got nan in epoch 1",
         ),
     ],
 )
 def test_wrong_values(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         call()
-
-
-def test_wrong_kinds() -> None:
-    rule = r"must be rows, with a length and an index \(no loader, no iterator\), got "
-    with pytest.raises(TypeError, match=rf"^source {rule}DataLoader$"):
-        Setting().train(torch.utils.data.DataLoader(SOURCE))
-    with pytest.raises(TypeError, match=rf"^target {rule}dict$"):
-        Setting().train(target={"am": TARGET})
-    with pytest.raises(
-        TypeError, match=r"^rtn must be a module, or several, for objective 'metaxl', got None$"
-    ):
-        Setting(rtn=lambda: None)
-
-
-def test_refuses_wrapped_models() -> None:
-    class DistributedDataParallel(nn.Module):
-        def __init__(self, module: nn.Module) -> None:
-            super().__init__()
-            self.module = module
-
-    model = Classifier()
-    with pytest.raises(TypeError, match=r"^model must not be wrapped"):
-        MetaXLTrainer(DistributedDataParallel(model), networks(), model.head)
-    compiled = Classifier()
-    compiled.compile(backend="aot_eager")
-    with pytest.raises(ValueError, match=r"^model must not be compiled"):
-        MetaXLTrainer(compiled, networks(), compiled.head)
 
 
 def test_layers_by_number() -> None:
     """A transformers model, its own loss, two layers; rows as a tokenizer gives them."""
     from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
 
-    config = XLMRobertaConfig(
-        vocab_size=31,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=17,
-        num_labels=3,
-    )
+    sizes = {"vocab_size": 31, "hidden_size": 12, "intermediate_size": 17, "num_labels": 3}
+    config = XLMRobertaConfig(num_hidden_layers=2, num_attention_heads=2, **sizes)
     model = XLMRobertaForSequenceClassification(config)
     rtn = [RepresentationTransformationNetwork(12, bottleneck=5) for _ in range(2)]
     rows = [{"input_ids": torch.randint(5, 31, (6,)), "labels": i % 3} for i in range(8)]
@@ -640,64 +507,6 @@ def test_layers_by_number() -> None:
     trainer.train(rows, rows[:3])
     after = [p for network in rtn for p in network.parameters()]
     assert all(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
-
-
-DISTRIBUTED = """
-import sys
-import torch
-import torch.distributed as dist
-sys.path[:0] = {paths!r}
-from test_metaxl_trainer import Setting
-
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=2)
-for objective in ("metaxl", "joint", "joint_rtn"):
-    setting = Setting(objective=objective, batch_size=2, gradient_accumulation_steps=2, backoff_epochs=1)
-    if rank:
-        torch.nn.init.normal_(setting.model.head.weight)  # all start from the first one's
-    scores = iter([0.1, 0.9, 0.3] if rank == 0 else [0.9, 0.1, 0.3])  # the first one's count
-    result = setting.train(evaluate=lambda model: next(scores), checkpoint=f"{{folder}}/{{objective}}")
-    torch.save((setting.state(), setting.steps), f"{{folder}}/{{objective}}-{{rank}}.pt")
-    assert result.best.number == 2
-    resumed = Setting(objective=objective, batch_size=2, gradient_accumulation_steps=2, backoff_epochs=1)
-    resumed.train(checkpoint=f"{{folder}}/{{objective}}")
-    assert all(torch.equal(value, setting.state()[name]) for name, value in resumed.state().items())
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_two_processes_are_one(tmp_path: Path) -> None:
-    here = Path(__file__).resolve().parent
-    program = DISTRIBUTED.format(paths=[str(here), str(here.parent), str(here.parents[1] / "src")])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(rank), str(tmp_path)],
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:  # one that waits for a dead one
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], outputs[0][1] + outputs[1][1]
-    with torch.serialization.safe_globals([MetaXLTrainerStep]):
-        for objective in ("metaxl", "joint", "joint_rtn"):
-            scores = iter([0.1, 0.9, 0.3])
-            setting = Setting(
-                objective=objective, batch_size=4, gradient_accumulation_steps=2, backoff_epochs=1
-            )
-            setting.train(evaluate=lambda model, scores=scores: next(scores))
-            for rank in range(2):
-                state, steps = torch.load(tmp_path / f"{objective}-{rank}.pt")
-                assert_same(state, setting.state(), rtol=1e-9, atol=1e-12)
-                assert [step[:4] for step in steps] == [
-                    pytest.approx(step[:4]) for step in setting.steps
-                ]
 
 
 def test_a_tagger_of_this_library() -> None:

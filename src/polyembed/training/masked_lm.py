@@ -197,8 +197,7 @@ def adapt_masked_lm(
         args.load_best_model_at_end = False
         args.report_to, args.push_to_hub = [], False
         args.remove_unused_columns, args.logging_nan_inf_filter = False, False
-        shown = sys.stderr.isatty() if progress is None else progress
-        args.disable_tqdm = not shown
+        args.disable_tqdm = not (sys.stderr.isatty() if progress is None else progress)
         args.dataloader_pin_memory &= torch.cuda.is_available()
         args._n_gpu = min(args.n_gpu, 1)  # several visible GPUs would otherwise share a batch
         collate = MaskingCollator(tokenizer, mlm_probability, whole_word_mask=whole_word_mask)
