@@ -22,13 +22,8 @@ from polyembed.transfer import encoder_layer
 def bert() -> nn.Module:
     from transformers import BertConfig, BertForTokenClassification
 
-    sizes = {
-        "hidden_size": 12,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 17,
-    }
-    return BertForTokenClassification(BertConfig(vocab_size=31, **sizes))
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 17}
+    return BertForTokenClassification(BertConfig(vocab_size=31, num_hidden_layers=2, **sizes))
 
 
 def make_batch(rows: int, length: int, seed: int, left: bool = False) -> dict[str, Tensor]:
@@ -70,11 +65,8 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
 
 
 def test_with_the_transform() -> None:
-    model, batch, rtn = (
-        bert(),
-        make_batch(3, 7, 1),
-        RepresentationTransformationNetwork(12, bottleneck=5),
-    )
+    model, batch = bert(), make_batch(3, 7, 1)
+    rtn = RepresentationTransformationNetwork(12, bottleneck=5)
     plain = collect_hidden_states(model, [batch], 1)
     with transformed_output(encoder_layer(model, 1), rtn):
         torch.testing.assert_close(collect_hidden_states(model, [batch], 1), rtn(plain).detach())
@@ -112,13 +104,9 @@ def test_reads_no_more_than_it_needs_and_no_empty_sentence() -> None:
     torch.testing.assert_close(found, whole)
 
 
-def batches(count: int = 1, rows: int = 2) -> list[dict[str, Tensor]]:
-    return [make_batch(rows, 3, seed) for seed in range(count)]
-
-
 def pooled() -> Tensor:
     model = bert()
-    return collect_hidden_states(Pooled(model), batches(), model.dropout)
+    return collect_hidden_states(Pooled(model), [make_batch(2, 3, 0)], model.dropout)
 
 
 CLOUD = torch.ones(4, 3)
@@ -136,14 +124,6 @@ CLOUD = torch.ones(4, 3)
             lambda: collect_hidden_states(bert(), [], 1),
             "batches must hold at least one batch, got none",
         ),
-        (
-            lambda: collect_hidden_states(bert(), [], 1, max_points=0),
-            "max_points must be a positive integer, got 0",
-        ),
-        (
-            lambda: collect_hidden_states(bert(), batches()[0], 1),
-            "each batch must be a mapping to the .* arguments, got str",
-        ),
         (pooled, r"layer must give states of the axes \(batch, seq, hidden\), got shape .*"),
         (
             lambda: representation_distances(CLOUD[:0], CLOUD),
@@ -153,30 +133,10 @@ CLOUD = torch.ones(4, 3)
             lambda: representation_distances(CLOUD, CLOUD[:, :2]),
             r"target must have a last axis of size 3, got shape \(4, 2\)",
         ),
-        (lambda: project_2d([]), "clouds must hold at least one, got none"),
-        (
-            lambda: project_2d([CLOUD[:, :1]]),
-            "clouds must hold points in rows, all of as many dimensions, two or more.*",
-        ),
-        (
-            lambda: project_2d([CLOUD, CLOUD[:, :2]]),
-            "clouds must hold points in rows, all of as many dimensions.*",
-        ),
-        (lambda: project_2d([CLOUD / 0]), "clouds must be finite, got NaN or infinity"),
+        (lambda: project_2d([]), "clouds must hold points in rows, .*"),
+        (lambda: project_2d([CLOUD[:, :1]]), "clouds must hold points in rows, .* two or more.*"),
+        (lambda: project_2d([CLOUD, CLOUD[:, :2]]), "clouds must hold .* of as many dimensions.*"),
         (lambda: project_2d([CLOUD], "tsne"), "method must be one of 'pca', 'umap', got 'tsne'"),
-        (
-            lambda: gain_correlation([1.0, math.nan], [0.1, 0.2]),
-            r"gains must be finite, got \[1.0, nan\]",
-        ),
-        (
-            lambda: gain_correlation([1.0, 2.0], [1.0, 2.0, 3.0]),
-            "drops must be one for each of 2 gains, got 3",
-        ),
-        (lambda: gain_correlation([1.0], [1.0]), "gains must be of two targets or more, got 1"),
-        (
-            lambda: gain_correlation([1.0, 2.0], [1.0, 1.0]),
-            "drops must differ between targets, got 1.0",
-        ),
     ],
 )
 def test_bad_input(call: Any, message: str) -> None:
@@ -185,10 +145,7 @@ def test_bad_input(call: Any, message: str) -> None:
 
 
 def test_distances() -> None:
-    source, target = (
-        torch.randn(7, 5, dtype=torch.float64),
-        torch.randn(3, 5, dtype=torch.float64) + 0.5,
-    )
+    source, target = torch.randn(10, 5, dtype=torch.float64).split([7, 3])
     cosines = [[cosine(s, t) for t in target.tolist()] for s in source.tolist()]
     rows = [1 - max(row) for row in cosines]
     columns = [1 - max(column) for column in zip(*cosines, strict=True)]
@@ -214,10 +171,7 @@ def test_correlation() -> None:
 
 
 def test_principal_components() -> None:
-    one, other = (
-        torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]),
-        torch.randn(7, 5) + 2.0,
-    )
+    one, other = torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]), torch.randn(7, 5)
     points = project_2d([one, other])
     assert [cloud.shape for cloud in points] == [(11, 2), (7, 2)]
     whole = torch.cat([one, other]).double().numpy()
