@@ -46,7 +46,6 @@ def sentence_vectors(
         ("bert", "mean", DLFA(8, 1).double()),
         ("bert", "cls", None),
         ("qwen3", "mean", ScalarMix(4).double()),
-        ("llama", "mean", None),
     ],
 )
 def test_cosine_and_retrieval_of_each_layer(name: str, pooling: str, fusion, center: bool) -> None:

@@ -12,7 +12,6 @@ from polyembed.evaluation.protocols import Corpus, run_code_switched, run_joint,
 from polyembed.evaluation.representations import (
     collect_hidden_states,
     gain_correlation,
-    project_2d,
     representation_distances,
 )
 from polyembed.evaluation.results import ProtocolResult
@@ -35,7 +34,6 @@ __all__ = [
     "plot_layers",
     "plot_representations",
     "plot_source_attention",
-    "project_2d",
     "rank_for_annotation",
     "rank_layers",
     "representation_distances",

@@ -201,7 +201,7 @@ def plot_representations(
     Args:
         pictures: Title -> name -> points in rows, for example from `collect_hidden_states`. Each
             picture is projected by itself; its directions have no unit, so it has no numbers.
-        method: See `project_2d`.
+        method: ``"pca"``, the two directions of the most variance of all points, or ``"umap"``.
         seed: The seed of UMAP.
         axes: As many matplotlib axes; a new figure if None.
 
@@ -209,8 +209,8 @@ def plot_representations(
         The axes.
 
     Raises:
-        ValueError: If there is no picture, another number of axes, or clouds that `project_2d`
-            refuses.
+        ValueError: If there is no picture, another number of axes, or clouds of different
+            dimensions.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:

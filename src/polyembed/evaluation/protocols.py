@@ -28,9 +28,8 @@ from polyembed.evaluation.results import ProtocolResult, SystemRun
 from polyembed.tagging import TextModel
 from polyembed.training import Epoch, FitOptions, FitResult, fit
 from polyembed.training.checkpoints import differences
-from polyembed.training.options import measure, metric_name
+from polyembed.training.options import DEFAULTS, measure
 
-DEFAULTS = FitOptions()
 Build = Callable[[Sequence[Any], int], TextModel]
 """A system: a function that builds an untrained model from the training sentences and the seed."""
 
@@ -305,7 +304,6 @@ def _run(
     """Train and test one system once, or read the outcome of an earlier call."""
     train, dev = trial.items("train"), trial.items("dev")
     options = options.for_training(model, len(train))
-    metric = options.metric or "accuracy"
     gold: dict[str, Any] = {
         corpus.language: [list(model.labels_of(item)) for item in corpus.test]
         for corpus in trial.tested
@@ -329,7 +327,7 @@ def _run(
         for corpus in trial.tested:
             found = model.predict([model.text_of(item) for item in corpus.test])
             found = [[label] if isinstance(label, str) else label for label in found]
-            score = measure(options, metric, gold[corpus.language], found)
+            score = measure(options, gold[corpus.language], found)
             saved["scores"][corpus.language] = score
             saved["predictions"][corpus.language] = found
         if path is not None:
@@ -337,7 +335,7 @@ def _run(
     fitted = FitResult(Epoch(*saved["best"]), tuple(Epoch(*epoch) for epoch in saved["history"]))
     trained_on = tuple(corpus.language for corpus in trial.trained)
     run = SystemRun(name, seed, trained_on, fitted, saved["scores"], saved["predictions"])
-    return ProtocolResult((run,), gold, metric_name(metric))
+    return ProtocolResult((run,), gold, options.metric_name)
 
 
 def _plain(value: object) -> Any:
