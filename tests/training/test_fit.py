@@ -14,7 +14,6 @@ from toys import TAGS, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
-from polyembed.metrics import accuracy, entity_f1
 from polyembed.training import Epoch, FitOptions, FitResult
 from polyembed.training import fit as fit_with
 
@@ -61,14 +60,8 @@ def snapshot(tagger: pe.SequenceTagger) -> dict[str, torch.Tensor]:
 
 def test_learns_a_task() -> None:
     tagger = build(dropout=0.0)
-    result = fit(
-        tagger,
-        toy_corpus(8),
-        toy_corpus(1),
-        num_train_epochs=15,
-        batch_size=8,
-        optimizer=adam(0.01),
-    )
+    options = {"num_train_epochs": 15, "batch_size": 8, "optimizer": adam(0.01)}
+    result = fit(tagger, toy_corpus(8), toy_corpus(1), **options)
     assert result.history[0].loss > 3 * result.history[-1].loss
     assert result.best.score == 1.0
     assert [epoch.number for epoch in result.history] == [*range(1, 16)]
@@ -118,17 +111,6 @@ def test_stops_after_decreases_in_a_row(options: dict[str, int], count: int) -> 
     assert (len(result.history), result.best.number) == (count, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "metric"),
-    [("f1", lambda gold, said: entity_f1(gold, said).f1), ("accuracy", accuracy)],
-)
-def test_metrics_by_name(name: str, metric: Callable) -> None:
-    tagger = build()
-    result = fit(tagger, toy_corpus(), DEV, num_train_epochs=1, metric=name)
-    predicted = tagger.predict([sentence.words for sentence in DEV])
-    assert result.best.score == metric([sentence.tags for sentence in DEV], predicted) > 0
-
-
 def test_schedulers() -> None:
     def rates(make, interval: str = "epoch", epochs: int = 3, **options) -> float:
         made = []
@@ -160,20 +142,15 @@ def run(
 ) -> tuple[pe.SequenceTagger, list]:
     """One run of many kinds of state: Adam, a cosine schedule by steps, dropout, unknown words."""
     tagger = build()
-    result = fit(
-        tagger,
-        toy_corpus(4),
-        DEV,
-        num_train_epochs=epochs,
-        batch_size=2,
-        optimizer=adam(0.01),
-        scheduler=lambda optimizer: CosineAnnealingLR(optimizer, T_max=50),
-        scheduler_interval="step",
-        metric=metric,
-        checkpoint=checkpoint,
-        seed=seed,
-        on_epoch=on_epoch,
-    )
+    options = {
+        "optimizer": adam(0.01),
+        "scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=50),
+        "scheduler_interval": "step",
+        "seed": seed,
+        "on_epoch": on_epoch,
+    }
+    options |= {"num_train_epochs": epochs, "batch_size": 2, "checkpoint": checkpoint}
+    result = fit(tagger, toy_corpus(2), DEV, metric=metric, **options)
     return tagger, [epoch[:3] for epoch in result.history]
 
 
@@ -189,15 +166,10 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path) -> None:
     expected, expected_history = run(None)
     assert history == expected_history
     assert_equal_states(tagger, expected.state_dict())
-
-
-def test_a_finished_run_is_not_run_again(tmp_path) -> None:
-    tagger, history = run(tmp_path, epochs=2)
-    expected = snapshot(tagger)
-    tagger, again = run(tmp_path, epochs=2)
+    finished, again = run(tmp_path)
     assert again == history
-    assert_equal_states(tagger, expected)
-    assert len(run(tmp_path, epochs=3)[1]) == 3
+    assert_equal_states(finished, expected.state_dict())
+    assert len(run(tmp_path, epochs=5)[1]) == 5
 
 
 def test_the_best_epoch_outlives_a_resumption(tmp_path) -> None:
@@ -264,22 +236,17 @@ def test_the_best_weights_outlive_an_epoch_that_fails(failing: str) -> None:
     kept = []
     tagger = build()
     message = {
-        "weights": r"^weights must stay finite, got NaN or infinities in epoch 2: the training has diverged$",
-        "metric": r"^metric must give a finite score, got nan in epoch 2$",
+        "weights": "weights must stay finite, got NaN or infinities in epoch 2: the training has .*",
+        "metric": "metric must give a finite score, got nan in epoch 2",
     }
-    with pytest.raises(ValueError, match=message[failing]):
-        fit(
-            tagger,
-            toy_corpus(1),
-            DEV,
-            num_train_epochs=3,
-            batch_size=100,
-            metric=scores(0.5, math.nan) if failing == "metric" else "accuracy",
-            optimizer=lambda model: Diverging(
-                [p for p in model.parameters() if p.requires_grad][::-1], lr=0.1
-            ),
-            on_epoch=lambda _: kept.append(snapshot(tagger)),
-        )
+    options = {
+        "batch_size": 100,
+        "metric": scores(0.5, math.nan) if failing == "metric" else "accuracy",
+        "optimizer": adam(0.1, Diverging),
+        "on_epoch": lambda _: kept.append(snapshot(tagger)),
+    }
+    with pytest.raises(ValueError, match=f"^{message[failing]}$"):
+        fit(tagger, toy_corpus(1), DEV, num_train_epochs=3, **options)
     assert len(kept) == 1
     assert_equal_states(tagger, kept[0])
 
@@ -302,11 +269,11 @@ def test_progress_shows_only_where_asked(capfd) -> None:
 
 
 def test_autocast_trains() -> None:
-    tagger = build()
-    before = snapshot(tagger)
-    fit(tagger, CORPUS, DEV, num_train_epochs=1, amp_dtype=torch.bfloat16)
-    assert not torch.equal(tagger.decoder.linear.weight, before["decoder.linear.weight"])
-    assert tagger.decoder.linear.weight.dtype == torch.float32
+    taggers = build(dropout=0.0), build(dropout=0.0)
+    for tagger, dtype in zip(taggers, (None, torch.bfloat16), strict=True):
+        fit(tagger, CORPUS, DEV, num_train_epochs=1, amp_dtype=dtype)
+    full, mixed = (tagger.decoder.linear.weight for tagger in taggers)
+    assert 0 < (full - mixed).abs().max() < 0.1
 
 
 @pytest.mark.parametrize(("norm", "expected"), [(None, set()), (0.25, {0.25})])

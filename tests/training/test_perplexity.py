@@ -44,27 +44,26 @@ def test_perplexity_is_the_plain_loop(share: float, seed: int) -> None:
 
 def test_perplexity_depends_neither_on_batches_nor_on_order() -> None:
     model = build()
-    expected = perplexity(model, TOKENIZER, TEXTS, max_length=17)
-    found = perplexity(model, TOKENIZER, TEXTS[::-1], max_length=17, batch_size=3)
-    assert found == pytest.approx(expected, rel=1e-6)
-
-
-def test_perplexity_leaves_modes_and_random_state() -> None:
-    model = build()
     model.lm_head.eval()
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    found = perplexity(model, TOKENIZER, lambda: iter(TEXTS), max_length=17)
-    assert torch.equal(torch.get_rng_state(), before)
+    state = torch.get_rng_state()
+    expected = perplexity(model, TOKENIZER, TEXTS, max_length=17)
+    found = perplexity(model, TOKENIZER, lambda: iter(TEXTS[::-1]), max_length=17, batch_size=3)
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert torch.equal(torch.get_rng_state(), state)
     assert model.training
     assert not model.lm_head.training
-    assert found == perplexity(model, TOKENIZER, TEXTS, max_length=17)
-    for texts, share, message in (
+
+
+@pytest.mark.parametrize(
+    ("texts", "share", "message"),
+    [
         ([" "], 0.15, "texts must hold at least one text with a piece, got none"),
         (TEXTS, 2, "mlm_probability must be between 0 and 1, got 2"),
-    ):
-        with pytest.raises(ValueError, match=f"^{message}$"):
-            perplexity(model, TOKENIZER, texts, max_length=17, mlm_probability=share)
+    ],
+)
+def test_wrong_texts(texts: list[str], share: float, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        perplexity(build(), TOKENIZER, texts, max_length=17, mlm_probability=share)
 
 
 # switch_points
@@ -89,26 +88,18 @@ def plain_switch_points(model: nn.Module, folds: int | None) -> dict[str, list[t
     model = model.double().eval()
     found: dict[str, list[tuple[float, bool]]] = {"S": [], "R": [], "N": []}
     for sentence, kinds in zip(SENTENCES, KINDS, strict=True):
-        spans, row = [], [0]
-        for word in sentence.words:
-            ids = pieces_of(word)
-            spans.append(range(len(row), len(row) + len(ids)))
-            row += ids
-        row.append(2)
-        step = len(spans) if folds is None else folds
+        pieces = [pieces_of(word) for word in sentence.words]
+        row = [0, *(piece for ids in pieces for piece in ids), 2]
+        words = [None, *(i for i, ids in enumerate(pieces) for _ in ids), None]
+        step = len(pieces) if folds is None else folds
         for fold in range(step):
-            words = range(fold, len(spans), step)
-            masked = [
-                TOKENIZER.mask_token_id if any(i in spans[w] for w in words) else x
-                for i, x in enumerate(row)
-            ]
+            places = [i for i, word in enumerate(words) if word is not None and word % step == fold]
+            masked = [TOKENIZER.mask_token_id if i in places else x for i, x in enumerate(row)]
             with torch.no_grad():
                 scores = model(input_ids=torch.tensor([masked])).logits[0].log_softmax(-1)
-            for word in words:
-                found[kinds[word]] += [
-                    (-float(scores[i, row[i]]), int(scores[i].argmax()) == row[i])
-                    for i in spans[word]
-                ]
+            for i in places:
+                right = int(scores[i].argmax()) == row[i]
+                found[kinds[words[i]]].append((-float(scores[i, row[i]]), right))
     return found
 
 
@@ -160,14 +151,11 @@ def test_words_stand_as_in_a_text_for_byte_level_tokenizers() -> None:
     """A piece after a space is another one than without: a sentence's words would be read as one."""
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=290, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<pad>", "<mask>"],
-        show_progress=False,
-    )  # fmt: skip
+    options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=290, special_tokens=["<pad>", "<mask>"], **options)
     core.train_from_iterator(["gato runs the casa"] * 5, trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="<pad>", mask_token="<mask>"
-    )
+    names = {"pad_token": "<pad>", "mask_token": "<mask>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, **names)
     model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SIZES))
     spy = Spy(model)
     switch_points(model, tokenizer, [spoken("gato/es runs/en the/en")])

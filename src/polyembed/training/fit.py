@@ -20,7 +20,7 @@ from polyembed.tagging.classifiers import Labelled, LabelledPair
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
-from polyembed.training.options import DEFAULTS, FitOptions, measure, metric_name
+from polyembed.training.options import DEFAULTS, FitOptions, measure
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epochs, sizes_of
 
 Item = Tagged | Labelled | LabelledPair
@@ -119,7 +119,6 @@ class _Training:
         self.model, self.seed = model, seed
         self.train = [item for item in train if self._length(item)]
         self.options = options = options.for_training(model, len(self.train))
-        self.metric = options.metric or "accuracy"
         self.num_epochs, self.batch_size = options.num_train_epochs or 1, options.batch_size or 1
         self.dev = list(dev)
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
@@ -136,13 +135,13 @@ class _Training:
             require(known[name], name, "hold a label that is known", "none")
         model.check_items(self.train)
         self.gold = [model.labels_of(item) for item in self.dev]
-        if isinstance(self.metric, str):
+        if isinstance(options.metric, str):
             try:
                 plain = [list(map(settled, labels)) for labels in self.gold]
-                measure(self.options, self.metric, plain, plain)
+                measure(options, plain, plain)
             except ValueError as error:
                 rule = "be one for these labels, as FitOptions(metric='accuracy')"
-                found = f"{self.metric!r}, for which {error}"
+                found = f"{options.metric!r}, for which {error}"
                 raise ValueError(must("metric", rule, found)) from error
         self.optimizer = options.make_optimizer(model)
         steps = self.num_epochs * -(-len(self.train) // self.batch_size)
@@ -156,7 +155,7 @@ class _Training:
         about = {
             **{name: getattr(options, name) for name in names},
             "amp_dtype": str(options.amp_dtype),
-            "metric": metric_name(self.metric),
+            "metric": options.metric_name,
             "seed": seed,
             "model": sizes_of(model),
             "optimizer": repr(self.optimizer),
@@ -176,7 +175,7 @@ class _Training:
         self.model.train()
         total, batches = torch.zeros((), device=self.device), list(self._batches(number))
         history = self.state.history
-        last = f", {metric_name(self.metric)} {history[-1].score:.4f}" if history else ""
+        last = f", {self.options.metric_name} {history[-1].score:.4f}" if history else ""
         for batch in progress_bar(batches, progress=progress, desc=f"epoch {number}{last}"):
             total = total + self._step(batch)
         loss = float(total) / len(batches)
@@ -187,7 +186,7 @@ class _Training:
         require(finite, "weights", "stay finite", found)
         with self._autocast():
             predicted = self.model.predict([self.model.text_of(item) for item in self.dev])
-        score = measure(self.options, self.metric, self.gold, predicted)
+        score = measure(self.options, self.gold, predicted)
         require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
         if self.options.scheduler_interval == "epoch" and self.scheduler is not None:
             plateau = isinstance(self.scheduler, ReduceLROnPlateau)

@@ -48,8 +48,6 @@ class MetaXLOptions:
             split.
         target_batch_size: Rows of a target batch; `batch_size` if None. The model of ``"metaxl"``
             learns from half of them in a step, so joint training with half as many is its control.
-        source_temperature: If None, each step reads a batch of every source language. Else it reads
-            one, of a language drawn in proportion to its number of rows to the power ``1 / T``.
         gradient_accumulation_steps: Batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
@@ -68,7 +66,6 @@ class MetaXLOptions:
     backoff_epochs: int = 0
     batch_size: int = 16
     target_batch_size: int | None = None
-    source_temperature: float | None = None
     gradient_accumulation_steps: int = 1
     max_grad_norm: float | None = 1.0
     meta_max_grad_norm: float | None = None
@@ -89,8 +86,6 @@ class MetaXLOptions:
         splits = self.objective == "metaxl" and self.target_weight > 0
         rule = f"be even, because a target_weight of {self.target_weight} splits target batches"
         require(rows % 2 == 0 or not splits, name, rule, rows)
-        heat = self.source_temperature
-        require(heat is None or heat > 0, "source_temperature", "be positive, or None", heat)
 
 
 class MetaXLTrainerStep(NamedTuple):
@@ -152,21 +147,14 @@ class Plan:
         self.options, self.rank, self.size = options, rank, size
         self.batch_sizes = dict.fromkeys(self.corpora, options.batch_size)
         self.batch_sizes[None] = options.target_batch_size or options.batch_size
-        counts = {x: len(rows) / self.batch_sizes[x] for x, rows in self.corpora.items()}
-        longest = max(counts.values())
-        self.shares: Tensor | None = None
-        if options.source_temperature is not None and len(counts) > 1:
-            *sizes, _ = map(len, self.corpora.values())
-            logs = torch.tensor(sizes, dtype=torch.float64).log()
-            self.shares = (logs / options.source_temperature).softmax(0)
-            longest = max(counts[None], sum(counts.values()) - counts[None])
+        longest = max(len(rows) / self.batch_sizes[x] for x, rows in self.corpora.items())
         self.steps = math.ceil(longest / (size * options.gradient_accumulation_steps))
 
     def arguments(self, step: int, make: Callable[[list[Any]], Any]) -> dict[str, Any]:
         """Return the batches of a step, made of rows by `make`, as arguments of `metaxl_step`."""
         count = self.options.gradient_accumulation_steps
         numbers = range(step * count, (step + 1) * count)
-        read = [(x, self._rows(x, number)) for number in numbers for x in self._languages(number)]
+        read = [(x, self._rows(x, number)) for number in numbers for x in self.corpora]
         targets = [rows for language, rows in read if language is None]
         found: dict[str, Any] = {
             "languages": [language for language, _ in read if language is not None],
@@ -176,14 +164,6 @@ class Plan:
             found["target_support"] = [make(rows[::2]) for rows in targets]
         found["target"] = [make(rows[1::2] if self.splits else rows) for rows in targets]
         return found
-
-    def _languages(self, number: int) -> list[str | None]:
-        """Return the languages of a batch of each data set, the same in each process."""
-        languages = list(self.corpora)
-        if self.shares is None:
-            return languages
-        generator = torch.Generator().manual_seed(self.options.seed * 1_000_003 + number)
-        return [languages[int(torch.multinomial(self.shares, 1, generator=generator))], None]
 
     def _rows(self, language: str | None, number: int) -> list[Any]:
         """Read this process's share of a batch, counted from 0 over all passes."""

@@ -120,6 +120,14 @@ class FitOptions:
             found["scheduler_interval"] = "step"
         return dataclasses.replace(self, **found)
 
+    @property
+    def metric_name(self) -> str:
+        """The name of the metric, of a function its own."""
+        metric = self.metric or "accuracy"
+        return (
+            metric if isinstance(metric, str) else getattr(metric, "__name__", class_name(metric))
+        )
+
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """Return a new optimiser over the model's parameters."""
         optimizer = (self.optimizer or default_optimizer)(model)
@@ -131,7 +139,7 @@ class FitOptions:
     def make_scheduler(self, optimizer: Optimizer, num_steps: int) -> LRScheduler | None:
         """Return a new schedule for so many steps, if there is one."""
         if self.optimizer is None and self.scheduler is None:
-            return default_schedule(optimizer, num_steps)
+            return _default_schedule(optimizer, num_steps)
         scheduler = None if self.scheduler is None else self.scheduler(optimizer)
         if self.scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
             rule = "be 'epoch' for a ReduceLROnPlateau"
@@ -140,22 +148,15 @@ class FitOptions:
 
 
 def measure(
-    options: FitOptions,
-    metric: str | Metric,
-    gold: GoldLabels,
-    predicted: Sequence[Sequence[str] | str],
+    options: FitOptions, gold: GoldLabels, predicted: Sequence[Sequence[str] | str]
 ) -> float:
-    """Return the score of predictions, a list of labels per text or one label, by a metric."""
+    """Return the score of predictions, a list of labels per text or one label, by the metric."""
     labels = [[found] if isinstance(found, str) else found for found in predicted]
+    metric = options.metric or "accuracy"
     if metric == "f1":
         return entity_f1(gold, labels, scheme=options.scheme or "bio").f1
     # a checkpoint cannot hold another library's number
     return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
-
-
-def metric_name(metric: str | Metric) -> str:
-    """Return the name of a metric, of a function its own."""
-    return metric if isinstance(metric, str) else getattr(metric, "__name__", class_name(metric))
 
 
 DEFAULTS = FitOptions()
@@ -229,23 +230,12 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
     return AdamW(full, lr=lr, weight_decay=0.0, fused=fused)
 
 
-def default_schedule(optimizer: Optimizer, num_steps: int) -> LambdaLR:
-    """Build the schedule of `default_optimizer`; it steps after each batch.
+def _default_schedule(optimizer: Optimizer, num_steps: int) -> LambdaLR:
+    """Return the schedule of `default_optimizer`; it steps after each batch.
 
     All rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of the steps
     and falls to zero, so that its weights are not thrown off while the rest is still random.
-
-    Args:
-        optimizer: The optimiser; a group of parameters with ``"pretrained": True`` is an encoder's.
-        num_steps: The number of steps of the whole training.
-
-    Returns:
-        The schedule.
-
-    Raises:
-        ValueError: If there is no step.
     """
-    check_positive(num_steps=num_steps)
     warm = -(-num_steps // 10)
 
     def encoder(step: int) -> float:
