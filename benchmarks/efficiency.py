@@ -30,7 +30,6 @@ from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
 from polyembed.encoders import LaserEncoder
-from polyembed.evaluation import plot_scores
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 
@@ -218,10 +217,15 @@ def parse_score(text: str) -> tuple[str, int, float]:
 
 
 def draw_scores(scores: Sequence[tuple[str, int, float]], path: Path) -> None:
-    """Draw scores against parameters of systems that were trained elsewhere."""
-    ax = plot_scores(
-        {name: count for name, count, _ in scores}, {name: score for name, _, score in scores}
-    )
+    """Draw scores against parameters (Winata 2021, figure 2) of systems trained elsewhere."""
+    from matplotlib import pyplot as plt
+
+    ax = plt.figure(layout="constrained").subplots()
+    for name, count, score in scores:
+        ax.scatter([count], [score])
+        ax.annotate(name, (count, score), textcoords="offset points", xytext=(4, 4))
+    ax.set_xscale("log")
+    ax.set(xlabel="parameters", ylabel="score")
     ax.figure.savefig(path, dpi=100)
 
 

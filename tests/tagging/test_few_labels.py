@@ -255,15 +255,12 @@ def test_votes_and_softmax() -> None:
     assert rank_for_annotation(ensemble, texts, by="vote") == expected
 
 
-@pytest.mark.parametrize("diversity", ["greedy", "k-means"])
-def test_different_texts_are_chosen(diversity: str) -> None:
-    if diversity == "k-means":
-        pytest.importorskip("sklearn")
+def test_different_texts_are_chosen() -> None:
     model = tagger().eval()
     texts = [["ana"]] * 6 + [["acme", "ve"]] * 6 + [["el", "a", "luis"]] * 6
-    found = rank_for_annotation(model, texts, count=3, diversity=diversity)
+    found = rank_for_annotation(model, texts, count=3, diverse=True)
     assert len({tuple(texts[i]) for i in found}) == 3
-    assert rank_for_annotation(model, texts[:2], count=3, diversity=diversity) == [0, 1]
+    assert rank_for_annotation(model, texts[:2], count=3, diverse=True) == [0, 1]
 
 
 def test_ranks_that_cannot_be() -> None:
@@ -271,5 +268,5 @@ def test_ranks_that_cannot_be() -> None:
     refused(TypeError, "^model must be a VotingEnsemble", rank_for_annotation, model, [], by="vote")
     refused(TypeError, "^model must be a tagger", rank_for_annotation, nn.Linear(1, 1), [["a"]])
     refused(ValueError, "^by must be one of", rank_for_annotation, model, [], by="luck")
-    refused(ValueError, "^count must be", rank_for_annotation, model, [], diversity="greedy")
+    refused(ValueError, "^count must be", rank_for_annotation, model, [], diverse=True)
     assert rank_for_annotation(model, []) == []

@@ -224,7 +224,7 @@ def significance_table(
         ImportError: If scipy is not installed.
 
     Example:
-        >>> from polyembed.evaluation import SystemRun
+        >>> from polyembed.evaluation.results import SystemRun
         >>> from polyembed.training import Epoch, FitResult
         >>> fitted = FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
@@ -260,18 +260,18 @@ def significance_table(
                 counts = pooled(system, language), pooled(against, language)
                 if test == "sign":
                     found = _sign_test(*counts)
-                elif test == "randomization":
-                    found = _randomize(*counts, num_resamples, seed)
                 else:
-                    found = _bootstrap(*counts, num_resamples, seed)
+                    resample = _randomize if test == "randomization" else _bootstrap
+                    found = resample(*counts, num_resamples, seed)
                 rows.append((system, language, *found[:3]))
-    order = np.argsort([row[3] for row in rows], kind="stable")
-    corrected, largest = [0.0] * len(rows), 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(rows) - rank) * rows[i][3]))
-        corrected[i] = largest
+    p_values = np.array([row[3] for row in rows])
+    order = np.argsort(p_values, kind="stable")
+    weighted = p_values[order] * np.arange(len(rows), 0, -1)
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.minimum(np.maximum.accumulate(weighted), 1.0)
     columns = ("system", "language", f"difference to {against}", "p", "n", "p, Holm")
-    return Table(columns, [(*row, p) for row, p in zip(rows, corrected, strict=True)], digits=4)
+    pairs = zip(rows, corrected.tolist(), strict=True)
+    return Table(columns, [(*row, p) for row, p in pairs], digits=4)
 
 
 def _count_both(
