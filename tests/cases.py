@@ -19,8 +19,8 @@ from polyembed.encoders import (
     LaserSentences,
     SingleLayer,
     WideAndDeepEncoder,
-    WordFeatures,
 )
+from polyembed.encoders.cached import WordFeatures
 from polyembed.text import PairedPieces
 from polyembed.vectors import OrthogonalMapping
 
