@@ -371,7 +371,7 @@ class CachedEmbedder(WordEmbedder):
             TypeError: If a sentence is a string, or a word is not one.
         """
         sentences = check_sentences(sentences)
-        stored = [self.store and self.store.get(words) for words in sentences]
+        stored = [None if self.store is None else self.store.get(words) for words in sentences]
         missing = [words for words, row in zip(sentences, stored, strict=True) if row is None]
         computed = iter(_compute(self.encoder, missing, self.layers))
         rows = [next(computed) if row is None else row.float() for row in stored]
