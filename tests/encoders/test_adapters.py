@@ -14,7 +14,6 @@ from torch import nn
 from toys import TAGS, toy_corpus
 
 import polyembed as pe
-from polyembed.transfer.layers import encoder_layer
 
 peft = pytest.importorskip("peft")
 pytestmark = pytest.mark.filterwarnings(
@@ -81,18 +80,6 @@ def test_a_head_is_left_out() -> None:
     assert all("lora_" in name for name in trained(words))
 
 
-def test_trains_the_adapters_alone() -> None:
-    tagger = pe.TokenClassifier(encoder(fusion=pe.DLFA(hidden_size=8, lower_layer=1)), TAGS)
-    before = copy.deepcopy(tagger.state_dict())
-    pe.fit(tagger, ROWS, ROWS, pe.FitOptions(num_train_epochs=1, batch_size=6), progress=False)
-    moved = {
-        name for name, value in tagger.state_dict().items() if not torch.equal(value, before[name])
-    }
-    parts = ("lora_", "fusion", "decoder")
-    assert all(any(part in name for part in parts) for name in moved)
-    assert all(any(part in name for name in moved) for part in parts)
-
-
 def ia3() -> nn.Module:
     config = peft.IA3Config(target_modules=["query"], feedforward_modules=[])
     model = peft.get_peft_model(tiny_model("bert", **NO_DROPOUT), config)
@@ -122,14 +109,6 @@ def test_saved_and_opened(build, tmp_path: Path) -> None:
     again.save_pretrained(tmp_path / "tagger")  # what was opened can be saved
     again = pe.TokenClassifier.from_pretrained(tmp_path / "tagger")
     assert torch.equal(again.emissions(*inputs), tagger.emissions(*inputs))
-
-
-def test_layers_by_number_inside_peft() -> None:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    model = lora(BertForSequenceClassification(BertConfig(**SIZES)))
-    assert encoder_layer(model, 2) is model.base_model.model.bert.encoder.layer[1]
-    assert encoder_layer(pe.TokenClassifier(encoder(), TAGS), 0)
 
 
 def test_a_meta_step_over_adapters() -> None:

@@ -1,5 +1,6 @@
 """Features of a frozen encoder on disk, and the embedder that reads them."""
 
+import copy
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ from tiny_models import tiny_model, word_piece_tokenizer
 from toys import TAGS, toy_corpus, toy_table
 
 import polyembed as pe
-from polyembed.encoders import CachedEmbedder, cache_features, pool_words
+from polyembed.encoders import CachedEmbedder, cache_features
 from polyembed.encoders.cached import FeatureStore
 from polyembed.training import FitOptions, fit
 
@@ -31,31 +32,18 @@ def stored(
     return CachedEmbedder(encoder, store, **options)
 
 
-@pytest.mark.parametrize(("dtype", "pooling"), [(torch.float32, "first"), (torch.float16, "mean")])
-def test_holds_what_the_encoder_computes(tmp_path: Path, dtype: torch.dtype, pooling: str) -> None:
-    encoder = build_encoder(pooling=pooling).train()
-    store = cache_features(encoder, iter(SENTENCES), tmp_path / "s", dtype=dtype, batch_size=2)
-    assert encoder.training  # unchanged
-    encoder.eval()
-    assert len(store.places) == 6  # one is there twice
+@pytest.mark.parametrize("held", [len(SENTENCES), 2, 0])
+def test_reads_what_the_encoder_computes(tmp_path: Path, held: int) -> None:
+    encoder = build_encoder(pooling="mean")
+    expected = encoder(encoder.encode(SENTENCES)[0])
+    encoder.train()  # it runs in evaluation mode all the same
+    store = cache_features(encoder, iter(SENTENCES[:held]), tmp_path / "store", batch_size=2)
     assert store.get(["me gusta"]) is None
-    for words in ONCE:
-        found, expected = store.get(words), encoder(encoder.encode([words])[0])[0, :, None]
-        assert found.dtype == dtype
-        eps = torch.finfo(dtype).eps
-        torch.testing.assert_close(found.float(), expected, atol=4 * eps, rtol=eps)
-
-
-def test_holds_layers_by_their_numbers(tmp_path: Path) -> None:
-    encoder = build_encoder()
-    options = {"layers": [0, -1], "dtype": torch.float32}
-    store = cache_features(encoder, ONCE, tmp_path / "store", **options)
-    assert store.layers == [0, 3]
-    pieces, _ = encoder.encode(ONCE[:1])
-    states = encoder.hidden_states(pieces, all_layers=True)
-    for i, layer in enumerate(store.layers):
-        pooled = pool_words(states[layer], pieces.word_index, 3)[0]
-        torch.testing.assert_close(store.get(ONCE[0])[:, i], pooled, atol=1e-6, rtol=1e-6)
+    embedder = CachedEmbedder(encoder, store, normalize=None)
+    inputs, mask = embedder.encode(SENTENCES)
+    assert mask.sum(1).tolist() == list(map(len, SENTENCES))
+    torch.testing.assert_close(embedder(inputs), expected, atol=4e-3, rtol=1e-3)
+    assert encoder.training
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -83,21 +71,11 @@ def test_damaged_stores_are_refused(tmp_path: Path) -> None:
         refused(ValueError, message, FeatureStore, folder)
 
 
-@pytest.mark.parametrize("held", [len(SENTENCES), 2, 0])
-def test_reads_what_the_encoder_computes(tmp_path: Path, held: int) -> None:
-    embedder = stored(tmp_path, SENTENCES[:held], normalize=None)
-    pieces, expected_mask = embedder.encoder.encode(SENTENCES)
-    expected = embedder.encoder(pieces)
-    inputs, mask = embedder.train().encode(SENTENCES)  # the encoder runs in evaluation mode
-    assert torch.equal(mask, expected_mask)
-    torch.testing.assert_close(embedder(inputs), expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("layers", "fusion", "same"),
     [
         (None, None, pe.LastLayer()),
-        ([3, 2], pe.LayerAverage([2, -1]), pe.LayerAverage([2, 3])),
+        ([-1, 2], pe.LayerAverage([2, -1]), pe.LayerAverage([2, 3])),
         (range(4), pe.ScalarMix(4), pe.ScalarMix(4)),
         ([1, 3], pe.DLFA(8, 1, branches="local"), pe.DLFA(8, 1, branches="local")),
     ],
@@ -150,17 +128,13 @@ def test_trains_beside_other_embedders_and_tags_any_text(
     data = toy_corpus()
     words = [item.words for item in data]
     options = {"layers": range(4), "dtype": torch.float16, "fusion": pe.ScalarMix(4)}
-    embedder = stored(tmp_path, words, **options)
-    meta = pe.MetaEmbedding.concat([toy_table(4), embedder])
-    encoder = pe.LSTMSequenceEncoder(meta.embedding_dim, hidden_size=8)
-    tagger = pe.SequenceTagger(meta, TAGS, encoder=encoder)
-    before = {name: value.clone() for name, value in tagger.state_dict().items()}
+    meta = pe.MetaEmbedding.concat([toy_table(4), stored(tmp_path, words, **options)])
+    tagger = pe.SequenceTagger(meta, TAGS)
+    before = copy.deepcopy(tagger.state_dict())
     with monkeypatch.context() as patch:  # training never runs the encoder
         patch.setattr(pe.PretrainedWordEncoder, "hidden_states", None)
         fit(tagger, data, data, FitOptions(num_train_epochs=2, metric="accuracy"), progress=False)
-    changed = {
-        name for name, value in tagger.state_dict().items() if not torch.equal(value, before[name])
-    }
+    changed = [k for k, value in tagger.state_dict().items() if not torch.equal(value, before[k])]
     assert "embedder.embedders.1.fusion.scores" in changed
     assert not any(".encoder.model." in name for name in changed)
     texts = [["me", "gusta"], ["nunca", "visto"], []]

@@ -1,5 +1,8 @@
 """Layer fusion against loops over equations 1-4, float64, all branches and both readings."""
 
+import copy
+from itertools import chain
+
 import oracles
 import pytest
 import torch
@@ -27,42 +30,29 @@ def shaken(module: nn.Module) -> nn.Module:
     return module.double()
 
 
-def weight_by_loops(aif: pe.encoders.AIF, x: Tensor, mask: Tensor) -> list[list]:
+def weight_by_loops(aif: pe.encoders.AIF, x: Tensor) -> Tensor:
+    """Compute the weights of all valid positions, one after another."""
     branches = []
     for module in (aif.first, aif.second):
         parts = {name: getattr(module, name) for name in ("down", "up", "down_norm", "up_norm")}
         weights = {name: part.weight.tolist() for name, part in parts.items()}
         biases = {f"{name}_bias": part.bias.tolist() for name, part in parts.items()}
         branches.append({**weights, **biases})
-    sentences = [row[valid].tolist() for row, valid in zip(x, mask, strict=True)]
-    return oracles.aif_weight(sentences, BRANCHES[aif.branches], branches)
-
-
-def times(x: Tensor, mask: Tensor, weights: list[list]) -> list[list]:
-    """Multiply the valid vectors of each sentence."""
-    return [
-        (row[valid] * torch.tensor(weight, dtype=torch.float64)).tolist()
-        for row, valid, weight in zip(x, mask, weights, strict=True)
-    ]
-
-
-def assert_valid_equal(found: Tensor, mask: Tensor, expected: list[list]) -> None:
-    for row, valid, rows in zip(found, mask, expected, strict=True):
-        torch.testing.assert_close(
-            row[valid], torch.tensor(rows, dtype=torch.float64), rtol=1e-9, atol=1e-9
-        )
+    sentences = [row[valid].tolist() for row, valid in zip(x, MASK, strict=True)]
+    found = oracles.aif_weight(sentences, BRANCHES[aif.branches], branches)
+    return torch.tensor([*chain.from_iterable(found)], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("branches", BRANCHES)
 def test_aif_is_equations_1_to_3(states: list[Tensor], branches: str) -> None:
     aif, x = shaken(pe.encoders.AIF(6, reduction_ratio=2, branches=branches)).train(), states[0]
-    expected = weight_by_loops(aif, x, MASK)
+    expected = weight_by_loops(aif, x)
     # a sentence without words takes no part in the statistics, nor does NaN in padding
     spoilt = torch.cat([torch.where(MASK[..., None], x, float("nan")), x[:1]])
     mask = torch.cat([MASK, torch.zeros(1, 5, dtype=torch.bool)])
-    assert_valid_equal(aif.weight(spoilt, mask)[:3], MASK, expected)
+    torch.testing.assert_close(aif.weight(spoilt, mask)[mask], expected)
     found = aif(spoilt, mask)
-    assert_valid_equal(found[:3], MASK, times(x, MASK, expected))
+    torch.testing.assert_close(found[mask], x[MASK] * expected)
     assert not found[~mask].any()
 
 
@@ -75,16 +65,27 @@ def test_dlfa_is_equation_4(
     options = {"weighting": weighting, "branches": branches, "reduction_ratio": 3}
     dlfa = shaken(pe.DLFA(6, lower, **options)).train()
     mean = (states[lower] + states[-1]) / 2
-    weights = weight_by_loops(dlfa.aif, mean, MASK)
+    weights = weight_by_loops(dlfa.aif, mean)
     if weighting == "literal":  # AIF(W), not its sigmoid
-        weights = times(mean, MASK, weights)
-    expected = [
-        oracles.dlfa(a[valid].tolist(), b[valid].tolist(), w)
-        for a, b, valid, w in zip(states[lower], states[-1], MASK, weights, strict=True)
-    ]
+        weights = mean[MASK] * weights
+    layers = states[lower][MASK], states[-1][MASK]
+    expected = oracles.dlfa(*(part.tolist() for part in (*layers, weights)))
     found = dlfa(states, MASK)
-    assert_valid_equal(found, MASK, expected)
+    torch.testing.assert_close(found[MASK], torch.tensor(expected, dtype=torch.float64))
     assert not found[~MASK].any()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_batch_without_variance_uses_running_statistics(rows: int) -> None:
+    norm = shaken(MaskedBatchNorm(6))
+    norm.running_var.uniform_(1, 2)
+    before = copy.deepcopy(norm.state_dict())
+    x = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    valid = torch.arange(6).view(2, 3) < rows
+    expected, found = norm.eval()(x, valid), norm.train()(x, valid)
+    torch.testing.assert_close(found, expected)
+    assert torch.autograd.grad(found.sum(), x)[0].isfinite().all()
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
 
 
 def test_the_norm_is_torchs_over_valid_positions() -> None:
@@ -94,24 +95,6 @@ def test_the_norm_is_torchs_over_valid_positions() -> None:
         x = torch.randn(3, 5, 6, dtype=torch.float64)
         found, expected = ours.train(training)(x, MASK)[MASK], theirs.train(training)(x[MASK])
         torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_a_batch_without_variance_uses_running_statistics(rows: int) -> None:
-    norm = shaken(MaskedBatchNorm(6))
-    norm.running_mean.normal_()
-    norm.running_var.uniform_(1, 2)
-    before = {name: value.clone() for name, value in norm.state_dict().items()}
-    x, valid = torch.randn(2, 3, 6, dtype=torch.float64), torch.zeros(2, 3, dtype=torch.bool)
-    valid.view(-1)[:rows] = True
-    expected = norm.eval()(x, valid)
-    x.requires_grad_()
-    found = norm.train()(x, valid)
-    torch.testing.assert_close(found, expected)
-    (gradient,) = torch.autograd.grad(found.sum(), x)
-    assert gradient.isfinite().all()
-    for name, value in norm.state_dict().items():
-        assert torch.equal(value, before[name])
 
 
 def test_scalar_mix_is_a_weighted_mean(states: list[Tensor]) -> None:

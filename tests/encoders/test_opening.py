@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 import torch
 from checks import refused
 from safetensors.torch import load_file, save_file
@@ -87,17 +86,3 @@ def test_places_that_hold_no_model(tmp_path) -> None:
     encoder().save_pretrained(tmp_path / "ours")
     message = r"^model must be a folder of transformers \(from_pretrained opens a folder of"
     refused(ValueError, message, pe.PretrainedWordEncoder, tmp_path / "ours")
-
-
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # peft reads it
-def test_a_folder_with_an_adapter_alone(tmp_path) -> None:
-    peft = pytest.importorskip("peft", reason="adapters need the package peft")
-    saved(tmp_path / "base")
-    base = tiny_model("bert")
-    base.config._name_or_path = base.name_or_path = place = str(tmp_path / "base")
-    config = peft.LoraConfig(r=2, target_modules=["query"], base_model_name_or_path=place)
-    peft.PeftModel(base, config).save_pretrained(tmp_path / "adapter")
-    TOKENIZER.save_pretrained(tmp_path / "adapter")
-    assert not (tmp_path / "adapter" / "config.json").exists()
-    opened = pe.PretrainedWordEncoder(tmp_path / "adapter")
-    assert list(opened.adapters) == ["default"]

@@ -286,7 +286,7 @@ class Char2Subword(PretrainedModule):
         targets = table[torch.tensor(learned, device=device)]
         with torch.no_grad():
             self.mean.copy_(targets.mean(0))
-            self.scale.copy_(_or_one((targets - self.mean).square().mean().sqrt()))
+            self.scale.copy_((targets - self.mean).square().mean().sqrt())
         symbols = self.symbols([s for s in map(vocabulary.__getitem__, learned) if s is not None])
         steps = num_train_epochs * math.ceil(len(learned) / batch_size)
         losses: list[float] = []
@@ -311,8 +311,8 @@ class Char2Subword(PretrainedModule):
                 losses.append(float(total) / len(learned))
                 require(math.isfinite(losses[-1]), "the loss", "stay finite", losses[-1])
         self.eval()
-        scores = (self._score(table, vocabulary, rows) for rows in (learned, left_out))
-        return TableFit(*scores, tuple(losses))
+        known, unknown = (self._score(table, vocabulary, rows) for rows in (learned, left_out))
+        return TableFit(known, unknown, tuple(losses))
 
     @torch.no_grad()
     def _score(
@@ -337,7 +337,7 @@ def row_loss(
     place: Int[Tensor, "piece"],
 ) -> Float[Tensor, ""]:
     """Compute the loss of `Char2Subword.fit_to` for vectors whose rows are ``targets[place]``."""
-    size = _or_one(targets.square().sum(-1).mean())
+    size = targets.square().sum(-1).mean()
     cosines = F.normalize(found, dim=-1) @ F.normalize(targets, dim=-1).mT  # (piece, row)
     direction = 1 - cosines.gather(1, place[:, None]).mean()
     length = (found - targets[place]).square().sum(-1).mean() / size
@@ -354,8 +354,3 @@ def _batches(
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     draw.shuffle(batches)
     return batches
-
-
-def _or_one(size: Tensor) -> Tensor:
-    """Return 1 in place of 0, to divide by, for rows that are all equal or all zero."""
-    return torch.where(size > 0, size, 1.0)

@@ -140,7 +140,9 @@ class CharWordEncoder(ContextualEmbedder):
         self, sentences: Sequence[Sequence[str]]
     ) -> Iterator[list[tuple[list[int], int]]]:
         cut = self.encoder.pieces(sentences)
-        spelled = {piece: self._spell_piece(piece) for piece in cut.piece_ids.unique().tolist()}
+        spelled = {
+            piece: self._spell_piece(piece) for piece in set(cut.piece_ids.flatten().tolist())
+        }
         for row in zip(*(part.tolist() for part in cut[:3]), strict=True):
             yield [(spelled[piece], w) for piece, real, w in zip(*row, strict=True) if real]
 

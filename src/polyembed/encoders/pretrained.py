@@ -25,7 +25,6 @@ from polyembed.encoders._transformers import (
     without_output_hooks,
     without_wrapper,
     write_model,
-    write_tokenizer,
 )
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import LastLayer, LayerFusion, check_fusion
@@ -414,7 +413,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write the model, its adapter and the tokenizer as transformers and peft do."""
         written = write_model(self.model, self.adapters, folder)
-        return {**written, **write_tokenizer(self.tokenizer, folder)}
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder / TOKENIZER)
+            written[TOKENIZER] = TOKENIZER
+        return written
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -473,12 +475,12 @@ def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
 
 def _most_positions(model: nn.Module) -> int | None:
     """Return how many pieces a model reads at once, special ones included; None without a limit."""
-    positions: int | None = getattr(model.config, "max_position_embeddings", None)
-    for module in model.modules() if positions is not None else ():
+    most: int | None = getattr(model.config, "max_position_embeddings", None)
+    for module in model.modules():
         table = getattr(module, "position_embeddings", None)
-        if isinstance(table, nn.Embedding) and table.padding_idx is not None:
-            positions -= table.padding_idx + 1  # RoBERTa counts from after the padding's position
-    return positions
+        if most is not None and isinstance(table, nn.Embedding) and table.padding_idx is not None:
+            most -= table.padding_idx + 1  # RoBERTa counts from after the padding's position
+    return most
 
 
 def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed.embeddings.table import look_up
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import ScalarMix
 from polyembed.encoders.laser.encoder import LaserEncoder
@@ -184,18 +185,6 @@ def check_tokenizer(tokenizer: LaserTokenizer, count: int) -> None:
     require(size == count, "tokenizer", f"have a dictionary of {count} pieces", size)
 
 
-TABLE = (
-    "num_embeddings",
-    "embedding_dim",
-    "padding_idx",
-    "max_norm",
-    "norm_type",
-    "scale_grad_by_freq",
-    "sparse",
-)
-"""The arguments of an `nn.Embedding`."""
-
-
 class _EmbeddingWords(PieceWords):
     """Words from the embeddings of pieces alone."""
 
@@ -217,18 +206,14 @@ class _EmbeddingWords(PieceWords):
 
     def embed(self, pieces: Pieces) -> Tensor:
         """Return the embeddings of pieces; the ids of padding are not read."""
-        padding = self.embedding.padding_idx or 0
-        ids = torch.where(pieces.piece_mask, pieces.piece_ids, padding)
-        try:
-            vectors: Tensor = self.embedding(ids)
-        except IndexError as error:
-            rule = f"be in [0, {self.embedding.num_embeddings})"
-            raise ValueError(must("piece_ids", rule, "ids outside")) from error
-        return vectors
+        table = self.embedding
+        ids = torch.where(pieces.piece_mask, pieces.piece_ids, table.padding_idx or 0)
+        return look_up(ids, table.weight, table.padding_idx, name="piece_ids")
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the table's own in place of the table."""
-        table = {name: getattr(self.embedding, name) for name in TABLE}
+        """Return the constructor's arguments, with the table's sizes in place of the table."""
+        names = ("num_embeddings", "embedding_dim", "padding_idx")
+        table = {name: getattr(self.embedding, name) for name in names}
         return {**super().get_config(), "embedding": table}
 
     @classmethod
