@@ -71,15 +71,6 @@ def test_adapters_that_were_added_to_the_model_itself() -> None:
     assert list(encoder(model).adapters) == ["default"]
 
 
-def test_a_head_is_left_out() -> None:
-    model = with_head()
-    words = encoder(lora(model, task_type="TOKEN_CLS"))
-    assert words.model is model.bert
-    assert words(words.pieces(WORDS)).shape == (2, 4, 8)
-    assert trained(words)
-    assert all("lora_" in name for name in trained(words))
-
-
 def ia3() -> nn.Module:
     config = peft.IA3Config(target_modules=["query"], feedforward_modules=[])
     model = peft.get_peft_model(tiny_model("bert", **NO_DROPOUT), config)

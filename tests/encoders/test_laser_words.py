@@ -83,13 +83,6 @@ def test_a_gru_reads_each_word_anew(bidirectional: bool) -> None:
             torch.testing.assert_close(found[row, word], expected)
 
 
-def test_the_context_counts_for_states_alone() -> None:
-    for name in NAMES:
-        module = words(name)
-        one, other = (module(module.pieces([["song", word]]))[0, 0] for word in ("me", "gusta"))
-        assert torch.equal(one, other) == (name in ("BPEBow", "BPEGRU"))
-
-
 @pytest.mark.parametrize(
     ("name", "freeze", "left"),
     [

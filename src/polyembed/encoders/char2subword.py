@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -278,8 +278,8 @@ class Char2Subword(PretrainedModule):
         device = self.projection.weight.device
         table = table.detach().to(device=device, dtype=torch.float32)
         draw = random.Random(seed)
-        spelled = [i for i, surface in enumerate(vocabulary) if surface is not None]
-        order = draw.sample(spelled, len(spelled))
+        surfaces = {i: surface for i, surface in enumerate(vocabulary) if surface is not None}
+        order = draw.sample(list(surfaces), len(surfaces))
         apart = int(held_out * len(order))
         require(apart < len(order), "vocabulary", "leave a row to learn from", len(order))
         left_out, learned = sorted(order[:apart]), sorted(order[apart:])
@@ -287,7 +287,7 @@ class Char2Subword(PretrainedModule):
         with torch.no_grad():
             self.mean.copy_(targets.mean(0))
             self.scale.copy_((targets - self.mean).square().mean().sqrt())
-        symbols = self.symbols([s for s in map(vocabulary.__getitem__, learned) if s is not None])
+        symbols = self.symbols(surfaces[i] for i in learned)
         steps = num_train_epochs * math.ceil(len(learned) / batch_size)
         losses: list[float] = []
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -311,19 +311,18 @@ class Char2Subword(PretrainedModule):
                 losses.append(float(total) / len(learned))
                 require(math.isfinite(losses[-1]), "the loss", "stay finite", losses[-1])
         self.eval()
-        known, unknown = (self._score(table, vocabulary, rows) for rows in (learned, left_out))
+        known, unknown = (self._score(table, surfaces, rows) for rows in (learned, left_out))
         return TableFit(known, unknown, tuple(losses))
 
     @torch.no_grad()
     def _score(
-        self, table: Tensor, vocabulary: Sequence[PieceSurface | None], rows: Sequence[int]
+        self, table: Tensor, surfaces: Mapping[int, PieceSurface], rows: Sequence[int]
     ) -> RowScore:
         """Compare the vectors of `rows` with all rows of the table."""
         hits, cosine = 0, 0.0
         for start in range(0, len(rows), EVALUATED):
             some = rows[start : start + EVALUATED]
-            surfaces = [s for s in map(vocabulary.__getitem__, some) if s is not None]
-            found = self(self.spell(surfaces)).float()
+            found = self(self.spell(surfaces[i] for i in some)).float()
             place = torch.tensor(some, device=table.device)
             hits += int((nearest_cosine(found, table).ids[:, 0] == place).sum())
             cosine += float(F.cosine_similarity(found, table[place]).sum())
