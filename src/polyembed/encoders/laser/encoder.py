@@ -215,9 +215,10 @@ class _LayeredLSTM(nn.LSTM):
         the GPU.
         """
         cudnn: Any = torch.backends.cudnn
-        names = getattr(self, "_flat_weights_names", ["none yet"])
+        names = getattr(self, "_flat_weights_names", [])
         weights = [getattr(self, name, None) for name in names]
-        if not all(isinstance(x, Tensor) and x.is_cuda and cudnn.is_acceptable(x) for x in weights):
+        fit = (isinstance(x, Tensor) and x.is_cuda and cudnn.is_acceptable(x) for x in weights)
+        if not (weights and all(fit) and torch._use_cudnn_rnn_flatten_weight()):
             return
         mode = cudnn.rnn.get_cudnn_mode(self.mode)
         with torch.cuda.device(self.weight_ih_l0.device), torch.no_grad():
