@@ -23,15 +23,15 @@ from _memory import peak_mb
 from _ratios import note
 from _results import option, show
 from metaxl_step import time_ms
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import XLMRobertaConfig, XLMRobertaModel
 
 import polyembed as pe
-from polyembed.encoders import LayerFusion, pool_words
+from polyembed.encoders import pool_words
 from polyembed.tables import Table
 
 LAYERS, HIDDEN, VOCABULARY = 12, 768, 5003
-FUSIONS: dict[str, Callable[[], LayerFusion]] = {
+FUSIONS: dict[str, Callable[[], nn.Module]] = {
     "last layer": pe.LastLayer,
     "ScalarMix": lambda: pe.ScalarMix(LAYERS + 1),
     "DLFA, layer 8": lambda: pe.DLFA(HIDDEN, 8),
@@ -71,7 +71,7 @@ def make_steps(shape: tuple[int, int], device: str) -> dict[str, Callable[[], ob
     """Make a training step of one encoder under each fusion."""
     model, pieces = make_model(device), make_pieces(shape, device)
 
-    def step(fusion: LayerFusion) -> Callable[[], object]:
+    def step(fusion: nn.Module) -> Callable[[], object]:
         encoder = pe.PretrainedWordEncoder(model, fusion=fusion).to(device).train()
         parameters = [value for value in encoder.parameters() if value.requires_grad]
         return lambda: torch.autograd.grad(

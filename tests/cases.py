@@ -21,8 +21,8 @@ from polyembed.encoders import (
     LaserSentences,
     SingleLayer,
     WideAndDeepEncoder,
-    WordFeatures,
 )
+from polyembed.encoders.cached import WordFeatures
 from polyembed.text.pairs import PairedPieces
 from polyembed.vectors import OrthogonalMapping
 

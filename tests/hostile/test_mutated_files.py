@@ -30,7 +30,8 @@ from polyembed.data import (
     read_wikiann,
     read_xnli,
 )
-from polyembed.encoders import FeatureStore, LaserEncoder, cache_features
+from polyembed.encoders import LaserEncoder, cache_features
+from polyembed.encoders.cached import FeatureStore
 from polyembed.saving import PretrainedModule
 from polyembed.text.laser import open_sentencepiece
 from polyembed.training import load_checkpoint, save_checkpoint
