@@ -26,7 +26,7 @@ from polyembed.encoders import (
     PretrainedWordEncoder,
     ScalarMix,
 )
-from polyembed.functional import masked_mean, mean_cosine, nearest_cosine
+from polyembed.functional import masked_mean, nearest_cosine
 from polyembed.tables import Table
 
 Vectors = dict[int | str, Tensor]
@@ -210,7 +210,7 @@ def _compare(
         s, t = (x[layer] - x[layer].mean(0) if center else x[layer] for x in (source, target))
         right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
         retrieval = float(torch.cat(right).double().mean())
-        found[layer] = ParallelScores(float(mean_cosine(s, t)), retrieval)
+        found[layer] = ParallelScores(float(torch.cosine_similarity(s, t).mean()), retrieval)
     return found
 
 
