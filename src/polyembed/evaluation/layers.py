@@ -26,7 +26,7 @@ from polyembed.encoders import (
     PretrainedWordEncoder,
     ScalarMix,
 )
-from polyembed.functional import masked_mean, mean_cosine, nearest_cosine
+from polyembed.functional import masked_mean, nearest_cosine
 from polyembed.tables import Table
 
 
@@ -105,7 +105,7 @@ def rank_layers(
             t = theirs[layer]
             right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
             retrieved[layer].append(float(torch.cat(right).double().mean()))
-            cosines[layer].append(float(mean_cosine(s, t)))
+            cosines[layer].append(float(torch.cosine_similarity(s, t).mean()))
     rows: list[tuple[Any, ...]] = [
         (layer, fmean(found), fmean(cosines[layer]), *found) for layer, found in retrieved.items()
     ]

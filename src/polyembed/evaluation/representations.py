@@ -18,7 +18,7 @@ from polyembed._checks import (
     import_optional,
     require,
 )
-from polyembed.functional.distances import hausdorff_distance, modified_hausdorff_distance
+from polyembed.functional.distances import hausdorff_distance
 from polyembed.tagging import to_device
 from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.rtn import transformed_output
@@ -150,7 +150,7 @@ def representation_distances(
     centres = [F.normalize(points.double(), dim=-1).mean(0) for points in (source, target)]
     return RepresentationDistances(
         float(hausdorff_distance(source, target, chunk=chunk)),
-        float(modified_hausdorff_distance(source, target, chunk=chunk)),
+        float(hausdorff_distance(source, target, modified=True, chunk=chunk)),
         float(centres[0] @ centres[1]),
     )
 
