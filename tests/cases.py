@@ -277,7 +277,7 @@ def decoder(
     outside = (
         lambda batch: {**batch, "tags": batch["tags"] + num_tags},
         ValueError,
-        rf"^tags must be in \[0, {num_tags}\) where the mask is on, got",
+        rf"^(tags|labels) must be in \[0, {num_tags}\) (or|where)",
     )
 
     untouched = (
@@ -354,12 +354,12 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
         (
             lambda batch: {**batch, "inputs": batch["inputs"].double()},
             TypeError,
-            r"^inputs must be int64 or int32",
+            r"^ids must be int64 or int32",
         ),
         (
             lambda batch: {**batch, "inputs": batch["inputs"][0]},
             ValueError,
-            r"^inputs must have the axes \(batch, word\)",
+            r"^inputs must be a batch of sentences",
         ),
     )
     tags = (
@@ -411,12 +411,12 @@ def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str)
         (
             lambda batch: {**batch, "inputs": batch["inputs"].double()},
             TypeError,
-            r"^inputs must be int64 or int32",
+            r"^ids must be int64 or int32",
         ),
         (
             lambda batch: {**batch, "inputs": batch["inputs"][0]},
             ValueError,
-            r"^inputs must have the axes \(batch, word\)",
+            r"^inputs must be a batch of sentences",
         ),
     )
     tags = (

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import torch
 from cases import SIZES, hierarchical, mask, sentences, vector_source
+from checks import refused
 from torch import Tensor, nn
 from toys import SENTENCES, TAGS, ToyWordEncoder, own_words, toy_corpus, toy_lexicon, toy_table
 
 import polyembed as pe
 from polyembed.functional import agreement, entity_vote, majority_vote, vote_entropy
 from polyembed.metrics import entities
-from polyembed.tagging.text_model import to_device
 
 UNSEEN = [["songs", "me", "cuando"], ["मुझे"], [], ["y", "songs", "canción", "me", "gusta"]]
 EVERYTHING = [*SENTENCES, *UNSEEN]
@@ -50,14 +50,8 @@ def test_a_hard_vote_is_the_majority_of_what_members_decode() -> None:
     assert torch.equal(model.decode(ids, mask), majority_vote(votes))
     assert not torch.equal(model.decode(ids, mask), votes[0]), "the others have no say"
     assert model.decode(ids, mask).eq(-100).equal(~mask)
-
-
-def test_members_of_a_hard_vote_come_in_order() -> None:
-    """Two members tie wherever they differ: the first wins."""
-    model, (ids, mask) = ensemble(2), batch()
-    first, second = model.votes(ids, mask)
-    assert not torch.equal(first, second)
-    assert torch.equal(model.decode(ids, mask), first)
+    two = pe.VotingEnsemble(list(model.members)[:2])  # they tie wherever they differ
+    assert torch.equal(two.decode(ids, mask), votes[0])
 
 
 @pytest.mark.parametrize("decoder", [pe.CRFDecoder, pe.SoftmaxDecoder])
@@ -83,51 +77,34 @@ def test_an_entity_vote_runs_over_the_valid_words() -> None:
     assert expected != majority_vote(names)
 
 
-@pytest.mark.parametrize("vote", ["hard", "soft", "entity"])
-def test_without_a_mask_every_word_counts(vote) -> None:
-    model, (ids, _) = ensemble(vote=vote), batch()
-    assert torch.equal(model.decode(ids), model.decode(ids, torch.ones_like(ids, dtype=torch.bool)))
-
-
 def test_predicts_what_members_predict_in_the_majority() -> None:
     model = ensemble(5)
     alone = [tagger.predict(EVERYTHING) for tagger in model.members]
     assert model.predict(EVERYTHING) == majority_vote(alone)
     model = pe.VotingEnsemble(list(model.members), vote="entity")
     assert model.predict(EVERYTHING, batch_size=2) == entity_vote(alone)
-    assert model.predict([]) == []
-    assert model.predict([[]]) == [[]]
 
 
-@pytest.mark.parametrize("place", [0, 2])
 @pytest.mark.parametrize("decoder", [pe.CRFDecoder, pe.SoftmaxDecoder])
 @pytest.mark.parametrize("vote", ["hard", "soft", "entity"])
-def test_a_member_of_nan_leaves_no_vote(vote, decoder, place: int) -> None:
+def test_a_member_of_nan_leaves_no_vote(vote, decoder) -> None:
     tags = ["O", "B-X", "I-X"]
     members = [pe.SequenceTagger(toy_table(8), tags, decoder=decoder(8, 3)) for _ in range(3)]
-    nn.init.constant_(members[place].decoder.linear.bias, torch.nan)
+    nn.init.constant_(members[2].decoder.linear.bias, torch.nan)
     ensemble = pe.VotingEnsemble(members, vote=vote)
     for call in (ensemble.predict, ensemble.predict_probabilities):
-        with pytest.raises(ValueError, match=r"sentences\[\d\].* for each word, got NaN"):
-            call([[], ["b", "a"], ["a"]], batch_size=1)
+        refused(ValueError, r"sentences\[1\].* for each word, got NaN", call, [[], ["b", "a"]])
     inputs, mask = ensemble.encode([["a"], ["b", "a"]])
     assert ensemble.decode(inputs, mask).tolist() == [[-100, -100]] * 2
 
 
-def test_the_loss_is_the_mean_and_each_member_learns_its_own() -> None:
+def test_the_loss_is_the_mean_of_the_members() -> None:
     model = ensemble()
     inputs = model.collate(toy_corpus(1))
     assert inputs["inputs"].shape == inputs["tags"].shape == inputs["mask"].shape == (3, 4)
     loss = model(**inputs)
     losses = [tagger(**inputs) for tagger in model.members]
     torch.testing.assert_close(loss, sum(losses) / 3)
-    trained = [value for value in model.parameters() if value.requires_grad]
-    for found, expected in zip(
-        torch.autograd.grad(loss, trained),
-        torch.autograd.grad(sum(losses) / 3, trained),
-        strict=True,
-    ):
-        torch.testing.assert_close(found, expected)
 
 
 def test_agreement_and_entropy_are_those_of_the_votes() -> None:
@@ -135,17 +112,12 @@ def test_agreement_and_entropy_are_those_of_the_votes() -> None:
     votes = model.votes(ids, mask)
     torch.testing.assert_close(model.agreement(ids, mask), agreement(votes))
     torch.testing.assert_close(model.vote_entropy(ids, mask), vote_entropy(votes))
-    assert model.agreement(ids, mask).shape == (3, 3)
-    assert model.vote_entropy(ids, mask)[~mask].eq(0).all()
-    assert model.vote_entropy(ids, mask).any()
 
 
 def test_a_member_may_vote_twice(tmp_path) -> None:
     one, other = member(0), member(1)
-    model, (ids, mask) = pe.VotingEnsemble([other, one, one]).eval(), batch()
-    assert torch.equal(model.decode(ids, mask), one.decode(ids, mask))
-    model.save_pretrained(tmp_path / "twice")
-    again = pe.VotingEnsemble.from_pretrained(tmp_path / "twice")
+    pe.VotingEnsemble([other, one, one]).save_pretrained(tmp_path / "twice")
+    again, (ids, mask) = pe.VotingEnsemble.from_pretrained(tmp_path / "twice"), batch()
     assert again.members[1] is again.members[2]
     assert torch.equal(again.decode(ids, mask), one.decode(ids, mask))
 
@@ -160,121 +132,62 @@ def over(words: list[str], dim: int, seed: int) -> pe.SequenceTagger:
 
 def test_members_of_several_lexicons() -> None:
     """Each reads its own ids; words that only one knows are learnt by the others for as long as they predict."""
-    members = [
-        over(["me", "song"], 5, 0),
-        over(["that", "me", "y"], 3, 1),
-        over(["me", "song"], 2, 2),
-    ]
+    known = (["me", "song"], ["that", "me", "y"], ["me", "song"])
+    members = [over(words, 2 + i, i) for i, words in enumerate(known)]
     alone = [tagger.predict(EVERYTHING) for tagger in members]
     model = pe.VotingEnsemble(members)
     assert model.lexicon is None
     assert model.predict(EVERYTHING) == majority_vote(alone)
-    assert [len(tagger.lexicon) for tagger in members] == [4, 5, 4]
     inputs, mask = model.encode(SENTENCES)
-    assert [ids.shape for ids in inputs] == [(3, 4)] * 3
     votes = [tagger.decode(ids, mask) for tagger, ids in zip(members, inputs, strict=True)]
     assert torch.equal(model.decode(inputs, mask), majority_vote(torch.stack(votes)))
     assert model(**model.collate(toy_corpus(1))).isfinite()
 
 
 def test_members_that_read_pieces() -> None:
-    def reader(seed: int, num_pieces: int = 17) -> pe.SequenceTagger:
-        torch.manual_seed(seed)
-        return pe.SequenceTagger(ToyWordEncoder(5, num_pieces), TAGS).eval()
-
-    for others in ([reader(1)], [over(["me", "song"], 5, 1), reader(2, num_pieces=11)]):
-        mixed = pe.VotingEnsemble([*others, reader(0)])
-        alone = [tagger.predict(EVERYTHING) for tagger in mixed.members]
-        assert mixed.predict(EVERYTHING) == majority_vote(alone)
-        inputs, _ = mixed.encode(SENTENCES)
-        assert [isinstance(part, pe.Pieces) for part in inputs] == [
-            len(others) == 1,
-            *[True] * len(others),
-        ]
-        assert all(to_device(part, torch.device("meta"))[0].is_meta for part in inputs)
-        assert all(part[0].is_meta for part in to_device(inputs, torch.device("meta")))
-
-
-def test_tag_names_are_checked_by_every_member() -> None:
-    constrained = member(
-        1, decoder=lambda *sizes: pe.CRFDecoder(*sizes, constraints=pe.Constraints.bio(TAGS))
-    )
-    model = pe.VotingEnsemble([member(0), constrained])
-    assert model.encode_labels([["O"], ["B-ES", "I-ES"]]).tolist() == [[0, -100], [1, 2]]
-    with pytest.raises(
-        ValueError, match=r"^tags\[0\]\[0\] must be one of O, B-ES, I-ES, B-EN, I-EN, got 'X'$"
-    ):
-        model.encode_labels([["X"]])
-    with pytest.raises(
-        ValueError, match=r"^tags\[0\] must be a sequence that the decoder's constraints allow"
-    ):
-        model.encode_labels([["O", "I-ES"]])
+    readers = [pe.SequenceTagger(ToyWordEncoder(5, pieces), TAGS).eval() for pieces in (17, 11)]
+    mixed = pe.VotingEnsemble([over(["me", "song"], 5, 1), *readers])
+    alone = [tagger.predict(EVERYTHING) for tagger in mixed.members]
+    assert mixed.predict(EVERYTHING) == majority_vote(alone)
 
 
 def tagger_with(tags: list[str]) -> pe.SequenceTagger:
     return pe.SequenceTagger(toy_table(3), tags)
 
 
-ONE = tagger_with(["O", "B-ES"])
+ONE = tagger_with(TAGS)
+
+
+def test_tag_names_are_checked_by_every_member() -> None:
+    decoder = pe.CRFDecoder(3, TAGS, constraints=pe.Constraints.bio(TAGS))
+    model = pe.VotingEnsemble([ONE, pe.SequenceTagger(toy_table(3), TAGS, decoder=decoder)])
+    rule = r"^tags\[0\] must be a sequence that the decoder's constraints allow, got O I-ES at 1"
+    refused(ValueError, rule, model.encode_labels, [["O", "I-ES"]])
 
 
 @pytest.mark.parametrize(
-    ("members", "vote", "error", "message"),
+    ("members", "vote", "message"),
     [
-        ([], "hard", ValueError, r"^members must hold at least one tagger, got none$"),
-        (
-            [ONE, nn.Linear(3, 2)],
-            "hard",
-            TypeError,
-            r"^members\[1\] must be a SequenceTagger, got Linear$",
-        ),
+        ([], "hard", "members must hold at least one tagger, got none$"),
+        ([ONE, nn.Linear(3, 2)], "hard", r"members\[1\] must be a SequenceTagger, got Linear$"),
         (
             [ONE, tagger_with(["B-ES", "O"])],
             "hard",
-            ValueError,
-            r"^members\[1\] must have .*, got \('B-ES', 'O'\)$",
+            r"members\[1\] must have .*, got \('B-ES', 'O'\)$",
         ),
-        ([ONE], "loud", ValueError, r"^vote must be one of 'hard', 'soft', 'entity', got 'loud'$"),
-        (
-            [tagger_with(["VERB"])],
-            "entity",
-            ValueError,
-            r"^tags must be of the scheme 'bio' for an entity vote, got \['VERB'\]$",
-        ),
-        (
-            [tagger_with(["O", "I-ES"])],
-            "entity",
-            ValueError,
-            r"^tags must hold B-ES for an entity vote, got",
-        ),
-        (
-            [tagger_with(["B-ES", "I-ES"])],
-            "entity",
-            ValueError,
-            r"^tags must hold O for an entity vote, got",
-        ),
+        ([ONE], "loud", "vote must be one of 'hard', 'soft', 'entity', got 'loud'$"),
+        ([tagger_with(["VERB"])], "entity", "labels must be O, B-<type> or I-<type>, got 'VERB'"),
+        ([tagger_with(["O", "I-ES"])], "entity", "tags must hold B-ES for an entity vote, got"),
     ],
 )
-def test_wrong_members(members, vote, error, message) -> None:
-    with pytest.raises(error, match=message):
-        pe.VotingEnsemble(members, vote=vote)
-
-
-def test_an_entity_vote_over_one_type_without_a_name() -> None:
-    assert pe.VotingEnsemble([tagger_with(["B", "O", "I"])], vote="entity").predict([["me"]])
+def test_wrong_members(members, vote, message) -> None:
+    refused((ValueError, TypeError), f"^{message}", pe.VotingEnsemble, members, vote=vote)
 
 
 @own_words
 def test_wrong_inputs() -> None:
-    model, (ids, mask) = ensemble(), batch()
+    ids, mask = batch()
     mixed = pe.VotingEnsemble([over(["me"], 5, 0), over(["that"], 5, 1)])
     for wrong in ((ids, ids, ids), ids):
-        with pytest.raises(TypeError, match=r"^inputs must be a tuple of the inputs of 2 members"):
-            mixed.decode(wrong, mask)
-    with pytest.raises(TypeError, match=r"^tags must be int64 or int32, got torch.float64$"):
-        model(ids, tags=ids.double(), mask=mask)
-    with pytest.raises(
-        TypeError, match=r"^sentences\[1\] must be a list of words, got the string 'abc'$"
-    ):
-        model.predict([["songs"], "abc"])
-    assert len(model.lexicon) == len(toy_lexicon())
+        rule = "^inputs must be a tuple of the inputs of 2 members"
+        refused(TypeError, rule, mixed.decode, wrong, mask)

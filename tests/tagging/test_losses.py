@@ -7,19 +7,19 @@ import oracles
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import SIZES
+from checks import refused
 from torch import Tensor, nn
-from toys import TAGS, own_words, toy_corpus, toy_lexicon
+from toys import TAGS, own_words, toy_corpus, toy_table
 
 import polyembed as pe
 from polyembed import functional
-from polyembed.tagging import Criterion, FocalLoss, LabelCrossEntropy, class_weights, label_counts
+from polyembed.tagging import FocalLoss, LabelCrossEntropy, class_weights, label_counts
 
 WEIGHTS = [0.5, 2.0, 0.25, 3.0, 1.0]
 LABELS = torch.tensor([[0, 1, -100], [3, 2, 2], [-100, -100, -100], [4, 0, 3]])
 PLAIN = [None if label < 0 else label for label in LABELS.flatten().tolist()]
 
-CRITERIA: dict[str, Callable[[], Criterion]] = {
+CRITERIA: dict[str, Callable[[], nn.Module]] = {
     "plain": LabelCrossEntropy,
     "both": lambda: LabelCrossEntropy(WEIGHTS, label_smoothing=0.1),
     "focal": FocalLoss,
@@ -38,22 +38,14 @@ every = pytest.mark.parametrize("build", CRITERIA.values(), ids=CRITERIA)
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
 def test_cross_entropy_is_the_equation(logits: Tensor, weights, label_smoothing: float) -> None:
-    found = LabelCrossEntropy(weights, label_smoothing=label_smoothing)(logits, LABELS)
-    rows = logits.flatten(0, 1).tolist()
-    expected = oracles.cross_entropy(
-        rows, PLAIN, weights or [1.0] * 5, label_smoothing=label_smoothing
-    )
+    options = {"label_smoothing": label_smoothing}
+    criterion = LabelCrossEntropy(weights, **options)
+    found, rows = criterion(logits, LABELS), logits.flatten(0, 1)
+    expected = oracles.cross_entropy(rows.tolist(), PLAIN, weights or [1.0] * 5, **options)
     assert found.item() == pytest.approx(expected, rel=1e-12)
-    theirs = F.cross_entropy(
-        logits.flatten(0, 1),
-        LABELS.flatten(),
-        None if weights is None else torch.tensor(weights, dtype=torch.float64),
-        label_smoothing=label_smoothing,
-    )
-    torch.testing.assert_close(found, theirs)
-    assert torch.equal(
-        LabelCrossEntropy(weights, label_smoothing=label_smoothing)(logits, LABELS.int()), found
-    )
+    given = None if weights is None else torch.tensor(weights, dtype=torch.float64)
+    torch.testing.assert_close(found, F.cross_entropy(rows, LABELS.flatten(), given, **options))
+    assert torch.equal(criterion(logits, LABELS.int()), found)
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
@@ -73,26 +65,18 @@ def test_focal_loss_is_the_equation(logits: Tensor, weights, gamma: float) -> No
 def test_focal_loss_of_labels_that_are_sure(gamma: float, dtype: torch.dtype) -> None:
     """Of two labels with log odds -u against: FL = (1 - p)^(gamma + 1) to first order, and so is
     minus its slope over gamma + 1; a naive (1 - p)^gamma has an infinite slope at p = 1."""
-    for u in (5.0, 30.0, 80.0, 1e4):
+    for u in (30.0, 80.0, 1e4):
         logits = torch.tensor([[u, 0.0]], dtype=dtype, requires_grad=True)
         loss = functional.focal_loss(logits, torch.tensor([0]), gamma=gamma)
         (slope,) = torch.autograd.grad(loss, logits, create_graph=True)
         (bend,) = torch.autograd.grad(slope[0, 0], logits)
         assert loss.isfinite()
         assert bend.isfinite().all()
-        if u in (30.0, 80.0):
+        if u < 100:
             first = math.exp(-u * (gamma + 1))
             assert loss.item() == pytest.approx(first, rel=2e-5)
             assert slope[0, 0].item() == pytest.approx(-(gamma + 1) * first, rel=2e-5)
             assert bend[0, 0].item() == pytest.approx((gamma + 1) ** 2 * first, rel=2e-5)
-
-
-def test_focal_loss_of_labels_that_are_wrong() -> None:
-    logits = torch.tensor([[-1e4, 0.0, 3.0]], requires_grad=True)
-    loss = functional.focal_loss(logits, torch.tensor([0]))
-    torch.testing.assert_close(loss, functional.cross_entropy(logits, torch.tensor([0])))
-    loss.backward()
-    assert logits.grad[0, 0] == -1.0
 
 
 @every
@@ -117,155 +101,58 @@ def test_nothing_counts(build, shape: tuple[int, ...]) -> None:
     assert not logits.grad.any()
 
 
-@every
-def test_labels_of_no_weight_count_for_nothing(build) -> None:
-    logits = torch.randn(3, 2, requires_grad=True)
-    config = {**build().get_config(), "weights": [0.0, 1.0]}
-    loss = type(build())(**config)(logits, torch.zeros(3, dtype=torch.int64))
-    loss.backward()
-    assert loss.item() == 0.0
-    assert not logits.grad.any()
-
-
-@every
-def test_a_single_label_is_certain(build, logits: Tensor) -> None:
-    one = logits[..., :1].float().detach().requires_grad_()
-    config = build().get_config()
-    criterion = type(build())(**{**config, "weights": config["weights"] and [2.0]})
-    loss = criterion(one, LABELS.clamp(max=0))
-    (gradient,) = torch.autograd.grad(loss, one)
-    assert loss.item() == 0.0
-    assert not gradient.any()
-
-
 def test_class_weights() -> None:
     counts = [3, 0, 17, 80]
-    assert class_weights(counts) == pytest.approx(
-        [100 / (3 * 3), 0.0, 100 / (3 * 17), 100 / (3 * 80)]
-    )
-    assert class_weights(counts, beta=0.0) == pytest.approx([1.0, 0.0, 1.0, 1.0])
-    for beta in (0.5, 0.9, 0.999):
-        raw = [(1 - beta) / (1 - beta**n) if n else 0.0 for n in counts]
-        found = class_weights(counts, beta=beta)
-        assert [w / found[0] for w in found] == pytest.approx([w / raw[0] for w in raw])
-        assert sum(n * w for n, w in zip(counts, found, strict=True)) == pytest.approx(100)
-    for counts in ([1, 3], [1, 10**6]):
-        nearly = class_weights(counts, beta=1 - 1e-15)
-        assert nearly == pytest.approx(class_weights(counts), rel=1e-6)
+    for beta in (0.0, 0.5, 0.999, 1.0):
+        limit = [1 / n if n else 0 for n in counts]
+        raw = limit if beta == 1 else [(1 - beta) / (1 - beta**n) if n else 0 for n in counts]
+        scale = 100 / sum(n * weight for n, weight in zip(counts, raw, strict=True))
+        assert class_weights(counts, beta=beta) == pytest.approx([scale * x for x in raw])
 
 
 def test_label_counts() -> None:
     assert label_counts(iter(["b", "a", "b"]), ["a", "b", "c"]) == [1, 2, 0]
-    assert label_counts([], ["a"]) == [0]
-    with pytest.raises(ValueError, match=r"^labels must be among a, b, got 'c'$"):
-        label_counts(["a", "c"], ["a", "b"])
-
-
-COUNTS = r"^counts must be integers of 0 or more, not all 0, got"
 
 
 @own_words
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "message"),
     [
+        (lambda: LabelCrossEntropy([]), "weights must be finite numbers of 0 or more, at least"),
+        (lambda: FocalLoss(weights=[1.0, -1.0]), r"weights must be .*, got \[1.0, -1.0\]$"),
+        (lambda: LabelCrossEntropy(label_smoothing=1.0), r"label_smoothing must be in \[0, 1\)"),
+        (lambda: FocalLoss(-0.5), "gamma must be a finite number of 0 or more, got -0.5$"),
         (
-            lambda x: LabelCrossEntropy([]),
-            r"^weights must be finite numbers of 0 or more, at least one",
+            lambda: LabelCrossEntropy([1.0])(torch.zeros(4, 3, 5), LABELS),
+            "weights must be one a label, 5, got shape",
         ),
+        (lambda: class_weights([]), "counts must be numbers of 0 or more, not all 0, got"),
+        (lambda: class_weights([1, -1]), "counts must be numbers"),
+        (lambda: class_weights([1], beta=1.5), r"beta must be in \[0, 1\], got 1.5$"),
+        (lambda: label_counts(["a", "c"], ["a", "b"]), "labels must be among a, b, got 'c'$"),
         (
-            lambda x: LabelCrossEntropy([1.0, -1.0]),
-            r"^weights must be finite .*, got \[1.0, -1.0\]$",
+            lambda: pe.SoftmaxDecoder(5, 4, criterion=LabelCrossEntropy(WEIGHTS)),
+            "criterion must have weights for 4 labels, got 5$",
         ),
-        (
-            lambda x: FocalLoss(weights=[math.nan]),
-            r"^weights must be finite numbers .*, got \[nan\]$",
-        ),
-        (
-            lambda x: LabelCrossEntropy(label_smoothing=1.0),
-            r"^label_smoothing must be in \[0, 1\)",
-        ),
-        (lambda x: FocalLoss(-0.5), r"^gamma must be a finite number of 0 or more, got -0.5$"),
-        (
-            lambda x: functional.focal_loss(x, LABELS, gamma=math.nan),
-            r"^gamma must be a finite number",
-        ),
-        (
-            lambda x: functional.cross_entropy(x, LABELS, label_smoothing=-1),
-            r"^label_smoothing must be in",
-        ),
-        (
-            lambda x: LabelCrossEntropy([1.0])(x, LABELS),
-            r"^weights must be one a label, 5, got shape",
-        ),
-        (lambda x: class_weights([]), COUNTS),
-        (lambda x: class_weights([0, 0]), COUNTS),
-        (lambda x: class_weights([1, -1]), COUNTS),
-        (lambda x: class_weights([0.5]), COUNTS),
-        (lambda x: class_weights([1], beta=1.5), r"^beta must be in \[0, 1\], got 1.5$"),
-        (
-            lambda x: pe.SoftmaxDecoder(5, 4, criterion=LabelCrossEntropy(WEIGHTS)),
-            r"^criterion must have .*, got 5$",
-        ),
-        (
-            lambda x: pe.SoftmaxDecoder(5, 4, dropout=1.0),
-            r"^dropout must be in \[0, 1\), got 1.0$",
-        ),
+        (lambda: pe.SoftmaxDecoder(5, 4, dropout=1.0), r"dropout must be in \[0, 1\), got 1.0$"),
     ],
 )
-def test_wrong_arguments(call, text, logits: Tensor) -> None:
-    with pytest.raises(ValueError, match=text):
-        call(logits)
-
-
-@own_words
-@pytest.mark.parametrize("criterion", [LabelCrossEntropy(), FocalLoss()])
-def test_wrong_labels(criterion: Criterion, logits: Tensor) -> None:
-    for wrong in (5, -1, 99):
-        with pytest.raises(
-            ValueError, match=r"^labels must be in \[0, 5\) or be -100, got .*out of bounds"
-        ):
-            criterion(logits, torch.where(LABELS == 3, wrong, LABELS))
-    with pytest.raises(TypeError, match=r"^labels must be int64 or int32, got torch.float64$"):
-        criterion(logits, LABELS.double())
-    with pytest.raises(ValueError, match=r"^labels must have shape \(4, 3\), got \(3, 4\)$"):
-        criterion(logits, LABELS.mT)
-    with pytest.raises(TypeError, match=r"^logits must be floating point, got torch.int64$"):
-        criterion(logits.long(), LABELS)
-    with pytest.raises(
-        ValueError, match=r"^logits must have a last axis of labels, got shape \(\)$"
-    ):
-        criterion(logits[0, 0, 0], LABELS[0, 0])
+def test_wrong_arguments(call, message: str) -> None:
+    refused(ValueError, f"^{message}", call)
 
 
 # In a decoder
 
 
-@pytest.mark.parametrize("build", [CRITERIA["both"], CRITERIA["focal weighted"]])
-def test_a_decoder_minds_its_criterion(build) -> None:
-    decoder = pe.SoftmaxDecoder(7, 5, criterion=build()).double()
-    features = torch.randn(4, 3, 7, dtype=torch.float64)
-    mask = LABELS != -100
-    expected = build().double()(decoder.linear(features), LABELS)
-    spoilt = torch.where(mask[..., None], features, torch.nan)
-    torch.testing.assert_close(decoder.loss(spoilt, LABELS.clamp(min=0), mask), expected)
-    with pytest.raises(ValueError, match=r"^tags must be in \[0, 5\) where the mask is on, got"):
-        decoder.loss(features, torch.where(LABELS == 3, 7, LABELS), mask)
-
-
 def test_a_criterion_of_ones_own(tmp_path) -> None:
     class Mine(nn.Module):
         def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-            if labels.sum() == 0:
-                raise ValueError("mine")
             return logits.sum()
 
     decoder = pe.SoftmaxDecoder(7, 5, criterion=Mine())
     features = torch.randn(4, 3, 7)
     torch.testing.assert_close(decoder.loss(features, LABELS), decoder.linear(features).sum())
-    with pytest.raises(ValueError, match=r"^mine$"):
-        decoder.loss(features, torch.zeros_like(LABELS))
-    with pytest.raises(TypeError, match=r"must be something that can be rebuilt"):
-        decoder.save_pretrained(tmp_path / "saved")
+    refused(TypeError, "something that can be rebuilt", decoder.save_pretrained, tmp_path / "saved")
 
 
 def test_dropout_is_of_the_features_in_training() -> None:
@@ -283,57 +170,14 @@ def test_dropout_is_of_the_features_in_training() -> None:
 # In a tagger: TokenClassifier
 
 
-def token_classifier(seed: int = 0, **options) -> pe.TokenClassifier:
-    torch.manual_seed(seed)
-    lexicon = toy_lexicon()
-    encoder = pe.TransformerSequenceEncoder(5, **SIZES)
-    return pe.TokenClassifier(
-        pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon),
-        TAGS,
-        encoder=encoder,
-        **options,
-    )
-
-
 def test_token_classifier_is_a_tagger_with_a_softmax() -> None:
-    model = token_classifier(criterion=FocalLoss(1.0), dropout=0.25).eval()
-    tagger = pe.SequenceTagger(
-        model.embedder,
-        TAGS,
-        encoder=model.encoder,
-        decoder=pe.SoftmaxDecoder(4, 5, criterion=FocalLoss(1.0)),
-    ).eval()
-    tagger.decoder.linear = model.decoder.linear
+    options = {"criterion": FocalLoss(1.0), "dropout": 0.25}
+    model = pe.TokenClassifier(toy_table(5), TAGS, **options)
+    decoder = pe.SoftmaxDecoder(5, TAGS, **options)
+    decoder.load_state_dict(model.decoder.state_dict())
+    tagger = pe.SequenceTagger(model.embedder, TAGS, decoder=decoder)
     batch = model.collate(toy_corpus(1))
-    assert torch.equal(model(**batch), tagger(**batch))
-    assert model.predict([["me", "neu"], []]) == tagger.predict([["me", "neu"], []])
-    assert model.decoder.dropout == 0.25
-
-
-@own_words
-def test_rare_labels_gain_by_weights_and_focus(logits: Tensor) -> None:
-    """A constant score for each label, fitted to 95 and 5 labels: the frequency, then balance."""
-    labels = torch.tensor([0] * 95 + [1] * 5)
-
-    def fitted(criterion: nn.Module) -> float:
-        scores = torch.zeros(2, requires_grad=True)
-        optimizer = torch.optim.LBFGS([scores], max_iter=200, line_search_fn="strong_wolfe")
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = criterion(scores.expand(100, 2), labels)
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
-        return scores.softmax(-1)[1].item()
-
-    counts = label_counts(["O"] * 95 + ["B"] * 5, ["O", "B"])
-    plain, balanced = (
-        fitted(pe.tagging.LabelCrossEntropy()),
-        fitted(pe.tagging.LabelCrossEntropy(class_weights(counts))),
-    )
-    assert plain == pytest.approx(0.05, abs=1e-3)
-    assert balanced == pytest.approx(0.5, abs=1e-3)
-    assert plain < fitted(pe.tagging.LabelCrossEntropy(class_weights(counts, beta=0.9))) < balanced
-    assert plain < fitted(pe.tagging.FocalLoss(2.0)) < balanced
+    torch.manual_seed(1)
+    found = model(**batch)
+    torch.manual_seed(1)
+    assert torch.equal(found, tagger(**batch))

@@ -25,7 +25,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from polyembed._checks import check_choice, must, require
 from polyembed.evaluation.results import ProtocolResult, SystemRun
-from polyembed.tagging import TextModel
+from polyembed.tagging.text_model import TextModel
 from polyembed.training import Epoch, FitOptions, FitResult, fit
 from polyembed.training.checkpoints import differences
 from polyembed.training.options import DEFAULTS, measure

@@ -1,45 +1,27 @@
 """Vectors to tags and labels."""
 
 from polyembed.tagging.build import build_tagger
-from polyembed.tagging.classifiers import (
-    Labelled,
-    LabelledPair,
-    PairClassifier,
-    SequenceClassifier,
-    TextClassifier,
-)
+from polyembed.tagging.classifiers import PairClassifier, SequenceClassifier
 from polyembed.tagging.conformal import ConformalTagger
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.export import export_onnx, export_program
-from polyembed.tagging.losses import (
-    Criterion,
-    FocalLoss,
-    LabelCrossEntropy,
-    class_weights,
-    label_counts,
-)
+from polyembed.tagging.losses import FocalLoss, LabelCrossEntropy, class_weights, label_counts
 from polyembed.tagging.onnx_tagger import OnnxTagger
-from polyembed.tagging.tagger import PredictedEntity, SequenceTagger, TokenClassifier
-from polyembed.tagging.text_model import TextModel, to_device
+from polyembed.tagging.tagger import SequenceTagger, TokenClassifier
+from polyembed.tagging.text_model import to_device
 
 __all__ = [
     "CRFDecoder",
     "ConformalTagger",
-    "Criterion",
     "Decoder",
     "FocalLoss",
     "LabelCrossEntropy",
-    "Labelled",
-    "LabelledPair",
     "OnnxTagger",
     "PairClassifier",
-    "PredictedEntity",
     "SequenceClassifier",
     "SequenceTagger",
     "SoftmaxDecoder",
-    "TextClassifier",
-    "TextModel",
     "TokenClassifier",
     "VotingEnsemble",
     "build_tagger",

@@ -16,7 +16,7 @@ from polyembed.embeddings import (
     surface_scores,
 )
 from polyembed.encoders import LSTMSequenceEncoder, WideAndDeepEncoder
-from polyembed.tagging.decoders import CRFDecoder
+from polyembed.tagging.decoders import CRFDecoder, options_of
 from polyembed.tagging.tagger import Prepare, SequenceTagger, Tagged, prepared_by
 from polyembed.text import Lexicon
 from polyembed.vectors import BPEmbVectors, WordVectors
@@ -91,11 +91,9 @@ def build_tagger(
         raise TypeError(must("contextual", "be a contextual embedder", class_name(contextual)))
     texts = prepared_by(prepare, [sentence.words for sentence in sentences])
     lexicon = Lexicon.from_sentences(texts)
-    require(lexicon.num_characters > 2, "train", "hold at least one sentence with a word", "none")
     if tags is None:
         given = (tag for sentence in sentences for tag in sentence.tags if tag is not None)
-        sets = (tag if isinstance(tag, set | frozenset) else {tag} for tag in given)
-        tags = sorted(set().union(*sets) - {MISSING_TAG})
+        tags = sorted(set().union(*map(options_of, given)) - {MISSING_TAG})
         require(bool(tags), "train", "hold at least one known tag", "none")
     tags = check_words(tags, name="tags")  # not the letters of one string
     parts: dict[str, Any] = {}

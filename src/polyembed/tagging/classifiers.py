@@ -1,18 +1,17 @@
 """Labels for whole texts and for pairs of texts."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from polyembed._checks import (
     check_choice,
-    check_ids,
-    check_mask,
     check_positive,
     check_probability,
     check_sentences,
@@ -33,33 +32,11 @@ from polyembed.tagging.text_model import (
 from polyembed.text.pairs import PairedPieces, check_pairs
 from polyembed.text.pieces import Pieces
 
+WordMask = Bool[Tensor, "*batch word"] | None
+
 
 class Labelled(Protocol):
-    """A text with a label."""
-
-    @property
-    def words(self) -> Sequence[str]:
-        """The words."""
-        ...
-
-    @property
-    def label(self) -> str | None:
-        """The label."""
-        ...
-
-
-class LabelledPair(Protocol):
-    """Two texts with one label: a premise and a hypothesis, a sentence and its paraphrase."""
-
-    @property
-    def first(self) -> Sequence[str]:
-        """The words of the first text."""
-        ...
-
-    @property
-    def second(self) -> Sequence[str]:
-        """The words of the second text."""
-        ...
+    """A text with its ``words`` and a label, or a pair with ``first``, ``second`` and a label."""
 
     @property
     def label(self) -> str | None:
@@ -74,6 +51,9 @@ class TextClassifier(TextModel):
     gives the mean loss to train on; `predict` takes raw words. Members: `SequenceClassifier`,
     `PairClassifier`.
     """
+
+    vectors_per_text = 1
+    """The number of vectors, over words, that are joined to the vector of a text."""
 
     def __init__(
         self,
@@ -94,17 +74,14 @@ class TextClassifier(TextModel):
         size = feature_size(embedder, encoder)
         super().__init__()
         self.embedder, self.encoder = embedder, encoder
-        size *= self._vectors_per_text()
-        if pooling == "cls" and not self.reads_pieces:
-            raise ValueError(
-                must("pooling", "be 'mean' or 'max' over the vectors of words", "'cls'")
-            )
+        size *= 1 if self.reads_pieces else self.vectors_per_text
+        fits = pooling != "cls" or self.reads_pieces
+        require(fits, "pooling", "be 'mean' or 'max' over the vectors of words", "'cls'")
         self.labels = labels
         self.pooling, self.hidden_size, self.dropout = pooling, hidden_size, dropout
         self.hidden = None if hidden_size is None else nn.Linear(size, hidden_size)
         self.linear = nn.Linear(size if hidden_size is None else hidden_size, len(labels))
         self.criterion = LabelCrossEntropy() if criterion is None else criterion
-        self._label_ids = {label: i for i, label in enumerate(labels)}
 
     @property
     def reads_pieces(self) -> bool:
@@ -115,16 +92,8 @@ class TextClassifier(TextModel):
     def features(self, inputs: Any, mask: Tensor | None = None) -> Float[Tensor, "batch dim"]:
         """Compute the texts' vectors."""
 
-    @abstractmethod
-    def encode(self, texts: Sequence[Any]) -> tuple[Any, Tensor | None]:
-        """Turn words into the inputs of `forward`, and a mask of words where one is needed."""
-
     def forward(
-        self,
-        inputs: Any,
-        *,
-        labels: Int[Tensor, " batch"],
-        mask: Bool[Tensor, "*batch word"] | None = None,
+        self, inputs: Any, *, labels: Int[Tensor, " batch"], mask: WordMask = None
     ) -> Float[Tensor, ""]:
         """Compute the mean loss.
 
@@ -136,13 +105,10 @@ class TextClassifier(TextModel):
         Returns:
             The criterion's mean loss in nats.
         """
-        check_ids("labels", labels)
         loss: Tensor = self.criterion(self.logits(inputs, mask), labels)
         return loss
 
-    def logits(
-        self, inputs: Any, mask: Bool[Tensor, "*batch word"] | None = None
-    ) -> Float[Tensor, "batch label"]:
+    def logits(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch label"]:
         """Score each label: ``(batch, label)``."""
         x = self._drop(self.features(inputs, mask))
         if self.hidden is not None:
@@ -153,21 +119,10 @@ class TextClassifier(TextModel):
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training)
 
-    def _vectors_per_text(self) -> int:
-        return 1
-
-    def probabilities(
-        self, inputs: Any, mask: Bool[Tensor, "*batch word"] | None = None
-    ) -> Float[Tensor, "batch label"]:
+    def probabilities(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch label"]:
         """Compute the probability of each label ``(batch, label)``, in at least float32."""
         logits = self.logits(inputs, mask)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
-
-    def decode(
-        self, inputs: Any, mask: Bool[Tensor, "*batch word"] | None = None
-    ) -> Int[Tensor, " batch"]:
-        """Return the ids of the best labels."""
-        return self.logits(inputs, mask).argmax(-1)
 
     def encode_labels(self, labels: Sequence[str | None]) -> Int[Tensor, " batch"]:
         """Turn label names into ids.
@@ -181,10 +136,11 @@ class TextClassifier(TextModel):
         Raises:
             ValueError: If a name is outside the label set.
         """
+        ids: dict[Any, int] = {label: i for i, label in enumerate(self.labels)}
         for row, label in enumerate(labels):
             rule = f"be one of {', '.join(self.labels)}"
-            require(label in self._label_ids, f"labels[{row}]", rule, repr(label))
-        return torch.tensor([self._label_ids[str(label)] for label in labels], dtype=torch.int64)
+            require(label in ids, f"labels[{row}]", rule, repr(label))
+        return torch.tensor([ids[label] for label in labels], dtype=torch.int64)
 
     def collate(self, items: Sequence[Any]) -> dict[str, Any]:
         """Build a training batch.
@@ -276,9 +232,7 @@ class SequenceClassifier(TextClassifier):
     zeros.
     """
 
-    def features(
-        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Float[Tensor, "batch dim"]:
+    def features(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch dim"]:
         """Compute the texts' vectors.
 
         Args:
@@ -288,7 +242,7 @@ class SequenceClassifier(TextClassifier):
         Returns:
             ``(batch, dim)``.
         """
-        if self.reads_pieces and isinstance(inputs, Pieces):
+        if self.reads_pieces:
             return self._pool_pieces(inputs)
         return self._pool_words(inputs, mask)
 
@@ -304,9 +258,9 @@ class SequenceClassifier(TextClassifier):
         return self.embedder.encode(self._check_texts(texts))
 
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
-        return [*check_sentences(texts, name="texts", start=start)]
+        return check_sentences(texts, name="texts", start=start)
 
-    def text_of(self, item: Labelled) -> Sequence[str]:
+    def text_of(self, item: Any) -> Any:
         """Return a text's words."""
         return item.words
 
@@ -353,14 +307,9 @@ class PairClassifier(TextClassifier):
     `hidden_size` adds one, with tanh.
     """
 
-    def _vectors_per_text(self) -> int:
-        return 1 if self.reads_pieces else 4
+    vectors_per_text = 4
 
-    def features(
-        self,
-        inputs: Any,
-        mask: Bool[Tensor, "batch 2 word"] | None = None,
-    ) -> Float[Tensor, "batch dim"]:
+    def features(self, inputs: Any, mask: WordMask = None) -> Float[Tensor, "batch dim"]:
         """Compute the pairs' vectors.
 
         Args:
@@ -376,13 +325,10 @@ class PairClassifier(TextClassifier):
                 rule = "be PairedPieces, as encode makes them"
                 raise TypeError(must("inputs", rule, class_name(inputs)))
             return self._pool_pieces(*inputs)
-        for ids in _ids_of(inputs):
-            found = f"shape {tuple(ids.shape)}"
-            pairs = ids.dim() == 3 and ids.shape[1] == 2
-            require(pairs, "inputs", "have the axes (batch, 2, word)", found)
-            words = ids.shape if isinstance(inputs, Tensor) or mask is None else mask.shape
-            check_mask(mask, (*ids.shape[:2], *words[2:]))
-        flat = _reshaped(inputs, lambda part: part.flatten(0, 1))
+        shape = tuple(tree_leaves(inputs)[0].shape)
+        pairs = len(shape) == 3 and shape[1] == 2
+        require(pairs, "inputs", "have the axes (batch, 2, word)", f"shape {shape}")
+        flat = tree_map_only(Tensor, lambda part: part.flatten(0, 1), inputs)
         pooled = self._pool_words(flat, None if mask is None else mask.flatten(0, 1))
         u, v = pooled.reshape(-1, 2, pooled.shape[-1]).unbind(1)
         return torch.cat([u, v, (u - v).abs(), u * v], -1)
@@ -403,44 +349,19 @@ class PairClassifier(TextClassifier):
         if self.reads_pieces:
             joined: PairedPieces = self.embedder.encode_pairs(pairs)  # type: ignore[operator]
             return joined, None
-        inputs, mask = self.embedder.encode([words for pair in pairs for words in pair])
-
-        def paired(x: Tensor) -> Tensor:
-            return x.reshape(len(pairs), 2, x.shape[-1])
-
-        return _reshaped(inputs, paired), paired(mask)
+        encoded = self.embedder.encode([words for pair in pairs for words in pair])
+        found: tuple[Tensor | Pieces, Tensor] = tree_map_only(
+            Tensor, lambda part: part.reshape(len(pairs), 2, part.shape[-1]), encoded
+        )
+        return found
 
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
-        return [*check_pairs(texts, name="texts", start=start)]
+        return check_pairs(texts, name="texts", start=start)
 
-    def text_of(self, item: LabelledPair) -> tuple[Sequence[str], Sequence[str]]:
+    def text_of(self, item: Any) -> tuple[Sequence[str], Sequence[str]]:
         """Return the words of both texts."""
         return item.first, item.second
 
     def sentences_of(self, text: tuple[Sequence[str], Sequence[str]]) -> Sequence[Sequence[str]]:
         """Return both lists of words."""
         return text
-
-
-def _ids_of(inputs: Any) -> Iterator[Tensor]:
-    """Iterate over the ids of both texts in an embedder's inputs, of words or of pieces."""
-    if isinstance(inputs, Tensor):
-        yield inputs
-    elif isinstance(inputs, Pieces):
-        yield inputs.piece_ids
-    elif type(inputs) in (tuple, list):
-        for part in inputs:
-            yield from _ids_of(part)
-    else:
-        rule = "be ids or Pieces of both texts, as encode makes them"
-        raise TypeError(must("inputs", rule, class_name(inputs)))
-
-
-def _reshaped(inputs: Any, reshape: Callable[[Tensor], Tensor]) -> Any:
-    """Reshape every tensor of an embedder's inputs."""
-    if isinstance(inputs, Tensor):
-        return reshape(inputs)
-    if isinstance(inputs, Pieces):
-        ids, mask, index = map(reshape, inputs[:3])
-        return Pieces(ids, mask, index, inputs.num_words)
-    return tuple(_reshaped(part, reshape) for part in inputs)

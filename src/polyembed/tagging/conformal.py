@@ -1,7 +1,6 @@
 """Sets of tags with a guarantee: split conformal prediction over sentences."""
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Literal, Self
@@ -9,14 +8,14 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from polyembed._checks import check_choice, class_name, must, require
+from polyembed._checks import check_choice, require
 from polyembed.metrics import entities, scheme_of, settled
 from polyembed.saving import PretrainedModule
-from polyembed.tagging.tagger import PredictedEntity, SequenceTagger, Tagged, Tagger
+from polyembed.tagging.decoders import options_of
+from polyembed.tagging.tagger import PredictedEntity, Tagged, Tagger
 
 Unit = Literal["word", "sentence", "entity"]
-SCORES = ("adaptive", "probability")
-FEW_UNSEEN = 50  # a corpus of so many sentences holds words that training did not have
+Score = Literal["adaptive", "probability"]
 
 
 class ConformalTagger(PretrainedModule):
@@ -40,7 +39,7 @@ class ConformalTagger(PretrainedModule):
     ``1 - p(span, type)``, by the exact probability of the span.
 
     Args:
-        tagger: The trained tagger.
+        tagger: The trained tagger; for entities a `SequenceTagger`.
         threshold: The largest nonconformity in a set.
         error: The share of errors that the threshold was chosen for.
         unit: What the share counts: ``"word"``, ``"sentence"`` or ``"entity"``.
@@ -48,10 +47,9 @@ class ConformalTagger(PretrainedModule):
 
     Raises:
         ValueError: If a choice is unknown, or the error is not between 0 and 1.
-        TypeError: If `tagger` is not a tagger, or for entities not a `SequenceTagger`.
 
     Example:
-        >>> from polyembed import Lexicon, SourceEmbedding
+        >>> from polyembed import Lexicon, SequenceTagger, SourceEmbedding
         >>> from polyembed.data import TaggedSentence
         >>> lexicon = Lexicon(["me", "gusta"])
         >>> words = SourceEmbedding.from_embedding(torch.nn.Embedding(len(lexicon), 8), lexicon)
@@ -69,16 +67,14 @@ class ConformalTagger(PretrainedModule):
         *,
         error: float = 0.1,
         unit: Unit = "word",
-        score: Literal["adaptive", "probability"] = "adaptive",
+        score: Score = "adaptive",
     ) -> None:
         check_choice("unit", unit, ("word", "sentence", "entity"))
-        check_choice("score", score, SCORES)
+        check_choice("score", score, ("adaptive", "probability"))
         require(0 < error < 1, "error", "be between 0 and 1", error)
-        kind: Any = SequenceTagger if unit == "entity" else Tagger
-        if not isinstance(tagger, kind):
-            raise TypeError(must("tagger", f"be a {kind.__name__}", class_name(tagger)))
         super().__init__()
-        self.tagger, self.threshold = tagger, threshold
+        self.tagger: Any = tagger
+        self.threshold = threshold
         self.error, self.unit, self.score = error, unit, score
 
     @classmethod
@@ -89,7 +85,7 @@ class ConformalTagger(PretrainedModule):
         error: float = 0.1,
         *,
         unit: Unit = "word",
-        score: Literal["adaptive", "probability"] = "adaptive",
+        score: Score = "adaptive",
     ) -> Self:
         """Choose the threshold on tagged sentences that the tagger was not trained on.
 
@@ -108,21 +104,11 @@ class ConformalTagger(PretrainedModule):
             ValueError: If there are too few sentences for this error: ``1 / error - 1`` are needed.
         """
         found = cls(tagger, 1.0, error=error, unit=unit, score=score)
-        items = list(sentences)
-        losses = found._losses(items)
-        rule = (
-            f"hold at least {math.ceil(1 / error - 1 - 1e-9)} sentences that count for this error"
-        )
+        losses = found._losses(list(sentences))
+        needed = math.ceil(1 / error - 1 - 1e-9)
+        rule = f"hold at least {needed} sentences that count for this error"
         budget = error * (len(losses) + 1) - 1
         require(budget > -1e-9, "sentences", rule, len(losses))
-        lexicon = tagger.lexicon
-        words = {word for item in items for word in item.words}
-        if lexicon is not None and len(items) >= FEW_UNSEEN and all(x in lexicon for x in words):
-            warnings.warn(
-                "every word of the calibration sentences is in the tagger's lexicon: sentences "
-                "that the tagger was trained on give no guarantee",
-                stacklevel=2,
-            )
         weighed = sorted((pair for pairs in losses for pair in pairs), reverse=True)
         found.threshold, spent = -1.0, 0.0
         for value, group in groupby(weighed, key=lambda pair: pair[0]):
@@ -135,41 +121,41 @@ class ConformalTagger(PretrainedModule):
     def _losses(self, items: Sequence[Tagged]) -> list[list[tuple[float, float]]]:
         """Return of each sentence that counts the nonconformity of what is right, and its share."""
         texts = [self.tagger.text_of(item) for item in items]
-        if self.unit == "entity":
-            return self._entity_losses(items, texts)
+        gold = [self.tagger.labels_of(item) for item in items]
+        found = (self._of_entities if self.unit == "entity" else self._of_words)(texts, gold)
+        if self.unit == "sentence":
+            found = [[max(values)] if values else [] for values in found]
+        return [[(value, 1 / len(values)) for value in values] for values in found if values]
+
+    def _of_words(self, texts: Sequence[Any], gold: Sequence[list[Any]]) -> list[list[float]]:
+        """Return the nonconformity of each known tag; of a set of tags, the least."""
+        ids = {tag: i for i, tag in enumerate(self.tagger.tags)}
         found = []
-        for item, probabilities in zip(
-            items, self.tagger.predict_probabilities(texts), strict=True
-        ):
-            values = []
-            labels = self.tagger.labels_of(item)
-            for label, row in zip(labels, self._nonconformity(probabilities), strict=True):
-                names = label if isinstance(label, set | frozenset) else {label}
-                known = [row[self.tagger.tags.index(x)] for x in names if x in self.tagger.tags]
-                if label is not None:  # a tag that the model lacks is in no set
-                    values.append(float(min(known)) if known else math.inf)
-            if values and self.unit == "sentence":
-                values = [max(values)]
-            if values:
-                found.append([(value, 1 / len(values)) for value in values])
+        for labels, p in zip(gold, self.tagger.predict_probabilities(texts), strict=True):
+            rows = zip(labels, self._nonconformity(p).tolist(), strict=True)
+            values = [
+                min((row[ids[name]] for name in options_of(label) if name in ids), default=math.inf)
+                for label, row in rows
+                if label is not None
+            ]  # a tag that the model lacks is in no set
+            found.append(values)
         return found
 
-    def _entity_losses(
-        self, items: Sequence[Tagged], texts: Sequence[Any]
-    ) -> list[list[tuple[float, float]]]:
-        scheme = scheme_of(self.tagger.tags) or "bio"
+    def _of_entities(self, texts: Sequence[Any], gold: Sequence[list[Any]]) -> list[list[float]]:
+        """Return the nonconformity of each entity."""
+        scheme: Any = scheme_of(self.tagger.tags)
         found = []
-        for item, candidates in zip(items, self._candidates(texts, 0.0), strict=True):
+        for labels, candidates in zip(gold, self._candidates(texts, 0.0), strict=True):
             known = {(one.label, one.start, one.end): one.probability for one in candidates}
-            labels = [settled(label) or "O" for label in self.tagger.labels_of(item)]
-            values = [1 - known.get(one, 0.0) for one in entities(labels, scheme=scheme)]
-            if values:
-                found.append([(value, 1 / len(values)) for value in values])
+            right = entities([settled(label) or "O" for label in labels], scheme=scheme)
+            found.append([1 - known.get(one, 0.0) for one in right])
         return found
 
     def _candidates(self, texts: Sequence[Any], least: float) -> list[list[PredictedEntity]]:
-        assert isinstance(self.tagger, SequenceTagger)
-        return self.tagger.predict_entities(texts, min_probability=least, overlapping=True)
+        found: list[list[PredictedEntity]] = self.tagger.predict_entities(
+            texts, min_probability=least, overlapping=True
+        )
+        return found
 
     def _nonconformity(self, probabilities: Tensor) -> Tensor:
         """Return each tag's nonconformity at each word, ``(word, tag)``."""

@@ -17,12 +17,10 @@ from torch import Tensor, nn
 
 from polyembed._checks import (
     check_dim,
-    check_ids,
     check_last_dim,
     check_mask,
     check_positive,
     check_probability,
-    check_tensor,
     must,
     require,
 )
@@ -52,6 +50,9 @@ class Decoder(PretrainedModule):
     """
 
     tags: tuple[str, ...] | int
+    dropout = 0.0
+    constraints: Constraints | None = None
+    """The sequences of tags that the decoder can return; None = all."""
 
     def __init__(
         self, in_features: int, tags: Sequence[str] | int, *, extra_emissions: bool = False
@@ -70,11 +71,6 @@ class Decoder(PretrainedModule):
         """The number of tags."""
         return self.tags if isinstance(self.tags, int) else len(self.tags)
 
-    @property
-    def constraints(self) -> Constraints | None:
-        """The sequences of tags that the decoder can return; None = all."""
-        return None
-
     def encode_labels(self, labels: Sequence[Sequence[Any]]) -> TagIds | Allowed:
         """Turn tag names into ids, padded with -100.
 
@@ -90,41 +86,36 @@ class Decoder(PretrainedModule):
         Raises:
             ValueError: If a name is outside the tag set, a set is empty, or the constraints forbid
                 a sequence.
-            TypeError: If a string is in place of a list of names.
         """
         names = tuple(map(str, range(self.tags))) if isinstance(self.tags, int) else self.tags
         ids: dict[Any, int] = {None: IGNORE_INDEX, MISSING_TAG: IGNORE_INDEX}
         ids |= {name: i for i, name in enumerate(names)}
-        width = max(map(len, labels), default=0)
         rows: list[list[Any]] = []
-        ambiguous = False
         for number, row in enumerate(labels):
-            if isinstance(row, str):
-                found = f"the string {row!r}"
-                raise TypeError(must(f"tags[{number}]", "be a list of tag names", found))
             rows.append([])
             for place, name in enumerate(row):
-                where, several = f"tags[{number}][{place}]", isinstance(name, set | frozenset)
-                for one in name if several else [name]:
+                where, options = f"tags[{number}][{place}]", options_of(name)
+                require(len(options) > 0, where, "be a set of names", "an empty one")
+                for one in options:
                     require(one in ids, where, f"be one of {', '.join(names)}", repr(one))
-                require(not several or len(name) > 0, where, "be a set of names", "an empty one")
-                rows[-1].append({ids[one] for one in name} if several else ids[name])
-                ambiguous |= several
+                found = {ids[one] for one in options}
+                rows[-1].append(found if options is name else found.pop())
             allowed = self.constraints
             broken = None if allowed is None else allowed.first_violation(rows[-1])
             if broken is not None:
                 rule = "be a sequence that the decoder's constraints allow"
-                found = " ".join(str(name) for name in row[max(0, broken - 1) : broken + 1])
-                raise ValueError(must(f"tags[{number}]", rule, f"{found} at {broken}"))
+                near = " ".join(map(str, row[max(0, broken - 1) : broken + 1]))
+                raise ValueError(must(f"tags[{number}]", rule, f"{near} at {broken}"))
+        width = max(map(len, rows), default=0)
         padded = [[*row, *[IGNORE_INDEX] * (width - len(row))] for row in rows]
-        if not ambiguous:
+        if not any(isinstance(given, set) for row in rows for given in row):
             return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width)
-        return torch.tensor([[self._allowed(x) for x in row] for row in padded])
 
-    def _allowed(self, tag: Any) -> list[bool]:
-        """Return which tags a word may have by an id, -100, or a set of ids."""
-        given = tag if isinstance(tag, set) else {tag}
-        return [IGNORE_INDEX in given or i in given for i in range(self.num_tags)]
+        def allowed_by(given: Any) -> list[bool]:
+            known = options_of(given)
+            return [IGNORE_INDEX in known or i in known for i in range(self.num_tags)]
+
+        return torch.tensor([[allowed_by(given) for given in row] for row in padded])
 
     def labels_of(self, decoded: Int[Tensor, " word"]) -> list[str]:
         """Return the names of one sentence's tags.
@@ -149,7 +140,7 @@ class Decoder(PretrainedModule):
         weight = None if self.linear is None else self.linear.weight
         check_last_dim("features", features, self.in_features, weight)
         check_mask(mask, features.shape[:2])
-        features = select_valid(features, mask)
+        features = F.dropout(select_valid(features, mask), self.dropout, self.training)
         if self.linear is None:
             return features
         mapped = self.linear.in_features
@@ -186,6 +177,11 @@ class Decoder(PretrainedModule):
     def forward(self, features: Features, mask: Mask = None) -> Emissions:
         """Score each tag at each word: `emissions`."""
         return self.emissions(features, mask)
+
+
+def options_of(label: Any) -> Any:
+    """Return the labels of which one is right: a set of them as it is, or a list of one."""
+    return label if isinstance(label, set | frozenset) else [label]
 
 
 class CRFDecoder(Decoder):
@@ -225,11 +221,7 @@ class CRFDecoder(Decoder):
     ) -> None:
         super().__init__(in_features, tags, extra_emissions=extra_emissions)
         self.crf = CRF(self.num_tags, constraints=constraints)
-
-    @property
-    def constraints(self) -> Constraints | None:
-        """The tags that may begin, follow each other and end."""
-        return self.crf.constraints
+        self.constraints = constraints
 
     def loss(
         self, features: Features, tags: TagIds | Allowed, mask: Mask = None
@@ -251,7 +243,7 @@ class SoftmaxDecoder(Decoder):
     """A linear map and a softmax for each word on its own.
 
     ``loss = -mean over words of log softmax(W h + b)[tag]``, of a set of tags the log of their sum.
-    Words of unknown tag do not count.
+    Words of unknown tag, or with a set of all tags, do not count.
 
     Args:
         in_features: The size of a word's features.
@@ -288,41 +280,24 @@ class SoftmaxDecoder(Decoder):
         check_criterion(criterion, self.num_tags)
         self.dropout, self.criterion = dropout, criterion
 
-    def emissions(self, features: Features, mask: Mask = None) -> Emissions:
-        """Score each tag at each word: ``(batch, word, tag)``."""
-        check_tensor("features", features)
-        return super().emissions(F.dropout(features, self.dropout, self.training), mask)
-
     def loss(
         self, features: Features, tags: TagIds | Allowed, mask: Mask = None
     ) -> Float[Tensor, ""]:
         """Compute the mean loss per word in nats, or the criterion's; see `Decoder.loss`."""
         emissions = self.emissions(features, mask)
-        if getattr(tags, "dtype", None) == torch.bool:
-            return self._loss_of_sets(emissions, tags, mask)
-        check_ids("tags", tags)
-        shape = tuple(emissions.shape[:2])
+        sets = tags.dtype == torch.bool
+        shape = tuple(emissions.shape if sets else emissions.shape[:2])
         require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
-        if mask is not None:
-            tags = torch.where(mask, tags, IGNORE_INDEX)
-        try:
+        if not sets:
+            if mask is not None:
+                tags = torch.where(mask, tags, IGNORE_INDEX)
             loss: Tensor = (self.criterion or cross_entropy)(emissions, tags)
-        except ValueError as error:
-            if not isinstance(error.__cause__, IndexError):
-                raise
-            rule = f"be in [0, {self.num_tags}) where the mask is on"
-            raise ValueError(must("tags", rule, error.__cause__)) from error
-        return loss
-
-    def _loss_of_sets(self, emissions: Tensor, allowed: Tensor, mask: Tensor | None) -> Tensor:
-        """Return ``-mean over words of log sum_{tag in set} p(tag)``; full sets do not count."""
-        shape = tuple(emissions.shape)
-        require(tuple(allowed.shape) == shape, "tags", f"have shape {shape}", tuple(allowed.shape))
+            return loss
         if self.criterion is not None:
             raise TypeError(must("tags", "be single names for a criterion", "sets"))
         log_probs = emissions.log_softmax(-1, torch.promote_types(emissions.dtype, torch.float32))
-        known = ~allowed.all(-1) if mask is None else ~allowed.all(-1) & mask
-        inside = log_probs.masked_fill(~allowed, float("-inf")).logsumexp(-1)
+        inside = log_probs.masked_fill(~tags, float("-inf")).logsumexp(-1)
+        known = ~tags.all(-1) if mask is None else ~tags.all(-1) & mask
         total = torch.where(known, inside, 0.0).sum()
         return -(total / known.sum().clamp(min=1)).to(emissions.dtype)
 

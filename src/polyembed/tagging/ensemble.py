@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from polyembed._checks import (
     check_choice,
-    check_sentences,
     check_words,
     class_name,
     must,
@@ -19,6 +18,7 @@ from polyembed._views import shallow_copy
 from polyembed.functional import voting
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import Scheme
+from polyembed.tagging.decoders import Emissions, Mask, TagIds
 from polyembed.tagging.tagger import SequenceTagger, Tagger
 from polyembed.text.lexicon import Lexicon
 
@@ -73,7 +73,6 @@ class VotingEnsemble(Tagger):
         scheme: Scheme = "bio",
     ) -> None:
         check_choice("vote", vote, ("hard", "soft", "entity"))
-        members = list(members)
         require(len(members) > 0, "members", "hold at least one tagger", "none")
         for i, member in enumerate(members):
             if not isinstance(member, SequenceTagger):
@@ -85,11 +84,19 @@ class VotingEnsemble(Tagger):
                 member.tags,
             )
         if vote == "entity":
-            check_scheme(members[0].tags, scheme)
+            tags = members[0].tags
+            named = {"O", *(voting.entity_vote([[[tag]]], scheme=scheme)[0][0] for tag in tags)}
+            rule = f"hold {', '.join(sorted(named - set(tags)))} for an entity vote"
+            require(named <= set(tags), "tags", rule, list(tags))
         super().__init__()
         self.members = nn.ModuleList(members)
         self.tags = members[0].tags
         self.vote, self.scheme = vote, scheme
+
+    @property
+    def decoder(self) -> Any:
+        """The first member's decoder, which names the tags."""
+        return self._members[0].decoder
 
     @property
     def lexicon(self) -> Lexicon | None:
@@ -102,7 +109,7 @@ class VotingEnsemble(Tagger):
         inputs: Any,
         *,
         tags: Shaped[Tensor, "batch word *tag"],
-        mask: Bool[Tensor, "batch word"] | None = None,
+        mask: Mask = None,
     ) -> Float[Tensor, ""]:
         """Compute the mean of the members' losses.
 
@@ -118,11 +125,7 @@ class VotingEnsemble(Tagger):
         return torch.stack(losses).mean()
 
     @torch.no_grad()
-    def decode(
-        self,
-        inputs: Any,
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Int[Tensor, "batch word"]:
+    def decode(self, inputs: Any, mask: Mask = None) -> TagIds:
         """Vote on the tags: ids, -100 at masked positions and where a member has no tag.
 
         An entity vote makes the host wait for a GPU.
@@ -134,11 +137,7 @@ class VotingEnsemble(Tagger):
         votes = torch.where((votes == IGNORE_INDEX).any(0), IGNORE_INDEX, votes)
         return self._entity_vote(votes) if self.vote == "entity" else voting.majority_vote(votes)
 
-    def probabilities(
-        self,
-        inputs: Any,
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word tag"]:
+    def probabilities(self, inputs: Any, mask: Mask = None) -> Emissions:
         """Compute the members' mean probability of each tag at each word; zeros where masked.
 
         A word for which a member has no probabilities, as over scores of NaN, has zeros too.
@@ -148,27 +147,15 @@ class VotingEnsemble(Tagger):
         return torch.where(sound, found.mean(0), 0.0)
 
     @torch.no_grad()
-    def votes(
-        self,
-        inputs: Any,
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Int[Tensor, "voter batch word"]:
+    def votes(self, inputs: Any, mask: Mask = None) -> Int[Tensor, "voter batch word"]:
         """Return the tags that each member decodes: ids, -100 at masked positions."""
         return torch.stack([member.decode(x, mask) for member, x in self._each(inputs)])
 
-    def agreement(
-        self,
-        inputs: Any,
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "voter other_voter"]:
+    def agreement(self, inputs: Any, mask: Mask = None) -> Float[Tensor, "voter other_voter"]:
         """Compute the share of words that each two members tag alike: a symmetric matrix."""
         return voting.agreement(self.votes(inputs, mask))
 
-    def vote_entropy(
-        self,
-        inputs: Any,
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, "batch word"]:
+    def vote_entropy(self, inputs: Any, mask: Mask = None) -> Float[Tensor, "batch word"]:
         """Compute the entropy in nats of the members' tags for each word; 0 where masked."""
         return voting.vote_entropy(self.votes(inputs, mask))
 
@@ -184,7 +171,6 @@ class VotingEnsemble(Tagger):
         """
         if self._shares_inputs:
             return self._members[0].encode(texts)
-        texts = check_sentences(texts)
         encoded = [member.encode(texts) for member in self._members]
         return tuple(inputs for inputs, _ in encoded), encoded[0][1]
 
@@ -224,10 +210,6 @@ class VotingEnsemble(Tagger):
         encoded = [member.encode_labels(labels) for member in self._members]
         return encoded[0]
 
-    def names_of(self, decoded: Tensor) -> list[Any]:
-        """Return the names of the decoded tags of one sentence (`Decoder.labels_of`)."""
-        return self._members[0].names_of(decoded)
-
     @property
     def _members(self) -> list[SequenceTagger]:
         return list(self.members)  # type: ignore[arg-type]
@@ -261,14 +243,3 @@ class VotingEnsemble(Tagger):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return {"members": self._members, "vote": self.vote, "scheme": self.scheme}
-
-
-def check_scheme(tags: Sequence[str], scheme: Scheme) -> None:
-    """Require tags that can name whatever an entity vote gives."""
-    try:
-        needed = {"O", *(voting.entity_vote([[[tag]]], scheme=scheme)[0][0] for tag in tags)}
-    except ValueError as error:
-        rule = f"be of the scheme {scheme!r} for an entity vote"
-        raise ValueError(must("tags", rule, list(tags))) from error
-    missing = sorted(needed - set(tags))
-    require(not missing, "tags", f"hold {', '.join(missing)} for an entity vote", list(tags))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from polyembed._checks import check_words, class_name, import_optional, must
 from polyembed.embeddings.embedder import require_lexicon
-from polyembed.embeddings.precomputed import BakedEmbedding, bake
+from polyembed.embeddings.precomputed import bake
 from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
 from polyembed.tagging.onnx_tagger import FORMAT_VERSION, MODEL_NAME, OUTPUTS, SETTINGS_NAME
 from polyembed.tagging.tagger import SequenceTagger
@@ -125,9 +125,7 @@ class _Graph(nn.Module):
     def __init__(self, tagger: SequenceTagger) -> None:
         _check_tagger(tagger)
         super().__init__()
-        embedder = tagger.embedder
-        whole = isinstance(embedder, BakedEmbedding) and not embedder.table.num_extended
-        table: Tensor = embedder.weight if whole else bake(embedder).weight  # type: ignore[assignment]
+        table: Tensor = bake(tagger.embedder).weight
         self.table = nn.Parameter(table.detach().to("cpu", torch.float32), requires_grad=False)
         self.encoder = copy.deepcopy(tagger.encoder)
         self.decoder: Decoder = copy.deepcopy(tagger.decoder)

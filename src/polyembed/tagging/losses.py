@@ -1,7 +1,6 @@
 """Losses as modules, for decoders and classifiers, and weights against rare labels."""
 
 import math
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_probability, is_count, require
+from polyembed._checks import check_probability, require
 from polyembed.functional import losses
 from polyembed.saving import PretrainedModule
 
@@ -32,28 +31,17 @@ class Criterion(PretrainedModule):
 
     def __init__(self, weights: Sequence[float] | None = None) -> None:
         super().__init__()
-        self._given = None if weights is None else tuple(float(weight) for weight in weights)
-        if self._given is None:
-            self.register_parameter("weights", None)
-            return
-        good = len(self._given) > 0 and all(0 <= weight < math.inf for weight in self._given)
-        require(good, "weights", "be finite numbers of 0 or more, at least one", list(self._given))
-        self.weights = nn.Parameter(torch.tensor(self._given), requires_grad=False)
-
-    @property
-    def num_labels(self) -> int | None:
-        """The number of weights; None without weights."""
-        return None if self._given is None else len(self._given)
-
-    @abstractmethod
-    def forward(
-        self, logits: Float[Tensor, "*batch label"], labels: Int[Tensor, "*batch"]
-    ) -> Float[Tensor, ""]:
-        """Compute the mean loss."""
+        self.weights, self._given = None, weights
+        if weights is not None:
+            self._given = [float(weight) for weight in weights]
+            good = len(self._given) > 0 and all(0 <= weight < math.inf for weight in self._given)
+            rule = "be finite numbers of 0 or more, at least one"
+            require(good, "weights", rule, self._given)
+            self.weights = nn.Parameter(torch.tensor(self._given), requires_grad=False)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return {"weights": None if self._given is None else list(self._given)}
+        return {**super().get_config(), "weights": self._given}
 
 
 class LabelCrossEntropy(Criterion):
@@ -98,10 +86,6 @@ class LabelCrossEntropy(Criterion):
             logits, labels, weights=self.weights, label_smoothing=self.label_smoothing
         )
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
-
 
 class FocalLoss(Criterion):
     """The weighted mean focal loss (Lin et al. 2017, equation 5).
@@ -142,10 +126,6 @@ class FocalLoss(Criterion):
         """Compute the mean loss in nats, in at least float32."""
         return losses.focal_loss(logits, labels, gamma=self.gamma, weights=self.weights)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        return {"gamma": self.gamma, **super().get_config()}
-
 
 def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
     """Weigh labels by the effective number of samples (Cui et al. 2019, equation 2).
@@ -163,8 +143,7 @@ def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
         A weight per label.
 
     Raises:
-        ValueError: If a count is negative or not an integer, no count is above 0, or `beta` is
-            outside [0, 1].
+        ValueError: If a count is negative, no count is above 0, or `beta` is outside [0, 1].
 
     Example:
         >>> class_weights([90, 10])
@@ -173,13 +152,17 @@ def class_weights(counts: Sequence[int], *, beta: float = 1.0) -> list[float]:
     Deviations: the paper scales the weights so that they add up to the number of classes; the
     losses of this module do not depend on a common factor.
     """
-    counts = list(counts)
-    good = all(is_count(count) and count >= 0 for count in counts) and sum(counts) > 0
-    require(good, "counts", "be integers of 0 or more, not all 0", counts)
+    good = min(counts, default=0) >= 0 and sum(counts) > 0
+    require(good, "counts", "be numbers of 0 or more, not all 0", counts)
     require(0 <= beta <= 1, "beta", "be in [0, 1]", beta)
-    rarity = [_rarity(int(count), beta) if count else 0.0 for count in counts]
-    scale = sum(counts) / sum(count * weight for count, weight in zip(counts, rarity, strict=True))
-    return [scale * weight for weight in rarity]
+
+    def rarity(count: int) -> float:
+        if count == 0:
+            return 0.0
+        return 1 / count if beta == 1 else (1 - beta) / (1 - beta**count)
+
+    scale = sum(counts) / sum(count * rarity(count) for count in counts)
+    return [scale * rarity(count) for count in counts]
 
 
 def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
@@ -208,13 +191,6 @@ def label_counts(labels: Iterable[str], names: Sequence[str]) -> list[int]:
 
 def check_criterion(criterion: nn.Module | None, num_labels: int) -> None:
     """Require a loss for so many labels, or none."""
-    weights = getattr(criterion, "num_labels", None)
-    rule = f"have weights for {num_labels} labels"
-    require(weights in (None, num_labels), "criterion", rule, weights)
-
-
-def _rarity(count: int, beta: float) -> float:
-    """Return (1 - beta) / (1 - beta^count), without cancellation near 1."""
-    if beta in (0.0, 1.0):
-        return 1.0 if beta == 0.0 else 1.0 / count
-    return (1 - beta) / -math.expm1(count * math.log(beta))
+    if isinstance(criterion, Criterion) and criterion.weights is not None:
+        found = len(criterion.weights)
+        require(found == num_labels, "criterion", f"have weights for {num_labels} labels", found)

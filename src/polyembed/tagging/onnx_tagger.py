@@ -71,13 +71,12 @@ class OnnxTagger:
         folder = Path(folder).absolute()
         for name in (SETTINGS_NAME, MODEL_NAME):
             if not (folder / name).is_file():
-                found = f"nothing at {folder / name}"
-                raise FileNotFoundError(_must("folder", f"hold {name}", found))
+                raise FileNotFoundError(f"folder must hold {name}, got nothing at {folder / name}")
         content = (folder / SETTINGS_NAME).read_bytes()
         settings = json.loads(content.decode("utf-8", "surrogatepass"))
         if settings.get("format_version") != FORMAT_VERSION:
             found = f"{settings.get('format_version')}. Export the tagger again"
-            raise ValueError(_must(SETTINGS_NAME, f"be of format {FORMAT_VERSION}", found))
+            raise ValueError(f"{SETTINGS_NAME} must be of format {FORMAT_VERSION}, got {found}")
         self.tags: tuple[str, ...] = tuple(settings["tags"])
         self._normalization: Any = settings["normalization"]
         self._lowercase_fallback: bool = settings["lowercase_fallback"]
@@ -85,8 +84,10 @@ class OnnxTagger:
         try:
             onnxruntime = importlib.import_module("onnxruntime")
         except ImportError as error:
-            found = f'{error}. pip install "polyembed[onnx]"'
-            raise ImportError(_must("OnnxTagger", "find onnxruntime", found)) from error
+            message = (
+                f'OnnxTagger must find onnxruntime, got {error}. pip install "polyembed[onnx]"'
+            )
+            raise ImportError(message) from error
         self._session = onnxruntime.InferenceSession(
             str(folder / MODEL_NAME), session_options, providers=list(providers)
         )
@@ -110,20 +111,29 @@ class OnnxTagger:
         ids[mask] = [self._id_of(word) for words in rows for word in words]
         return ids, mask
 
-    def emissions(self, ids: Ids, mask: Mask) -> Floats:
-        """Score each tag at each word.
+    def scores(self, ids: Ids, mask: Mask) -> list[Floats]:
+        """Run the graph.
 
         Args:
             ids: The ids, as `encode` makes them.
             mask: True = a word.
 
         Returns:
-            ``(batch, word, tag)`` float32.
+            The emissions ``(batch, word, tag)`` float32 and, of a CRF, its transitions, start and
+            end scores.
 
         Raises:
             ValueError: If the shapes differ, or an id is negative.
         """
-        return self._run(ids, mask)[0]
+        if ids.ndim != 2 or ids.shape != mask.shape:
+            found = f"{ids.shape}, {mask.shape}"
+            raise ValueError(f"ids and mask must have the same axes (batch, word), got {found}")
+        if not ids.size:
+            return [np.zeros((*ids.shape, len(self.tags)), np.float32)]
+        if ids.min() < 0:  # the runtime counts negative ids from the end
+            raise ValueError(f"ids must be what encode gives, not negative, got {ids.min()}")
+        outputs: list[Floats] = self._session.run(None, {"ids": ids, "mask": mask})
+        return outputs
 
     def decode(self, ids: Ids, mask: Mask) -> Ids:
         """Return the best tags.
@@ -136,7 +146,7 @@ class OnnxTagger:
             Tag ids ``(batch, word)``, -100 at masked positions, in rows of which a CRF forbids
             every path, and where scores are NaN.
         """
-        emissions, *scores = self._run(ids, mask)
+        emissions, *scores = self.scores(ids, mask)
         if scores:
             return viterbi(emissions, mask, *scores)
         sound = emissions.max(-1, initial=-np.inf) > -np.inf  # not so of NaN
@@ -168,21 +178,9 @@ class OnnxTagger:
                 ids = row[: len(rows[i])]
                 if IGNORE_INDEX in ids:
                     rule = "have a tag for each word (scores of NaN, or all forbidden, give none)"
-                    raise ValueError(_must(f"sentences[{i}]", rule, rows[i]))
+                    raise ValueError(f"sentences[{i}] must {rule}, got {rows[i]}")
                 found[i] = [self.tags[tag] for tag in ids]
         return found
-
-    def _run(self, ids: Ids, mask: Mask) -> list[Floats]:
-        """Run the model: emissions and, of a CRF, its scores."""
-        if ids.ndim != 2 or ids.shape != mask.shape:
-            found = f"{ids.shape}, {mask.shape}"
-            raise ValueError(_must("ids and mask", "have the same axes (batch, word)", found))
-        if not ids.size:
-            return [np.zeros((*ids.shape, len(self.tags)), np.float32)]
-        if ids.min() < 0:  # the runtime counts negative ids from the end
-            raise ValueError(_must("ids", "be what encode gives, not negative", ids.min()))
-        outputs: list[Floats] = self._session.run(None, {"ids": ids, "mask": mask})
-        return outputs
 
     def _id_of(self, word: str) -> int:
         found = self._ids.get(self._normalized(word))
@@ -194,27 +192,13 @@ class OnnxTagger:
         form = self._normalization
         return unicodedata.normalize(form, word) if form else word
 
-    def __repr__(self) -> str:
-        return f"OnnxTagger({len(self.tags)} tags, {len(self._ids)} words)"
-
-
-def _must(name: str, rule: str, value: object) -> str:
-    """Return an error's sentence, as `_checks.must` does, without importing torch."""
-    return f"{name} must {rule}, got {value}"
-
 
 def _check_sentences(sentences: Iterable[Iterable[str]]) -> list[list[str]]:
     """Return lists of words, each iterable read once, after checking them."""
-    if isinstance(sentences, str):
-        raise TypeError(_must("sentences", "be lists of words", f"the string {sentences!r}"))
     rows = []
     for i, words in enumerate(sentences):
-        if isinstance(words, str) or not isinstance(words, Iterable):
-            found = repr(words) if isinstance(words, str) else type(words).__name__
-            raise TypeError(_must(f"sentences[{i}]", "be a list of words", found))
-        rows.append(list(words))
-        for number, word in enumerate(rows[-1]):
-            if not isinstance(word, str):
-                name = f"sentences[{i}][{number}]"
-                raise TypeError(_must(name, "be a string", type(word).__name__))
+        row = words if isinstance(words, str) else list(words)
+        if isinstance(row, str) or not all(isinstance(word, str) for word in row):
+            raise TypeError(f"sentences[{i}] must be a list of words, got {row!r}")
+        rows.append(row)
     return rows

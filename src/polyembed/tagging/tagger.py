@@ -11,9 +11,6 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
 from polyembed._checks import (
-    check_ids,
-    check_mask,
-    check_positive,
     check_sentences,
     check_words,
     class_name,
@@ -25,7 +22,7 @@ from polyembed.data.lines import MISSING_TAG
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.functional.losses import IGNORE_INDEX
 from polyembed.metrics import scheme_of, split_label
-from polyembed.tagging.decoders import CRFDecoder, Decoder, SoftmaxDecoder
+from polyembed.tagging.decoders import CRFDecoder, Emissions, Features, Mask, SoftmaxDecoder
 from polyembed.tagging.text_model import (
     TextModel,
     check_names,
@@ -91,10 +88,6 @@ class Tagger(TextModel):
     def encode_labels(self, labels: Sequence[Sequence[Any]]) -> Tensor:
         """Turn the tags of sentences into what `forward` takes, as the decoder encodes them."""
 
-    @abstractmethod
-    def names_of(self, decoded: Tensor) -> list[Any]:
-        """Return the names of the decoded tags of one sentence."""
-
     def collate(self, items: Sequence[Tagged]) -> dict[str, Any]:
         """Build a training batch; words that an encoder cut off have no vector and leave the loss.
 
@@ -108,18 +101,13 @@ class Tagger(TextModel):
             ValueError: If a sentence has another number of tags than of words, or a tag is outside
                 the tag set.
         """
-        for row, item in enumerate(items):
-            rule = f"be as many as the words, {len(item.words)}"
-            fits = len(item.words) == len(item.tags)
-            require(fits, f"sentences[{row}].tags", rule, len(item.tags))
         inputs, mask = self.encode([item.words for item in items])
-        tags = self.encode_labels([item.tags for item in items])
+        tags = self.encode_labels([self.labels_of(item) for item in items])
         if isinstance(inputs, Pieces) and mask is not None:  # words beyond the limit have no vector
             owned = inputs.word_index >= 0
             places = inputs.word_index.clamp(min=0).long()
             seen = torch.zeros(mask.shape).scatter_add(1, places, owned.float()) > 0
-            cut = (mask & ~seen).reshape(*mask.shape, *[1] * (tags.dim() - 2))
-            tags = torch.where(cut, tags.dtype == torch.bool or IGNORE_INDEX, tags)
+            tags[mask & ~seen] = True if tags.dtype == torch.bool else IGNORE_INDEX
         return {"inputs": inputs, "tags": tags, "mask": mask}
 
     def text_of(self, item: Tagged) -> Sequence[str]:
@@ -138,46 +126,37 @@ class Tagger(TextModel):
         self.encode_labels([item.tags for item in items])
 
     def _check_texts(self, texts: Sequence[Any], start: int = 0) -> list[Any]:
-        return [*check_sentences(texts, start=start)]
+        return check_sentences(texts, start=start)
 
     def _label_batch(self, texts: Mapping[int, Sequence[str]]) -> list[list[Any]]:
+        decoder: Any = self.decoder
         labels: list[list[Any]] = []
         for i, rows in self._of_words(texts, self.decode).items():
             try:
-                labels.append([] if rows is None else self.names_of(rows))
+                labels.append(decoder.labels_of(rows))
             except ValueError as error:
                 raise ValueError(f"sentences[{i}]: {error}") from error
         return labels
 
     def _probabilities_of_batch(self, texts: Mapping[int, Sequence[str]]) -> list[Tensor]:
-        nothing = torch.zeros(0, len(self.tags))
         found = self._of_words(texts, self.probabilities)
         for i, rows in found.items():
-            sound = rows is None or bool((rows.sum(-1) > 0).all())
+            sound = bool((rows.sum(-1) > 0).all())
             rule = "have numbers that allow a tag for each word"
             require(sound, f"the scores of sentences[{i}]", rule, "NaN, or all tags forbidden")
-        return [nothing if rows is None else rows for rows in found.values()]
+        return list(found.values())
 
     def _of_words(
         self, texts: Mapping[int, Sequence[str]], compute: Callable[[Any, Tensor], Tensor]
-    ) -> dict[int, Tensor | None]:
-        """Return a row per word of each text, on the CPU; None for a text without words."""
-        full = {i: words for i, words in texts.items() if words}
-        if not full:
-            return dict.fromkeys(texts)
-        inputs, mask = self.encode(list(full.values()))
-        rows = compute(to_device(inputs, self.device), to_device(mask, self.device)).cpu()
-        found = {i: row[: len(words)] for (i, words), row in zip(full.items(), rows, strict=True)}
-        return {i: found.get(i) for i in texts}
-
-
-def _apart(entities: Sequence[PredictedEntity]) -> list[PredictedEntity]:
-    """Return entities that do not overlap, the first ones first, in the order of the text."""
-    kept: list[PredictedEntity] = []
-    for one in entities:
-        if all(one.end <= other.start or other.end <= one.start for other in kept):
-            kept.append(one)
-    return sorted(kept)
+    ) -> dict[int, Tensor]:
+        """Return a row per word of each text, on the CPU, without encoding empty texts."""
+        found = dict.fromkeys(texts, torch.zeros(0, len(self.tags)))
+        full = [i for i, words in texts.items() if words]
+        if full:
+            inputs, mask = to_device(self.encode([texts[i] for i in full]), self.device)
+            for i, row in zip(full, compute(inputs, mask).cpu(), strict=True):
+                found[i] = row[: len(texts[i])]
+        return found
 
 
 def prepared_by(
@@ -279,9 +258,7 @@ class SequenceTagger(Tagger):
         """Return the words that `encode` looks up, after `prepare`."""
         return super().words_of(self.prepared(texts, start))
 
-    def features(
-        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Float[Tensor, "batch word dim"]:
+    def features(self, inputs: Any, mask: Mask = None) -> Features:
         """Compute the words' vectors in context, which the decoder reads.
 
         Args:
@@ -291,20 +268,9 @@ class SequenceTagger(Tagger):
         Returns:
             The vectors, ``(batch, word, dim)``.
         """
-        if isinstance(inputs, Tensor):
-            check_ids("inputs", inputs)
-            found = f"shape {tuple(inputs.shape)}"
-            require(inputs.dim() == 2, "inputs", "have the axes (batch, word)", found)
-            check_mask(mask, inputs.shape)
         return word_features(self.embedder, self.encoder, inputs, mask)
 
-    def forward(
-        self,
-        inputs: Any,
-        *,
-        tags: Tensor,
-        mask: Bool[Tensor, "batch word"] | None = None,
-    ) -> Float[Tensor, ""]:
+    def forward(self, inputs: Any, *, tags: Tensor, mask: Mask = None) -> Float[Tensor, ""]:
         """Compute the decoder's mean loss in nats.
 
         Args:
@@ -318,21 +284,17 @@ class SequenceTagger(Tagger):
         loss: Tensor = self.decoder.loss(self.features(inputs, mask), tags, mask)
         return loss
 
-    def emissions(
-        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Float[Tensor, "batch word tag"]:
+    def emissions(self, inputs: Any, mask: Mask = None) -> Emissions:
         """Score each tag at each word: ``(batch, word, tag)``."""
         found: Tensor = self.decoder.emissions(self.features(inputs, mask), mask)
         return found
 
-    def decode(self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None) -> Tensor:
+    def decode(self, inputs: Any, mask: Mask = None) -> Tensor:
         """Return the decoder's best tags, ids ``(batch, word)``; -100 at masked positions."""
         found: Tensor = self.decoder.decode(self.features(inputs, mask), mask)
         return found
 
-    def probabilities(
-        self, inputs: Any, mask: Bool[Tensor, "batch word"] | None = None
-    ) -> Float[Tensor, "batch word tag"]:
+    def probabilities(self, inputs: Any, mask: Mask = None) -> Emissions:
         """Compute the probability of each tag at each word; zeros at masked positions."""
         found: Tensor = self.decoder.probabilities(self.features(inputs, mask), mask)
         return found
@@ -347,11 +309,6 @@ class SequenceTagger(Tagger):
             The ids of the tags, ``(batch, word)``, padded with -100.
         """
         found: Tensor = self.decoder.encode_labels(labels)
-        return found
-
-    def names_of(self, decoded: Tensor) -> list[Any]:
-        """Return the names of the decoded tags of one sentence (`Decoder.labels_of`)."""
-        found: list[Any] = self.decoder.labels_of(decoded)
         return found
 
     def predict_n_best(
@@ -377,7 +334,6 @@ class SequenceTagger(Tagger):
         Raises:
             TypeError: If the decoder is not a `CRFDecoder`.
         """
-        check_positive(k=k)
         if not isinstance(self.decoder, CRFDecoder):
             raise TypeError(must("decoder", "be a CRFDecoder", class_name(self.decoder)))
         predict = partial(type(self)._n_best_of_batch, k=k)
@@ -409,16 +365,13 @@ class SequenceTagger(Tagger):
             progress: Whether to show a progress bar, as in `predict`.
 
         Returns:
-            The entities of each text, the most probable first if they may overlap, else in the
-            order of the text.
+            The entities of each text, ``(start, end, label, probability)`` with `end` after the
+            last word: the most probable first if they may overlap, else in the order of the text.
 
         Raises:
-            ValueError: If the tags mark no entities, or `min_probability` is not in [0, 1].
+            ValueError: If the tags mark no entities.
             TypeError: If the decoder is neither a `CRFDecoder` nor a `SoftmaxDecoder`.
         """
-        check_positive(max_words=max_words)
-        rule = "be in [0, 1]"
-        require(0 <= min_probability <= 1, "min_probability", rule, min_probability)
         require(scheme_of(self.tags) is not None, "tags", "mark entities, as B-PER", self.tags)
         if not isinstance(self.decoder, CRFDecoder | SoftmaxDecoder):
             rule = "be a CRFDecoder or a SoftmaxDecoder"
@@ -441,38 +394,42 @@ class SequenceTagger(Tagger):
             emissions = self.emissions(inputs, mask)
             wide = emissions.to(torch.promote_types(emissions.dtype, torch.float32))
             count = len(self.tags)
-            zeros = wide.new_zeros(count, count), wide.new_zeros(count), wide.new_zeros(count)
+            zeros = wide.new_zeros(count, count), *wide.new_zeros(2, count)
             moves, start, end = self.decoder.crf.constrained_scores(wide.dtype) if crf else zeros
-            options: dict[str, Any] = {"scheme": scheme, "max_length": max_words}
-            found = span_log_probs(wide, mask, moves, start, end, self.tags, **options)
-            return found.log_probs
+            return span_log_probs(
+                wide, mask, moves, start, end, self.tags, scheme=scheme, max_length=max_words
+            ).log_probs
 
         types = list(dict.fromkeys(split_label(tag, scheme)[1] for tag in self.tags if tag != "O"))
         found = []
         for rows in self._of_words(texts, spans).values():
-            entities = []
-            if rows is not None:
-                probabilities = rows.exp()
-                chosen = (rows > -math.inf) & (probabilities >= least)
-                for start, length, kind in chosen.nonzero().tolist():
-                    share = float(probabilities[start, length, kind])
-                    entities.append(PredictedEntity(start, start + length + 1, types[kind], share))
+            shares = rows.exp()
+            likely = ((rows > -math.inf) & (shares >= least)).nonzero().tolist()
+            entities = [
+                PredictedEntity(i, i + length + 1, types[kind], float(shares[i, length, kind]))
+                for i, length, kind in likely
+            ]
             entities.sort(key=lambda one: -one.probability)
-            found.append(entities if overlapping else _apart(entities))
+            if not overlapping:
+                apart: list[PredictedEntity] = []
+                for one in entities:
+                    if all(one.end <= other.start or other.end <= one.start for other in apart):
+                        apart.append(one)
+                entities = sorted(apart)
+            found.append(entities)
         return found
 
     def _n_best_of_batch(
         self, texts: Mapping[int, Sequence[str]], k: int
     ) -> list[list[tuple[list[str], float]]]:
-        inputs, mask = (to_device(part, self.device) for part in self.encode(list(texts.values())))
-        k = min(k, len(self.tags) ** max(map(len, texts.values())))  # as many as there are
+        inputs, mask = to_device(self.encode(list(texts.values())), self.device)
         paths = self.decoder.crf.n_best(self.emissions(inputs, mask), k, mask)
         found = []
         for words, tags, scores in zip(
             texts.values(), paths.tags.cpu(), paths.log_probs.tolist(), strict=True
         ):
             pairs = zip(tags[:, : len(words)], scores, strict=True)
-            found.append([(self.names_of(row), x) for row, x in pairs if x > -math.inf])
+            found.append([(self.decoder.labels_of(row), x) for row, x in pairs if x > -math.inf])
             require(bool(found[-1]), "the scores", "allow a sequence", f"none for {list(words)}")
         return found
 
@@ -517,7 +474,6 @@ class TokenClassifier(SequenceTagger):
         prepare: Prepare = None,
     ) -> None:
         size = feature_size(embedder, encoder)
-        names = check_names("tags", tags)
-        decoder: Decoder = SoftmaxDecoder(size, names, dropout=dropout, criterion=criterion)
-        super().__init__(embedder, names, encoder=encoder, decoder=decoder, prepare=prepare)
+        decoder = SoftmaxDecoder(size, tags, dropout=dropout, criterion=criterion)
+        super().__init__(embedder, tags, encoder=encoder, decoder=decoder, prepare=prepare)
         self.dropout, self.criterion = dropout, criterion

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from polyembed._checks import check_positive, check_words, class_name, must, require
 from polyembed._progress import progress_bar
@@ -17,8 +18,6 @@ from polyembed.text.lexicon import Lexicon
 
 BATCHES_TOGETHER = 32
 """The number of batches that are read before they are sorted by length, to save padding."""
-CACHED_WORDS = 50_000
-"""The number of unseen words that are kept for later texts of a prediction."""
 
 Predict = Callable[[Any, Mapping[int, Any]], list[Any]]
 
@@ -143,27 +142,18 @@ class TextModel(PretrainedModule):
     ) -> Iterator[Any]:
         """Check the arguments, then yield what `predict` makes of a model and numbered texts."""
         check_positive(batch_size=batch_size)
-        if isinstance(texts, str | Mapping):
+        if isinstance(texts, str):
             raise TypeError(must("texts", "be an iterable of texts", class_name(texts)))
 
         def generate() -> Iterator[Any]:
-            start, base = 0, evaluation_view(self)
-            model, cached = base, set[str]()
-            lexicons = _lexicons_of(base)
+            start, model = 0, evaluation_view(self)
             remaining = iter(texts)
             total = len(texts) if isinstance(texts, Sized) else None
             with progress_bar(progress=progress, total=total, unit=" texts") as bar:
                 while bucket := list(islice(remaining, BATCHES_TOGETHER * batch_size)):
                     bucket = self._check_texts(bucket, start)
-                    words = self.words_of(bucket, start)
-                    unseen = {w for lexicon in lexicons for w in words if w not in lexicon} - cached
-                    if len(cached) + len(unseen) > CACHED_WORDS:
-                        unseen |= words & cached
-                        model, cached = base, set[str]()
-                    if unseen:
-                        model = model.with_words(sorted(unseen))
-                        cached |= unseen
-                    yield from _predicted_bucket(model, bucket, start, batch_size, predict)
+                    knowing = model.with_words(sorted(self.words_of(bucket, start)))
+                    yield from _predicted_bucket(knowing, bucket, start, batch_size, predict)
                     start += len(bucket)
                     bar.update(len(bucket))
 
@@ -246,17 +236,4 @@ def to_device(inputs: Any, device: torch.device | str) -> Any:
         >>> to_device(batch, "meta")["inputs"][0].device
         device(type='meta')
     """
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    if isinstance(inputs, dict):
-        return {name: to_device(part, device) for name, part in inputs.items()}
-    if not isinstance(inputs, tuple | list):
-        return inputs
-    parts = [to_device(part, device) for part in inputs]
-    return type(inputs)(*parts) if hasattr(inputs, "_fields") else type(inputs)(parts)
-
-
-def _lexicons_of(model: nn.Module) -> list[Lexicon]:
-    """Return the different lexicons of a model's embedders."""
-    found = (getattr(part, "lexicon", None) for part in model.modules())
-    return list({id(lexicon): lexicon for lexicon in found if lexicon is not None}.values())
+    return tree_map_only(Tensor, lambda x: x.to(device), inputs)

@@ -16,14 +16,14 @@ from polyembed._checks import class_name, must, require
 from polyembed._progress import progress_bar
 from polyembed.encoders import PretrainedWordEncoder
 from polyembed.metrics import settled
-from polyembed.tagging.classifiers import Labelled, LabelledPair
+from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
 from polyembed.training.options import DEFAULTS, FitOptions, measure
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epochs, sizes_of
 
-Item = Tagged | Labelled | LabelledPair
+Item = Tagged | Labelled
 """What a model is trained on: words with tags, words with a label, or a labelled pair of texts."""
 
 POOL = 32
