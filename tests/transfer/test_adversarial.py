@@ -8,8 +8,12 @@ import torch
 from toys import own_words
 
 from polyembed.functional import nearest_cosine
-from polyembed.transfer import adversarial, adversarial_mapping, mapping_criterion
-from polyembed.transfer.adversarial import AdversarialOptions
+from polyembed.transfer import adversarial
+from polyembed.transfer.adversarial import (
+    AdversarialOptions,
+    adversarial_mapping,
+    mapping_criterion,
+)
 
 QUICK = {
     "num_epochs": 4,

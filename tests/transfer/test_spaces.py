@@ -12,13 +12,9 @@ from toys import own_words
 
 import polyembed as pe
 from polyembed.functional import csls, length_normalize, mean_center, procrustes
-from polyembed.transfer import (
-    AdversarialOptions,
-    adversarial_mapping,
-    mapping_criterion,
-    similarity_pairs,
-    spaces,
-)
+from polyembed.transfer import AdversarialOptions, spaces
+from polyembed.transfer.adversarial import adversarial_mapping, mapping_criterion
+from polyembed.transfer.spaces import similarity_pairs
 from polyembed.vectors import OrthogonalMapping
 
 N, DIM = 211, 7
