@@ -87,6 +87,39 @@ def sentences(rows: int, width: int) -> Batch:
     }
 
 
+Wrong = tuple[Callable[[Batch], Batch], type[Exception], str]
+
+
+def changed(name: str, change: Callable[[Any], Any], error: type[Exception], message: str) -> Wrong:
+    """Spoil an argument: what the module must say of it."""
+    return lambda batch: {**batch, name: change(batch[name])}, error, message
+
+
+def short(name: str, dim: int) -> Wrong:
+    rule = rf"^{name} must have a last axis of size {dim}, got shape \(13, 4, {dim - 1}\)$"
+    return changed(name, lambda x: x[..., :-1], ValueError, rule)
+
+
+def flat(name: str, axes: str) -> Wrong:
+    rule = rf"^{name} must have the axes \({axes}\), got shape \(4"
+    return changed(name, lambda x: x[0], ValueError, rule)
+
+
+def narrow(name: str) -> Wrong:
+    rule = rf"^{name} must have shape \(13, 4\), got \(13, 3\)$"
+    return changed(name, lambda x: x[:, 1:], ValueError, rule)
+
+
+def no_ids(name: str) -> Wrong:
+    rule = rf"^{name} must be int64 or int32, got torch.float64$"
+    return changed(name, Tensor.double, TypeError, rule)
+
+
+def outside(name: str, count: int, by: int | None = None, said: str | None = None) -> Wrong:
+    rule = rf"^{said or name} must be in \[0, {count}\)"
+    return changed(name, lambda x: x + (by or count), ValueError, rule)
+
+
 def vector_source(
     lexicon: pe.Lexicon, dim: int = 5, seed: int = 0, **options: Any
 ) -> pe.SourceEmbedding:
@@ -147,13 +180,7 @@ def reorder(modules: nn.ModuleList, order: Sequence[int]) -> nn.ModuleList:
 
 
 def rtn(name: str, hidden: int, bottleneck: int, **options: Any) -> Case:
-    wrong = (
-        (
-            lambda batch: {"h": batch["h"][..., :-1]},
-            ValueError,
-            rf"^h must have a last axis of size {hidden}, got shape \(13, 4, {hidden - 1}\)$",
-        ),
-    )
+    wrong = (short("h", hidden),)
     return Case(
         name,
         lambda: pe.RepresentationTransformationNetwork(hidden, bottleneck, **options),
@@ -186,24 +213,8 @@ def permute_meta(embedder: pe.MetaEmbedding, batch: Batch, order: Sequence[int])
 
 
 def embedder(name: str, grow: Callable[[pe.Lexicon], nn.Module], **options: Any) -> Case:
-    outside = len(WORDS) + 2
-    wrong = (
-        (
-            lambda batch: {"ids": batch["ids"].double()},
-            TypeError,
-            r"^ids must be int64 or int32, got torch.float64$",
-        ),
-        (
-            lambda batch: {"ids": batch["ids"] + outside},
-            ValueError,
-            rf"^ids must be in \[0, {outside}\), got ids outside$",
-        ),
-        (
-            lambda batch: {"ids": batch["ids"] - outside},
-            ValueError,
-            rf"^ids must be in \[0, {outside}\), got ids outside$",
-        ),
-    )
+    count = len(WORDS) + 2
+    wrong = (no_ids("ids"), outside("ids", count), outside("ids", count, -count))
     call = {"call": lambda module, batch: module(batch["ids"])}
     return Case(name, lambda: grow(toy_lexicon()), ids, grow=grow, wrong=wrong, **call, **options)
 
@@ -212,44 +223,24 @@ def combiner(
     name: str, build: Callable[[], nn.Module], dims: Sequence[int] = DIMS, **options: Any
 ) -> Case:
     wrong = (
-        (
-            lambda batch: {"xs": batch["xs"][1:]},
+        changed("xs", lambda xs: xs[1:], ValueError, rf"^xs must hold {len(dims)} sources, got "),
+        changed(
+            "xs",
+            lambda xs: [x[..., :-1] for x in xs],
             ValueError,
-            rf"^xs must hold {len(dims)} sources, got {len(dims) - 1}$",
-        ),
-        (
-            lambda batch: {"xs": [x[..., :-1] for x in batch["xs"]]},
-            ValueError,
-            rf"^xs\[0\] must have a last axis of size {dims[0]}, got shape \(13, 4, {dims[0] - 1}\)$",
+            rf"^xs\[0\] must have a last axis of size {dims[0]}, got shape ",
         ),
     )
     return Case(name, build, xs(*dims), wrong=wrong, **options)
 
 
 def speller(name: str, build: Callable[[], nn.Module], **options: Any) -> Case:
-    wrong = (
-        (
-            lambda batch: {"ids": batch["ids"].double()},
-            TypeError,
-            r"^ids must be int64 or int32, got",
-        ),
-    )
+    wrong = (no_ids("ids"),)
     return Case(name, build, units, padded=("ids",), wrong=wrong, **options)
 
 
 def encoder(name: str, build: Callable[[], nn.Module], dim: int = 5, **options: Any) -> Case:
-    wrong = (
-        (
-            lambda batch: {**batch, "x": batch["x"][..., :-1]},
-            ValueError,
-            rf"^x must have a last axis of size {dim}, got shape \(13, 4, {dim - 1}\)$",
-        ),
-        (
-            lambda batch: {**batch, "x": batch["x"][0]},
-            ValueError,
-            rf"^x must have the axes \(batch, word, input_size\), got shape \(4, {dim}\)$",
-        ),
-    )
+    wrong = (short("x", dim), flat("x", "batch, word, input_size"))
     return Case(name, build, masked("x", dim), padded=("x",), wordwise=True, wrong=wrong, **options)
 
 
@@ -257,27 +248,8 @@ def decoder(
     name: str, build: Callable[[int, int], nn.Module], dim: int = 5, num_tags: int = 3
 ) -> list[Case]:
     """The emissions of a decoder, and its loss."""
-    short = (
-        lambda batch: {**batch, "features": batch["features"][..., :-1]},
-        ValueError,
-        rf"^features must have a last axis of size {dim}, got shape \(13, 4, {dim - 1}\)$",
-    )
-    flat = (
-        lambda batch: {**batch, "features": batch["features"][0]},
-        ValueError,
-        rf"^features must have the axes \(batch, word, dim\), got shape \(4, {dim}\)$",
-    )
-    tags = (
-        lambda batch: {**batch, "tags": batch["tags"][:, 1:]},
-        ValueError,
-        r"^tags must have shape \(13, 4\), got \(13, 3\)$",
-    )
-    outside = (
-        lambda batch: {**batch, "tags": batch["tags"] + num_tags},
-        ValueError,
-        rf"^tags must be in \[0, {num_tags}\) where the mask is on, got",
-    )
-
+    wrong = (short("features", dim), flat("features", "batch, word, dim"))
+    tags = (narrow("tags"), outside("tags", num_tags))
     untouched = (
         {TRAINS: "transitions serve the loss alone"} if name.startswith("CRFDecoder") else {}
     )
@@ -288,7 +260,7 @@ def decoder(
             masked("features", dim),
             padded=("features",),
             wordwise=True,
-            wrong=(short, flat),
+            wrong=wrong,
             exceptions=untouched,
         ),
         Case(
@@ -299,7 +271,7 @@ def decoder(
             padded=("features", "tags"),
             reduced=True,
             wide=True,
-            wrong=(short, flat, tags, outside),
+            wrong=(*wrong, *tags),
         ),
     ]
 
@@ -307,26 +279,10 @@ def decoder(
 def crf(name: str, num_tags: int = 3, **exceptions: str) -> Case:
     """Log-probabilities, a row each."""
     wrong = (
-        (
-            lambda batch: {**batch, "emissions": batch["emissions"][..., :-1]},
-            ValueError,
-            rf"^emissions must have a last axis of size {num_tags}, got shape \(13, 4, {num_tags - 1}\)$",
-        ),
-        (
-            lambda batch: {**batch, "emissions": batch["emissions"][0]},
-            ValueError,
-            rf"^emissions must have the axes \(batch, word, tag\), got shape \(4, {num_tags}\)$",
-        ),
-        (
-            lambda batch: {**batch, "tags": batch["tags"][:, 1:]},
-            ValueError,
-            r"^tags must have shape \(13, 4\), got \(13, 3\)$",
-        ),
-        (
-            lambda batch: {**batch, "tags": batch["tags"] - num_tags},
-            ValueError,
-            rf"^tags must be in \[0, {num_tags}\) where the mask is on, got",
-        ),
+        short("emissions", num_tags),
+        flat("emissions", "batch, word, tag"),
+        narrow("tags"),
+        outside("tags", num_tags, -num_tags),
     )
     return Case(
         name,
@@ -344,29 +300,11 @@ def whole_tagger(name: str, build: Callable[[], pe.SequenceTagger]) -> list[Case
     """The emissions of a tagger, and its loss."""
     count = len(WORDS) + 2
     wrong = (
-        (
-            lambda batch: {**batch, "inputs": batch["inputs"] + count},
-            ValueError,
-            rf"^ids must be in \[0, {count}\)",
-        ),
-        (
-            lambda batch: {**batch, "inputs": batch["inputs"].double()},
-            TypeError,
-            r"^inputs must be int64 or int32",
-        ),
-        (
-            lambda batch: {**batch, "inputs": batch["inputs"][0]},
-            ValueError,
-            r"^inputs must have the axes \(batch, word\)",
-        ),
+        outside("inputs", count, said="ids"),
+        no_ids("inputs"),
+        flat("inputs", "batch, word"),
     )
-    tags = (
-        (
-            lambda batch: {**batch, "tags": batch["tags"].double()},
-            TypeError,
-            r"^tags must be int64 or int32",
-        ),
-    )
+    tags = (no_ids("tags"),)
 
     def emissions(module: nn.Module, batch: Batch) -> Tensor:
         return module.emissions(batch["inputs"], batch["mask"])
@@ -405,25 +343,8 @@ def ensemble(
 
 def voters(name: str, build: Callable[[], pe.VotingEnsemble], **exceptions: str) -> list[Case]:
     """The mean loss of an ensemble, its mean probabilities, and its votes."""
-    wrong = (
-        (
-            lambda batch: {**batch, "inputs": batch["inputs"].double()},
-            TypeError,
-            r"^inputs must be int64 or int32",
-        ),
-        (
-            lambda batch: {**batch, "inputs": batch["inputs"][0]},
-            ValueError,
-            r"^inputs must have the axes \(batch, word\)",
-        ),
-    )
-    tags = (
-        (
-            lambda batch: {**batch, "tags": batch["tags"].double()},
-            TypeError,
-            r"^tags must be int64 or int32",
-        ),
-    )
+    wrong = (no_ids("inputs"), flat("inputs", "batch, word"))
+    tags = (no_ids("tags"),)
 
     def probabilities(module: nn.Module, batch: Batch) -> Tensor:
         return module.probabilities(batch["inputs"], batch["mask"])
@@ -464,14 +385,12 @@ def fusion(
     def call(module: nn.Module, batch: Batch) -> Tensor:
         return module(list(batch["states"].chunk(layers, -1)), batch["mask"])
 
-    short = (
-        lambda batch: {**batch, "states": batch["states"][0]},
-        ValueError,
-        rf"^hidden_states\[0\] must have the axes \(batch, seq, hidden\), got shape \(4, {hidden}\)$",
+    flat_states = changed(
+        "states", lambda x: x[0], ValueError, r"^hidden_states\[0\] must have the axes \("
     )
     made = masked("states", layers * hidden)
     return Case(
-        name, build, made, call, padded=("states",), wordwise=True, wrong=(short,), **options
+        name, build, made, call, padded=("states",), wordwise=True, wrong=(flat_states,), **options
     )
 
 
@@ -503,23 +422,7 @@ def criterion(name: str, build: Callable[[], nn.Module], labels: int = 5) -> Cas
             "labels": torch.where(ids % 7 == 3, -100, ids % labels),
         }
 
-    wrong = (
-        (
-            lambda batch: {**batch, "labels": batch["labels"].double()},
-            TypeError,
-            r"^labels must be int64 or int32, got",
-        ),
-        (
-            lambda batch: {**batch, "labels": batch["labels"][:, 1:]},
-            ValueError,
-            r"^labels must have shape \(13, 4\), got \(13, 3\)$",
-        ),
-        (
-            lambda batch: {**batch, "labels": batch["labels"] + labels},
-            ValueError,
-            rf"^labels must be in \[0, {labels}\) or be -100, got",
-        ),
-    )
+    wrong = (no_ids("labels"), narrow("labels"), outside("labels", labels))
     return Case(name, build, make, reduced=True, wide=True, wrong=wrong)
 
 
@@ -622,21 +525,9 @@ def token_ids(rows: int, width: int) -> Batch:
 
 def laser_states(name: str, call: Callable[[nn.Module, Batch], Tensor], **options: Any) -> Case:
     wrong = (
-        (
-            lambda batch: {**batch, "token_ids": batch["token_ids"].double()},
-            TypeError,
-            r"^token_ids must be int64 or int32, got torch.float64$",
-        ),
-        (
-            lambda batch: {**batch, "token_ids": batch["token_ids"][0]},
-            ValueError,
-            r"^token_ids must have the axes \(batch, piece\), got shape \(4,\)$",
-        ),
-        (
-            lambda batch: {**batch, "token_ids": batch["token_ids"] + 23},
-            ValueError,
-            r"^token_ids must be in \[0, 23\), got ids outside$",
-        ),
+        no_ids("token_ids"),
+        flat("token_ids", "batch, piece"),
+        outside("token_ids", 23),
     )
     build = lambda: laser_encoder(dictionary=toy_bpe_tokenizer().dictionary)  # noqa: E731
     return Case(
@@ -815,15 +706,14 @@ CASES: list[Case] = [
         lambda module, batch: module.transform(batch["xs"][0]),
         trains=False,
         wrong=(
-            (
-                lambda batch: {"xs": [batch["xs"][0][..., :-1]]},
+            changed(
+                "xs",
+                lambda xs: [xs[0][..., :-1]],
                 ValueError,
-                r"^x must have a last axis of size 4, got shape \(13, 4, 3\)$",
+                r"^x must have a last axis of size 4",
             ),
-            (
-                lambda batch: {"xs": [batch["xs"][0].long()]},
-                TypeError,
-                r"^x must be floating point, got torch.int64$",
+            changed(
+                "xs", lambda xs: [xs[0].long()], TypeError, r"^x must be floating point, got torch."
             ),
         ),
     ),
@@ -833,13 +723,7 @@ CASES: list[Case] = [
         masked("x", 4),
         padded=("x",),
         wordwise=True,
-        wrong=(
-            (
-                lambda batch: {**batch, "x": batch["x"][..., :-1]},
-                ValueError,
-                r"^x must have a last axis of size 4, got shape \(13, 4, 3\)$",
-            ),
-        ),
+        wrong=(short("x", 4),),
     ),
     combiner("ConcatCombiner", lambda: pe.embeddings.ConcatCombiner(DIMS)),
     combiner(
