@@ -512,7 +512,7 @@ def test_wrong_values(call, text) -> None:
             lambda: pe.PairClassifier(pe.PretrainedWordEncoder(tiny_model("bert")), LABELS).predict(
                 PAIRS
             ),
-            r"tokenizer must be given to cut words into pieces, got None$",
+            r"tokenizer must be one of transformers, got NoneType$",
         ),
     ],
 )
