@@ -117,4 +117,4 @@ def path_scores(chain: Chain, tags: Tensor) -> Tensor:
     steps = torch.where(chain.mask[:, 1:, None], steps[:, 1:], 0.0)
     forbidden = (unary <= FORBIDDEN / 2).any(1) | (steps <= FORBIDDEN / 2).any(1)
     scores = torch.where(forbidden, -math.inf, unary.sum(1) + steps.sum(1))
-    return scores.reshape(len(tags), *tags.shape[2:])
+    return scores.reshape(tags.shape[:1] + tags.shape[2:])

@@ -139,7 +139,8 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         self, emissions: Emissions, tags: Tags, mask: Mask = None
     ) -> Float[Tensor, " batch"]:
         """Return the log-probability of each row's tags, 0 for an empty row, -inf if forbidden."""
-        return self._log_prob(self._prepare_tags(emissions, tags), *self._prepare(emissions, mask))
+        prepared = self._prepare(emissions, mask)
+        return self._log_prob(self._prepare_tags(emissions, tags), *prepared)
 
     def partial_log_prob(
         self, emissions: Emissions, tags: Tags | Allowed, mask: Mask = None
