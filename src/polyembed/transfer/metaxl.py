@@ -300,4 +300,4 @@ def _gradients(
         )
     size = found[2] * found[4]
     cosine = found[5] / size if size else 0.0
-    return MetaXLStep(*found[:4], cosine), known, grads, metas
+    return MetaXLStep(found[0], found[1], found[2], found[3], cosine), known, grads, metas

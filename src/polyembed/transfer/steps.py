@@ -166,7 +166,9 @@ def update(
     accumulate(parameters, grads)
     if max_norm is not None and norm > max_norm:
         for name in grads:
-            parameters[name].grad.mul_(max_norm / norm)
+            grad = parameters[name].grad
+            if grad is not None:
+                grad.mul_(max_norm / norm)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
 

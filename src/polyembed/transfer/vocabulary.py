@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from polyembed._checks import check_positive, check_words, require
 from polyembed.text.pieces import cut_words
@@ -88,7 +88,7 @@ def extend_vocabulary(
     this library's.
     """
     check_positive(size=size, min_count=min_count)
-    count, rows = len(tokenizer), len(model.get_input_embeddings().weight)
+    count, rows = len(tokenizer), len(_table(model))
     require(rows >= count, "model", f"have a row for each of the tokenizer's {count} pieces", rows)
     found = _new_pieces(tokenizer, check_words(texts, name="texts"), size, min_count)
     require(bool(found), "texts", "hold a word that is not one piece", "none")
@@ -139,6 +139,11 @@ def _with_pieces(tokenizer: Any, pieces: Sequence[str]) -> Any:
     return extended
 
 
+def _table(model: Any) -> Tensor:
+    weight: Tensor = model.get_input_embeddings().weight
+    return weight
+
+
 @torch.no_grad()
 def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: int) -> None:
     """Resize the model's tables and set each new row to the mean of its origins."""
@@ -150,11 +155,7 @@ def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: 
         if hasattr(part, "n_words"):
             part.n_words = rows
     output = model.get_output_embeddings()
-    found = [
-        model.get_input_embeddings().weight,
-        getattr(output, "weight", None),
-        getattr(output, "bias", None),
-    ]
+    found = [_table(model), getattr(output, "weight", None), getattr(output, "bias", None)]
     for table in {id(x): x for x in found if x is not None}.values():  # tied ones once
         means = {origin: table[list(origin)].float().mean(0) for origin in {*origins.values()}}
         for i, origin in origins.items():
