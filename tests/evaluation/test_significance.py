@@ -281,12 +281,6 @@ ONE, NO_LABEL = [["O"]], "gold must hold at least one sentence with a label, got
             {"confidence": 1.0},
             r"confidence must be in \(0, 1\), got 1.0",
         ),
-        (
-            approximate_randomization,
-            (ONE,) * 3,
-            {"num_resamples": 0},
-            "num_resamples must be a positive .*, got 0",
-        ),
     ],
 )
 def test_bad_input(test, labels, options, message) -> None:

@@ -50,16 +50,6 @@ def adapt_masked_lm(
     return adapt_with(model, tokenizer, texts, TrainingArguments(**fields), **options)
 
 
-def state(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert torch.equal(value, other[name]), name
-
-
 def test_is_the_plain_loop() -> None:
     """Step by step the weights of a loop by hand over the batches that the model was given."""
     model, twin = build(dropout=0.0), build(dropout=0.0)
@@ -89,23 +79,6 @@ def test_is_the_plain_loop() -> None:
         torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5, msg=name)
     expected = [sum(losses[i : i + 2]) / 2 for i in (0, 2, 4)]
     assert result.losses == pytest.approx(expected, rel=1e-4)
-
-
-def test_every_text_once_an_epoch_each_time_in_another_order_with_other_masks() -> None:
-    spy = Spy(model := build())
-    adapt_masked_lm(
-        model, TOKENIZER, [*TEXTS, " ", ""], num_train_epochs=2, mlm_probability=0.5, **OPTIONS
-    )
-    first, second = spy.originals(0, 8), spy.originals(8)
-    expected = Counter(tuple(pieces_of(text)) for text in TEXTS)
-    assert Counter(first) == Counter(second) == expected
-    assert first != second
-    assert first != [tuple(pieces_of(text)) for text in TEXTS]
-    masks = [
-        {str(row) for batch in part for row in batch["input_ids"].tolist()}
-        for part in (spy.batches[:8], spy.batches[8:])
-    ]
-    assert len(masks[0] & masks[1]) < 5
 
 
 def test_masking_shares() -> None:
@@ -230,8 +203,11 @@ def sources(folder: Path) -> list[object]:
 def test_sources_of_texts(tmp_path: Path) -> None:
     for texts in sources(tmp_path):
         spy = Spy(model := build())
-        adapt_masked_lm(model, TOKENIZER, texts, max_steps=2, **OPTIONS | {"batch_size": 12})
-        assert {*spy.originals()} == {tuple(pieces_of(text)) for text in TEXTS}
+        adapt_masked_lm(model, TOKENIZER, texts, max_steps=4, **OPTIONS | {"batch_size": 12})
+        expected = Counter(tuple(pieces_of(text)) for text in TEXTS)
+        first, second = spy.originals(0, 2), spy.originals(2)
+        assert Counter(first) == Counter(second) == expected
+        assert first != second  # in another order
 
 
 def run(model: nn.Module, folder: Path | None, **options: object) -> AdaptationResult:
@@ -298,18 +274,6 @@ def test_words_of_tokenizers_that_split_none() -> None:
         for number in range(max(example.words) + 1)
     ]
     assert [word.strip("▁") for word in words] == [*text.split(), *text.split()]
-
-
-def test_the_seed_decides_and_nothing_else() -> None:
-    results = []
-    for seed, state_before in ((0, 1), (0, 2), (1, 1)):
-        model = build()
-        torch.manual_seed(state_before)
-        random.seed(state_before)
-        results.append((run(model, None, seed=seed, max_steps=2), state(model)))
-    assert results[0][0] == results[1][0]
-    assert_equal(results[0][1], results[1][1])
-    assert results[0][0] != results[2][0]
 
 
 def broken() -> nn.Module:

@@ -24,19 +24,6 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert outside.read_text() == "mine"  # a draft that is a link is not followed
 
 
-def test_an_interruption_leaves_the_file_of_before(tmp_path: Path, monkeypatch) -> None:
-    path = tmp_path / "run.pt"
-    save_checkpoint(path, {"step": 1})
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("os.replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        save_checkpoint(path, {"step": 2})
-    assert load_checkpoint(path) == {"step": 1}
-
-
 def test_another_training_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.pt"
     save_checkpoint(path, {"step": 1}, seed=0, rows=3)

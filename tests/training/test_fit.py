@@ -172,13 +172,6 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path) -> None:
     assert len(run(tmp_path, epochs=5)[1]) == 5
 
 
-def test_the_best_epoch_outlives_a_resumption(tmp_path) -> None:
-    run(tmp_path, epochs=2, metric=scores(0.9, 0.1))
-    resumed, history = run(tmp_path, epochs=3, metric=scores(0.2))
-    assert [score for *_, score in history] == [0.9, 0.1, 0.2]
-    assert_equal_states(resumed, run(None, epochs=1)[0].state_dict())
-
-
 CHANGES = {
     "seed": {"seed": 4},
     "metric": {"metric": "f1"},
@@ -260,12 +253,6 @@ def test_the_seed_decides_and_the_global_random_state_is_untouched() -> None:
     tagger, before = build(), torch.get_rng_state()
     fit(tagger, CORPUS, DEV, num_train_epochs=1)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_progress_shows_only_where_asked(capfd) -> None:
-    for progress, shows in ((None, False), (False, False), (True, True)):
-        fit(build(), CORPUS, DEV, num_train_epochs=1, progress=progress)
-        assert ("epoch 1" in capfd.readouterr().err) == shows
 
 
 def test_autocast_trains() -> None:

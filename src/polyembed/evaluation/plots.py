@@ -242,15 +242,9 @@ def plot_representations(
 def _new_axes(
     feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None
 ) -> Any:
-    """Return axes that pyplot knows, so that notebooks show them; without a display, axes that can
-    only be saved.
-    """
+    """Return axes of a new figure that pyplot knows, so that notebooks show them."""
     pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature=feature)
-    options = {"figsize": (width, height), "layout": "constrained"}
-    try:
-        figure = pyplot.figure(**options)
-    except ImportError:  # of the backend
-        figure = import_optional("matplotlib.figure").Figure(**options)
+    figure = pyplot.figure(figsize=(width, height), layout="constrained")
     return figure.subplots() if columns is None else figure.subplots(1, columns, squeeze=False)
 
 
