@@ -237,6 +237,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--models", nargs="+", help="all if missing")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--sentences", type=int, default=20_000, help="whose words are known")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument(
         "--max-seconds", type=float, default=20.0, help="for the runs of one model at one length"
@@ -255,7 +256,7 @@ def main() -> None:
     option(parser)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    sentences = read_sentences(arguments.text)
+    sentences = read_sentences(arguments.text, arguments.sentences)
     study = Study(sentences, arguments.out / "pieces", arguments.device)
     unknown = sorted(set(arguments.models or ()) - set(study.models))
     if unknown:

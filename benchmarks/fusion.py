@@ -14,12 +14,11 @@ parameters not counted.
 """
 
 import argparse
-import multiprocessing
 import os
 from collections.abc import Callable
 
 import torch
-from _memory import peak_mb
+from _memory import memory_option, peak_mb, processes
 from _ratios import note
 from _results import option, show
 from metaxl_step import time_ms
@@ -134,6 +133,7 @@ def main() -> None:
         "--no-large", action="store_true", help="do not run the encoder at the pooling's shape"
     )
     parser.add_argument("--runs", type=int, default=9)
+    memory_option(parser)
     option(parser)
     arguments = parser.parse_args()
     device, runs = arguments.device, arguments.runs
@@ -152,8 +152,8 @@ def main() -> None:
 
     steps = make_steps(shape, device)
     ms = time_ms(steps, device, runs)
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        mb = {name: pool.apply(peak_memory_mb, (name, shape, device)) for name in steps}
+    with processes(skip=arguments.no_memory) as alone:
+        mb = {name: alone(peak_memory_mb, (name, shape, device)) for name in steps}
     rows = [(name, ms[name], ms[name] / ms[UNIT], mb[name], mb[name] / mb[UNIT]) for name in steps]
     columns = (
         f"training step, {arguments.shape}",
