@@ -1,7 +1,11 @@
 """How much memory does a call need? For a process that measures this alone."""
 
+import argparse
+import math
+import multiprocessing
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -18,6 +22,23 @@ def peak_mb(call: Callable[[], object], device: str) -> float:
     before = resident_mb("VmRSS")
     call()
     return resident_mb("VmHWM") - before
+
+
+def memory_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--no-memory``."""
+    parser.add_argument(
+        "--no-memory", action="store_true", help="time alone; memory takes a process a figure"
+    )
+
+
+@contextmanager
+def processes(*, skip: bool = False) -> Iterator[Callable[..., float]]:
+    """Give what calls a function with a tuple of arguments in a process of its own; NaN if skipped."""
+    if skip:
+        yield lambda function, arguments: math.nan
+        return
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        yield pool.apply
 
 
 def resident_mb(field: str) -> float:

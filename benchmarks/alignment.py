@@ -11,13 +11,12 @@ the vectors themselves, in a process of its own.
 """
 
 import argparse
-import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
 
 import torch
+from _memory import memory_option, peak_mb, processes
 from _ratios import note
 from _results import option, show
 
@@ -63,20 +62,13 @@ def in_turns(
     return times
 
 
-def peak(words: int, device: str) -> tuple[float, float]:
-    """Give the MB held above the vectors at the worst moment of a search, and its seconds."""
+def peak(words: int, device: str) -> float:
+    """Give the MB held above the vectors at the worst moment of a search."""
     place = torch.device(device)
     x, y = vectors(words, place)
     procrustes(x[:PAIRS], y[:PAIRS])  # what is loaded on first use
     nearest_csls(x[:100], y[:100])
-    if place.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(place)
-        before = torch.cuda.memory_allocated(place)
-        spent = seconds(lambda: nearest_csls(x, y), place)
-        return (torch.cuda.max_memory_allocated(place) - before) / 1e6, spent
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    spent = seconds(lambda: nearest_csls(x, y), place)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3, spent
+    return peak_mb(lambda: nearest_csls(x, y), device)
 
 
 def main() -> None:
@@ -89,16 +81,14 @@ def main() -> None:
     parser.add_argument(
         "--memory", type=int, metavar="WORDS", help="measure memory only, at so many words"
     )
+    memory_option(parser)
     option(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        words = arguments.memory or arguments.words
-        megabytes, spent = pool.apply(peak, (words, arguments.device))
-        print(
-            f"CSLS, {words:,} x {words:,} words: {megabytes:.0f} MB above the vectors, {spent:.0f} s",
-            flush=True,
-        )
+    words = arguments.memory or arguments.words
+    with processes(skip=arguments.no_memory) as alone:
+        megabytes = alone(peak, (words, arguments.device))
+    print(f"CSLS, {words:,} x {words:,} words: {megabytes:.0f} MB above the vectors", flush=True)
     if arguments.memory:
         return
     x, y = (length_normalize(rows) for rows in vectors(arguments.words, device))

@@ -51,7 +51,9 @@ def main() -> None:
     option(parser)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    text = [words[:64] for words in read_sentences(arguments.text) if words]
+    text = [
+        words[:64] for words in read_sentences(arguments.text, 60 * arguments.sentences) if words
+    ]
     encoder = (
         pe.PretrainedWordEncoder(arguments.encoder, freeze="all")
         if arguments.encoder

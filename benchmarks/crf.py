@@ -11,7 +11,6 @@ so that sums are in logs; "constrained" is ours with BIO constraints.
 """
 
 import argparse
-import multiprocessing
 import os
 import statistics
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable
 
 import torch
 import torchcrf
-from _memory import peak_mb
+from _memory import memory_option, peak_mb, processes
 from _ratios import note
 from _results import option, show
 
@@ -125,18 +124,19 @@ def main() -> None:
     parser.add_argument(
         "--shapes", nargs="+", type=parse_shape, default=SHAPES, metavar="BATCHxWORDSxTAGS"
     )
+    memory_option(parser)
     option(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     rows: list[tuple[str | float | None, ...]] = []
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+    with processes(skip=arguments.no_memory) as alone:
         for shape in arguments.shapes:
             ms = time_ms(make_calls(shape, device), device, arguments.runs)
             size = " x ".join(map(str, shape))
             for what in ("loss", "decode"):
                 theirs, ours = f"{what} torchcrf", f"{what} polyembed"
                 memory = [
-                    pool.apply(peak_memory_mb, (name, shape, arguments.device))
+                    alone(peak_memory_mb, (name, shape, arguments.device))
                     for name in (theirs, ours)
                 ]
                 rows.append((what, size, ms[theirs], ms[ours], ms[theirs] / ms[ours], *memory))

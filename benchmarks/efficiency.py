@@ -30,7 +30,6 @@ from embedding_speed import RandomVectors, build_hme, read_sentences
 
 import polyembed as pe
 from polyembed.encoders import LaserEncoder
-from polyembed.evaluation import plot_scores
 from polyembed.tables import Table
 from polyembed.vectors import BPEmbVectors
 
@@ -218,10 +217,15 @@ def parse_score(text: str) -> tuple[str, int, float]:
 
 
 def draw_scores(scores: Sequence[tuple[str, int, float]], path: Path) -> None:
-    """Draw scores against parameters of systems that were trained elsewhere."""
-    ax = plot_scores(
-        {name: count for name, count, _ in scores}, {name: score for name, _, score in scores}
-    )
+    """Draw scores against parameters (Winata 2021, figure 2) of systems trained elsewhere."""
+    from matplotlib import pyplot as plt
+
+    ax = plt.figure(layout="constrained").subplots()
+    for name, count, score in scores:
+        ax.scatter([count], [score])
+        ax.annotate(name, (count, score), textcoords="offset points", xytext=(4, 4))
+    ax.set_xscale("log")
+    ax.set(xlabel="parameters", ylabel="score")
     ax.figure.savefig(path, dpi=100)
 
 
@@ -233,6 +237,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", type=torch.device)
     parser.add_argument("--models", nargs="+", help="all if missing")
     parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
+    parser.add_argument("--sentences", type=int, default=20_000, help="whose words are known")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument(
         "--max-seconds", type=float, default=20.0, help="for the runs of one model at one length"
@@ -251,7 +256,7 @@ def main() -> None:
     option(parser)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    sentences = read_sentences(arguments.text)
+    sentences = read_sentences(arguments.text, arguments.sentences)
     study = Study(sentences, arguments.out / "pieces", arguments.device)
     unknown = sorted(set(arguments.models or ()) - set(study.models))
     if unknown:

@@ -46,8 +46,8 @@ class RandomVectors:
         return self.generator.standard_normal((len(words), self.dim), dtype=np.float32)
 
 
-def read_sentences(path: Path | None) -> list[list[str]]:
-    """Read natural text, one sentence a line."""
+def read_sentences(path: Path | None, count: int = 20_000) -> list[list[str]]:
+    """Read natural text, one sentence a line, at most so many."""
     path = path or DATA / "text" / "mono" / "es.txt.xz"
     if not path.exists():
         return [list(s.words) for pair in ("es-en", "hi-en") for s in load_sample(pair, "train")]
@@ -58,7 +58,7 @@ def read_sentences(path: Path | None) -> list[list[str]]:
     ):
         return [
             regex.findall(r"\w+|[^\w\s]", line)
-            for _, line in zip(range(20_000), lines, strict=False)
+            for _, line in zip(range(count), lines, strict=False)
         ]
 
 
@@ -99,13 +99,14 @@ def main() -> None:
     )
     parser.add_argument("--text", type=Path, help="one sentence a line, .xz or plain")
     parser.add_argument("--device", default="cpu", type=torch.device)
+    parser.add_argument("--sentences", type=int, default=20_000, help="whose words are known")
     parser.add_argument("--runs", type=int, default=30)
     option(parser)
     arguments = parser.parse_args()
     device = arguments.device
     torch.manual_seed(0)
 
-    sentences = read_sentences(arguments.text)
+    sentences = read_sentences(arguments.text, arguments.sentences)
     lexicon = pe.Lexicon.from_sentences(sentences)
     with tempfile.TemporaryDirectory() as folder:
         pieces = [

@@ -79,7 +79,7 @@ def main() -> None:
     device, sizes = arguments.device, SMALL if arguments.small else PAPER
     torch.manual_seed(0)
 
-    sentences = read_sentences(None)
+    sentences = read_sentences(None, 2000 if arguments.small else 20_000)
     lexicon = pe.Lexicon.from_sentences(sentences, max_size=20_000)
     with tempfile.TemporaryDirectory() as folder:
         options = {"dim": sizes["subwords"], "epochs": 1}

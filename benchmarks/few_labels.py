@@ -36,7 +36,7 @@ from tagging_quality import DATA, ROOT, TASKS, Sentences, score
 import polyembed as pe
 from polyembed.crf import CRF
 from polyembed.data import TaggedSentence
-from polyembed.embeddings import FeatureSum
+from polyembed.embeddings.surface import FeatureSum
 from polyembed.encoders import WideAndDeepEncoder
 from polyembed.evaluation import rank_for_annotation
 from polyembed.metrics import entities, scheme_of

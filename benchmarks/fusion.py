@@ -14,24 +14,23 @@ parameters not counted.
 """
 
 import argparse
-import multiprocessing
 import os
 from collections.abc import Callable
 
 import torch
-from _memory import peak_mb
+from _memory import memory_option, peak_mb, processes
 from _ratios import note
 from _results import option, show
 from metaxl_step import time_ms
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import XLMRobertaConfig, XLMRobertaModel
 
 import polyembed as pe
-from polyembed.encoders import LayerFusion, pool_words
+from polyembed.encoders import pool_words
 from polyembed.tables import Table
 
 LAYERS, HIDDEN, VOCABULARY = 12, 768, 5003
-FUSIONS: dict[str, Callable[[], LayerFusion]] = {
+FUSIONS: dict[str, Callable[[], nn.Module]] = {
     "last layer": pe.LastLayer,
     "ScalarMix": lambda: pe.ScalarMix(LAYERS + 1),
     "DLFA, layer 8": lambda: pe.DLFA(HIDDEN, 8),
@@ -71,7 +70,7 @@ def make_steps(shape: tuple[int, int], device: str) -> dict[str, Callable[[], ob
     """Make a training step of one encoder under each fusion."""
     model, pieces = make_model(device), make_pieces(shape, device)
 
-    def step(fusion: LayerFusion) -> Callable[[], object]:
+    def step(fusion: nn.Module) -> Callable[[], object]:
         encoder = pe.PretrainedWordEncoder(model, fusion=fusion).to(device).train()
         parameters = [value for value in encoder.parameters() if value.requires_grad]
         return lambda: torch.autograd.grad(
@@ -134,6 +133,7 @@ def main() -> None:
         "--no-large", action="store_true", help="do not run the encoder at the pooling's shape"
     )
     parser.add_argument("--runs", type=int, default=9)
+    memory_option(parser)
     option(parser)
     arguments = parser.parse_args()
     device, runs = arguments.device, arguments.runs
@@ -152,8 +152,8 @@ def main() -> None:
 
     steps = make_steps(shape, device)
     ms = time_ms(steps, device, runs)
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        mb = {name: pool.apply(peak_memory_mb, (name, shape, device)) for name in steps}
+    with processes(skip=arguments.no_memory) as alone:
+        mb = {name: alone(peak_memory_mb, (name, shape, device)) for name in steps}
     rows = [(name, ms[name], ms[name] / ms[UNIT], mb[name], mb[name] / mb[UNIT]) for name in steps]
     columns = (
         f"training step, {arguments.shape}",

@@ -25,7 +25,6 @@ is free.
 
 import argparse
 import gc
-import multiprocessing
 import os
 import statistics
 import time
@@ -33,7 +32,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from _memory import peak_mb
+from _memory import memory_option, peak_mb, processes
 from _ratios import note
 from _results import option, show
 from torch import Tensor, nn
@@ -216,6 +215,7 @@ def main() -> None:
     parser.add_argument(
         "--model", help="a name or folder that transformers opens, instead of random weights"
     )
+    memory_option(parser)
     option(parser)
     arguments = parser.parse_args()
     device, dropout, model = arguments.device, arguments.dropout, arguments.model
@@ -223,13 +223,13 @@ def main() -> None:
         "MALLOC_MMAP_THRESHOLD_", "65536"
     )  # freed tensors leave the process: its peak is theirs
     rows: list[tuple[str | int | float | None, ...]] = []
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+    with processes(skip=arguments.no_memory) as alone:
         for shape in (tuple(map(int, text.split("x"))) for text in arguments.shapes):
             for place in arguments.places:
                 calls = make_calls(shape, place, device, dropout, model)
                 ms = time_ms(calls, device, arguments.runs)
                 mb = {
-                    name: pool.apply(peak_memory_mb, (name, shape, place, device, dropout, model))
+                    name: alone(peak_memory_mb, (name, shape, place, device, dropout, model))
                     for name in calls
                 }
                 size = " x ".join(map(str, shape))

@@ -5,7 +5,7 @@
 
 Prints each script's tables, one after the other, and writes one JSON with the machine, the versions
 and the ratios that each script stands for. A script that fails does not stop the rest, but shows in
-the exit status. ``small`` takes three minutes on two cores; its figures are of small cases, and
+the exit status. ``small`` takes two minutes on two cores; its figures are of small cases, and
 stand beside ``full`` in nothing but the names. Small keeps to one thread: on small tensors two
 threads wait for each other, and a ratio differs twofold from one run to the next.
 
@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -34,43 +35,21 @@ HERE = Path(__file__).resolve().parent
 RECORDED = HERE / "recorded.json"
 FACTOR = 2.0
 PACKAGES = ("torch", "transformers", "numpy")
+SMALL = {  # the options of a small run
+    "alignment.py": "--words 5000 --runs 3 --no-memory",
+    "crf.py": "--shapes 32x64x9 --runs 5 --no-memory",
+    "efficiency.py": "--lengths 128 --runs 7 --max-seconds 2 --predict 100 --sentences 2000 "
+    "--models HME 'HME, baked'",
+    "embedding_speed.py": "--runs 4 --sentences 2000",
+    "cached_features.py": "--sentences 16",
+    "ensemble_speed.py": "--small --runs 9",
+    "fusion.py": "--shape 2x16 --pooling-shape 8x64 --no-large --no-memory --runs 3",
+    "laser.py": "--sentences 16 --runs 3 --hidden-size 192 --threads 1",
+    "startup.py": "--size small",
+    "metaxl_step.py": "--shapes 2x32 --places 12 --no-memory --runs 5",
+}
 SCRIPTS: dict[str, dict[str, list[str]]] = {
-    "alignment.py": {"small": ["--words", "5000", "--runs", "3"], "full": []},
-    "crf.py": {"small": ["--shapes", "32x64x9", "--runs", "5"], "full": []},
-    "efficiency.py": {
-        "small": [
-            *[
-                "--lengths",
-                "128",
-                "--runs",
-                "9",
-                "--max-seconds",
-                "2",
-                "--predict",
-                "300",
-                "--models",
-            ],
-            "HME",
-            "HME, baked",
-        ],
-        "full": [],
-    },
-    "embedding_speed.py": {"small": ["--runs", "9"], "full": []},
-    "cached_features.py": {"small": ["--sentences", "64"], "full": []},
-    "ensemble_speed.py": {"small": ["--small", "--runs", "15"], "full": []},
-    "fusion.py": {
-        "small": [*["--shape", "2x16", "--pooling-shape", "8x64", "--no-large", "--runs", "5"]],
-        "full": [],
-    },
-    "laser.py": {
-        "small": [*["--sentences", "32", "--runs", "3", "--hidden-size", "256", "--threads", "1"]],
-        "full": [],
-    },
-    "startup.py": {"small": ["--size", "small"], "full": ["--size", "full"]},
-    "metaxl_step.py": {
-        "small": [*["--shapes", "2x32", "--places", "12", "--runs", "9"]],
-        "full": [],
-    },
+    name: {"small": shlex.split(options), "full": []} for name, options in SMALL.items()
 }
 
 

@@ -30,7 +30,7 @@ from typing import Any
 from _memory import resident_mb
 
 SIZES = {  # words, n-grams' rows, dim, runs of the import
-    "small": (5_000, 20_000, 50, 3),
+    "small": (5_000, 20_000, 50, 1),
     "full": (100_000, 2_000_000, 300, 21),
 }
 IMPORT = """
@@ -141,9 +141,9 @@ def opening(path: Path) -> dict[str, Any]:
     return {"tables, MB": size / 2**20, **figures}
 
 
-def importing(runs: int, folder: Path) -> list[tuple[float, float, float]]:
-    """Import in new processes, bytecode compiled by the first."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
+def importing(runs: int, folder: Path | None) -> list[tuple[float, float, float]]:
+    """Import in new processes, bytecode compiled into the folder, if any, by the first."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)} if folder else {**os.environ}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     rows = []
     for _ in range(runs + 1):
@@ -198,7 +198,8 @@ def main() -> None:
     print(f"{os.cpu_count()} CPU cores ({processor[1] if processor else 'unknown'})\n")
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.vectors or Path(folder, "vectors.bin")
-        columns = list(zip(*importing(runs, Path(folder, "bytecode")), strict=True))
+        bytecode = Path(folder, "bytecode") if arguments.size == "full" else None  # torch's too
+        columns = list(zip(*importing(runs, bytecode), strict=True))
         rows = [
             (name, *(f"{value(column):.0f}" for column in columns))
             for name, value in (("median", statistics.median), ("least", min))

@@ -59,11 +59,11 @@ from polyembed.data import (
 from polyembed.embeddings import surface_scores
 from polyembed.encoders import (
     CachedEmbedder,
-    FeatureStore,
     SingleLayer,
     WideAndDeepEncoder,
     cache_features,
 )
+from polyembed.encoders.cached import FeatureStore
 from polyembed.evaluation import approximate_randomization
 from polyembed.metrics import accuracy, entity_f1
 from polyembed.tables import MeanAndDeviation, Table, mean_and_deviation

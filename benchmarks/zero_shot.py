@@ -24,8 +24,8 @@ from _results import option, show
 from tagging_quality import DATA, ROOT, Sentences, tuned_encoder
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conll, to_iob2
-from polyembed.metrics import accuracy, entity_f1
+from polyembed.data import TaggedSentence, read_conll
+from polyembed.metrics import accuracy, entity_f1, to_iob2
 from polyembed.tables import Table, mean_and_deviation
 from polyembed.text import to_universal_tags
 

@@ -7,8 +7,9 @@ from _files import PARTS, kinds_of
 from _laser import RECIPES
 
 import polyembed as pe
-from polyembed.data import TaggedSentence, read_conll, to_iob2
+from polyembed.data import TaggedSentence, read_conll
 from polyembed.evaluation import Corpus
+from polyembed.metrics import to_iob2
 from polyembed.text import to_universal_tags
 from polyembed.text.tagsets import UNIVERSAL_TAGS
 
@@ -44,7 +45,6 @@ def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[T
     if path is None:
         return []
     mapped = arguments.task == "pos" and path.name == shared and tagset
-    words = normalizer(arguments)
     try:
         sentences = read_conll(path, tag_column=column if mapped else -1)
         if mapped:
@@ -59,9 +59,7 @@ def read_part(language: str, part: str, arguments: argparse.Namespace) -> list[T
             ]
     except ValueError as error:
         raise SystemExit(f"{path}: {error}") from error
-    return [
-        TaggedSentence(tuple(words(s.words)), row) for s, row in zip(sentences, tags, strict=True)
-    ]
+    return [TaggedSentence(s.words, row) for s, row in zip(sentences, tags, strict=True)]
 
 
 def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
@@ -79,7 +77,7 @@ def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
     arguments.sources = arguments.sources or sources
     known = set(UNIVERSAL_TAGS if arguments.task == "pos" else ["O"])
     known = known.union(*(kinds_of(found[language][0]) for language in sources))
-    corpora = []
+    corpora, words = [], normalizer(arguments)
     for language, parts in found.items():
         if not parts[-1]:
             raise SystemExit(
@@ -96,5 +94,8 @@ def read_corpora(arguments: argparse.Namespace) -> list[Corpus]:
             part[:: max(1, len(part) // (n or len(part) or 1))][:n]
             for part, n in zip(parts, counts, strict=True)
         )
-        corpora.append(Corpus(language, *spread))
+        prepared = (
+            [TaggedSentence(tuple(words(s.words)), s.tags) for s in part] for part in spread
+        )
+        corpora.append(Corpus(language, *prepared))
     return corpora

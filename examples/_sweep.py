@@ -3,7 +3,9 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from polyembed.encoders import LastLayer, LayerFusion
+from torch import nn
+
+from polyembed.encoders import LastLayer
 from polyembed.evaluation import Corpus, run_code_switched, run_zero_shot
 from polyembed.tables import Table, mean_and_deviation
 
@@ -27,14 +29,14 @@ class Sweep(NamedTuple):
 
 
 def sweep_layers(
-    build: Callable[[LayerFusion, Any, int], Any],
+    build: Callable[[nn.Module, Any, int], Any],
     source: Corpus,
     targets: Sequence[Corpus],
     options: Any,
     *,
     layers: Sequence[int],
-    fusion: Callable[[int], LayerFusion],
-    beside: Mapping[str, Callable[[], LayerFusion]],
+    fusion: Callable[[int], nn.Module],
+    beside: Mapping[str, Callable[[], nn.Module]],
     family: Collection[str] | None = None,
     **rest: Any,
 ) -> Sweep:
@@ -42,7 +44,7 @@ def sweep_layers(
 
     The rows are those of the paper's table II; `family` splits the average as its table III does.
     """
-    makers: dict[int | str, Callable[[], LayerFusion]] = {LAST_LAYER: LastLayer, **beside}
+    makers: dict[int | str, Callable[[], nn.Module]] = {LAST_LAYER: LastLayer, **beside}
     makers |= {layer: lambda layer=layer: fusion(layer) for layer in layers}
     names = {key: key if isinstance(key, str) else f"D_{key}" for key in makers}
     systems = {

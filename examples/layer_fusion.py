@@ -38,18 +38,12 @@ from _encoder import add_encoder_arguments, find_model, load_encoder
 from _files import add_file_arguments, format_options, kinds_of, read_all_files, tags_of
 from _recipes import RECIPES, check_keys, positive
 from _sweep import sweep_layers
+from torch import nn
 from torch.optim.lr_scheduler import LinearLR
 
 import polyembed as pe
 from polyembed.data import TaggedSentence, read_conll, read_conllu, read_tagged, read_wikiann
-from polyembed.encoders import (
-    AIF,
-    CachedEmbedder,
-    FeatureStore,
-    LayerFusion,
-    SingleLayer,
-    cache_features,
-)
+from polyembed.encoders import AIF, CachedEmbedder, SingleLayer, cache_features
 from polyembed.evaluation import Corpus, plot_layers, rank_layers
 from polyembed.training import FitOptions
 
@@ -68,12 +62,12 @@ def cached(
     sentences: list[tuple[str, ...]],
     folder: Path,
     layers: Sequence[int],
-) -> FeatureStore:
-    """Return the features of these sentences, computed at the first call."""
+) -> Path:
+    """Return the folder of these sentences' features, computed at the first call."""
     place = folder / f"features-{zlib.crc32(repr(sentences).encode()):08x}"
-    if place.exists():
-        return FeatureStore(place)
-    return cache_features(encoder, sentences, place, layers=layers)
+    if not place.exists():
+        cache_features(encoder, sentences, place, layers=layers)
+    return place
 
 
 def load_sagt(tag: str) -> tuple[Corpus, list[Corpus]]:
@@ -195,7 +189,7 @@ def training_options(
 
 
 def with_adapters(
-    encoder: pe.PretrainedWordEncoder, fusion: LayerFusion
+    encoder: pe.PretrainedWordEncoder, fusion: nn.Module
 ) -> pe.PretrainedWordEncoder:
     """Freeze an encoder, and train LoRA of rank 8 in the layers that peft chooses for its kind."""
     from peft import LoraConfig, get_peft_model
@@ -241,7 +235,7 @@ def run_task(
         known = cached(frozen, train, folder, stored)
         store = cached(frozen, texts, folder, stored)
 
-    def build(freeze: str, fusion: LayerFusion, train: object, seed: int) -> pe.SequenceTagger:
+    def build(freeze: str, fusion: nn.Module, train: object, seed: int) -> pe.SequenceTagger:
         encoder: Any
         if freeze == "frozen":
             encoder = CachedEmbedder(
@@ -254,7 +248,7 @@ def run_task(
         decoder = pe.SoftmaxDecoder(encoder.embedding_dim, len(tags))
         return pe.SequenceTagger(encoder, tags, decoder=decoder).to(arguments.device)
 
-    def fused(branches: str, layer: int) -> LayerFusion:
+    def fused(branches: str, layer: int) -> nn.Module:
         ratio = RECIPE["reduction_ratio"]
         return pe.DLFA(
             size, layer, reduction_ratio=ratio, branches=branches, weighting=arguments.weighting
@@ -269,7 +263,7 @@ def run_task(
     }
     alone = {f"layer {layer}": partial(SingleLayer, layer) for layer in layers}
 
-    def gated(branches: str, layer: int) -> LayerFusion:
+    def gated(branches: str, layer: int) -> nn.Module:
         gate = AIF(size, reduction_ratio=RECIPE["reduction_ratio"], branches=branches)
         return SingleLayer(layer, gate=gate)
 

@@ -51,12 +51,12 @@ from _transliterator import RUN, CharacterTransliterator, Speller, train_transli
 
 import polyembed as pe
 from polyembed.data import (
-    LINCE_TASKS,
     TaggedSentence,
     load_sample,
     read_dictionary,
     write_lince_predictions,
 )
+from polyembed.data.lince import LINCE_TASKS
 from polyembed.embeddings import PieceTransformer
 from polyembed.encoders import CachedEmbedder, SingleLayer, cache_features
 from polyembed.evaluation import plot_source_attention

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # UMAP of ten points, which compiles for a minute
 
 
 def find_data_folder() -> Path | None:

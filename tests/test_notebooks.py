@@ -29,7 +29,7 @@ def test_all_of_them_are_here_and_in_the_documentation() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == NAMES
     page = (ROOT / "docs" / "notebooks" / "index.md").read_text("utf-8")
     for name in NAMES:
-        assert f"]({name}.ipynb)" in page
+        assert f"\n{name}: " in page
         assert f"\n{name}\n" in page
 
 
@@ -50,21 +50,6 @@ def test_they_are_valid_and_stripped(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_they_are_made_to_learn_from(name: str) -> None:
-    """A title and what it shows, a picture, short cells, something to try; an equation where there is mathematics."""
-    cells = read(name).cells
-    assert cells[0].cell_type == "markdown"
-    title, _, rest = cells[0].source.partition("\n\n")
-    assert re.fullmatch(r"# [^\n]+", title)
-    assert "This notebook" in rest or "Here it is" in rest
-    prose = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
-    assert "## Try\n\n- " in prose
-    assert "$$" in prose
-    assert re.search(r"\bplot_\w+\(|plt\.subplots\(", code(name))
-    assert max(cell.source.count("\n") for cell in cells if cell.cell_type == "code") < 50
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_they_need_no_folder_and_no_network(name: str) -> None:
     """Nothing is read or written beside them; what downloads stands in the prose alone."""
     text = code(name)
@@ -76,14 +61,11 @@ def test_they_need_no_folder_and_no_network(name: str) -> None:
     assert "__file__" not in text
 
 
-@pytest.mark.parametrize("name", ["6_alignment"])
-def test_it_runs_in_another_folder_and_leaves_nothing_there(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a script, and with warnings as errors; two that do not take long, one of which writes files."""
+def test_one_runs_in_another_folder_and_leaves_nothing_there(tmp_path, monkeypatch) -> None:
+    """As a script, and with warnings as errors; it writes files."""
     monkeypatch.chdir(tmp_path)
     before = sorted(FOLDER.iterdir())
-    exec(compile(code(name), name, "exec"), {"__name__": "__main__"})
+    exec(compile(code("6_alignment"), "6_alignment", "exec"), {"__name__": "__main__"})
     assert plt.get_fignums()
     assert list(tmp_path.iterdir()) == []
     assert sorted(FOLDER.iterdir()) == before

@@ -80,101 +80,50 @@ def slow_tokenizer(folder: Path):
     )
 
 
-def _bert(**sizes) -> nn.Module:
-    from transformers import BertConfig, BertModel
-
-    return BertModel(BertConfig(**{**SIZES, **sizes}))
-
-
-def _xlm_roberta(**sizes) -> nn.Module:
-    from transformers import XLMRobertaConfig, XLMRobertaModel
-
-    return XLMRobertaModel(XLMRobertaConfig(**{**SIZES, "pad_token_id": 0, **sizes}))
-
-
-def _distilbert(**sizes) -> nn.Module:
-    from transformers import DistilBertConfig, DistilBertModel
-
-    return DistilBertModel(
-        DistilBertConfig(vocab_size=23, dim=8, n_layers=3, n_heads=2, hidden_dim=11, **sizes)
-    )
-
-
-def _xlm(**sizes) -> nn.Module:
-    from transformers import XLMConfig, XLMModel
-
-    return XLMModel(
-        XLMConfig(**{"vocab_size": 23, "emb_dim": 8, "n_layers": 3, "n_heads": 2, **sizes})
-    )
-
-
-def _deberta(**sizes) -> nn.Module:
-    from transformers import DebertaV2Config, DebertaV2Model
-
-    relative = {
-        "relative_attention": True,
-        "pos_att_type": ["p2c", "c2p"],
-        "norm_rel_ebd": "layer_norm",
-    }
-    relative |= {"position_buckets": 4, "share_att_key": True, "position_biased_input": False}
-    return DebertaV2Model(DebertaV2Config(**{**SIZES, **relative, **sizes}))
-
-
-def _modernbert(**sizes) -> nn.Module:
-    from transformers import ModernBertConfig, ModernBertModel
-
-    ids = {
-        "pad_token_id": 0,
-        "cls_token_id": 2,
-        "sep_token_id": 3,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
-    }
-    return ModernBertModel(ModernBertConfig(**{**SIZES, **ids, **sizes}))
-
-
-def _gpt2(**sizes) -> nn.Module:
-    from transformers import GPT2Config, GPT2Model
-
-    return GPT2Model(
-        GPT2Config(vocab_size=23, n_embd=8, n_layer=3, n_head=2, n_positions=64, **sizes)
-    )
-
-
-def _causal(name: str, **options) -> Callable[..., nn.Module]:
-    """A decoder with rotary positions and grouped keys."""
+def _model(name: str, **options) -> Callable[..., nn.Module]:
+    """Return what builds a model of transformers, of other sizes where it is given some."""
 
     def build(**sizes) -> nn.Module:
         import transformers
 
-        config = getattr(transformers, f"{name}Config")
-        model = getattr(transformers, f"{name}Model")
-        settings = {
-            **SIZES,
-            "num_key_value_heads": 1,
-            "head_dim": 4,
-            "pad_token_id": 0,
-            **options,
-            **sizes,
-        }
-        return model(config(max_position_embeddings=64, **settings))
+        config = getattr(transformers, f"{name}Config")(**{**options, **sizes})
+        return getattr(transformers, f"{name}Model")(config)
 
     return build
 
 
+CAUSAL = {**SIZES, "num_key_value_heads": 1, "head_dim": 4, "pad_token_id": 0}
+CAUSAL |= {"max_position_embeddings": 64}
 CAUSAL_MODELS: dict[str, Callable[..., nn.Module]] = {
-    "gpt2": _gpt2,
-    "llama": _causal("Llama"),
-    "gemma3": _causal("Gemma3Text", sliding_window=4, query_pre_attn_scalar=4),
-    "qwen3": _causal("Qwen3"),
+    "gpt2": _model("GPT2", vocab_size=23, n_embd=8, n_layer=3, n_head=2, n_positions=64),
+    "llama": _model("Llama", **CAUSAL),
+    "gemma3": _model("Gemma3Text", sliding_window=4, query_pre_attn_scalar=4, **CAUSAL),
+    "qwen3": _model("Qwen3", **CAUSAL),
 }
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "bert": _bert,
-    "xlm-roberta": _xlm_roberta,
-    "distilbert": _distilbert,
-    "xlm": _xlm,
-    "modernbert": _modernbert,
-    "deberta-v3": _deberta,
+    "bert": _model("Bert", **SIZES),
+    "xlm-roberta": _model("XLMRoberta", pad_token_id=0, **SIZES),
+    "distilbert": _model("DistilBert", vocab_size=23, dim=8, n_layers=3, n_heads=2, hidden_dim=11),
+    "xlm": _model("XLM", vocab_size=23, emb_dim=8, n_layers=3, n_heads=2),
+    "modernbert": _model(
+        "ModernBert",
+        pad_token_id=0,
+        cls_token_id=2,
+        sep_token_id=3,
+        bos_token_id=2,
+        eos_token_id=3,
+        **SIZES,
+    ),
+    "deberta-v3": _model(
+        "DebertaV2",
+        relative_attention=True,
+        pos_att_type=["p2c", "c2p"],
+        norm_rel_ebd="layer_norm",
+        position_buckets=4,
+        share_att_key=True,
+        position_biased_input=False,
+        **SIZES,
+    ),
 }
 
 

@@ -59,15 +59,11 @@ def check_tensor(name: str, x: object) -> None:
 def check_last_dim(name: str, x: Tensor, dim: int, weight: Tensor | None = None) -> None:
     """Require vectors of size `dim`; in the dtype of `weight`, unless autocast changes it."""
     check_float(**{name: x})
-    mixed = weight is not None and x.dtype != weight.dtype
-    if weight is not None and mixed and not torch.is_autocast_enabled(x.device.type):
+    other = weight is not None and x.dtype != weight.dtype
+    if weight is not None and other and not torch.is_autocast_enabled(x.device.type):
         raise TypeError(must(name, f"be {weight.dtype}, as the weights", x.dtype))
-    require(
-        x.dim() > 0 and x.shape[-1] == dim,
-        name,
-        f"have a last axis of size {dim}",
-        f"shape {tuple(x.shape)}",
-    )
+    shape = tuple(x.shape)
+    require(shape[-1:] == (dim,), name, f"have a last axis of size {dim}", f"shape {shape}")
 
 
 def check_dim(name: str, x: Tensor, dims: int, axes: str) -> None:
@@ -86,8 +82,7 @@ def check_float(**tensors: Tensor) -> None:
 
 def check_ids(name: str, ids: Tensor) -> None:
     """Require a tensor of integer ids."""
-    if not isinstance(ids, Tensor):
-        raise TypeError(must(name, "be a tensor of ids", class_name(ids)))
+    check_tensor(name, ids)
     if ids.dtype not in (torch.int64, torch.int32):
         raise TypeError(must(name, "be int64 or int32", ids.dtype))
 
@@ -96,13 +91,11 @@ def check_mask(mask: Tensor | None, shape: Sequence[int], *, name: str = "mask")
     """Require a bool mask of the given shape, or None."""
     if mask is None:
         return
-    if not isinstance(mask, Tensor):
-        raise TypeError(must(name, "be a bool tensor (True = valid)", class_name(mask)))
+    check_tensor(name, mask)
     if mask.dtype != torch.bool:
         raise TypeError(must(name, "be bool (True = valid)", mask.dtype))
-    require(
-        tuple(mask.shape) == tuple(shape), name, f"have shape {tuple(shape)}", tuple(mask.shape)
-    )
+    found, expected = tuple(mask.shape), tuple(shape)
+    require(found == expected, name, f"have shape {expected}", found)
 
 
 def check_words(words: Iterable[str], *, name: str = "words") -> list[str]:
@@ -129,11 +122,10 @@ def check_sentences(
 def check_file(path: str | os.PathLike[str], *, name: str = "path", where: str = "") -> Path:
     """Return the absolute path of an existing file; `where` is advice for the error message."""
     path = Path(path).absolute()  # valid after a change of the working directory
-    if not path.is_file():  # a pipe or a device is none
-        found = "a folder" if path.is_dir() else "no file" if path.exists() else "nothing"
-        raise FileNotFoundError(
-            must(name, "name a file", f"{found} at {path}") + (f". {where}" if where else "")
-        )
+    if not path.is_file():
+        found = "a folder" if path.is_dir() else "nothing"
+        message = must(name, "name a file", f"{found} at {path}")
+        raise FileNotFoundError(f"{message}. {where}" if where else message)
     return path
 
 
@@ -146,14 +138,9 @@ def import_optional(
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = pip or module
-        raise ImportError(
-            must(
-                feature or "this function",
-                f"find the package {module!r}",
-                f"{error}. pip install {package}",
-            )
-        ) from error
+        found = f"{error}. pip install {pip or module}"
+        rule = f"find the package {module!r}"
+        raise ImportError(must(feature or "this function", rule, found)) from error
 
 
 def class_name(value: Any) -> str:

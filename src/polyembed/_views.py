@@ -25,12 +25,9 @@ def shallow_copy(module: Module, **changes: Any) -> Module:
         The copy. Adding or replacing a child or a parameter of the copy does not change the module.
     """
     copy = module.__new__(type(module))
-    copy.__dict__ = module.__dict__.copy()
-    for name, value in module.__dict__.items():  # its own registries, of hooks too
-        if name in ("_parameters", "_buffers", "_modules") or (
-            "_hooks" in name and isinstance(value, dict)
-        ):
-            copy.__dict__[name] = value.copy()
+    for name, value in vars(module).items():  # registries of its own, of hooks too
+        own = name.startswith("_") and isinstance(value, dict)
+        vars(copy)[name] = value.copy() if own else value
     for name, value in changes.items():
         setattr(copy, name, value)
     return copy
@@ -73,7 +70,4 @@ def evaluation_view(module: Module) -> Module:
     if not any(part.training for part in module.modules()):
         return module
 
-    def evaluate(copy: nn.Module) -> None:
-        copy.training = False
-
-    return copied_tree(module, evaluate)
+    return copied_tree(module, lambda copy: setattr(copy, "training", False))

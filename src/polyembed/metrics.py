@@ -7,8 +7,10 @@ denominator is 0 is 0.0.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any, Literal, NamedTuple
 
 from polyembed._checks import check_choice, must, require
@@ -189,15 +191,12 @@ def to_iob2(tags: Sequence[str], *, scheme: Scheme = "iob1") -> tuple[str, ...]:
     """
     if isinstance(tags, str):
         raise TypeError(must("tags", "be the labels of a sentence", f"the string {tags!r}"))
-    check_choice("scheme", scheme, SCHEMES)
+    found = entities(tags, scheme=scheme)
     if len(SCHEMES[scheme]) > 2:
-        return tuple(bio_labels(entities(tags, scheme=scheme), len(tags)))
-    labels = []
-    open_type: str | None = None
-    for tag in tags:
-        prefix, type_ = split_label(tag)
-        labels.append(f"B{tag[1:]}" if prefix == "I" and type_ != open_type else tag)
-        open_type = None if prefix == "O" else type_
+        return tuple(bio_labels(found, len(tags)))
+    labels = list(tags)
+    for _, start, _ in found:
+        labels[start] = f"B{tags[start][1:]}"
     return tuple(labels)
 
 
@@ -220,24 +219,18 @@ def check_labels(
     """Require one label of each system for each label of `gold`; without `empty`, at least one
     label.
     """
-    require(
-        empty or any(len(right) for right in gold),
-        "gold",
-        "hold at least one sentence with a label",
-        "none",
-    )
+    filled = empty or any(map(len, gold))
+    require(filled, "gold", "hold at least one sentence with a label", "none")
     for name, sentences in {"gold": gold, **predicted}.items():
         rule = f"have as many sentences as gold, {len(gold)}"
         require(len(sentences) == len(gold), name, rule, len(sentences))
         for index, (right, labels) in enumerate(zip(gold, sentences, strict=True)):
+            place = f"{name}[{index}]"
             if isinstance(labels, str):
-                raise TypeError(
-                    must(
-                        f"{name}[{index}]", "be the labels of a sentence", f"the string {labels!r}"
-                    )
-                )
+                found = f"the string {labels!r}"
+                raise TypeError(must(place, "be the labels of a sentence", found))
             rule = f"have as many labels as gold[{index}], {len(right)}"
-            require(len(labels) == len(right), f"{name}[{index}]", rule, len(labels))
+            require(len(labels) == len(right), place, rule, len(labels))
 
 
 Labels = Sequence[Sequence[str]]
@@ -321,12 +314,7 @@ def entity_f1(
         >>> entity_f1(gold, [["B-PER", "O", "O"], ["B-LOC"]]).f1
         0.5
     """
-    scores = per_class(gold, predicted, mode=mode, scheme=scheme).values()
-    return Scores(
-        correct=sum(score.correct for score in scores),
-        predicted=sum(score.predicted for score in scores),
-        support=sum(score.support for score in scores),
-    )
+    return _total(per_class(gold, predicted, mode=mode, scheme=scheme))
 
 
 def per_class(
@@ -351,15 +339,7 @@ def per_class(
         >>> per_class([["B-PER", "B-LOC"]], [["B-PER", "B-PER"]])["PER"]
         Scores(correct=1, predicted=2, support=1)
     """
-    check_choice("mode", mode, ("conll", "strict"))
-    check_choice("scheme", scheme, SCHEMES)
-    correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
-    for right, guess in _known(gold, predicted):
-        there, thought = (entities(x, mode=mode, scheme=scheme) for x in (right, guess))
-        support.update(entity.type for entity in there)
-        guessed.update(entity.type for entity in thought)
-        correct.update(entity.type for entity in set(there) & set(thought))
-    return _by_name(correct, guessed, support)
+    return _by_name(gold, predicted, partial(entities, mode=mode, scheme=scheme))
 
 
 def accuracy(gold: GoldLabels, predicted: Labels) -> float:
@@ -380,8 +360,7 @@ def accuracy(gold: GoldLabels, predicted: Labels) -> float:
         >>> accuracy([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["VERB"]])
         0.6666666666666666
     """
-    scores = per_tag(gold, predicted).values()
-    return _ratio(sum(score.correct for score in scores), sum(score.support for score in scores))
+    return _total(per_tag(gold, predicted)).recall
 
 
 def macro_f1(gold: GoldLabels, predicted: Labels) -> float:
@@ -428,23 +407,7 @@ def per_tag(gold: GoldLabels, predicted: Labels) -> dict[str, Scores]:
         {'DET': Scores(correct=1, predicted=2, support=1), 'NOUN': Scores(correct=0, predicted=0,
         support=1)}
     """
-    correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
-    for right, guess in _known(gold, predicted):
-        support.update(right)
-        guessed.update(guess)
-        correct.update(label for label, other in zip(right, guess, strict=True) if label == other)
-    return _by_name(correct, guessed, support)
-
-
-def _known(gold: GoldLabels, predicted: Labels) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield the gold and predicted labels of each sentence, without the words of unknown gold
-    label.
-    """
-    check_labels(gold, predicted=predicted)
-    for right, guess in zip(gold, predicted, strict=True):
-        kept = [(one, other) for one, other in zip(right, guess, strict=True) if one is not None]
-        guess = [other for _, other in kept]
-        yield [settled(one, other) for one, other in kept], guess
+    return _by_name(gold, predicted, lambda labels: zip(labels, count(), strict=False))
 
 
 def settled(gold: Any, predicted: str | None = None) -> Any:
@@ -455,10 +418,24 @@ def settled(gold: Any, predicted: str | None = None) -> Any:
 
 
 def _by_name(
-    correct: Counter[str], predicted: Counter[str], support: Counter[str]
+    gold: GoldLabels, predicted: Labels, things: Callable[[list[str]], Iterable[tuple[Any, ...]]]
 ) -> dict[str, Scores]:
-    names = sorted(predicted.keys() | support.keys())
-    return {name: Scores(correct[name], predicted[name], support[name]) for name in names}
+    """Score the things of each name; `things` finds them in labels, their names first."""
+    check_labels(gold, predicted=predicted)
+    correct, guessed, support = Counter[str](), Counter[str](), Counter[str]()
+    for right, guess in zip(gold, predicted, strict=True):
+        known = [(one, other) for one, other in zip(right, guess, strict=True) if one is not None]
+        there = {*things([settled(one, other) for one, other in known])}
+        thought = {*things([other for _, other in known])}
+        for counts, found in ((correct, there & thought), (guessed, thought), (support, there)):
+            counts.update(name for name, *_ in found)
+    names = sorted(guessed.keys() | support.keys())
+    return {name: Scores(correct[name], guessed[name], support[name]) for name in names}
+
+
+def _total(scores: Mapping[str, Scores]) -> Scores:
+    counts = ((one.correct, one.predicted, one.support) for one in scores.values())
+    return Scores(*map(sum, zip((0, 0, 0), *counts, strict=True)))
 
 
 def _ratio(numerator: int, denominator: int) -> float:

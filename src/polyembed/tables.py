@@ -29,9 +29,8 @@ class MeanAndDeviation:
 
     def __format__(self, spec: str) -> str:
         spec = spec or ".2f"
-        return f"{self.mean:{spec}}" + (
-            "" if self.deviation is None else f" ± {self.deviation:{spec}}"
-        )
+        known = [value for value in (self.mean, self.deviation) if value is not None]
+        return " ± ".join(format(value, spec) for value in known)
 
     def __str__(self) -> str:
         return format(self)
@@ -101,27 +100,15 @@ class Table:
         Returns:
             The lines of the table, without a line end at the last.
         """
-        escaped = [[_one_line(cell).replace("|", r"\|") for cell in row] for row in self._written()]
-        widths = [max(3, *map(len, column)) for column in zip(*escaped, strict=True)]
-        head, *body = (_markdown_row(row, widths) for row in escaped)
-        return "\n".join([head, _markdown_row(["-" * width for width in widths], widths), *body])
-
-    def _written(self) -> list[list[str]]:
-        return [list(self.columns), *([self._write(value) for value in row] for row in self.rows)]
+        rows = [list(map(self._write, row)) for row in (self.columns, *self.rows)]
+        widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
+        rows.insert(1, ["-" * width for width in widths])
+        padded = (map(str.ljust, row, widths) for row in rows)
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in padded)
 
     def _write(self, value: object) -> str:
         if value is None:
             return ""
-        return (
-            f"{value:.{self.digits}f}"
-            if isinstance(value, float | MeanAndDeviation)
-            else str(value)
-        )
-
-
-def _one_line(cell: str) -> str:
-    return " ".join(cell.splitlines())
-
-
-def _markdown_row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return f"| {' | '.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))} |"
+        if isinstance(value, float | MeanAndDeviation):
+            return f"{value:.{self.digits}f}"
+        return " ".join(str(value).splitlines()).replace("|", r"\|")

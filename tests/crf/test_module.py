@@ -1,5 +1,7 @@
 """The CRF as a module: what it adds to the functions."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from checks import refused
@@ -9,6 +11,7 @@ from toys import own_words
 import polyembed as pe
 
 MASK = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0]], dtype=torch.bool)
+EMISSIONS, TAGS = torch.zeros(3, 4, 5), torch.zeros(3, 4, dtype=torch.int64)
 
 
 @pytest.fixture
@@ -21,23 +24,18 @@ def test_reductions(batch) -> None:
     each = crf(emissions, tags, MASK, reduction="none")
     torch.testing.assert_close(each, crf.log_prob(emissions, tags, MASK))
     assert each[2].item() == 0.0
+    for reduction, expected in {"mean": each.mean(), "token_mean": each.sum() / 6}.items():
+        found = crf(emissions, tags, MASK.to(torch.uint8), reduction=reduction)
+        torch.testing.assert_close(found, expected)
     torch.testing.assert_close(crf(emissions, tags, MASK), each.sum())
-    torch.testing.assert_close(crf(emissions, tags, MASK, reduction="mean"), each.mean())
-    torch.testing.assert_close(crf(emissions, tags, MASK, reduction="token_mean"), each.sum() / 6)
-    with pytest.raises(
-        ValueError,
-        match=r"^reduction must be one of 'none', 'sum', 'mean', 'token_mean', got 'max'$",
-    ):
-        crf(emissions, tags, MASK, reduction="max")
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "token_mean"])
-def test_nothing_at_all_is_zero(reduction: str) -> None:
-    crf = pe.CRF(5)
-    for rows, width in ((0, 4), (3, 0)):
-        for mask in (None, torch.ones(rows, width, dtype=torch.bool)):
-            tags = torch.zeros(rows, width, dtype=torch.int64)
-            assert crf(torch.zeros(rows, width, 5), tags, mask, reduction=reduction).item() == 0.0
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_nothing_at_all_is_zero(reduction: str, shape: tuple[int, int]) -> None:
+    crf, tags = pe.CRF(5), torch.zeros(shape, dtype=torch.int64)
+    for mask in (None, torch.ones(shape, dtype=torch.bool)):
+        assert crf(torch.zeros(*shape, 5), tags, mask, reduction=reduction).item() == 0.0
 
 
 def test_decode_is_ragged_and_its_tensor_is_not(batch) -> None:
@@ -46,73 +44,72 @@ def test_decode_is_ragged_and_its_tensor_is_not(batch) -> None:
     assert [len(path) for path in paths] == [4, 2, 0]
     assert [row[mask].tolist() for row, mask in zip(tensor, MASK, strict=True)] == paths
     assert tensor[~MASK].eq(-1).all()
-    assert crf.decode_tensor(emissions, MASK)[~MASK].eq(-100).all()
-
-
-def test_word_first_is_batch_first_turned(batch) -> None:
-    crf, (emissions, tags) = pe.CRF(5), batch
-    other = pe.CRF(5, batch_first=False)
-    other.load_state_dict(crf.state_dict())
-    turned = emissions.transpose(0, 1), tags.T, MASK.T
-    torch.testing.assert_close(
-        other(*turned, reduction="none"), crf(emissions, tags, MASK, reduction="none")
-    )
-    assert other.decode(turned[0], turned[2]) == crf.decode(emissions, MASK)
-
-
-def test_uint8_masks(batch) -> None:
-    crf, (emissions, tags) = pe.CRF(5), batch
-    torch.testing.assert_close(
-        crf(emissions, tags, MASK.to(torch.uint8)), crf(emissions, tags, MASK)
-    )
-
-
-@own_words
-def test_wrong_arguments(batch) -> None:
-    crf, (emissions, tags) = pe.CRF(5), batch
-    with pytest.raises(
-        ValueError, match=r"^emissions must have the axes \(word, batch, tag\), got shape \(4, 5\)$"
-    ):
-        pe.CRF(5, batch_first=False)(emissions[0], tags, MASK)
-    with pytest.raises(
-        TypeError,
-        match=r"^mask must be bool \(True = valid\), or torchcrf's uint8, got torch.int64$",
-    ):
-        crf(emissions, tags, MASK.long())
-    refused(
-        TypeError,
-        r"^tags must be int64 or int32, got torch.float32$",
-        crf,
-        emissions,
-        tags.float(),
-        MASK,
-    )
-    refused(ValueError, r"^num_tags must be a positive integer, got 0$", pe.CRF, 0)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
-def test_what_torchcrf_lacks_is_the_functions_on_the_parameters(batch, batch_first: bool) -> None:
-    crf, (emissions, _) = pe.CRF(5, batch_first=batch_first), batch
-    emissions, mask = (emissions, MASK) if batch_first else (emissions.transpose(0, 1), MASK.T)
-    arguments = batch[0], MASK, crf.transitions, crf.start_transitions, crf.end_transitions
-    torch.testing.assert_close(crf.marginals(emissions, mask), pe.crf.marginals(*arguments))
-    torch.testing.assert_close(crf.entropy(emissions, mask), pe.crf.entropy(*arguments))
-    for found, expected in zip(
-        crf.n_best(emissions, 3, mask), pe.crf.n_best(*arguments, 3), strict=True
+def test_methods_are_the_functions_on_the_parameters(batch, batch_first: bool) -> None:
+    crf, (emissions, tags) = pe.CRF(5, batch_first=batch_first), batch
+    arguments = emissions, MASK, crf.transitions, crf.start_transitions, crf.end_transitions
+    x, y, mask = (
+        one if batch_first else one.transpose(0, 1).contiguous() for one in (emissions, tags, MASK)
+    )
+    log_prob = pe.crf.log_prob(emissions, tags, *arguments[1:])
+    known = torch.nn.functional.one_hot(y, 5).bool()
+    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+    for found, expected in (
+        (crf(x, y, mask, reduction="none"), log_prob),
+        (crf.partial_log_prob(x, y, mask), log_prob),
+        (crf.partial_log_prob(x, known, mask), log_prob),
+        (crf.partial_log_prob(x, torch.full_like(y, -100), mask), torch.zeros(3)),
+        (crf.decode_tensor(x, mask), pe.crf.viterbi(*arguments)),
+        (crf.marginals(x, mask), pe.crf.marginals(*arguments)),
+        (crf.entropy(x, mask), pe.crf.entropy(*arguments)),
+        (tuple(crf.n_best(x, 3, mask)), tuple(pe.crf.n_best(*arguments, 3))),
+        (
+            crf.sample(x, 7, mask, generator=generators[0]),
+            pe.crf.sample(*arguments, 7, generator=generators[1]),
+        ),
     ):
-        torch.testing.assert_close(found, expected)
-    generators = (torch.Generator().manual_seed(3) for _ in range(2))
-    found = crf.sample(emissions, 7, mask, generator=next(generators))
-    assert torch.equal(found, pe.crf.sample(*arguments, 7, generator=next(generators)))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_sums_are_in_float32_under_autocast(batch) -> None:
     crf, (emissions, tags) = pe.CRF(5), batch
     narrow = emissions.bfloat16()
+
+    def values(emissions: Tensor) -> tuple[Tensor, Tensor]:
+        found = crf(emissions, tags, MASK, reduction="none")
+        return found, crf.marginals(emissions, MASK)
+
     with torch.autocast("cpu", torch.bfloat16):
-        found = crf(narrow, tags, MASK, reduction="none"), crf.marginals(narrow, MASK)
-    expected = (
-        crf(narrow.float(), tags, MASK, reduction="none"),
-        crf.marginals(narrow.float(), MASK),
-    )
-    torch.testing.assert_close(found, expected)
+        found = values(narrow)
+    torch.testing.assert_close(found, values(narrow.float()))
+
+
+@own_words
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: pe.CRF(5, batch_first=False)(EMISSIONS[0], TAGS),
+            r"^emissions must have the axes \(word, batch, tag\), got shape \(4, 5\)$",
+        ),
+        (
+            lambda: pe.CRF(5)(EMISSIONS, TAGS, MASK.long()),
+            r"^mask must be bool \(True = valid\), or torchcrf's uint8, got torch.int64$",
+        ),
+        (lambda: pe.CRF(5)(EMISSIONS, TAGS / 2), "^tags must be int64 or int32, got torch.float32"),
+        (lambda: pe.CRF(5)(EMISSIONS, TAGS + 5), r"^tags must be in \[0, 5\) where the mask is on"),
+        (
+            lambda: pe.CRF(5)(EMISSIONS, TAGS, reduction="max"),
+            "^reduction must be one of 'none', 'sum', 'mean', 'token_mean', got 'max'$",
+        ),
+        (
+            lambda: pe.CRF(5).partial_log_prob(EMISSIONS, EMISSIONS[..., 1:].bool()),
+            r"^tags must have shape \(3, 4, 5\), got \(3, 4, 4\)$",
+        ),
+        (lambda: pe.CRF(0), "^num_tags must be a positive integer, got 0$"),
+    ],
+)
+def test_wrong_arguments(call: Callable, message: str) -> None:
+    refused((TypeError, ValueError), message, call)

@@ -35,7 +35,7 @@ def arguments() -> tuple[Tensor, Tensor]:
 
 def ours(emissions: Tensor, transitions: Tensor) -> Tensor:
     emissions = torch.where(MASK[..., None], emissions, 0.0)
-    return partition_and_marginals(emissions, MASK, transitions)[0]
+    return partition.partition(emissions, MASK, transitions)
 
 
 def theirs(emissions: Tensor, transitions: Tensor) -> Tensor:
@@ -43,71 +43,57 @@ def theirs(emissions: Tensor, transitions: Tensor) -> Tensor:
     return by_loop(emissions, MASK, transitions)
 
 
-def test_value_and_derivatives(way, arguments) -> None:
-    torch.testing.assert_close(ours(*arguments), theirs(*arguments))
-    weights = torch.randn(5, dtype=torch.float64)
+def test_marginals_are_the_gradient(way, arguments) -> None:
+    emissions, transitions = arguments
+    emissions = torch.where(MASK[..., None], emissions, 0.0)
+    found = partition_and_marginals(emissions, MASK, transitions)
+    inputs = emissions.requires_grad_(), transitions.expand(5, -1, -1).clone().requires_grad_()
+    expected = by_loop(inputs[0], MASK, inputs[1])
+    gradients = torch.autograd.grad(expected.sum(), inputs)
+    torch.testing.assert_close(found, (expected.detach(), *gradients))
 
-    def total(function):
-        return lambda e, a: (function(e, a) * weights).sum()
 
-    for derive in (grad, hessian):
-        for argument in (0, 1):
-            found = derive(total(ours), argument)(*arguments)
-            torch.testing.assert_close(found, derive(total(theirs), argument)(*arguments))
+def test_derivatives_to_the_third(way, arguments) -> None:
+    """Backward twice, as a trainer goes; and each way of ``torch.func``."""
+    emissions, transitions = (x.requires_grad_() for x in arguments)
+    assert torch.autograd.gradcheck(ours, arguments, fast_mode=True)
+    assert torch.autograd.gradgradcheck(ours, arguments, fast_mode=True)
+    weights = torch.randn(*[NUM_TAGS] * 4, dtype=torch.float64)
+    found, expected = (
+        grad(lambda a: (hessian(lambda a: one(emissions, a).sum())(a) * weights).sum())(transitions)  # noqa: B023
+        for one in (ours, theirs)
+    )
+    torch.testing.assert_close(found, expected)
+    second = jacfwd(jacfwd(lambda a: ours(emissions, a).sum()))(transitions)
+    torch.testing.assert_close(second, hessian(lambda a: theirs(emissions, a).sum())(transitions))
 
 
 def test_the_ways_of_a_bilevel_trainer_agree(way, arguments) -> None:
     """Reverse over reverse, forward over reverse, reverse over forward: one mixed second derivative."""
     emissions, transitions = arguments
-    direction = torch.randn_like(transitions)
+    way = torch.randn_like(transitions)
 
     def value(e: Tensor, a: Tensor) -> Tensor:
         return ours(e, a).sum()
 
-    reverse_over_reverse = grad(lambda e: (grad(value, 1)(e, transitions) * direction).sum())(
-        emissions
-    )
-    forward_over_reverse = jvp(lambda a: grad(value)(emissions, a), (transitions,), (direction,))[1]
-    reverse_over_forward = grad(
-        lambda e: jvp(lambda a: value(e, a), (transitions,), (direction,))[1]
-    )(emissions)
-    torch.testing.assert_close(forward_over_reverse, reverse_over_reverse)
-    torch.testing.assert_close(reverse_over_forward, reverse_over_reverse)
-
-
-def test_third_derivative(way, arguments) -> None:
-    emissions, transitions = arguments
-
-    def third(function):
-        cube = hessian(lambda a: function(emissions, a).sum())
-        return grad(lambda a: (cube(a) * weights).sum())(transitions)
-
-    weights = torch.randn(*[NUM_TAGS] * 4, dtype=torch.float64)
-    torch.testing.assert_close(third(ours), third(theirs))
+    expected = grad(lambda e: (grad(value, 1)(e, transitions) * way).sum())(emissions)
+    forward = jvp(lambda a: grad(value)(emissions, a), (transitions,), (way,))[1]
+    torch.testing.assert_close(forward, expected)
+    inner = lambda e: jvp(lambda a: value(e, a), (transitions,), (way,))[1]  # noqa: E731
+    torch.testing.assert_close(grad(inner)(emissions), expected)
 
 
 def test_vmap_over_any_argument(way, arguments) -> None:
     emissions, transitions = arguments
-    many_e, many_a = (
-        torch.randn(2, *emissions.shape).double(),
-        torch.randn(2, 2, NUM_TAGS, NUM_TAGS).double(),
-    )
-    torch.testing.assert_close(
-        torch.vmap(ours, (None, 0))(emissions, many_a[0]),
-        torch.stack([theirs(emissions, a) for a in many_a[0]]),
-    )
-    torch.testing.assert_close(
-        torch.vmap(ours, (0, None))(many_e, transitions),
-        torch.stack([theirs(e, transitions) for e in many_e]),
-    )
-    nested = torch.vmap(torch.vmap(grad(lambda a, e: ours(e, a).sum()), (0, None)), (0, 0))(
-        many_a, many_e
-    )
-    expected = [
-        [grad(lambda a: theirs(e, a).sum())(a) for a in row]  # noqa: B023
-        for row, e in zip(many_a, many_e, strict=True)
-    ]
-    torch.testing.assert_close(nested, torch.stack([torch.stack(row) for row in expected]))
+    many = torch.randn(2, *emissions.shape).double(), torch.randn(2, 3, 3).double()
+    expected = torch.stack([theirs(emissions, a) for a in many[1]])
+    torch.testing.assert_close(torch.vmap(ours, (None, 0))(emissions, many[1]), expected)
+    expected = torch.stack([theirs(e, transitions) for e in many[0]])
+    torch.testing.assert_close(torch.vmap(ours, (0, None))(many[0], transitions), expected)
+    nested = torch.vmap(grad(lambda a, e: ours(e, a).sum()))(many[1], many[0])
+    pairs = zip(*many, strict=True)
+    expected = [grad(lambda a: theirs(e, a).sum())(a) for e, a in pairs]  # noqa: B023
+    torch.testing.assert_close(nested, torch.stack(expected))
 
 
 def test_probabilities_know_their_limits() -> None:
@@ -152,10 +138,3 @@ def test_messages_that_meet_far_behind_are_not_lost() -> None:
     emissions[0, reach, 1] = 0.0
     emissions[0, reach + 1 :, 0] = emissions[0, :reach, 2] = FORBIDDEN
     _agree(emissions, torch.full((3, 3), FORBIDDEN, dtype=torch.float64).fill_diagonal_(0.0))
-
-
-def test_forward_over_forward_is_exact(arguments) -> None:
-    emissions, transitions = arguments
-    second = jacfwd(jacfwd(lambda a: ours(emissions, a).sum()))(transitions)
-    expected = hessian(lambda a: theirs(emissions, a).sum())(transitions)
-    torch.testing.assert_close(second, expected)

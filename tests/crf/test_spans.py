@@ -82,60 +82,35 @@ def test_long_chains_in_float32_are_those_of_float64() -> None:
 
 
 @pytest.mark.parametrize("forbidden", [0.0, 0.3])
-def test_a_set_of_tags_is_the_sum_over_its_paths(forbidden: float) -> None:
+@pytest.mark.parametrize("given", ["sets", "ids"])
+def test_partial_tags_are_the_sum_over_the_paths_that_agree(given: str, forbidden: float) -> None:
     values = scores(3, forbidden)
     allowed = torch.rand(4, 5, 3, generator=torch.Generator().manual_seed(2)) < 0.6
     allowed[..., 1] |= ~allowed.any(-1)
-    found = crf.partial_log_prob(values[0], allowed, MASK, *values[1:])
+    tags = allowed
+    if given == "ids":
+        tags = torch.tensor([[0, -100, 2, 1, -100]] * 4)
+        allowed = (tags[..., None] == torch.arange(3)) | (tags == -100)[..., None]
+    found = crf.partial_log_prob(values[0], tags, MASK, *values[1:])
     for row in range(len(MASK)):
-        weights = [
-            (weight, all(bool(allowed[row, i, tag]) for i, tag in zip(places, path, strict=True)))
-            for places, path, weight in paths(row, values)
-        ]
-        inside = sum(weight for weight, fits in weights if fits)
-        total = sum(weight for weight, _ in weights)
-        expected = math.log(inside / total) if inside else (-math.inf if weights else 0.0)
+        inside = total = 0.0
+        for places, path, weight in paths(row, values):
+            pairs = zip(places, path, strict=True)
+            inside += weight * all(bool(allowed[row, i, tag]) for i, tag in pairs)
+            total += weight
+        expected = math.log(inside / total) if inside else (-math.inf if total else 0.0)
         assert found[row].item() == pytest.approx(expected, abs=1e-10)
 
 
-def test_sets_of_one_and_of_all_are_known_and_missing_tags() -> None:
-    values = scores(3)
-    tags = torch.tensor([[0, -100, 2, 1, 1]] * 4)
-    allowed = (tags[..., None] == torch.arange(3)) | (tags == -100)[..., None]
-    one, other = (crf.partial_log_prob(values[0], x, MASK, *values[1:]) for x in (tags, allowed))
-    torch.testing.assert_close(one, other)
-    module = crf.CRF(3, batch_first=False)
-    turned = values[0].float().transpose(0, 1), allowed.transpose(0, 1), MASK.T
-    plain = crf.CRF(3, batch_first=True)
-    plain.load_state_dict(module.state_dict())
-    torch.testing.assert_close(
-        module.partial_log_prob(*turned), plain.partial_log_prob(values[0].float(), tags, MASK)
-    )
-
-
-def test_constraints_know_sets() -> None:
-    grammar = crf.Constraints.bio(BIO)
-    assert grammar.first_violation([{1, 3}, {2, 4}, 2]) is None
-    assert grammar.first_violation([{1, 3}, {2}, {4, 0}]) is None
-    assert grammar.first_violation([1, {2}, {4}]) == 2
-    assert grammar.first_violation([{2, 4}]) == 0
-
-
 @own_words
-def test_wrong_calls() -> None:
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        (BIO[:3], "^tags must be 5 names, got 3$"),
+        ([*BIO[:4], "B-M"], r"^tags must hold all of \('B', 'I'\) for 'L', got none of \['I'\]$"),
+        ([*BIO[:4], "S-L"], "labels must be O, B-<type>"),
+    ],
+)
+def test_wrong_tags(tags: list[str], message: str) -> None:
     values = scores(5)
-    arguments = (values[0], MASK, *values[1:])
-    refused(ValueError, r"^tags must be 5 names, got 3$", crf.span_log_probs, *arguments, BIO[:3])
-    lacking = ["O", "B-P", "I-P", "B-L", "B-M"]
-    rule = r"^tags must hold all of \('B', 'I'\) for 'L', got none of \['I'\]$"
-    refused(ValueError, rule, crf.span_log_probs, *arguments, lacking)
-    refused(
-        ValueError,
-        r"labels must be O, B-<type>",
-        crf.span_log_probs,
-        *arguments,
-        [*BIO[:4], "S-L"],
-    )
-    rule = r"^tags must have shape \(4, 5, 5\), got \(4, 5, 3\)$"
-    wrong = torch.ones(4, 5, 3).bool()
-    refused(ValueError, rule, crf.CRF(5, True).partial_log_prob, values[0], wrong, MASK)
+    refused(ValueError, message, crf.span_log_probs, values[0], MASK, *values[1:], tags)

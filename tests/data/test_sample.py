@@ -3,12 +3,11 @@
 import re
 from collections import Counter, defaultdict
 from itertools import pairwise
-from typing import get_args
 
 import pytest
+from checks import refused
 
-from polyembed.data import TaggedSentence, load_sample, sample_path
-from polyembed.data.sample import SamplePair, SampleSplit
+from polyembed.data import TaggedSentence, load_sample
 from polyembed.metrics import entities
 
 UPOS = {
@@ -25,14 +24,17 @@ UPOS = {
     "PRON",
     "PROPN",
     "PUNCT",
+    "SCONJ",
+    "SYM",
+    "VERB",
+    "X",
 }
-UPOS |= {"SCONJ", "SYM", "VERB", "X"}
-SPLITS = get_args(SampleSplit)
+SPLITS = ("train", "dev", "test")
 
-pairs = pytest.mark.parametrize("pair", get_args(SamplePair))
+pairs = pytest.mark.parametrize("pair", ["es-en", "hi-en"])
 
 
-def whole(pair: SamplePair, tag: str) -> list[TaggedSentence]:
+def whole(pair: str, tag: str) -> list[TaggedSentence]:
     return [sentence for split in SPLITS for sentence in load_sample(pair, split, tag=tag)]  # type: ignore[arg-type]
 
 
@@ -46,7 +48,7 @@ def names(sentences: list[TaggedSentence]) -> set[tuple[str, str]]:
 
 
 @pairs
-def test_about_300_distinct_sentences(pair: SamplePair) -> None:
+def test_about_300_distinct_sentences(pair: str) -> None:
     holders: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
     sentences = whole(pair, "upos")
     for index, sentence in enumerate(sentences):
@@ -57,7 +59,6 @@ def test_about_300_distinct_sentences(pair: SamplePair) -> None:
     assert len({tuple(map(str.lower, sentence.words)) for sentence in sentences}) == len(sentences)
     words = {word for sentence in sentences for word in sentence.words}
     assert len(words) >= 1500
-    assert all(word == "".join(word.split()) for word in words)
     sizes = [len(load_sample(pair, split)) for split in SPLITS]
     assert 280 <= sum(sizes) <= 340
     assert min(sizes) >= 30
@@ -65,7 +66,7 @@ def test_about_300_distinct_sentences(pair: SamplePair) -> None:
 
 
 @pairs
-def test_many_test_entities_are_new(pair: SamplePair) -> None:
+def test_many_test_entities_are_new(pair: str) -> None:
     known = names(load_sample(pair, "train", tag="entities"))
     tested = names(load_sample(pair, "test", tag="entities"))
     assert len(tested) >= 20
@@ -73,7 +74,7 @@ def test_many_test_entities_are_new(pair: SamplePair) -> None:
 
 
 @pairs
-def test_tags_are_valid(pair: SamplePair) -> None:
+def test_tags_are_valid(pair: str) -> None:
     parts = whole(pair, "upos")
     assert {tag for sentence in parts for tag in sentence.tags} <= UPOS
     for sentence, part in zip(whole(pair, "entities"), parts, strict=True):
@@ -84,7 +85,7 @@ def test_tags_are_valid(pair: SamplePair) -> None:
 
 
 @pairs
-def test_both_languages_in_every_sentence(pair: SamplePair) -> None:
+def test_both_languages_in_every_sentence(pair: str) -> None:
     spoken = set(pair.split("-"))
     for sentence in whole(pair, "upos"):
         assert spoken <= set(sentence.languages or ()), sentence.words
@@ -92,18 +93,13 @@ def test_both_languages_in_every_sentence(pair: SamplePair) -> None:
     assert set(counts) - spoken <= {"other", "ne", "mixed"}
 
 
-def test_paths() -> None:
-    path = sample_path("es-en", "train")
-    assert path.parts[-4:] == ("data", "sample", "es-en", "train.conll")
-    assert path.is_file()
-
-
-def test_unknown_names() -> None:
-    with pytest.raises(ValueError, match="pair must be one of 'es-en', 'hi-en', got 'de-en'"):
-        sample_path("de-en")  # type: ignore[arg-type]
-    with pytest.raises(
-        ValueError, match="split must be one of 'train', 'dev', 'test', got 'valid'"
-    ):
-        sample_path("es-en", "valid")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="tag must be one of 'upos', 'entities', got 'ner'"):
-        load_sample("es-en", tag="ner")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pair": "de-en"}, "pair must be one of 'es-en', 'hi-en', got 'de-en'"),
+        ({"split": "valid"}, "split must be one of 'train', 'dev', 'test', got 'valid'"),
+        ({"tag": "ner"}, "tag must be one of 'upos', 'entities', got 'ner'"),
+    ],
+)
+def test_unknown_names(options: dict[str, str], message: str) -> None:
+    refused(ValueError, message, load_sample, **options)

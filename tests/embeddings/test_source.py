@@ -70,18 +70,6 @@ def test_without_a_source_later_words_are_unknown() -> None:
         assert torch.equal(embedder(torch.tensor(i)), plain.weight[1])
 
 
-def test_later_rows_are_no_views_of_the_unknown_one(tmp_path) -> None:
-    lexicon = toy_lexicon()
-    embedder = pe.SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 5), lexicon)
-    embedder = embedder.with_words(NEW_WORDS[:1])
-    embedder.save_pretrained(tmp_path)
-    assert torch.equal(
-        pe.SourceEmbedding.from_pretrained(tmp_path)(torch.arange(10)), embedder(torch.arange(10))
-    )
-    embedder.table.extension.data.zero_()
-    assert embedder.weight[1].ne(0).all()
-
-
 def test_attaching_fills_what_was_left_out(tmp_path) -> None:
     lexicon = toy_lexicon()
     embedder = pe.SourceEmbedding(ToyVectors(5), lexicon).with_words(NEW_WORDS)

@@ -10,7 +10,8 @@ from toys import SENTENCES, TAGS, toy_lexicon
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
-from polyembed.embeddings import FeatureSum, surface_scores
+from polyembed.embeddings import surface_scores
+from polyembed.embeddings.surface import FeatureSum
 from polyembed.encoders import WideAndDeepEncoder
 from polyembed.tagging import OnnxTagger, export_onnx, export_program
 
@@ -97,15 +98,12 @@ def test_it_learns_and_is_saved(deep: bool, tmp_path: Path) -> None:
     assert pe.SequenceTagger.from_pretrained(tmp_path).predict(words) == expected
 
 
-@pytest.mark.parametrize("deep", [False, True])
-def test_it_exports(deep: bool, tmp_path: Path) -> None:
-    tagger = fill(linear_tagger(deep))
+def test_it_exports(tmp_path: Path) -> None:
+    rule = r"^tagger\.encoder must be without recurrence"
+    refused(TypeError, rule, export_program, linear_tagger(deep=True).eval())
+    tagger = fill(linear_tagger())
     ids, mask = tagger.encode([*SENTENCES, ["me"]])
     mask[0, 0] = False  # a hole
-    if deep:  # an LSTM
-        with pytest.raises(TypeError, match=r"^tagger\.encoder must be without recurrence"):
-            export_program(tagger)
-        return
     found, expected = export_program(tagger).module()(ids, mask)[0], tagger.emissions(ids, mask)
     torch.testing.assert_close(found[mask], expected[mask], rtol=1e-5, atol=1e-5)
     for package in ("onnx", "onnxscript", "onnxruntime"):
@@ -114,10 +112,6 @@ def test_it_exports(deep: bool, tmp_path: Path) -> None:
     assert OnnxTagger(tmp_path).predict(SENTENCES) == tagger.predict(SENTENCES)
 
 
-def test_wrong_arguments_and_defaults() -> None:
+def test_a_size_is_positive() -> None:
     lexicon = toy_lexicon()
     refused(ValueError, r"^window must be a positive integer", surface_scores, lexicon, 3, window=0)
-    refused(ValueError, r"^num_tags must be a positive integer", surface_scores, lexicon, 0)
-    own, near = surface_scores(lexicon, 3).embedders
-    assert near.spelling.features == ("lower", "shape", "suffix3")
-    assert own.spelling.features[:3] == ("lower", "shape", "prefix1")

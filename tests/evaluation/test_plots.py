@@ -1,7 +1,5 @@
 """Pictures: what they show is read back from them, and from their pixels."""
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 
@@ -19,11 +17,10 @@ from polyembed.evaluation import (
     plot_layer_weights,
     plot_layers,
     plot_representations,
-    plot_scores,
     plot_source_attention,
-    project_2d,
 )
 from polyembed.evaluation import plots as pictures
+from polyembed.evaluation.representations import project_2d
 
 matplotlib.use("Agg")
 
@@ -36,36 +33,11 @@ PLOTS: dict[str, Callable[..., object]] = {
     "plot_layer_weights": lambda **on: plot_layer_weights({"mix": {0: 0.4, 1: 0.6}}, **on),
     "plot_layers": lambda **on: plot_layers({"de": {1: 0.4, 2: 0.6}}, **on),
     "plot_representations": lambda **on: plot_representations({"before": CLOUDS}, **on),
-    "plot_scores": lambda **on: plot_scores({"HME": 10**6}, {"HME": 0.7}, **on),
 }
 
 
 def texts(labels: object) -> list[str]:
     return [label.get_text() for label in labels]
-
-
-def colour_at(ax: object, x: float, y: float) -> np.ndarray:
-    """Give the red, green and blue of the pixel at a place of the data."""
-    ax.figure.canvas.draw()
-    pixels = np.asarray(ax.figure.canvas.buffer_rgba())
-    column, row = ax.transData.transform((x, y))
-    return pixels[len(pixels) - 1 - int(row), int(column), :3].astype(int)
-
-
-def test_without_a_display_it_can_still_be_saved() -> None:
-    """A backend that is not there, or that needs a display, does not stop a picture."""
-    program = (
-        "import io, torch; from polyembed.evaluation import plot_representations; import matplotlib; "
-        "matplotlib.rcParams['backend'] = '{}'; "
-        "(ax,) = plot_representations(dict(XLM=dict(en=torch.randn(5, 7)))); file = io.BytesIO(); ax.figure.savefig(file); "
-        "print(len(file.getvalue()) > 1000)"
-    )
-    settings = {
-        key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")
-    }
-    command = [sys.executable, "-c", program.format("module://no_such_backend")]
-    found = subprocess.run(command, capture_output=True, text=True, env=settings)
-    assert found.stdout.strip() == "True", found.stderr
 
 
 @pytest.mark.parametrize("name", PLOTS)
@@ -82,17 +54,9 @@ def test_it_draws_on_the_axes_it_is_given_or_on_new_ones(
     found = PLOTS[name]()
     new = (found[0] if many else found).figure
     assert plt.get_fignums() == [figure.number, new.number]
-    blank = plt.figure(figsize=new.get_size_inches())
-    new.canvas.draw(), blank.canvas.draw()
-    assert (
-        np.asarray(new.canvas.buffer_rgba()) != np.asarray(blank.canvas.buffer_rgba())
-    ).mean() > 0.01
-    for module in ("matplotlib", "matplotlib.pyplot"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(
-        ImportError,
-        match=rf"^{name} must find the package 'matplotlib.pyplot', .* pip install matpl",
-    ):
+    assert new.axes[0].has_data()
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=rf"^{name} must find .* pip install matplotlib$"):
         PLOTS[name]()
 
 
@@ -104,7 +68,6 @@ def test_names_are_written_as_they_are(name: str) -> None:
         plot_layer_weights({name: {0: 1.0}}),
         plot_layers({name: {1: 0.5, name: 0.4}}),
         plot_representations({name: {name: CLOUDS["en"]}})[0],
-        plot_scores({name: 10**6}, {name: 0.7}),
     ):
         ax.figure.canvas.draw()
         shown = [
@@ -126,52 +89,32 @@ def test_attention_of_a_meta_embedding() -> None:
     ids, words = torch.tensor([2, 5, 3]), ["me", "gusta", "song"]
     weights = mme.attention_weights(ids)
     ax = plot_source_attention(weights, words, sources=["es", "en"], title="MME")
-    powers = torch.stack(
-        [
-            f(table(ids)).tanh().exp()
-            for f, table in zip(mme.combiner.projections, tables, strict=True)
-        ]
-    )
-    np.testing.assert_allclose(
-        ax.images[0].get_array(), (powers / powers.sum(0)).mean(-1), atol=1e-6
-    )
+    pairs = zip(mme.combiner.projections, tables, strict=True)
+    powers = torch.stack([project(table(ids)).tanh().exp() for project, table in pairs])
+    shares = (powers / powers.sum(0)).mean(-1)
+    np.testing.assert_allclose(ax.images[0].get_array(), shares, atol=1e-6)
     assert texts(ax.get_xticklabels()) == words
     assert texts(ax.get_yticklabels()) == ["es", "en"]
     assert (ax.get_title(), ax.images[0].colorbar.ax.get_ylabel()) == ("MME", "share")
-    for same in (
-        weights.double().requires_grad_(),
-        weights.mean(-1),
-        weights.mean(-1, keepdim=True),
-    ):
-        again = plot_source_attention(same, words, sources=["es", "en"])
-        np.testing.assert_allclose(again.images[0].get_array(), ax.images[0].get_array(), atol=1e-6)
-    alone = plot_source_attention(torch.ones(1, 1).bfloat16(), ["a"], sources=["es"])
-    assert alone.images[0].get_clim() == pytest.approx((0.98, 1.02))
 
 
 def test_red_is_more_than_an_even_share_and_blue_less() -> None:
-    ax = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"])
-    ax.figure.canvas.draw()
-    red, blue, even = colour_at(ax, 0, 0), colour_at(ax, 0, 1), colour_at(ax, 2, 0)
-    assert red[0] > 90
+    image = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"]).images[0]
+    red, blue, even = image.to_rgba([0.9, 0.1, 0.5])[:, :3]
     assert red[0] > 2 * red[2]
     assert blue[2] > 2 * blue[0]
-    assert even.min() > 240
-    assert colour_at(ax, 1, 1)[0] > 150 > colour_at(ax, 1, 0)[0]
+    assert even.min() > 0.95
 
 
-def test_languages_stand_above_the_words_and_sources_that_agree_are_said_to() -> None:
-    ax = plot_source_attention(
-        SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es", "en", "other"]
-    )
+def test_languages_stand_above_the_words_and_sources_that_agree_are_pale() -> None:
+    languages = ["es", "en", "other"]
+    ax = plot_source_attention(SHARES, ["a", "b", "c"], sources=["es", "en"], languages=languages)
     (above,) = ax.child_axes
-    assert texts(above.get_xticklabels()) == ["es", "en", "other"]
-    assert ax.get_xlabel() == ""
-    even = plot_source_attention(
+    assert texts(above.get_xticklabels()) == languages
+    pale = plot_source_attention(
         torch.tensor([[0.51, 0.5], [0.49, 0.5]]), ["a", "b"], sources=["es", "en"]
     )
-    assert even.get_xlabel() == "the sources agree: no share is further than 0.02 from even"
-    assert colour_at(even, 0, 0).min() > 100  # pale, though it is the highest
+    assert pale.images[0].get_clim() == pytest.approx((0.48, 0.52))
 
 
 # -- layers
@@ -184,27 +127,19 @@ def test_bars_of_layer_weights() -> None:
     mean = {1: torch.tensor([[0.1, 0.4], [0.1, 0.2]]), 2: torch.tensor([0.8])}
     ax = plot_layer_weights({"mix": layer_weights(mix), "DLFA": mean}, ylabel="share")
     by_label = {bars.get_label(): bars for bars in ax.containers if hasattr(bars, "patches")}
-    heights = {
-        name: [bar.get_height() for bar in by_label[name].patches] for name in ("mix", "DLFA")
-    }
-    assert heights["mix"] == pytest.approx([1 / 8, 2 / 8, 5 / 8])
-    assert heights["DLFA"] == pytest.approx([0.2, 0.8])
+    for name, heights in (("mix", [1 / 8, 2 / 8, 5 / 8]), ("DLFA", [0.2, 0.8])):
+        assert [bar.get_height() for bar in by_label[name].patches] == pytest.approx(heights)
     centres = [bar.get_x() + bar.get_width() / 2 for bar in by_label["DLFA"].patches]
     assert centres == pytest.approx([1.2, 2.2])
     line = by_label["DLFA"].errorbar.lines[2][0].get_segments()[0]
     deviation = (sum((x - 0.2) ** 2 for x in (0.1, 0.4, 0.1, 0.2)) / 3) ** 0.5
     assert line[:, 1].tolist() == pytest.approx([0.2 - deviation, 0.2 + deviation])
-    assert by_label["mix"].errorbar is None
-    assert texts(ax.get_legend().get_texts()) == ["mix", "DLFA"]
     assert ax.get_xticks().tolist() == [0, 1, 2]
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("layer (0 = embeddings)", "share")
 
 
 def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:
-    ax = plot_layers(
-        {"de": {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}, "ru": {2: 0.3}},
-        ylabel="F1",
-    )
+    de = {"last layer": [0.5, 0.7], 1: [0.4, 0.6], 3: [0.7, 0.7]}
+    ax = plot_layers({"de": de, "ru": {2: 0.3}})
     de, last, ru = ax.lines
     assert de.get_xdata().tolist() == [1, 3]
     assert de.get_ydata().tolist() == pytest.approx([0.5, 0.7])
@@ -213,42 +148,28 @@ def test_lines_of_layers_show_means_deviations_and_the_last_layer() -> None:
     band = ax.collections[0].get_paths()[0].vertices
     assert band[:, 1].min() == pytest.approx(0.5 - 0.02**0.5, abs=1e-6)
     assert texts(ax.get_legend().get_texts()) == ["de", "de, last layer", "ru"]
-    assert ax.get_ylabel() == "F1"
 
 
 # -- representations
 
 
-ODD = {"XLM": {"en": CLOUDS["en"], "qu": CLOUDS["qu"][:, :6]}}
-
-
-def attention(
-    weights: torch.Tensor = SHARES, words: object = ("a", "b", "c"), sources: object = ("es", "en")
-) -> object:
-    return plot_source_attention(weights, words, sources=sources)
+def attention(weights: torch.Tensor = SHARES, words: object = ("a", "b", "c")) -> object:
+    return plot_source_attention(weights, words, sources=("es", "en"))
 
 
 AXES = r"weights must have the axes \(source, word\), "
 BAD = {
     AXES + r"\(2, 2\), .*, got shape \(2, 3\)": lambda: attention(words=["a", "b"]),
-    AXES + r"\(2, 3\), .*, got shape \(1, 3\)": lambda: attention(SHARES[:1]),
     AXES + r".*, got shape \(2, 1, 3, 1\)": lambda: attention(SHARES[:, None, :, None]),
     AXES + r".*, got shape \(2, 0\)": lambda: attention(torch.zeros(2, 0), []),
     "weights must sum to 1 over the sources, .*": lambda: attention(SHARES[:, :2].T, ["a", "b"]),
-    "languages must be 3, one per word, got 1": lambda: plot_source_attention(
-        SHARES, ["a", "b", "c"], sources=["es", "en"], languages=["es"]
-    ),
     "weights must hold at least one name, got none": lambda: plot_layer_weights({}),
     r"weights\['m'\] must hold at least one layer.*": lambda: plot_layer_weights({"m": {}}),
     "scores must hold at least one name, got none": lambda: plot_layers({}),
     r"scores\['de'\] must hold at least one layer.*": lambda: plot_layers({"de": {"last": 0.5}}),
     "pictures must hold at least one, got none": lambda: plot_representations({}),
-    "clouds must hold at least one, got none": lambda: plot_representations({"XLM": {}}),
-    "clouds must hold points in rows, .*": lambda: plot_representations(ODD),
-    "method must be one of .*": lambda: plot_representations({"XLM": CLOUDS}, "tsne"),
+    "clouds must hold points in rows, .*": lambda: plot_representations({"XLM": {}}),
     "axes must be one for each of 1 .*": lambda: plot_representations({"XLM": CLOUDS}, axes=[]),
-    "scores must hold at least one score, got none": lambda: plot_scores({"HME": 1}, {}),
-    r"scores must be of the models HME, .*": lambda: plot_scores({"HME": 1}, {"MME": 0.5}),
 }
 
 
@@ -264,27 +185,15 @@ def test_points_are_the_projected_clouds(monkeypatch: pytest.MonkeyPatch) -> Non
     (ax,) = plot_representations({"XLM-R": CLOUDS})
     for points, cloud in zip(ax.collections, project_2d(list(CLOUDS.values())), strict=True):
         np.testing.assert_allclose(points.get_offsets(), cloud, atol=1e-12)
-    first, second = (points.get_facecolor()[0] for points in ax.collections)
-    assert (first != second).any()
     seeds: list[int] = []
     monkeypatch.setattr(
         pictures,
         "project_2d",
         lambda points, method, seed: seeds.append(seed) or project_2d(points),
     )
-    plot_representations({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
+    axes = plot_representations({"before": CLOUDS, "after": CLOUDS}, "umap", seed=5)
     assert seeds == [5, 5]
-
-
-def test_several_pictures_side_by_side() -> None:
-    axes = plot_representations({"before": CLOUDS, "after": CLOUDS})
     for ax in axes:
         assert texts(ax.get_legend().get_texts()) == ["en", "qu"]
         assert [len(points.get_offsets()) for points in ax.collections] == [5, 3]
     assert [ax.get_title() for ax in axes] == ["before", "after"]
-
-
-def test_points_of_scores() -> None:
-    ax = plot_scores({"HME": 10**6, "MME": 9}, {"HME": 0.7})
-    assert [text.get_text() for text in ax.texts] == ["HME"]
-    assert ax.collections[0].get_offsets().tolist() == [[10**6, 0.7]]

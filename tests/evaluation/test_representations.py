@@ -13,22 +13,17 @@ from polyembed import RepresentationTransformationNetwork, transformed_output
 from polyembed.evaluation import (
     collect_hidden_states,
     gain_correlation,
-    project_2d,
     representation_distances,
 )
+from polyembed.evaluation.representations import project_2d
 from polyembed.transfer import encoder_layer
 
 
 def bert() -> nn.Module:
     from transformers import BertConfig, BertForTokenClassification
 
-    sizes = {
-        "hidden_size": 12,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 17,
-    }
-    return BertForTokenClassification(BertConfig(vocab_size=31, **sizes))
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "intermediate_size": 17}
+    return BertForTokenClassification(BertConfig(vocab_size=31, num_hidden_layers=2, **sizes))
 
 
 def make_batch(rows: int, length: int, seed: int, left: bool = False) -> dict[str, Tensor]:
@@ -58,9 +53,8 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
     model.bert.encoder.eval()
     found = collect_hidden_states(model, iter(batches), layer)
     torch.testing.assert_close(found, torch.stack(tokens))
-    torch.testing.assert_close(
-        collect_hidden_states(model, batches, layer, "cls"), torch.stack(firsts)
-    )
+    heads = collect_hidden_states(model, batches, layer, "cls")
+    torch.testing.assert_close(heads, torch.stack(firsts))
     assert torch.equal(collect_hidden_states(model, batches, layer, max_points=11), found[:11])
     assert torch.equal(collect_hidden_states(model, batches, encoder_layer(model, layer)), found)
     assert not found.requires_grad
@@ -70,11 +64,8 @@ def test_collects_the_states_of_a_layer(layer: int, left: bool) -> None:
 
 
 def test_with_the_transform() -> None:
-    model, batch, rtn = (
-        bert(),
-        make_batch(3, 7, 1),
-        RepresentationTransformationNetwork(12, bottleneck=5),
-    )
+    model, batch = bert(), make_batch(3, 7, 1)
+    rtn = RepresentationTransformationNetwork(12, bottleneck=5)
     plain = collect_hidden_states(model, [batch], 1)
     with transformed_output(encoder_layer(model, 1), rtn):
         torch.testing.assert_close(collect_hidden_states(model, [batch], 1), rtn(plain).detach())
@@ -106,19 +97,13 @@ def test_reads_no_more_than_it_needs_and_no_empty_sentence() -> None:
 
     model = bert()
     found = collect_hidden_states(model, batches(), 1, "cls", max_points=2)
-    whole = collect_hidden_states(
-        model, [{name: value[[0, 2]] for name, value in batch.items()}], 1, "cls"
-    )
-    torch.testing.assert_close(found, whole)
-
-
-def batches(count: int = 1, rows: int = 2) -> list[dict[str, Tensor]]:
-    return [make_batch(rows, 3, seed) for seed in range(count)]
+    rest = {name: value[[0, 2]] for name, value in batch.items()}
+    torch.testing.assert_close(found, collect_hidden_states(model, [rest], 1, "cls"))
 
 
 def pooled() -> Tensor:
     model = bert()
-    return collect_hidden_states(Pooled(model), batches(), model.dropout)
+    return collect_hidden_states(Pooled(model), [make_batch(2, 3, 0)], model.dropout)
 
 
 CLOUD = torch.ones(4, 3)
@@ -136,14 +121,6 @@ CLOUD = torch.ones(4, 3)
             lambda: collect_hidden_states(bert(), [], 1),
             "batches must hold at least one batch, got none",
         ),
-        (
-            lambda: collect_hidden_states(bert(), [], 1, max_points=0),
-            "max_points must be a positive integer, got 0",
-        ),
-        (
-            lambda: collect_hidden_states(bert(), batches()[0], 1),
-            "each batch must be a mapping to the .* arguments, got str",
-        ),
         (pooled, r"layer must give states of the axes \(batch, seq, hidden\), got shape .*"),
         (
             lambda: representation_distances(CLOUD[:0], CLOUD),
@@ -153,30 +130,10 @@ CLOUD = torch.ones(4, 3)
             lambda: representation_distances(CLOUD, CLOUD[:, :2]),
             r"target must have a last axis of size 3, got shape \(4, 2\)",
         ),
-        (lambda: project_2d([]), "clouds must hold at least one, got none"),
-        (
-            lambda: project_2d([CLOUD[:, :1]]),
-            "clouds must hold points in rows, all of as many dimensions, two or more.*",
-        ),
-        (
-            lambda: project_2d([CLOUD, CLOUD[:, :2]]),
-            "clouds must hold points in rows, all of as many dimensions.*",
-        ),
-        (lambda: project_2d([CLOUD / 0]), "clouds must be finite, got NaN or infinity"),
+        (lambda: project_2d([]), "clouds must hold points in rows, .*"),
+        (lambda: project_2d([CLOUD[:, :1]]), "clouds must hold points in rows, .* two or more.*"),
+        (lambda: project_2d([CLOUD, CLOUD[:, :2]]), "clouds must hold .* of as many dimensions.*"),
         (lambda: project_2d([CLOUD], "tsne"), "method must be one of 'pca', 'umap', got 'tsne'"),
-        (
-            lambda: gain_correlation([1.0, math.nan], [0.1, 0.2]),
-            r"gains must be finite, got \[1.0, nan\]",
-        ),
-        (
-            lambda: gain_correlation([1.0, 2.0], [1.0, 2.0, 3.0]),
-            "drops must be one for each of 2 gains, got 3",
-        ),
-        (lambda: gain_correlation([1.0], [1.0]), "gains must be of two targets or more, got 1"),
-        (
-            lambda: gain_correlation([1.0, 2.0], [1.0, 1.0]),
-            "drops must differ between targets, got 1.0",
-        ),
     ],
 )
 def test_bad_input(call: Any, message: str) -> None:
@@ -185,10 +142,7 @@ def test_bad_input(call: Any, message: str) -> None:
 
 
 def test_distances() -> None:
-    source, target = (
-        torch.randn(7, 5, dtype=torch.float64),
-        torch.randn(3, 5, dtype=torch.float64) + 0.5,
-    )
+    source, target = torch.randn(10, 5, dtype=torch.float64).split([7, 3])
     cosines = [[cosine(s, t) for t in target.tolist()] for s in source.tolist()]
     rows = [1 - max(row) for row in cosines]
     columns = [1 - max(column) for column in zip(*cosines, strict=True)]
@@ -199,42 +153,25 @@ def test_distances() -> None:
 
 
 def test_correlation() -> None:
-    def pearson(xs: list[float], ys: list[float]) -> float:
-        return cosine([x - sum(xs) / len(xs) for x in xs], [y - sum(ys) / len(ys) for y in ys])
-
-    def ranks(xs: list[float]) -> list[float]:
-        places = sorted(xs)
-        return [sum(i for i, y in enumerate(places) if y == x) / places.count(x) for x in xs]
-
     gains, drops = [2.1, 0.3, 1.0, 1.0, -4.0], [0.4, 0.1, 0.1, 0.3, 0.1]
+    ranks = [5, 2, 3.5, 3.5, 1], [5, 2, 2, 4, 2]  # ties share their mean rank
     found = gain_correlation(gains, drops)
-    assert found.pearson == pytest.approx(pearson(gains, drops))
-    assert found.spearman == pytest.approx(pearson(ranks(gains), ranks(drops)))
-    assert found.pearson != pytest.approx(found.spearman, abs=0.01)
+    assert found.pearson == pytest.approx(np.corrcoef(gains, drops)[0, 1])
+    assert found.spearman == pytest.approx(np.corrcoef(*ranks)[0, 1])
 
 
 def test_principal_components() -> None:
-    one, other = (
-        torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]),
-        torch.randn(7, 5) + 2.0,
-    )
+    one, other = torch.randn(11, 5) * torch.tensor([1.0, 5.0, 2.0, 0.1, 0.3]), torch.randn(7, 5)
     points = project_2d([one, other])
     assert [cloud.shape for cloud in points] == [(11, 2), (7, 2)]
     whole = torch.cat([one, other]).double().numpy()
     whole = whole - whole.mean(0)
     left, sizes, _ = np.linalg.svd(whole, full_matrices=False)
     found = torch.cat(points).numpy()
-    for column in range(2):
-        expected = left[:, column] * sizes[column]
-        np.testing.assert_allclose(
-            found[:, column], np.sign(expected @ found[:, column]) * expected, atol=1e-9
-        )
-    for again, before in zip(project_2d([-one, -other]), points, strict=True):
-        torch.testing.assert_close(again, -before)  # axes do not turn with the points
-    for _ in range(5):
-        cloud = torch.randn(9, 5, dtype=torch.float64)
-        axes = torch.linalg.pinv(cloud - cloud.mean(0)) @ project_2d([cloud])[0]
-        assert all(axis[axis.abs().argmax()] > 0 for axis in axes.T)
+    expected = left[:, :2] * sizes[:2]
+    np.testing.assert_allclose(found, np.sign((expected * found).sum(0)) * expected, atol=1e-9)
+    axes = np.linalg.pinv(whole) @ found
+    assert all(axis[np.abs(axis).argmax()] > 0 for axis in axes.T)
 
 
 def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +194,3 @@ def test_umap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.get_num_threads() == threads
     assert given == [{"n_components": 2, "n_neighbors": 4, "random_state": 7, "n_jobs": 1}]
     torch.testing.assert_close(found[1], other[:, :2])
-    monkeypatch.setitem(sys.modules, "umap", None)
-    with pytest.raises(
-        ImportError, match=r"^UMAP must find the package 'umap', got .* pip install umap-learn$"
-    ):
-        project_2d([one], "umap")

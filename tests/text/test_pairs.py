@@ -17,7 +17,6 @@ PAIRS = [
     (["me"], []),
     ([], []),
     (["me", "gusta", "la"] * 3, ["cancion", "songs"] * 3),
-    (["cancion", "songs"] * 3, ["me", "gusta", "la"] * 3),
     (["me", "gusta", "la"] * 3, ["la", "gusta", "me"] * 3),
 ]
 
@@ -45,14 +44,12 @@ TOKENIZERS = {
 
 
 @pytest.mark.parametrize("make", TOKENIZERS.values(), ids=TOKENIZERS)
-@pytest.mark.parametrize("max_length", [None, 5, 8, 9, 12, 13])
+@pytest.mark.parametrize("max_length", [None, 5, 9, 12])
 def test_as_the_tokenizer_joins_them(tmp_path: Path, make, max_length: int | None) -> None:
     tokenizer = make(tmp_path)
     found = align_pairs(PAIRS, tokenizer, max_length=max_length, overflow="truncate")
     for row, (first, second) in enumerate(PAIRS):
-        limit = (
-            {} if max_length is None else {"truncation": "longest_first", "max_length": max_length}
-        )
+        limit = {"truncation": "longest_first" if max_length else False, "max_length": max_length}
         batch = tokenizer([" ".join(first)], [" ".join(second)], **limit)
         expected = {name: value[0] for name, value in batch.items()}
         valid = found.pieces.piece_mask[row]
@@ -69,19 +66,20 @@ def test_pieces_are_numbered() -> None:
     assert pieces.word_index[0].tolist() == [-1, 0, 1, 2, 3, 4, 5, 6, -1, 7, 8, -1]
     assert types[0].tolist() == [0] * 9 + [1] * 3
     assert pieces.num_words == 9
-
-
-def test_no_pairs() -> None:
     pieces, types = align_pairs([], bert())
     assert pieces.piece_ids.shape == types.shape == (0, 0)
 
 
 @own_words
-def test_bad_input() -> None:
-    for pair in ("me", 7, (["me"],), (["me"], ["la"], ["a"])):
-        refused(ValueError, r"^pairs\[0\] must be two lists of words", align_pairs, [pair], bert())
-    refused(TypeError, r"^pairs\[0\]\[1\] must be a list", align_pairs, [(["me"], "la")], bert())
-    rule = r"^pairs\[0\] must have at most 8 pieces .*, got 12"
-    refused(ValueError, rule, align_pairs, PAIRS[:6], bert(), max_length=8)
-    rule = "^tokenizer must be one of transformers, got NoneType"
-    refused(TypeError, rule, align_pairs, PAIRS, None)
+@pytest.mark.parametrize(
+    ("pairs", "options", "error", "message"),
+    [
+        (["me"], {}, ValueError, r"pairs\[0\] must be two lists of words, got 'me'"),
+        ([(["me"],)], {}, ValueError, r"pairs\[0\] must be two lists of words"),
+        ([(["me"], "la")], {}, TypeError, r"pairs\[0\]\[1\] must be a list of words"),
+        (PAIRS, {"max_length": 8}, ValueError, r"pairs\[0\] must have at most 8 .*, got 12"),
+        (PAIRS, {"tokenizer": None}, TypeError, "tokenizer must be one of transformers, got None"),
+    ],
+)
+def test_bad_input(pairs, options, error: type[Exception], message: str) -> None:
+    refused(error, f"^{message}", align_pairs, pairs, **{"tokenizer": bert(), **options})

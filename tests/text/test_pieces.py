@@ -8,7 +8,7 @@ import torch
 from checks import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import slow_tokenizer, word_piece_tokenizer
+from tiny_models import word_piece_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from toys import own_words
 from transformers import PreTrainedTokenizerFast
@@ -25,17 +25,8 @@ ANY_WORD = st.text(min_size=0, max_size=6) | st.sampled_from(
 def test_pieces_of_words() -> None:
     pieces = align_words([["me", "gusta"], [], ["canciones"]], TOKENIZER)
     assert pieces.piece_ids.tolist() == [[2, 5, 6, 7, 3], [2, 3, 0, 0, 0], [2, 1, 3, 0, 0]]
-    assert pieces.word_index.tolist() == [
-        [-1, 0, 1, 1, -1],
-        [-1, -1, -1, -1, -1],
-        [-1, 0, -1, -1, -1],
-    ]
-    assert pieces.piece_mask.tolist() == [
-        [True] * 5,
-        [True, True, False, False, False],
-        [True] * 3 + [False] * 2,
-    ]
-    assert pieces.piece_mask.dtype == torch.bool
+    assert pieces.word_index.tolist() == [[-1, 0, 1, 1, -1], [-1] * 5, [-1, 0, -1, -1, -1]]
+    assert pieces.piece_mask.sum(1).tolist() == [5, 2, 3]
     pieces.check()
 
 
@@ -110,19 +101,7 @@ def test_sentence_piece_without_a_space_before_the_text() -> None:
     assert model.encode(" a") != model.encode("a")
 
 
-def test_a_slow_tokenizer(tmp_path) -> None:
-    tokenizer = slow_tokenizer(tmp_path)
-    pieces = align_words([["me", "bc", "", "a"], ["cancion"]], tokenizer)
-    pieces.check()
-    names = tokenizer.convert_ids_to_tokens(pieces.piece_ids[0][pieces.piece_mask[0]].tolist())
-    assert names == ["<s>", "me</w>", "bc</w>", "<unk>", "a</w>", "</s>"]
-    assert pieces.word_index[1].tolist() == [-1, 0, 0, 0, 0, 0, 0, 0, -1]
-    assert special_pieces(tokenizer) == ((0,), (1,))
-
-
 def test_sentencepiece(data_folder) -> None:
-    import sentencepiece
-
     model = data_folder / "subwords" / "bpemb_en" / "en.wiki.bpe.vs1000.model"
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     words = ["hello", "", "世界", "song"]
@@ -139,113 +118,62 @@ def test_sentencepiece(data_folder) -> None:
 LONG = [["me"], ["me", "gusta", "cancion", "a"]]  # 3 and 9 pieces with their special ones
 
 
-@own_words
-def test_too_long_is_an_error_unless_said_otherwise() -> None:
-    for tokenizer, limit in ((TOKENIZER, 8), (word_piece_tokenizer(8), None)):
-        with pytest.raises(
-            ValueError, match=r"^sentences\[1\] must have at most 8 pieces .*, got 9$"
-        ):
-            align_words(LONG, tokenizer, max_length=limit)
-    align_words(LONG, TOKENIZER, max_length=9)
-
-
-def test_truncated_words_have_no_pieces() -> None:
+def test_truncated_words_have_no_pieces_and_windows_are_for_the_encoder() -> None:
     pieces = align_words(
         LONG, TOKENIZER, max_length=7, overflow="truncate"
     )  # no room for all of "cancion"
     assert pieces.word_index[1].tolist() == [-1, 0, 1, 1, -1]
-    pieces.check()
-
-
-def test_words_that_can_be_read_once_are_not_lost() -> None:
-    """They were read by the checks, and nothing was left for the pieces."""
-    expected = align_words([["me", "gusta"], ["la"]], TOKENIZER)
-    for sentences in (
-        [iter(["me", "gusta"]), ("la",)],
-        (iter(words) for words in (["me", "gusta"], ["la"])),
-    ):
-        found = align_words(sentences, TOKENIZER)
-        assert [part.tolist() for part in found[:3]] == [part.tolist() for part in expected[:3]]
-
-
-def test_windows_are_for_the_encoder() -> None:
-    whole = align_words(LONG, TOKENIZER)
+    whole = align_words(LONG, TOKENIZER, max_length=9)
     found = align_words(LONG, TOKENIZER, max_length=5, overflow="window")
     assert all(map(torch.equal, whole[:3], found[:3]))
 
 
 def test_the_number_of_words_comes_along() -> None:
-    for overflow in ("window", "truncate"):
-        assert align_words(LONG, TOKENIZER, max_length=5, overflow=overflow).num_words == max(
-            map(len, LONG)
-        )
+    assert align_words(LONG, TOKENIZER, max_length=5, overflow="truncate").num_words == 4
     assert align_words([[], []], TOKENIZER).num_words == align_words([], TOKENIZER).num_words == 0
     assert align_words([["me"]], TOKENIZER)._replace(num_words=None).count_words() == 1
     moved = align_words(LONG, TOKENIZER).to("meta")
-    assert moved.num_words == max(map(len, LONG))
-    assert {part.device.type for part in moved[:3]} == {"meta"}
+    assert (moved.num_words, {part.device.type for part in moved[:3]}) == (4, {"meta"})
 
 
 @own_words
 @pytest.mark.parametrize(
     ("index", "text"),
     [
-        (
-            [[-1, 0, 2, -1]],
-            r"^word_index must count words 0, 1, 2, \.\.\. .*, got another order or a gap$",
-        ),
-        ([[-1, 1, 2, -1]], r"^word_index must count words .*, got another order or a gap$"),
-        ([[0, 1, 0, -1]], r"^word_index must count words .*, got another order or a gap$"),
-        ([[0, 1, 2, 3]], r"^word_index must be -1 where piece_mask is off, got a word$"),
-        ([[0, 1, 2]], r"^word_index must have shape \(1, 4\), got \(1, 3\)$"),
+        ([[-1, 0, 2, -1]], "count words 0, 1, 2, .*, got another order or a gap"),
+        ([[-1, 1, 2, -1]], "count words .*, got another order or a gap"),
+        ([[0, 1, 0, -1]], "count words .*, got another order or a gap"),
+        ([[0, 1, 2, 3]], "be -1 where piece_mask is off, got a word"),
+        ([[0, 1, 2]], r"have shape \(1, 4\), got \(1, 3\)"),
     ],
 )
 def test_numbers_of_words_are_checked(index: list[list[int]], text: str) -> None:
     mask = torch.tensor([[True, True, True, False]])
-    refused(
-        ValueError,
-        text,
-        Pieces(torch.zeros(1, 4, dtype=torch.int64), mask, torch.tensor(index)).check,
-    )
-    Pieces(torch.zeros(1, 4, dtype=torch.int64), mask, torch.tensor([[0, -1, 1, -1]])).check()
+    good = Pieces(mask.long(), mask, torch.tensor([[0, -1, 1, -1]]))
+    good.check()
+    bad = good._replace(word_index=torch.tensor(index))
+    refused(ValueError, f"^word_index must {text}$", bad.check)
 
 
 @own_words
-def test_bad_input() -> None:
-    first = r"^sentences\[0\]"
-    refused(
-        TypeError,
-        first + r" must be a list of words, got the string 'me'$",
-        align_words,
-        ["me"],
-        TOKENIZER,
-    )
-    refused(
-        TypeError,
-        r"^sentences must be a list of words, got the string 'me'$",
-        align_words,
-        "me",
-        TOKENIZER,
-    )
-    refused(
-        TypeError,
-        first + r" must be a list of words, got NoneType$",
-        align_words,
-        [None],
-        TOKENIZER,
-    )
-    refused(
-        TypeError, first + r"\[1\] must be a string, got int$", align_words, [["me", 3]], TOKENIZER
-    )
-    wrong = r"^tokenizer must be of transformers or a SentencePieceProcessor, got NoneType"
-    refused(TypeError, wrong, align_words, [["me"]], None)
-    wrong = r"^overflow must be one of 'error', 'truncate', 'win"
-    refused(ValueError, wrong, align_words, [["me"]], TOKENIZER, overflow="wrap")
-    refused(
-        ValueError,
-        r"^max_length must leave room .*, got 2$",
-        align_words,
-        [["me"]],
-        TOKENIZER,
-        max_length=2,
-    )
+@pytest.mark.parametrize(
+    ("sentences", "options", "error", "message"),
+    [
+        ("me", {}, TypeError, "sentences must be a list of words, got the string 'me'"),
+        (["me"], {}, TypeError, r"sentences\[0\] must be a list of words, got the string 'me'"),
+        ([["me", 3]], {}, TypeError, r"sentences\[0\]\[1\] must be a string, got int"),
+        ([], {"tokenizer": None}, TypeError, "tokenizer must be of transformers or .*, got NoneT"),
+        ([], {"overflow": "wrap"}, ValueError, "overflow must be one of 'error', 'truncate', "),
+        ([], {"max_length": 2}, ValueError, "max_length must leave room .*, got 2"),
+        (LONG, {"max_length": 8}, ValueError, r"sentences\[1\] must have at most 8 .*, got 9"),
+        (
+            LONG,
+            {"tokenizer": word_piece_tokenizer(8)},
+            ValueError,
+            r"sentences\[1\] must have at most 8 .*, got 9",
+        ),
+    ],
+)
+def test_bad_input(sentences, options, error: type[Exception], message: str) -> None:
+    options = {"tokenizer": TOKENIZER, **options}
+    refused(error, f"^{message}", align_words, sentences, **options)

@@ -1,14 +1,11 @@
 """Words as sequences of units."""
 
-import torch
 from checks import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from toys import ToyPieces
 
-import polyembed as pe
-from polyembed.text import CharSpelling
-from polyembed.text.spelling import clip, spelling_table
+from polyembed.text.spelling import CharSpelling, PieceSpelling, clip
 
 
 @given(st.lists(st.text(st.characters(), max_size=9)), st.text(st.characters(), max_size=9))
@@ -29,7 +26,7 @@ def test_long_words_keep_both_ends() -> None:
 
 def test_pieces_count_from_one() -> None:
     pieces = ToyPieces(3)
-    spelling = pe.text.PieceSpelling(pieces, max_length=2)
+    spelling = PieceSpelling(pieces, max_length=2)
     assert spelling.num_units == 18
     assert spelling.unknown == [1]
     words = ["me", "gusta"]
@@ -38,16 +35,7 @@ def test_pieces_count_from_one() -> None:
     assert spelling.spell(words) == [[first[0] + 1], [second[0] + 1, second[2] + 1]]
 
 
-def test_tables() -> None:
-    table = spelling_table([[3, 4, 0], [], [5]])
-    assert table.dtype == torch.int32
-    assert table.tolist() == [[3, 4, 0], [0, 0, 0], [5, 0, 0]]
-    assert spelling_table([]).shape == (0, 0)
-    assert spelling_table([[], []]).shape == (2, 0)
-
-
 def test_max_length_is_positive() -> None:
-    for build in (CharSpelling, pe.text.PieceSpelling):
-        refused(
-            ValueError, r"^max_length must be a positive integer, got 0$", build, "ab", max_length=0
-        )
+    for build in (CharSpelling, PieceSpelling):
+        rule = r"^max_length must be a positive integer, got 0$"
+        refused(ValueError, rule, build, "ab", max_length=0)

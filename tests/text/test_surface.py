@@ -1,7 +1,5 @@
 """Surface features: their values, stable hashes, strange words."""
 
-import subprocess
-import sys
 import time
 import zlib
 
@@ -13,29 +11,21 @@ from polyembed.text import SurfaceSpelling
 def test_the_values_of_a_word() -> None:
     spelling = SurfaceSpelling()
     expected = ["gustaron", "Xxx", "g", "gu", "gus", "gust", "n", "on", "ron", "aron"]
-    assert spelling.values("Gustaron") == [*expected[:1], "Xxx", *expected[2:]]
+    assert spelling.values("Gustaron") == expected
     assert spelling.values("ab")[2:] == ["a", "ab", "ab", "ab", "b", "ab", "ab", "ab"]
     assert SurfaceSpelling(["shape"]).values("iPhone12!!!") == ["xXxx00!!"]
 
 
 def test_an_affix_is_of_grapheme_clusters() -> None:
     spelling = SurfaceSpelling(["prefix1", "suffix1", "suffix2"])
-    assert spelling.values("किताबें") == ["कि", "बें", "ताबें"[0:2] + "बें"]
+    assert spelling.values("किताबें") == ["कि", "बें", "ताबें"]
     assert spelling.values("ok👩‍👩‍👧") == ["o", "👩‍👩‍👧", "k👩‍👩‍👧"]
     assert spelling.values("é") == ["é"] * 3
 
 
-def test_an_id_is_a_checksum_that_no_process_changes() -> None:
+def test_an_id_is_a_checksum() -> None:
     [ids] = SurfaceSpelling(["lower", "suffix2"], num_buckets=999).spell(["Gusta"])
     assert ids == [1 + zlib.crc32(text) % 999 for text in (b"lower=gusta", b"suffix2=ta")]
-    program = (
-        "from polyembed.text import SurfaceSpelling as S; "
-        "print(S(['lower', 'suffix2'], num_buckets=999).spell(['Gusta'])[0])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == str(ids)
 
 
 @pytest.mark.parametrize(
@@ -52,28 +42,9 @@ def test_every_string_has_all_features(word: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            {"features": "lower"},
-            TypeError,
-            "features must be a list of words, got the string 'lower'",
-        ),
-        (
-            {"features": ["stem"]},
-            ValueError,
-            r"features\[0\] must be lower, shape, prefixN or suffixN, got stem",
-        ),
-        (
-            {"features": ["prefix0"]},
-            ValueError,
-            r"features\[0\] must be lower, shape, prefixN or suffixN, got prefix0",
-        ),
-        ({"features": [3]}, TypeError, r"features\[0\] must be a string, got int"),
-        ({"features": []}, ValueError, "features must be different names, at least one, got"),
-        (
-            {"features": ["lower", "lower"]},
-            ValueError,
-            "features must be different names, at least one, got",
-        ),
+        ({"features": "lower"}, TypeError, "features must be a list of words, got the string"),
+        ({"features": ["stem"]}, ValueError, r"features\[0\] must be lower, .*, got stem"),
+        ({"features": ["prefix0"]}, ValueError, r"features\[0\] must be lower, .*, got prefix0"),
         ({"num_buckets": 0}, ValueError, "num_buckets must be a positive integer, got 0"),
     ],
 )

@@ -41,8 +41,3 @@ def test_the_best_epochs_are_averaged(average: int, tmp_path) -> None:
     torch.testing.assert_close(
         dict(resumed.named_parameters()), dict(model.named_parameters()), rtol=0, atol=0
     )
-
-
-def test_a_number_that_is_none() -> None:
-    with pytest.raises(ValueError, match=r"^average must be a positive integer, got 0$"):
-        FitOptions(average=0)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 import torch
 from cases import SIZES, characters, vector_source
@@ -15,7 +14,6 @@ from toys import TAGS, toy_corpus, toy_lexicon
 
 import polyembed as pe
 from polyembed.data import TaggedSentence
-from polyembed.metrics import accuracy, entity_f1
 from polyembed.training import Epoch, FitOptions, FitResult
 from polyembed.training import fit as fit_with
 
@@ -62,14 +60,8 @@ def snapshot(tagger: pe.SequenceTagger) -> dict[str, torch.Tensor]:
 
 def test_learns_a_task() -> None:
     tagger = build(dropout=0.0)
-    result = fit(
-        tagger,
-        toy_corpus(8),
-        toy_corpus(1),
-        num_train_epochs=15,
-        batch_size=8,
-        optimizer=adam(0.01),
-    )
+    options = {"num_train_epochs": 15, "batch_size": 8, "optimizer": adam(0.01)}
+    result = fit(tagger, toy_corpus(8), toy_corpus(1), **options)
     assert result.history[0].loss > 3 * result.history[-1].loss
     assert result.best.score == 1.0
     assert [epoch.number for epoch in result.history] == [*range(1, 16)]
@@ -104,36 +96,19 @@ def test_stops_when_stale() -> None:
     assert result.best.number == 2
 
 
-def test_stops_after_decreases_in_a_row() -> None:
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({"max_decreases": 2}, 7),
+        ({"max_decreases": 1}, 2),
+        ({"patience": 3, "max_decreases": 2}, 4),
+    ],
+)
+def test_stops_after_decreases_in_a_row(options: dict[str, int], count: int) -> None:
     """Each epoch below the one before; an equal score, or a better one, starts the count anew."""
-    rising = (0.9, 0.5, 0.6, 0.4, 0.4, 0.3, 0.2, 0.9)
-    result = fit(build(), CORPUS, DEV, max_decreases=2, metric=scores(*rising), num_train_epochs=8)
-    assert (len(result.history), result.best.number) == (7, 1)
-    once = fit(build(), CORPUS, DEV, max_decreases=1, metric=scores(*rising), num_train_epochs=8)
-    assert len(once.history) == 2
-    either = fit(
-        build(),
-        CORPUS,
-        DEV,
-        patience=3,
-        max_decreases=2,
-        metric=scores(*rising),
-        num_train_epochs=8,
-    )
-    assert len(either.history) == 4
-
-
-def test_metrics_by_name() -> None:
-    found = {}
-    for name, metric in (
-        ("f1", lambda gold, said: entity_f1(gold, said).f1),
-        ("accuracy", accuracy),
-    ):
-        tagger = build()
-        found[name] = fit(tagger, toy_corpus(), DEV, num_train_epochs=1, metric=name).best.score
-        predicted = tagger.predict([sentence.words for sentence in DEV])
-        assert found[name] == metric([sentence.tags for sentence in DEV], predicted)
-    assert found["f1"] != found["accuracy"]
+    metric = scores(0.9, 0.5, 0.6, 0.4, 0.4, 0.3, 0.2, 0.9)
+    result = fit(build(), CORPUS, DEV, metric=metric, num_train_epochs=8, **options)
+    assert (len(result.history), result.best.number) == (count, 1)
 
 
 def test_schedulers() -> None:
@@ -158,14 +133,8 @@ def test_schedulers() -> None:
         return ReduceLROnPlateau(optimizer, mode="max", factor=0.5, patience=0)
 
     assert rates(plateau, metric=scores(0.5, 0.6, 0.6)) == 0.5
-    with pytest.raises(
-        ValueError, match=r"^scheduler_interval must be 'epoch' for a ReduceLROnPlateau"
-    ):
+    with pytest.raises(ValueError, match=r"^scheduler_interval must be 'epoch' for a ReduceLROnPl"):
         rates(plateau, "step")
-    with pytest.raises(
-        ValueError, match=r"^scheduler_interval must be one of 'epoch', 'step', got 'batch'$"
-    ):
-        rates(halve, "batch")
 
 
 def run(
@@ -173,20 +142,15 @@ def run(
 ) -> tuple[pe.SequenceTagger, list]:
     """One run of many kinds of state: Adam, a cosine schedule by steps, dropout, unknown words."""
     tagger = build()
-    result = fit(
-        tagger,
-        toy_corpus(4),
-        DEV,
-        num_train_epochs=epochs,
-        batch_size=2,
-        optimizer=adam(0.01),
-        scheduler=lambda optimizer: CosineAnnealingLR(optimizer, T_max=50),
-        scheduler_interval="step",
-        metric=metric,
-        checkpoint=checkpoint,
-        seed=seed,
-        on_epoch=on_epoch,
-    )
+    options = {
+        "optimizer": adam(0.01),
+        "scheduler": lambda optimizer: CosineAnnealingLR(optimizer, T_max=50),
+        "scheduler_interval": "step",
+        "seed": seed,
+        "on_epoch": on_epoch,
+    }
+    options |= {"num_train_epochs": epochs, "batch_size": 2, "checkpoint": checkpoint}
+    result = fit(tagger, toy_corpus(2), DEV, metric=metric, **options)
     return tagger, [epoch[:3] for epoch in result.history]
 
 
@@ -202,32 +166,10 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path) -> None:
     expected, expected_history = run(None)
     assert history == expected_history
     assert_equal_states(tagger, expected.state_dict())
-
-
-def test_a_finished_run_is_not_run_again(tmp_path) -> None:
-    tagger, history = run(tmp_path, epochs=2)
-    expected = snapshot(tagger)
-    tagger, again = run(tmp_path, epochs=2)
+    finished, again = run(tmp_path)
     assert again == history
-    assert_equal_states(tagger, expected)
-    assert len(run(tmp_path, epochs=3)[1]) == 3
-    with pytest.raises(
-        ValueError, match=r"^num_train_epochs must be at least the 3 of .*checkpoint\.pt, got 2$"
-    ):
-        run(tmp_path, epochs=2)
-
-
-def test_the_best_epoch_outlives_a_resumption(tmp_path) -> None:
-    run(tmp_path, epochs=2, metric=scores(0.9, 0.1))
-    resumed, history = run(tmp_path, epochs=3, metric=scores(0.2))
-    assert [score for *_, score in history] == [0.9, 0.1, 0.2]
-    assert_equal_states(resumed, run(None, epochs=1)[0].state_dict())
-
-
-def test_scores_of_other_number_types_are_saved(tmp_path) -> None:
-    for _ in range(2):
-        _, history = run(tmp_path, epochs=2, metric=lambda gold, predicted: np.float64(0.5))
-        assert [score for *_, score in history] == [0.5, 0.5]
+    assert_equal_states(finished, expected.state_dict())
+    assert len(run(tmp_path, epochs=5)[1]) == 5
 
 
 CHANGES = {
@@ -245,24 +187,14 @@ CHANGES = {
 def test_another_run_is_not_resumed(tmp_path: Path) -> None:
     """Whatever changes the numbers makes another run, and the error names it."""
 
-    def start(
-        train: list | None = None, dev: list = DEV, model_seed: int = 0, **options
-    ) -> FitResult:
-        options = {
-            "batch_size": 2,
-            "num_train_epochs": 1,
-            "metric": "accuracy",
-            "checkpoint": tmp_path,
-        } | options
-        return fit(build(model_seed), toy_corpus(2) if train is None else train, dev, **options)
+    def start(train: list = CORPUS, dev: list = DEV, **options) -> FitResult:
+        options = {"batch_size": 2, "metric": "accuracy", **options}
+        return fit(build(), train, dev, num_train_epochs=1, checkpoint=tmp_path, **options)
 
-    expected = start()[0][:3]
-    assert start()[0][:3] == expected
+    start()
     for name, changes in CHANGES.items():
-        message = (
-            rf"checkpoint\.pt must be a checkpoint of this training, got .*{name} .* in place of"
-        )
-        with pytest.raises(ValueError, match=message):
+        rule = rf"checkpoint\.pt must be a checkpoint of this training, got .*{name} .* in place of"
+        with pytest.raises(ValueError, match=rule):
             start(**changes)
 
 
@@ -273,14 +205,7 @@ def test_a_class_is_no_function_of_the_model() -> None:
         FitOptions(optimizer=torch.optim.Adam)
 
 
-def test_tags_that_training_lacks_are_errors_of_the_score() -> None:
-    result = fit(build(), CORPUS, WRONG, num_train_epochs=1, metric="accuracy")
-    assert result.best.score == 0.0
-
-
-def test_what_is_not_finite_stops() -> None:
-    with pytest.raises(ValueError, match=r"^metric must give a finite score, got nan in epoch 1$"):
-        run(None, epochs=2, metric=lambda gold, predicted: float("nan"))
+def test_a_loss_that_is_not_finite_stops() -> None:
     tagger = build()
     tagger.decoder.linear.weight.data.fill_(math.inf)
     with pytest.raises(ValueError, match=r"^loss must stay finite, got nan in epoch 1$"):
@@ -304,72 +229,46 @@ def test_the_best_weights_outlive_an_epoch_that_fails(failing: str) -> None:
     kept = []
     tagger = build()
     message = {
-        "weights": r"^weights must stay finite, got NaN or infinities in epoch 2: the training has diverged$",
-        "metric": r"^metric must give a finite score, got nan in epoch 2$",
+        "weights": "weights must stay finite, got NaN or infinities in epoch 2: the training has .*",
+        "metric": "metric must give a finite score, got nan in epoch 2",
     }
-    with pytest.raises(ValueError, match=message[failing]):
-        fit(
-            tagger,
-            toy_corpus(1),
-            DEV,
-            num_train_epochs=3,
-            batch_size=100,
-            metric=scores(0.5, math.nan) if failing == "metric" else "accuracy",
-            optimizer=lambda model: Diverging(
-                [p for p in model.parameters() if p.requires_grad][::-1], lr=0.1
-            ),
-            on_epoch=lambda _: kept.append(snapshot(tagger)),
-        )
+    options = {
+        "batch_size": 100,
+        "metric": scores(0.5, math.nan) if failing == "metric" else "accuracy",
+        "optimizer": adam(0.1, Diverging),
+        "on_epoch": lambda _: kept.append(snapshot(tagger)),
+    }
+    with pytest.raises(ValueError, match=f"^{message[failing]}$"):
+        fit(tagger, toy_corpus(1), DEV, num_train_epochs=3, **options)
     assert len(kept) == 1
     assert_equal_states(tagger, kept[0])
 
 
-def test_an_error_of_predict_with_sound_weights_stays(monkeypatch) -> None:
-    monkeypatch.setattr(
-        pe.SequenceTagger, "predict", lambda *_: (_ for _ in ()).throw(ValueError("of its own"))
-    )
-    with pytest.raises(ValueError, match=r"^of its own$"):
-        fit(build(), CORPUS, DEV, num_train_epochs=1)
+def test_the_seed_decides_and_the_global_random_state_is_untouched() -> None:
+    def trained(seed: int) -> torch.Tensor:
+        return run(None, epochs=1, seed=seed)[0].decoder.linear.weight
 
-
-def test_global_random_state_is_untouched() -> None:
-    tagger = build()
-    before = torch.get_rng_state()
+    assert torch.equal(first := trained(1), trained(1))
+    assert not torch.equal(first, trained(2))
+    tagger, before = build(), torch.get_rng_state()
     fit(tagger, CORPUS, DEV, num_train_epochs=1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_seed_decides() -> None:
-    def trained(seed: int) -> dict[str, torch.Tensor]:
-        return run(None, epochs=1, seed=seed)[0].state_dict()
-
-    assert torch.equal(trained(1)["decoder.linear.weight"], trained(1)["decoder.linear.weight"])
-    assert not torch.equal(trained(1)["decoder.linear.weight"], trained(2)["decoder.linear.weight"])
-
-
-def test_progress_shows_only_where_asked(capfd) -> None:
-    for progress, shows in ((None, False), (False, False), (True, True)):
-        fit(build(), CORPUS, DEV, num_train_epochs=1, progress=progress)
-        assert ("epoch 1" in capfd.readouterr().err) == shows
-
-
 def test_autocast_trains() -> None:
-    tagger = build()
-    before = snapshot(tagger)
-    fit(tagger, CORPUS, DEV, num_train_epochs=1, amp_dtype=torch.bfloat16)
-    assert not torch.equal(tagger.decoder.linear.weight, before["decoder.linear.weight"])
-    assert tagger.decoder.linear.weight.dtype == torch.float32
+    taggers = build(dropout=0.0), build(dropout=0.0)
+    for tagger, dtype in zip(taggers, (None, torch.bfloat16), strict=True):
+        fit(tagger, CORPUS, DEV, num_train_epochs=1, amp_dtype=dtype)
+    full, mixed = (tagger.decoder.linear.weight for tagger in taggers)
+    assert 0 < (full - mixed).abs().max() < 0.1
 
 
-def test_gradients_are_clipped_only_if_asked(monkeypatch) -> None:
-    norms = []
-    monkeypatch.setattr(
-        torch.nn.utils, "clip_grad_norm_", lambda parameters, norm: norms.append(norm)
-    )
-    fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=None)
-    assert norms == []
-    fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=0.25)
-    assert set(norms) == {0.25}
+@pytest.mark.parametrize(("norm", "expected"), [(None, set()), (0.25, {0.25})])
+def test_gradients_are_clipped_only_if_asked(monkeypatch, norm: float, expected: set) -> None:
+    norms = set()
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda _, norm: norms.add(norm))
+    fit(build(), CORPUS, DEV, num_train_epochs=1, max_grad_norm=norm)
+    assert norms == expected
 
 
 def test_frozen_parameters_stay(tmp_path) -> None:
@@ -390,68 +289,30 @@ class Words(NamedTuple):
     tags: tuple[str | None, ...]
 
 
-WRONG = [TaggedSentence(("me",), ("VERB",))]
 EMPTY, UNEVEN = Words((), ()), Words(("me", "gusta"), ("O",))
-UNEVEN_RULE = r"must be as many as the words, 2, got 1$"
+UNEVEN_RULE = "the tags of a sentence must be as many as the words, 2, got 1"
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("train", "dev", "options", "message"),
     [
-        (lambda one: fit(one, WRONG, DEV), r"^tags\[0\]\[0\] must be one of .*, got 'VERB'$"),
-        (
-            lambda one: fit(one, CORPUS, DEV, optimizer=lambda _: adam(0.1)(build())),
-            r"^optimizer must hold parameters",
-        ),
-        (
-            lambda one: fit(one, [TaggedSentence((), ())], DEV),
-            r"^train must hold at least one sentence with a word",
-        ),
-        (lambda one: fit(one, CORPUS, []), r"^dev must hold at least one sentence, got none$"),
-        (
-            lambda one: fit(one, [*CORPUS, EMPTY, UNEVEN], DEV),
-            rf"^train\[{len(CORPUS) + 1}\]: the tags of a sentence {UNEVEN_RULE}",
-        ),
-        (
-            lambda one: fit(one, CORPUS, [*CORPUS, UNEVEN]),
-            rf"^dev\[{len(CORPUS)}\]: the tags of a sentence {UNEVEN_RULE}",
-        ),
-        (
-            lambda one: fit(one, CORPUS, [Words(("me",), (None,))]),
-            r"^dev must hold a label that is known, got none$",
-        ),
-        (
-            lambda one: fit(one, CORPUS, [EMPTY]),
-            r"^dev must hold a label that is known, got none$",
-        ),
-        (
-            lambda one: fit(one, [Words(("me",), ("_",))], DEV),
-            r"^train must hold a label that is known, got none$",
-        ),
-        (
-            lambda one: fit(one, CORPUS, DEV, metric="recall"),
-            r"^metric must be one of 'f1', .*, got 'recall'$",
-        ),
-        (
-            lambda one: fit(one, CORPUS, DEV, num_train_epochs=0),
-            r"^num_train_epochs must be a positive .*, got 0$",
-        ),
-        (
-            lambda one: fit(one, CORPUS, DEV, patience=0),
-            r"^patience must be a positive integer, got 0$",
-        ),
-        (
-            lambda one: fit(one, CORPUS, DEV, max_decreases=0),
-            r"^max_decreases must be a positive integer, got 0$",
-        ),
-        (
-            lambda one: fit(one.requires_grad_(False), CORPUS, DEV),
-            r"^model must have a parameter that .*, got none$",
-        ),
+        ([Words(("me",), ("VERB",))], DEV, {}, r"tags\[0\]\[0\] must be one of .*, got 'VERB'"),
+        ([EMPTY], DEV, {}, "train must hold at least one sentence with a word, got none"),
+        (CORPUS, [], {}, "dev must hold at least one sentence, got none"),
+        ([*CORPUS, EMPTY, UNEVEN], DEV, {}, rf"train\[{len(CORPUS) + 1}\]: {UNEVEN_RULE}"),
+        (CORPUS, [*CORPUS, UNEVEN], {}, rf"dev\[{len(CORPUS)}\]: {UNEVEN_RULE}"),
+        (CORPUS, [Words(("me",), (None,))], {}, "dev must hold a label that is known, got none"),
+        (CORPUS, [EMPTY], {}, "dev must hold a label that is known, got none"),
+        ([Words(("me",), ("_",))], DEV, {}, "train must hold a label that is known, got none"),
+        (CORPUS, DEV, {"metric": "recall"}, "metric must be one of 'f1', .*, got 'recall'"),
+        (CORPUS, DEV, {"num_train_epochs": 0}, "num_train_epochs must be a positive .*, got 0"),
+        (CORPUS, DEV, {"average": 0}, "average must be a positive .*, got 0"),
+        (CORPUS, DEV, {"scheduler_interval": "batch"}, "scheduler_interval must be .* 'batch'"),
+        (CORPUS, DEV, {"optimizer": lambda _: adam(0.1)(build())}, "optimizer must hold param.*"),
     ],
 )
-def test_wrong_values_show_before_the_first_step(call, message: str) -> None:
+def test_wrong_values_show_before_the_first_step(train, dev, options, message: str) -> None:
     tagger = build()
     tagger.register_forward_hook(lambda *_: pytest.fail("a step was made"))
-    with pytest.raises(ValueError, match=message):
-        call(tagger)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        fit(tagger, train, dev, **options)

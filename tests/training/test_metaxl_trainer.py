@@ -1,7 +1,5 @@
 import copy
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +9,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.checkpoint import checkpoint
-from toys import TAGS, toy_corpus, toy_lexicon
 
 from polyembed import (
     MetaXLTrainer,
     RepresentationTransformationNetwork,
-    SequenceTagger,
-    SourceEmbedding,
-    TransformerSequenceEncoder,
     metaxl_step,
     transformed_output,
 )
-from polyembed.metrics import accuracy
-from polyembed.training import MetaXLOptions, MetaXLTrainerStep
+from polyembed.training import MetaXLOptions
+from polyembed.training.metaxl import MetaXLTrainerStep
 
 HIDDEN = 7
 Row = dict[str, Any]
 
 
 class Classifier(nn.Module):
-    def __init__(self, dropout: float = 0.0, *, checkpointed: bool = False) -> None:
+    def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
-        self.checkpointed = checkpointed
         self.body = nn.Sequential(nn.Linear(5, HIDDEN), nn.Tanh(), nn.Dropout(dropout))
         self.head = nn.Linear(HIDDEN, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(
-            checkpoint(self.body, x, use_reentrant=False) if self.checkpointed else self.body(x)
-        )
+        return self.head(self.body(x))
 
 
 def loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
@@ -67,13 +57,12 @@ class Setting:
         self,
         *,
         dropout: float = 0.0,
-        checkpointed: bool = False,
         rtn: Any = networks,
         lr: float = 0.3,
         **options: Any,
     ) -> None:
         torch.manual_seed(5)
-        self.model = Classifier(dropout, checkpointed=checkpointed).double()
+        self.model = Classifier(dropout).double()
         self.rtn = rtn()
         self.steps: list[MetaXLTrainerStep] = []
         self.batches: list[list[int]] = []
@@ -96,12 +85,7 @@ class Setting:
         return torch.utils.data.default_collate(rows)
 
     def train(self, source: Any = SOURCE, target: Any = TARGET, **options: Any) -> Any:
-        options = {
-            "collate": self.collate,
-            "on_step": self.steps.append,
-            "progress": False,
-            **options,
-        }
+        options = {"collate": self.collate, "on_step": self.steps.append, **options}
         return self.trainer.train(source, target, **options)
 
     def state(self) -> dict[str, Tensor]:
@@ -141,172 +125,98 @@ def test_steps_are_those_of_metaxl_step(options: dict[str, float]) -> None:
             target_support=[rows_named(names) for names in inner] or None,
             optimizer=optimizers[0], meta_optimizer=optimizers[1], loss=loss, **options,
         )  # fmt: skip
-        assert (seen.loss, seen.norm, seen.target_loss) == (
-            step.source_loss,
-            step.source_norm,
-            step.target_loss,
-        )
-        assert (seen.meta_norm, seen.cosine) == (step.meta_norm, step.cosine)
+        assert (seen.loss, seen.target_loss, seen.norm, seen.meta_norm, seen.cosine) == step
     assert_same(setting.state(), plain.state())
-    assert [(step.number, step.epoch) for step in setting.steps] == [
-        (1, 1),
-        (2, 1),
-        (3, 1),
-        (4, 2),
-        (5, 2),
-        (6, 2),
-    ]
+    numbers = [(step.number, step.epoch) for step in setting.steps]
+    assert numbers == [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 2)]
 
 
 def test_an_epoch_reads_each_source_row_once_and_the_target_again_and_again() -> None:
-    setting = Setting(num_train_epochs=5, objective="joint")
-    setting.train()
-    source = [name for batch in setting.batches[::2] for name in batch]
-    target = [name for batch in setting.batches[1::2] for name in batch]
-    assert len(source) == len(target)
-    for rows, read in ((SOURCE, source), (TARGET, target)):
-        names = sorted(row["name"] for row in rows)
-        passes = [read[i : i + len(rows)] for i in range(0, len(read), len(rows))]
-        assert all(sorted(one) == names for one in passes)  # 15 batches of 4
-        assert passes[0] != passes[1]
-    assert all(len(batch) == 4 for batch in setting.batches)
-    pairs = Setting(objective="joint")
-    pairs.train(SOURCE, SOURCE)  # as many rows, and not in the same order
-    assert pairs.batches[::2] != pairs.batches[1::2]
-    same, other = (Setting(num_train_epochs=5, objective="joint", seed=seed) for seed in (0, 1))
-    same.train(), other.train()
-    assert same.batches == setting.batches
+    setting, other = (Setting(num_train_epochs=5, objective="joint", seed=seed) for seed in (0, 1))
+    setting.train(), other.train()
     assert other.batches != setting.batches
+    for rows, batches in ((SOURCE, setting.batches[::2]), (TARGET, setting.batches[1::2])):
+        assert {len(batch) for batch in batches} == {4}
+        read = [name for batch in batches for name in batch]
+        passes = [read[i : i + len(rows)] for i in range(0, len(read), len(rows))]
+        assert len(read) == 15 * 4
+        assert all(sorted(one) == sorted(row["name"] for row in rows) for one in passes)
+        assert passes[0] != passes[1]
     alone = Setting(num_train_epochs=3, objective="target_only")
     alone.train(None)
     assert [step.epoch for step in alone.steps] == [1, 1, 2, 2, 3, 3]
     read = [name for batch in alone.batches for name in batch]
-    assert len(set(read[:5])) == len(set(read[5:10])) == 5, "a batch goes on with the next pass"
+    assert len({*read[:5]}) == len({*read[5:10]}) == 5, "a batch goes on with the next pass"
 
 
 def only(state: dict[str, Tensor], part: str) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if name.startswith(part)}
 
 
-@pytest.mark.parametrize("transformed", [False, True])
-def test_joint_training_is_the_plain_loop(transformed: bool) -> None:
-    """Of ``L_s + L_t``; source batches through the network, or not; over the batches of MetaXL."""
-    setting, plain = Setting(objective="joint_rtn" if transformed else "joint"), Setting()
-    metaxl = Setting(target_weight=0.0)
+@pytest.mark.parametrize(
+    ("transformed", "size", "weight"), [(False, 4, 1.0), (True, 4, 1.0), (False, 2, 0.5)]
+)
+def test_joint_training_is_the_plain_loop(transformed: bool, size: int, weight: float) -> None:
+    """Of ``L_s + w L_t``; source batches through the network, or not; over MetaXL's batches."""
+    options = {"target_batch_size": size, "target_weight": weight}
+    setting = Setting(objective="joint_rtn" if transformed else "joint", **options)
+    plain, metaxl = Setting(), Setting(target_batch_size=size, target_weight=0.0)
     setting.train(), metaxl.train()
     assert setting.batches == metaxl.batches
-    modules = nn.ModuleList([plain.model, plain.rtn])
+    used = plain.rtn if transformed else nn.Identity()
+    optimizers = plain.trainer.optimizer, plain.trainer.meta_optimizer
     for source, target, step in zip(
         setting.batches[::2], setting.batches[1::2], setting.steps, strict=True
     ):
-        modules.zero_grad()
-        with transformed_output(plain.model.body[1], plain.rtn if transformed else nn.Identity()):
+        assert (len(source), len(target)) == (4, size)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        with transformed_output(plain.model.body[1], used):
             value = loss(plain.model, rows_named(source))
-        value = value + loss(plain.model, rows_named(target))
+        value = value + weight * loss(plain.model, rows_named(target))
         value.backward()
         norms = [
-            None
-            if module is None
-            else math.sqrt(sum(float(p.grad.square().sum()) for p in module.parameters()))
-            for module in (plain.model, plain.rtn if transformed else None)
+            math.sqrt(sum(float(p.grad.square().sum()) for p in module.parameters()))
+            for module in (plain.model, used)
         ]
-        assert (step.loss, step.norm, step.meta_norm) == (
-            pytest.approx(value.item()),
-            *map(pytest.approx, norms),
-        )
-        plain.trainer.optimizer.step()
-        plain.trainer.meta_optimizer.step()
+        found = (step.loss, step.norm, step.meta_norm or 0.0)
+        assert found == pytest.approx((value.item(), *norms))
+        for optimizer in optimizers:
+            optimizer.step()
     assert_same(setting.state(), plain.state(), rtol=1e-9, atol=1e-12)
     moved = setting.state()["rtn.up.weight"] - setting.before["rtn.up.weight"]
     assert bool(moved.norm() > 1e-3) is transformed
-    assert setting.steps[0].target_loss is setting.steps[0].cosine is None
-
-
-def test_joint_training_on_as_many_target_rows_as_metaxls_model_sees() -> None:
-    half = Setting(objective="joint", target_batch_size=2, target_weight=0.5)
-    half.train()
-    assert {len(batch) for batch in half.batches[::2]} == {4}
-    assert {len(batch) for batch in half.batches[1::2]} == {2}
-    plain = Setting(objective="joint")
-    both = [loss(plain.model, rows_named(half.batches[i])).item() for i in (0, 1)]
-    assert half.steps[0].loss == pytest.approx(both[0] + 0.5 * both[1])
-
-
-def test_source_languages_are_drawn_by_temperature() -> None:
-    sources = {"many": SOURCE, "few": make_rows(3, 3)}
-    few = {row["name"] for row in sources["few"]}
-
-    def shares(temperature: float) -> tuple[float, int]:
-        options = {"objective": "joint", "num_train_epochs": 60, "batch_size": 2}
-        setting = Setting(source_temperature=temperature, rtn=lambda: None, lr=1e-3, **options)
-        setting.train(sources, TARGET)
-        drawn = setting.batches[::2]
-        return sum(set(batch) <= few for batch in drawn) / len(drawn), len(setting.steps)
-
-    small = 3 / (3 + len(SOURCE))
-    low, steps = shares(1.0)
-    high, _ = shares(1e6)
-    assert steps == 60 * math.ceil((3 + len(SOURCE)) / 2)
-    assert low == pytest.approx(small, abs=0.08)
-    assert high == pytest.approx(0.5, abs=0.12)
 
 
 @pytest.mark.parametrize("objective", ["metaxl", "joint_rtn"])
 def test_accumulation_is_exact(objective: str) -> None:
-    whole = Setting(objective=objective, batch_size=12, max_grad_norm=0.5, meta_max_grad_norm=1e-4)
-    parts = Setting(
-        objective=objective,
-        batch_size=4,
-        gradient_accumulation_steps=3,
-        max_grad_norm=0.5,
-        meta_max_grad_norm=1e-4,
-    )
+    options = {"objective": objective, "max_grad_norm": 0.5, "meta_max_grad_norm": 1e-4}
+    whole = Setting(batch_size=12, **options)
+    parts = Setting(batch_size=4, gradient_accumulation_steps=3, **options)
     whole.train(), parts.train()
     assert len(whole.steps) == len(parts.steps)
     assert_same(parts.state(), whole.state(), rtol=1e-9, atol=1e-12)
     assert max(step.norm for step in whole.steps) > 0.5
-    assert whole.state()["model.head.weight"].sub(
-        whole.before["model.head.weight"]
-    ).norm() <= 0.3 * 0.5 * len(whole.steps)
-
-
-def test_gradient_checkpointing_changes_nothing() -> None:
-    plain, checkpointed = (
-        Setting(objective="joint_rtn", dropout=0.5, checkpointed=flag) for flag in (False, True)
-    )
-    plain.train(), checkpointed.train()
-    assert_same(checkpointed.state(), plain.state(), rtol=1e-9, atol=1e-12)
+    moved = whole.state()["model.head.weight"] - whole.before["model.head.weight"]
+    assert moved.norm() <= 0.3 * 0.5 * len(whole.steps)
 
 
 def test_languages_have_networks_of_their_own() -> None:
     def two() -> nn.Module:
         return nn.ModuleDict({"en": networks(), "es": networks()})
 
-    seen: dict[str, list[int]] = {"en": [], "es": []}
     setting = Setting(rtn=two, target_weight=0.0)
-    for language, network in setting.rtn.items():
-        network.register_forward_hook(
-            lambda *_, language=language: seen[language].append(setting.batches[-1][0])
-        )
     more = make_rows(7, 3)
     setting.train({"en": SOURCE, "es": more})
     assert len(setting.steps) == 6  # the largest source set is one pass
     assert [{name // 1000 for name in batch} for batch in setting.batches[:3]] == [{1}, {3}, {2}]
-    for language in ("en", "es"):
-        assert seen[language]
-        name = f"rtn.{language}.up.weight"
+    for name in ("rtn.en.up.weight", "rtn.es.up.weight"):
         assert not torch.equal(setting.state()[name], setting.before[name])
-    rule = r"^source must be a mapping whose languages are among 'en', 'es', got "
-    with pytest.raises(ValueError, match=rule + r"'fr'$"):
+    with pytest.raises(ValueError, match=r"^language must be one of 'en', 'es', got 'fr' \(step"):
         setting.train({"en": SOURCE, "fr": more})
-    with pytest.raises(ValueError, match=rule + r"list$"):
-        setting.train(SOURCE)
     shared = Setting()
     shared.train({"en": SOURCE, "es": more})
     assert len(shared.batches) == 24
-    joint = Setting(rtn=two, objective="joint_rtn", num_train_epochs=1)
-    joint.train({"en": SOURCE, "es": more})
-    assert joint.batches == setting.batches[: len(joint.batches)]
 
 
 def test_keeps_the_best_epoch() -> None:
@@ -327,11 +237,8 @@ def test_keeps_the_best_epoch() -> None:
     result = setting.train(evaluate=evaluate)
     assert torch.equal(torch.get_rng_state(), state)
     assert result.best is result.history[1]
-    assert [epoch.score for epoch in result.history] == [0.1, 0.7, 0.7, 0.2]
     assert result.history[0].loss == pytest.approx(sum(step.loss for step in setting.steps[:3]) / 3)
     assert_same(setting.state(), states[1])
-    with pytest.raises(AssertionError):
-        assert_same(setting.state(), states[3])
 
 
 def test_without_a_score_the_last_epoch_counts() -> None:
@@ -341,31 +248,29 @@ def test_without_a_score_the_last_epoch_counts() -> None:
 
 
 def test_back_off_starts_from_the_best_epoch() -> None:
-    scores, seen = iter([0.9, 0.1, 0.3, 0.2]), []
+    scores = iter([0.9, 0.1, 0.3, 0.2])
+    before: list[dict[str, Tensor]] = []
+    after: list[dict[str, Tensor]] = []
     setting = Setting(backoff_epochs=2)
 
     def collate(rows: list[Row]) -> Any:
-        seen.append(setting.state())
+        before.append(setting.state())
         return setting.collate(rows)
 
-    states: list[dict[str, Tensor]] = []
-
     def evaluate(model: nn.Module) -> float:
-        states.append(setting.state())
+        after.append(setting.state())
         return next(scores)
 
     result = setting.train(collate=collate, evaluate=evaluate)
     assert [epoch.number for epoch in result.history] == [1, 2, 3, 4]
     assert [step.cosine is None for step in setting.steps] == [False] * 6 + [True] * 6
-    assert_same(seen[18], states[0])  # the first joint batch, after six steps of three batches
-    again = [
-        [*inner, *outer]
-        for inner, outer in zip(setting.batches[1:18:3], setting.batches[2:18:3], strict=True)
-    ]
-    assert setting.batches[18::2] == setting.batches[:18:3]
-    assert [sorted(batch) for batch in setting.batches[19::2]] == [sorted(batch) for batch in again]
-    assert_same(only(states[3], "rtn"), only(states[0], "rtn"))
-    assert not torch.equal(states[3]["model.head.weight"], states[0]["model.head.weight"])
+    assert_same(before[18], after[0])  # the first joint batch, after six steps of three batches
+    metaxl, joint = setting.batches[:18], setting.batches[18:]
+    assert joint[::2] == metaxl[::3]
+    both = [inner + outer for inner, outer in zip(metaxl[1::3], metaxl[2::3], strict=True)]
+    assert [*map(sorted, joint[1::2])] == [*map(sorted, both)]
+    assert_same(only(after[3], "rtn"), only(after[0], "rtn"))
+    assert not torch.equal(after[3]["model.head.weight"], after[0]["model.head.weight"])
 
 
 def test_schedules_know_the_number_of_steps() -> None:
@@ -381,27 +286,6 @@ def test_schedules_know_the_number_of_steps() -> None:
     assert counts == [9, 9]
     assert lrs == pytest.approx([0.3 * (1 - step / 9) for step in range(1, 10)])
     assert setting.trainer.meta_optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
-
-
-def test_autocast() -> None:
-    seen: list[bool] = []
-
-    def watch(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        seen.append(torch.is_autocast_enabled("cpu"))
-        return loss(model, {**batch, "x": batch["x"].to(next(model.parameters()).dtype)})
-
-    for objective in ("metaxl", "joint_rtn"):
-        low, high = (
-            Setting(objective=objective, amp_dtype=dtype, loss=watch)
-            for dtype in (torch.bfloat16, None)
-        )
-        for setting in (low, high):
-            setting.model.float(), setting.rtn.float()
-            setting.train()
-        assert set(seen[: len(seen) // 2]) == {True}
-        assert set(seen[len(seen) // 2 :]) == {False}
-        assert low.steps[-1].loss == pytest.approx(high.steps[-1].loss, rel=0.05)
-        seen.clear()
 
 
 def resumable(folder: Any, on_step: Any = None) -> Any:
@@ -431,13 +315,8 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         resumable(tmp_path, interrupt)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        whole, expected = resumable(None)
-        again, found = resumable(tmp_path)
-    finally:
-        torch.set_num_threads(threads)
+    whole, expected = resumable(None)
+    again, found = resumable(tmp_path)
     assert 0 < len(again.steps) < len(whole.steps)
     assert again.steps == whole.steps[-len(again.steps) :]
     assert [epoch[:3] for epoch in found.history] == [epoch[:3] for epoch in expected.history]
@@ -447,16 +326,6 @@ def test_an_interrupted_run_reaches_the_same_numbers(tmp_path: Path) -> None:
     assert finished.steps == []
     assert result == found
     assert_same(finished.state(), whole.state())
-
-
-def test_more_epochs_may_follow(tmp_path: Path) -> None:
-    short, long = Setting(dropout=0.5), Setting(dropout=0.5, num_train_epochs=4)
-    short.train(checkpoint=tmp_path)
-    again = Setting(dropout=0.5, num_train_epochs=4)
-    again.train(checkpoint=tmp_path)
-    long.train()
-    assert_same(again.state(), long.state())
-    assert not list(tmp_path.glob("*.draft"))
 
 
 def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
@@ -470,9 +339,6 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
 
     refused(Setting(seed=1), "seed 0 in place of 1")
     refused(Setting(), "rows ", SOURCE[:-1])
-    refused(Setting(objective="joint_rtn"), "objective 'metaxl' in place of 'joint_rtn'")
-    refused(Setting(method="reverse_over_reverse"), "method ")
-    refused(Setting(target_weight=0.0), "target_weight 1.0 in place of 0.0")
     other = Setting(rtn=lambda: RepresentationTransformationNetwork(HIDDEN, bottleneck=2).double())
     refused(other, "model and rtn ")
     elsewhere = Setting()
@@ -483,12 +349,8 @@ def test_refuses_the_checkpoint_of_another_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("objective", ["metaxl", "target_only"])
 def test_a_bad_loss_stops_and_changes_nothing(objective: str) -> None:
-    calls: list[int] = []
-
     def bad(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-        calls.append(1)
-        value = loss(model, batch)
-        return value * math.nan if spoiled else value
+        return loss(model, batch) * (math.nan if spoiled else 1.0)
 
     spoiled = False
     setting = Setting(objective=objective, loss=bad)
@@ -505,130 +367,46 @@ def test_a_bad_loss_stops_and_changes_nothing(objective: str) -> None:
     assert all(p.grad is None for p in setting.model.parameters())
 
 
-def over_toys(
-    model: nn.Module | None = None, rtn: nn.Module | None = None, **parts: Any
-) -> MetaXLTrainer:
-    model = model or Classifier()
-    return MetaXLTrainer(model, rtn or networks(), model.head, **parts)
-
-
-OBJECTIVES = r"'metaxl', 'joint', 'joint_rtn', 'target_only'"
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: Setting(objective="jt"), rf"objective must be one of {OBJECTIVES}, got 'jt'$"),
-        (
-            lambda: Setting(method="magic"),
-            r"method must be one of 'forward_over_reverse', .* got 'magic'$",
-        ),
-        (lambda: Setting(batch_size=0), r"batch_size must be a positive integer, got 0$"),
-        (
-            lambda: Setting(backoff_epochs=-1),
-            r"backoff_epochs must be an integer, 0 or more, got -1$",
-        ),
-        (
-            lambda: Setting(backoff_epochs=1.5),
-            r"backoff_epochs must be an integer, 0 or more, got 1.5$",
-        ),
-        (
-            lambda: Setting(max_grad_norm=-1.0),
-            r"max_grad_norm must be positive, or None, got -1.0$",
-        ),
-        (lambda: Setting(target_weight=-0.5), r"target_weight must be 0 or more, got -0.5$"),
+        (lambda: Setting(objective="jt"), "objective must be one of 'metaxl', .*, got 'jt'"),
+        (lambda: Setting(method="magic"), "method must be one of .* got 'magic'"),
+        (lambda: Setting(batch_size=0), "batch_size must be a positive integer, got 0"),
+        (lambda: Setting(backoff_epochs=-1), "backoff_epochs must be 0 or more, got -1"),
+        (lambda: Setting(target_weight=-0.5), "target_weight must be 0 or more, got -0.5"),
         (
             lambda: Setting(batch_size=3),
-            r"batch_size must be even, because a target_weight of 1.0 splits target batches, got 3$",
+            "batch_size must be even, because a target_weight of 1.0 splits target batches, got 3",
         ),
-        (
-            lambda: Setting(amp_dtype=torch.float16),
-            r"amp_dtype must be torch.bfloat16 \(.*\), got torch.float16$",
-        ),
-        (
-            lambda: MetaXLTrainer(Classifier(), networks()),
-            r"model must hold one transformers encoder",
-        ),
-        (
-            lambda: over_toys(Classifier().requires_grad_(False)),
-            r"model must have a parameter that .*, got none$",
-        ),
-        (
-            lambda: over_toys(rtn=networks().requires_grad_(False)),
-            r"rtn must have a parameter that .*, got none$",
-        ),
-        (
-            lambda: over_toys(optimizer=SGD(networks().parameters())),
-            r"optimizer must hold parameters of .*, got none$",
-        ),
-        (
-            lambda: over_toys(meta_optimizer=SGD(Classifier().parameters())),
-            r"meta_optimizer must hold .*, got none$",
-        ),
-        (lambda: Setting().train(target=[]), r"target must hold at least one row, got none$"),
-        (lambda: Setting().train(source=[]), r"source must hold at least one row, got none$"),
+        (lambda: Setting(rtn=lambda: None), "rtn must be a module, .* 'metaxl', got None"),
+        (lambda: Setting().train(target=[]), "target must hold at least one row, got none"),
+        (lambda: Setting().train(source=[]), "source must hold at least one row, got none"),
         (
             lambda: Setting().train(source={"es": []}),
-            r"source\['es'\] must hold at least one row, got none$",
-        ),
-        (
-            lambda: Setting().train(source={}),
-            r"source must hold data of at least one language, got none$",
+            r"source\['es'\] must hold at least one row, got none",
         ),
         (
             lambda: Setting(objective="joint").train(source=None),
-            r"source must hold data of at least one .*, got none$",
+            "source must hold data of at least one language, got none",
         ),
         (
             lambda: Setting().train(evaluate=lambda model: math.nan),
-            r"evaluate must give a .*, got nan in epoch 1$",
+            "evaluate must give a .*, got nan in epoch 1",
         ),
     ],
 )
 def test_wrong_values(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises((ValueError, TypeError), match=f"^{message}$"):
         call()
-
-
-def test_wrong_kinds() -> None:
-    rule = r"must be rows, with a length and an index \(no loader, no iterator\), got "
-    with pytest.raises(TypeError, match=rf"^source {rule}DataLoader$"):
-        Setting().train(torch.utils.data.DataLoader(SOURCE))
-    with pytest.raises(TypeError, match=rf"^target {rule}dict$"):
-        Setting().train(target={"am": TARGET})
-    with pytest.raises(
-        TypeError, match=r"^rtn must be a module, or several, for objective 'metaxl', got None$"
-    ):
-        Setting(rtn=lambda: None)
-
-
-def test_refuses_wrapped_models() -> None:
-    class DistributedDataParallel(nn.Module):
-        def __init__(self, module: nn.Module) -> None:
-            super().__init__()
-            self.module = module
-
-    model = Classifier()
-    with pytest.raises(TypeError, match=r"^model must not be wrapped"):
-        MetaXLTrainer(DistributedDataParallel(model), networks(), model.head)
-    compiled = Classifier()
-    compiled.compile(backend="aot_eager")
-    with pytest.raises(ValueError, match=r"^model must not be compiled"):
-        MetaXLTrainer(compiled, networks(), compiled.head)
 
 
 def test_layers_by_number() -> None:
     """A transformers model, its own loss, two layers; rows as a tokenizer gives them."""
     from transformers import XLMRobertaConfig, XLMRobertaForSequenceClassification
 
-    config = XLMRobertaConfig(
-        vocab_size=31,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=17,
-        num_labels=3,
-    )
+    sizes = {"vocab_size": 31, "hidden_size": 12, "intermediate_size": 17, "num_labels": 3}
+    config = XLMRobertaConfig(num_hidden_layers=2, num_attention_heads=2, **sizes)
     model = XLMRobertaForSequenceClassification(config)
     rtn = [RepresentationTransformationNetwork(12, bottleneck=5) for _ in range(2)]
     rows = [{"input_ids": torch.randint(5, 31, (6,)), "labels": i % 3} for i in range(8)]
@@ -640,86 +418,3 @@ def test_layers_by_number() -> None:
     trainer.train(rows, rows[:3])
     after = [p for network in rtn for p in network.parameters()]
     assert all(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
-
-
-DISTRIBUTED = """
-import sys
-import torch
-import torch.distributed as dist
-sys.path[:0] = {paths!r}
-from test_metaxl_trainer import Setting
-
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=2)
-for objective in ("metaxl", "joint", "joint_rtn"):
-    setting = Setting(objective=objective, batch_size=2, gradient_accumulation_steps=2, backoff_epochs=1)
-    if rank:
-        torch.nn.init.normal_(setting.model.head.weight)  # all start from the first one's
-    scores = iter([0.1, 0.9, 0.3] if rank == 0 else [0.9, 0.1, 0.3])  # the first one's count
-    result = setting.train(evaluate=lambda model: next(scores), checkpoint=f"{{folder}}/{{objective}}")
-    torch.save((setting.state(), setting.steps), f"{{folder}}/{{objective}}-{{rank}}.pt")
-    assert result.best.number == 2
-    resumed = Setting(objective=objective, batch_size=2, gradient_accumulation_steps=2, backoff_epochs=1)
-    resumed.train(checkpoint=f"{{folder}}/{{objective}}")
-    assert all(torch.equal(value, setting.state()[name]) for name, value in resumed.state().items())
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_two_processes_are_one(tmp_path: Path) -> None:
-    here = Path(__file__).resolve().parent
-    program = DISTRIBUTED.format(paths=[str(here), str(here.parent), str(here.parents[1] / "src")])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(rank), str(tmp_path)],
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:  # one that waits for a dead one
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], outputs[0][1] + outputs[1][1]
-    with torch.serialization.safe_globals([MetaXLTrainerStep]):
-        for objective in ("metaxl", "joint", "joint_rtn"):
-            scores = iter([0.1, 0.9, 0.3])
-            setting = Setting(
-                objective=objective, batch_size=4, gradient_accumulation_steps=2, backoff_epochs=1
-            )
-            setting.train(evaluate=lambda model, scores=scores: next(scores))
-            for rank in range(2):
-                state, steps = torch.load(tmp_path / f"{objective}-{rank}.pt")
-                assert_same(state, setting.state(), rtol=1e-9, atol=1e-12)
-                assert [step[:4] for step in steps] == [
-                    pytest.approx(step[:4]) for step in setting.steps
-                ]
-
-
-def test_a_tagger_of_this_library() -> None:
-    """Its own collate, its own loss with a CRF, the network after its encoder."""
-    lexicon = toy_lexicon()
-    encoder = TransformerSequenceEncoder(
-        8, hidden_size=8, num_layers=1, num_heads=2, feed_forward_size=8
-    )
-    words = SourceEmbedding.from_embedding(nn.Embedding(len(lexicon), 8), lexicon)
-    tagger = SequenceTagger(words, TAGS, encoder=encoder)
-    rtn = RepresentationTransformationNetwork(8, bottleneck=3)
-    trainer = MetaXLTrainer(
-        tagger, rtn, encoder, options=MetaXLOptions(num_train_epochs=4, batch_size=6),
-        loss=lambda tagger, batch: tagger(**batch), optimizer=torch.optim.Adam(tagger.parameters(), 0.02),
-    )  # fmt: skip
-    corpus = toy_corpus()
-    words, gold = [one.words for one in corpus[:3]], [list(one.tags) for one in corpus[:3]]
-    result = trainer.train(
-        corpus,
-        corpus[:4],
-        collate=tagger.collate,
-        evaluate=lambda tagger: accuracy(gold, tagger.predict(words)),
-    )
-    assert result.history[-1].loss < result.history[0].loss
-    assert result.best.score > 0.5

@@ -5,16 +5,9 @@ from tiny_models import tiny_model, word_piece_tokenizer
 from toys import toy_lexicon, toy_table
 
 import polyembed as pe
-from polyembed.data import TaggedSentence
 from polyembed.embeddings import surface_scores
 from polyembed.encoders import WideAndDeepEncoder
-from polyembed.training import (
-    FitOptions,
-    default_optimizer,
-    default_schedule,
-    fit,
-    noam_schedule,
-)
+from polyembed.training import FitOptions, default_optimizer, noam_schedule
 
 
 def wide_and_deep() -> pe.SequenceTagger:
@@ -33,12 +26,8 @@ def test_each_parameter_is_in_one_group() -> None:
     groups = [{names[id(value)] for value in group["params"]} for group in optimizer.param_groups]
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-2, 0.3, 10.0])
     assert [group["eps"] for group in optimizer.param_groups] == [1e-8, 1e-8, 1.0]
-    assert {name.rsplit(".", 1)[1] for name in groups[1]} == {
-        "transitions",
-        "start_transitions",
-        "end_transitions",
-        "edges",
-    }
+    names = {name.rsplit(".", 1)[1] for name in groups[1]}
+    assert names == {"transitions", "start_transitions", "end_transitions", "edges"}
     assert len(groups[2]) == 2  # of the word's features and its neighbours'
     trainable = {name for name, value in tagger.named_parameters() if value.requires_grad}
     assert set.union(*groups) == trainable
@@ -65,7 +54,7 @@ def test_a_pretrained_encoder_has_a_rate_of_its_own() -> None:
 
 def test_the_default_schedule_warms_an_encoder_up() -> None:
     optimizer = default_optimizer(tuned())
-    schedule = default_schedule(optimizer, 20)
+    schedule = FitOptions().make_scheduler(optimizer, 20)
     rates = []
     for _ in range(21):
         rates.append([group["lr"] for group in optimizer.param_groups])
@@ -105,29 +94,11 @@ def test_epochs_and_batches_follow_the_number_of_texts() -> None:
     assert [one.num_train_epochs for one in trained] == [20, 20, 10, 6, 3, 3]
 
 
-def test_one_group_for_a_plain_model() -> None:
-    (group,) = default_optimizer(torch.nn.Linear(2, 3)).param_groups
-    assert (group["lr"], group["eps"], len(group["params"])) == (1e-3, 1e-8, 2)
-
-
-def test_wrong_calls() -> None:
-    refused(ValueError, "lr must be positive", default_optimizer, torch.nn.Linear(2, 3), 0.0)
-    refused(
-        ValueError,
-        "parameter that requires a gradient",
-        default_optimizer,
-        torch.nn.Linear(2, 3).requires_grad_(False),
-    )
-    adam = torch.optim.Adam(torch.nn.Linear(2, 3).parameters())
-    refused(ValueError, "hidden_size must be a positive integer, got 0", noam_schedule, adam, 0)
-    refused(
-        ValueError,
-        "warmup_steps must be a positive integer, got 0",
-        noam_schedule,
-        adam,
-        2,
-        warmup_steps=0,
-    )
+def test_what_cannot_be_optimised() -> None:
+    model = torch.nn.Linear(2, 3)
+    refused(ValueError, "lr must be positive", default_optimizer, model, 0.0)
+    model.requires_grad_(False)
+    refused(ValueError, "parameter that requires a gradient", default_optimizer, model)
 
 
 def test_noam_follows_the_equation() -> None:
@@ -146,24 +117,3 @@ def test_noam_follows_the_equation() -> None:
     equation = [13**-0.5 * min(s**-0.5, s * 5**-1.5) for s in range(1, 12)]
     assert rates == [pytest.approx([2.0 * value, 7 * value]) for value in equation]
     assert max(rates) == rates[4] == pytest.approx([2.0 * 65**-0.5, 7 * 65**-0.5])
-
-
-def test_fit_steps_noam_after_each_batch() -> None:
-    rates = []
-
-    def watched(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
-        optimizer.register_step_pre_hook(
-            lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
-        )
-        return noam_schedule(optimizer, 4, warmup_steps=2)
-
-    sentences = [TaggedSentence(("me", "gusta"), ("X", "VERB"))] * 3
-    options = FitOptions(
-        num_train_epochs=2,
-        batch_size=2,
-        metric="accuracy",
-        scheduler=watched,
-        scheduler_interval="step",
-    )
-    fit(wide_and_deep(), sentences, sentences, options, progress=False)
-    assert rates == pytest.approx([1e-3 * 4**-0.5 * min(s**-0.5, s * 2**-1.5) for s in range(1, 5)])

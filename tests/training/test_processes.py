@@ -40,14 +40,32 @@ def reference(size: int = 2 * HALF) -> dict[str, torch.Tensor]:
     return tagger.state_dict()
 
 
+METAXL = ("metaxl", "joint_rtn")
+
+
+def metaxl(objective: str, rank: int | None = None, folder: str | None = None) -> Setting:
+    """Train in one process (rank None), or in one of two with half the rows each."""
+    setting = Setting(
+        objective=objective,
+        batch_size=4 if rank is None else 2,
+        gradient_accumulation_steps=2,
+        backoff_epochs=1,
+    )
+    if rank:
+        torch.nn.init.normal_(setting.model.head.weight)  # all start from the first one's
+    scores = iter([0.9, 0.1, 0.3] if rank else [0.1, 0.9, 0.3])  # the first one's count
+    setting.train(evaluate=lambda _: next(scores), checkpoint=folder)
+    setting.losses = [step.loss for step in setting.steps]
+    return setting
+
+
 PROGRAM = """
 import os, sys
 sys.path[:0] = {paths!r}
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from test_metaxl_trainer import Setting
-from test_processes import CORPUS, HALF, STEPS, build_tagger, make_optimizer
+from test_processes import CORPUS, HALF, METAXL, STEPS, build_tagger, make_optimizer, metaxl
 import polyembed as pe
 
 rank, folder = int(os.environ["RANK"]), sys.argv[1]
@@ -85,9 +103,13 @@ accelerator.load_state(folder + "/state")
 torch.save(tagger.state_dict(), f"{{folder}}/accelerate-{{rank}}.pt")
 
 # a plain model in Accelerate's processes: MetaXLTrainer averages its gradients
-setting = Setting(batch_size=2)
-setting.train()
-torch.save(setting.state(), f"{{folder}}/metaxl-{{rank}}.pt")
+for objective in METAXL:
+    folder_of_run = f"{{folder}}/run-{{objective}}"
+    setting = metaxl(objective, rank, folder_of_run)
+    torch.save((setting.state(), setting.losses), f"{{folder}}/{{objective}}-{{rank}}.pt")
+    resumed = metaxl(objective, rank, folder_of_run)
+    assert not resumed.steps
+    assert all(torch.equal(value, setting.state()[name]) for name, value in resumed.state().items())
 
 dist.barrier()
 dist.destroy_process_group()
@@ -137,10 +159,11 @@ def test_fit_refuses_a_wrapped_tagger(launched: tuple[Path, str]) -> None:
     )
 
 
-def test_metaxl_in_the_processes_of_accelerate(launched: tuple[Path, str]) -> None:
-    setting = Setting(batch_size=4)
-    setting.train()
+@pytest.mark.parametrize("objective", METAXL)
+def test_metaxl_in_the_processes_of_accelerate(objective: str, launched: tuple[Path, str]) -> None:
+    expected = metaxl(objective)
     for rank in range(2):
-        state = torch.load(launched[0] / f"metaxl-{rank}.pt", weights_only=True)
-        for name, value in setting.state().items():
+        state, losses = torch.load(launched[0] / f"{objective}-{rank}.pt")
+        assert losses == pytest.approx(expected.losses)
+        for name, value in expected.state().items():
             torch.testing.assert_close(state[name], value, rtol=1e-9, atol=1e-12)

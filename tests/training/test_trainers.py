@@ -56,22 +56,3 @@ def test_transformers_trainer_is_the_plain_loop(name: str, tmp_path: Path) -> No
         plain(**plain.collate(toy_corpus(2))).backward()
         optimizer.step()
     torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=1e-4, atol=1e-5)
-    model.save_pretrained(tmp_path / "tagger") if name == "ids" else None
-
-
-def test_accelerate() -> None:
-    from accelerate import Accelerator
-
-    accelerator, model = Accelerator(cpu=True), models()["ids"]
-    loader = torch.utils.data.DataLoader(ROWS, batch_size=3, collate_fn=DataCollatorForWords(model))
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    wrapped, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    losses = []
-    for _ in range(20):
-        for batch in loader:
-            optimizer.zero_grad()
-            loss = wrapped(**batch)
-            accelerator.backward(loss)
-            optimizer.step()
-            losses.append(loss.item())
-    assert losses[-1] < losses[0]

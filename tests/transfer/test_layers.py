@@ -52,22 +52,19 @@ def make(name: str) -> nn.Module:
         return cls(cls.config_class(**MODELS[name])).eval()
 
 
-def inside_another() -> nn.Module:
-    class Classifier(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.head, self.encoder = nn.Linear(12, 3), make("BertForTokenClassification")
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.encoder = nn.Linear(12, 3), make("BertForTokenClassification")
 
-        def forward(self, **batch: Any) -> Any:
-            return self.encoder(**batch)
-
-    return Classifier()
+    def forward(self, **batch: Any) -> Any:
+        return self.encoder(**batch)
 
 
 @pytest.mark.parametrize("name", [*MODELS, "inside another"])
 def test_the_number_is_that_of_hidden_states(name: str) -> None:
     """`hidden_states` tells what goes in, and the rest of the model is given what comes out."""
-    model = (inside_another() if name == "inside another" else make(name)).eval()
+    model = Classifier() if name == "inside another" else make(name)
     ids = torch.randint(5, 31, (2, 7))
     with torch.no_grad():
         plain = model(input_ids=ids, output_hidden_states=True)
@@ -91,48 +88,17 @@ def test_the_number_is_that_of_hidden_states(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "layer", "error", "message"),
+    ("build", "layer", "message"),
     [
+        (lambda: make("ElectraModel"), 4, r"layer must be between 0 \(embeddings\) and 3, got 4"),
+        (lambda: make("ElectraModel"), -1, r"layer must be between 0 \(embeddings\) and 3, got -1"),
+        (lambda: nn.Linear(2, 2), 0, "model must hold one transformers encoder .*, got 0 in Linear"),
         (
-            lambda: make("ElectraModel"),
-            4,
-            ValueError,
-            r"layer must be between 0 \(embeddings\) and 3, got 4",
-        ),
-        (
-            lambda: make("ElectraModel"),
-            -1,
-            ValueError,
-            r"layer must be between 0 \(embeddings\) and 3, got -1",
-        ),
-        (
-            lambda: make("ElectraModel"),
-            "embeddings",
-            TypeError,
-            "layer must be an int or a module, got str",
-        ),
-        (
-            lambda: nn.Linear(2, 2),
-            0,
-            ValueError,
-            "model must hold one transformers encoder .*, got 0 in Linear",
-        ),
-        (
-            lambda: nn.ModuleList([make("ElectraModel"), make("ElectraModel")]),
-            0,
-            ValueError,
-            r"model must hold one transformers encoder \(else give the layer's module\), got 2 in ModuleList",
-        ),
-        (
-            lambda: transformers.AlbertModel(transformers.AlbertConfig(**SIZES, embedding_size=12)),
-            1,
-            ValueError,
+            lambda: transformers.AlbertModel(transformers.AlbertConfig(**SIZES, embedding_size=12)), 1,
             r"model must have 3 layers in one nn.ModuleList \(else give the module\), got AlbertModel",
         ),
     ],
-)
-def test_bad_input(
-    build: Callable[[], nn.Module], layer: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=f"^{message}$"):
+)  # fmt: skip
+def test_bad_input(build: Callable[[], nn.Module], layer: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
         encoder_layer(build(), layer)

@@ -3,6 +3,7 @@ import math
 import subprocess
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
-from toys import SENTENCES, TAGS, compiles, toy_lexicon
+from toys import compiles
 
 from polyembed import (
-    CharCNN,
     RepresentationTransformationNetwork,
-    SequenceTagger,
-    SpelledEmbedding,
-    TransformerSequenceEncoder,
     metaxl_gradients,
     metaxl_step,
 )
@@ -105,15 +104,14 @@ class Setting:
         **options: Any,
     ) -> Any:
         torch.manual_seed(9)
+        place = place if isinstance(place, tuple) else (place,)
         if target_weight:
             options = {"target_support": [make_batch(7, 4)], **options}
-        layer = (
-            [self.model.place(number) for number in place] if isinstance(place, tuple) else place
-        )
+        layers = [self.model.place(x) if isinstance(x, int) else x for x in place]
         return metaxl_step(
             self.model,
             self.transform,
-            self.model.place(place) if isinstance(place, int) else layer,
+            layers,
             [make_batch(5, 1)] if source is None else source,
             [make_batch(3, 2)] if target is None else target,
             loss=loss,
@@ -131,72 +129,39 @@ def assert_moves_alike(one: Setting, other: Setting, tolerance: float) -> None:
     """Both have moved, and each parameter by the same; relative to its own move."""
     mine, theirs = one.moved(), other.moved()
     assert mine.keys() == theirs.keys()
+    assert float(theirs["t0.up.weight"].norm()) > 1e-6
     for name, move in theirs.items():
-        size = float(move.norm())
-        assert float((mine[name] - move).norm()) <= tolerance * max(size, 1e-9), name
-    assert any(float(move.norm()) > 1e-6 for name, move in theirs.items() if name.startswith("t0"))
-    assert any(
-        float(move.norm()) > 1e-3 for name, move in theirs.items() if name.startswith("model")
-    )
+        assert float((mine[name] - move).norm()) <= tolerance * max(float(move.norm()), 1e-9), name
 
 
 def oracle(
     setting: Setting, place: int, target_weight: float
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Equations 3 and 4 with the target in the inner loss, the model's maths written out as functions; no dropout."""
+    """Equations 3 and 4 with the target in the inner loss, by a second derivative; no dropout."""
     setting.model.eval()
-    state = {
-        name: p.detach().clone().requires_grad_() for name, p in setting.model.named_parameters()
-    }
-    meta = {
-        name: p.detach().clone().requires_grad_()
-        for name, p in setting.transform.named_parameters()
-    }
+    network = setting.transform
+    state, meta = (
+        {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
+        for module in (setting.model, network)
+    )
 
     def forward(p: dict[str, Tensor], ids: Tensor, q: dict[str, Tensor] | None) -> Tensor:
-        def g(h: Tensor) -> Tensor:
-            if q is None:
-                return h
-            return (
-                h
-                + (h @ q["down.weight"].T + q["down.bias"]).relu() @ q["up.weight"].T
-                + q["up.bias"]
-            )
+        def transform(layer: nn.Module, inputs: Any, h: Tensor) -> Tensor:
+            return h if q is None else functional_call(network, q, (h,))
 
-        h = p["embedding.weight"][ids]
-        h = g(h) if place == 0 else h
-        for n in range(LAYERS):
-            at = f"blocks.{n}."
-            qkv = h @ p[at + "query_key_value.weight"].T + p[at + "query_key_value.bias"]
-            query, key, value = (
-                x.reshape(*x.shape[:2], 2, HIDDEN // 2).transpose(1, 2)
-                for x in qkv.chunk(3, dim=-1)
-            )
-            weights = (query @ key.mT / math.sqrt(HIDDEN // 2)).exp()
-            mixed = (
-                (weights / weights.sum(-1, keepdim=True) @ value).transpose(1, 2).reshape(h.shape)
-            )
-            mixed = 0.5 * mixed * (1 + torch.erf(mixed / math.sqrt(2)))
-            h = h + mixed @ p[at + "out.weight"].T + p[at + "out.bias"]
-            h = h - h.mean(-1, keepdim=True)
-            h = (
-                h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt() * p[at + "norm.weight"]
-                + p[at + "norm.bias"]
-            )
-            h = g(h) if place == n + 1 else h
-        return h.mean(1) @ p["head.weight"].T + p["head.bias"]
-
-    def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-        return (scores.exp().sum(-1).log() - scores[torch.arange(len(labels)), labels]).mean()
+        handle = setting.model.place(place).register_forward_hook(transform)
+        scores = functional_call(setting.model, p, (ids,))
+        handle.remove()
+        return scores
 
     (ids, labels), (target_ids, target_labels) = make_batch(5, 1), make_batch(3, 2)
     inner_ids, inner_labels = make_batch(7, 4)
-    inner = cross_entropy(forward(state, ids, meta), labels)
-    inner = inner + target_weight * cross_entropy(forward(state, inner_ids, None), inner_labels)
+    inner = F.cross_entropy(forward(state, ids, meta), labels)
+    inner = inner + target_weight * F.cross_entropy(forward(state, inner_ids, None), inner_labels)
     grads = torch.autograd.grad(inner, list(state.values()), create_graph=True)
     alpha = setting.optimizer.param_groups[0]["lr"]
     ahead = {name: p - alpha * g for (name, p), g in zip(state.items(), grads, strict=True)}
-    outer = cross_entropy(forward(ahead, target_ids, None), target_labels)
+    outer = F.cross_entropy(forward(ahead, target_ids, None), target_labels)
     metas = torch.autograd.grad(outer, list(meta.values()))
     moves = {f"model.{name}": -alpha * g.detach() for name, g in zip(state, grads, strict=True)}
     moves |= {f"t0.{name}": -g for name, g in zip(meta, metas, strict=True)}
@@ -210,7 +175,8 @@ def oracle(
 def test_the_oracle(method: str, place: int, target_weight: float) -> None:
     """With the target's loss, the default; without it, algorithm 1 as printed."""
     setting = Setting()
-    expected, inner, outer = oracle(setting, place, target_weight)
+    with sdpa_kernel(SDPBackend.MATH):
+        expected, inner, outer = oracle(setting, place, target_weight)
     found = setting.step(place, method=method, target_weight=target_weight)
     for name, move in setting.moved().items():
         close = float((move - expected[name]).norm() / expected[name].norm().clamp(min=1e-9))
@@ -230,18 +196,10 @@ def test_the_oracle(method: str, place: int, target_weight: float) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("place", [0, 3])
 def test_checkpointing_and_dropout_change_nothing(method: str, place: int) -> None:
-    plain, checkpointed, still = (
-        Setting(),
-        Setting(model=lambda: Classifier(checkpointed=True)),
-        Setting(),
-    )
+    plain, checkpointed = Setting(), Setting(model=lambda: Classifier(checkpointed=True))
     plain.step(place, method="reverse_over_reverse")
     checkpointed.step(place, method=method)
     assert_moves_alike(checkpointed, plain, 1e-9)
-    still.model.eval()
-    still.step(place)
-    with pytest.raises(AssertionError):
-        assert_moves_alike(still, plain, 1e-3)
 
 
 def test_accumulation_is_exact() -> None:
@@ -263,28 +221,6 @@ def test_accumulation_is_exact() -> None:
     assert other == pytest.approx(one)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_target_batches_in_the_inner_loss(method: str) -> None:
-    """The inner ones add their own gradient, untransformed, to the model's; the outer ones move the network alone."""
-    plain, setting, printed, other = (Setting() for _ in range(4))
-    for one in (plain, setting, printed, other):
-        one.model.eval()
-    setting.step(method=method)
-    printed.step(method=method, target_weight=0.0)
-    other.step(method=method, target=[make_batch(3, 6)])
-    gradients = torch.autograd.grad(
-        loss(plain.model, make_batch(7, 4)), list(plain.model.parameters())
-    )
-    for (name, _), gradient in zip(plain.model.named_parameters(), gradients, strict=True):
-        moves = [one.moved()[f"model.{name}"] for one in (setting, printed, other)]
-        torch.testing.assert_close(moves[0] - moves[1], -0.5 * gradient, rtol=1e-7, atol=1e-12)
-        assert torch.equal(moves[0], moves[2])
-    for one in (printed, other):
-        assert not torch.allclose(
-            setting.moved()["t0.up.weight"], one.moved()["t0.up.weight"], rtol=1e-3
-        )
-
-
 def languages() -> nn.ModuleDict:
     return nn.ModuleDict(
         {name: RepresentationTransformationNetwork(HIDDEN, 5) for name in ("en", "es")}
@@ -292,16 +228,11 @@ def languages() -> nn.ModuleDict:
 
 
 def test_one_network_for_each_language() -> None:
-    setting, both = Setting(transform=languages), Setting(transform=languages)
-    setting.step(languages="es")
-    moved = {
-        name: float(move.norm()) for name, move in setting.moved().items() if name.startswith("t0")
-    }
-    assert all((size > 0) == ("es" in name) for name, size in moved.items())
-    both.step(source=[make_batch(5, 1), make_batch(5, 3)], languages=["es", "en"])
-    assert all(
-        float(move.norm()) > 0 for name, move in both.moved().items() if name.startswith("t0")
-    )
+    for names, batches in (("es", None), (["es", "en"], [make_batch(5, 1), make_batch(5, 3)])):
+        setting = Setting(transform=languages)
+        setting.step(source=batches, languages=names)
+        moved = {n.split(".")[1] for n, x in setting.moved().items() if n[:2] == "t0" and x.any()}
+        assert moved == ({"es"} if batches is None else {"es", "en"})
 
 
 def test_several_layers() -> None:
@@ -328,22 +259,18 @@ def test_clipping() -> None:
 
 def test_rates() -> None:
     """By default each parameter's own rate in the optimiser; what it does not hold is a constant."""
-    one, other = Setting(lr=0.5), Setting(lr=0.5)
-    groups = [
-        {"params": one.model.head.parameters(), "lr": 0.1},
-        {"params": one.model.blocks.parameters()},
-    ]
-    one.optimizer = torch.optim.SGD(groups, 0.5)
+    one, other = Setting(), Setting()
+    head, blocks = one.model.head.parameters(), one.model.blocks.parameters()
+    one.optimizer = torch.optim.SGD([{"params": head, "lr": 0.1}, {"params": blocks}], 0.5)
     other.model.embedding.weight.requires_grad_(False)
-    rates = {
-        name: 0.1 if name.startswith("head") else 0.5 for name, _ in other.model.named_parameters()
-    }
+    names = [name for name, _ in other.model.named_parameters()]
     one.step()
-    other.step(inner_lr=rates, method="reverse_over_reverse")
-    assert float(one.moved()["model.embedding.weight"].norm()) == 0.0
-    for name, move in other.moved().items():
+    other.step(inner_lr={name: 0.1 if name.startswith("head") else 0.5 for name in names})
+    mine, theirs = one.moved(), other.moved()
+    assert not mine["model.embedding.weight"].any()
+    for name in mine:
         if name.startswith("t0"):
-            torch.testing.assert_close(one.moved()[name], move)
+            torch.testing.assert_close(mine[name], theirs[name])
 
 
 def test_autocast_is_close() -> None:
@@ -393,13 +320,6 @@ def test_each_batch_counts_once(method: str) -> None:
     expected = dict(plain.named_buffers())
     for name, buffer in setting.model.named_buffers():
         torch.testing.assert_close(buffer, expected[name])
-    spoil(setting)
-    before = copy.deepcopy(dict(setting.model.named_parameters()))
-    with pytest.raises(ValueError, match=r"^source_loss must be finite, got nan$"):
-        setting.step(setting.model.block, method=method)
-    for name, value in setting.model.named_parameters():
-        assert torch.equal(value.nan_to_num(), before[name].nan_to_num())
-    assert not any(module._forward_hooks for module in setting.model.modules())
 
 
 class Turned(Counted):
@@ -411,61 +331,27 @@ class Turned(Counted):
         nn.utils.parametrizations.spectral_norm(self.block.out)
 
 
-@pytest.mark.parametrize("method", METHODS[::2])
-def test_a_pass_that_moves_its_buffers_is_run_again_from_where_it_was(method: str) -> None:
+def test_a_pass_that_moves_its_buffers_is_run_again_from_where_it_was() -> None:
     found, expected = Setting(model=Turned), Setting(model=Turned)
-    found.step(found.model.block, method=method)
+    found.step(found.model.block)
     expected.step(expected.model.block, method="reverse_over_reverse")
-    assert_moves_alike(found, expected, 1e-9 if method == METHODS[0] else 1e-5)
+    assert_moves_alike(found, expected, 1e-9)
 
 
 def test_what_the_optimiser_of_the_transform_does_not_hold_is_a_constant() -> None:
     setting, whole = Setting(), Setting()
     setting.meta_optimizer = torch.optim.SGD([setting.transform.up.weight], 1.0)
     setting.step(), whole.step()
-    assert all(p.grad is None for p in setting.transform.parameters())
-    moved = setting.moved()
-    assert [name for name, move in moved.items() if name.startswith("t0") and move.any()] == [
-        "t0.up.weight"
-    ]
+    moved = {name: move for name, move in setting.moved().items() if name[0] == "t" and move.any()}
+    assert list(moved) == ["t0.up.weight"]
     torch.testing.assert_close(moved["t0.up.weight"], whole.moved()["t0.up.weight"])
 
 
-def apart() -> nn.ModuleDict:
-    networks = languages()
-    networks["es"].up.weight.data.copy_(networks["en"].up.weight)
-    return networks
-
-
-def tied() -> nn.ModuleDict:
-    networks = apart()
-    networks["es"].up.weight = networks["en"].up.weight
-    return networks
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_networks_that_share_a_parameter(method: str) -> None:
-    """Its meta-gradient is the sum of those of two parameters, and counts once in the norm."""
-    one, two = Setting(transform=tied), Setting(transform=apart)
-    batches = [make_batch(5, 1), make_batch(5, 3)]
-    found = one.step(source=batches, languages=["en", "es"], method=method)
-    two.step(source=batches, languages=["en", "es"])
-    both = [two.moved()[f"t0.{name}.up.weight"] for name in ("en", "es")]
-    torch.testing.assert_close(one.moved()["t0.en.up.weight"], sum(both), rtol=1e-6, atol=1e-9)
-    moves = [move for name, move in one.moved().items() if name.startswith("t0")]
-    assert found.meta_norm == pytest.approx(
-        float(torch.stack([move.norm() for move in moves]).norm())
-    )
-    Setting(transform=tied).step(languages="es", method=method)
-
-
-class Deaf(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.idle = nn.Parameter(torch.ones(HIDDEN)), nn.Linear(2, 2)
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h * self.weight
+def deaf() -> nn.Module:
+    """A transform without an effect."""
+    network = RepresentationTransformationNetwork(HIDDEN, 5)
+    network.forward = lambda h: h
+    return network
 
 
 def replaced(**parts: Any) -> Callable[[Setting], None]:
@@ -480,26 +366,15 @@ ELSEWHERE = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
     [
         (replaced(), {"target_weight": -1.0}, ValueError, "target_weight must be 0 or more, got -1.0"),
         (replaced(), {"target_support": None}, ValueError, r"target_support must be batches for .* 1.0, got NoneType"),
-        (replaced(), {"target_support": []}, ValueError, "target_support must hold at least one batch, got none"),
-        (replaced(), {"target_support": {"ids": 1}}, TypeError, "target_support must be a list of batches, got dict"),
-        (
-            replaced(), {"target_weight": 0.0, "target_support": [make_batch(2, 3)]}, ValueError,
-            "target_support must be None for a target_weight of 0.0, got list",
-        ),
-        (replaced(), {"max_grad_norm": 0.0}, ValueError, "max_grad_norm must be positive, or None, got 0.0"),
-        (replaced(), {"meta_max_grad_norm": math.nan}, ValueError, "meta_max_grad_norm must be positive.*, got nan"),
         (replaced(), {"amp_dtype": torch.float16}, ValueError, "amp_dtype must be torch.bfloat16 .*, got .*float16"),
         (replaced(), {"source": {"ids": 1}}, TypeError, "source must be a list of batches, got dict"),
         (replaced(), {"target": []}, ValueError, "target must hold at least one batch, got none"),
-        (replaced(), {"method": "magic"}, ValueError, "method must be one of .*"),
         (replaced(), {"place": nn.Identity()}, RuntimeError, "layer must run inside transformed_output .*"),
         (replaced(optimizer=ELSEWHERE), {}, ValueError, "optimizer must hold parameters of model, got none"),
-        (replaced(meta_optimizer=ELSEWHERE), {}, ValueError, "meta_optimizer must hold parameters of rtn, got none"),
         (replaced(transform=loss), {}, TypeError, "rtn must be a module, got function"),
+        (lambda s: s.__init__(transform=deaf), {}, ValueError, "rtn must have an effect on source_loss, got none"),
         (lambda s: s.__init__(transform=languages), {}, ValueError, "language must be one of 'en', 'es', got None"),
         (replaced(), {"languages": ["a", "b"]}, ValueError, "languages must name one of each .*, got 2"),
-        (lambda s: s.model.requires_grad_(False), {}, ValueError, "model must have a parameter .*, got none.*"),
-        (lambda s: s.networks.requires_grad_(False), {}, ValueError, "rtn must have a parameter .*, got none.*"),
         (spoil, {}, ValueError, "source_loss must be finite, got nan"),
         pytest.param(
             lambda s: s.model.blocks[0].compile(backend="aot_eager"), {}, ValueError,
@@ -515,12 +390,6 @@ def test_bad_input(change: Any, options: dict, error: type[Exception], message: 
         setting.step(**options)
     assert all(torch.equal(value[1:], before[name][1:]) for name, value in setting.state().items())
     assert not any(module._forward_hooks for module in setting.model.modules())
-
-
-def test_the_transform_without_an_effect_is_named() -> None:
-    rule = r"^the parameters of rtn must all reach source_loss, got no effect of 'rtn.0.idle.weight', .*idle.bias'$"
-    with pytest.raises(ValueError, match=rule):
-        Setting(transform=Deaf).step()
 
 
 PROGRAM = """
@@ -572,32 +441,20 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parent
     paths = [str(here), str(here.parent), str(here.parents[1] / "src")]
     program = PROGRAM.format(paths=paths)
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, str(rank), str(tmp_path)],
-            stdout=-1,
-            stderr=-1,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    commands = [[sys.executable, "-c", program, str(rank), str(tmp_path)] for rank in range(2)]
+    processes = [subprocess.Popen(one, stdout=-1, stderr=-1, text=True) for one in commands]
     outputs = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs[0][1] + outputs[1][1]
     for method in METHODS:
         setting = Setting()
         setting.model.eval()
-        batches = {
-            "source": [make_batch(6, 1)],
-            "target": [make_batch(4, 2)],
-            "target_support": [make_batch(4, 5)],
-        }
-        step = setting.step(**batches, target_weight=0.3)
+        batches = [make_batch(6, 1)], [make_batch(4, 2)]
+        step = setting.step(2, *batches, target_support=[make_batch(4, 5)], target_weight=0.3)
         for rank in range(2):
             state, numbers = torch.load(tmp_path / f"{method}-{rank}.pt")
             assert numbers == pytest.approx(tuple(step), rel=1e-5)
             for name, value in setting.state().items():
-                move = value - setting.before[name]
-                assert float((state[name] - value).norm()) <= 1e-5 * max(float(move.norm()), 1e-9)
+                torch.testing.assert_close(state[name], value, rtol=1e-7, atol=1e-12)
     setting = Setting(transform=languages)
     setting.model.eval()
     halves = [tuple(x.chunk(2)[rank] for x in make_batch(6, 1)) for rank in range(2)]
@@ -644,30 +501,22 @@ def test_gradients_accumulate_like_backward() -> None:
     """Twice the call is twice the gradient; hooks of parameters run; a step is the gradient and both optimisers'."""
     setting = Setting()
     setting.model.eval()
-    arguments = (
-        setting.model,
-        setting.transform,
-        setting.model.place(2),
-        [make_batch(5, 1)],
-        [make_batch(3, 2)],
-    )
+    batches = [make_batch(5, 1)], [make_batch(3, 2)]
+    arguments = setting.model, setting.transform, setting.model.place(2), *batches
     options = {"inner_lr": 0.5, "target_support": [make_batch(7, 4)], "loss": loss}
-    seen: list[Tensor] = []
-    setting.model.head.weight.register_post_accumulate_grad_hook(
-        lambda p: seen.append(p.grad.clone())
-    )
+    seen: list[int] = []
+    setting.model.head.weight.register_post_accumulate_grad_hook(lambda p: seen.append(1))
     metaxl_gradients(*arguments, **options)
-    first = {name: p.grad.clone() for name, p in setting.model.named_parameters()}
-    metas = {name: p.grad.clone() for name, p in setting.transform.named_parameters()}
-    assert len(seen) == 1
+    parts = nn.ModuleDict({"model": setting.model, "t0": setting.transform})
+    first = {name: p.grad.clone() for name, p in parts.named_parameters()}
     metaxl_gradients(*arguments, **options)
-    for name, p in setting.model.named_parameters():
+    assert len(seen) == 2
+    for name, p in parts.named_parameters():
         torch.testing.assert_close(p.grad, 2 * first[name])
-    setting.model.zero_grad()
     setting.step()
     for name, move in setting.moved().items():
-        expected = -0.5 * first[name[6:]] if name.startswith("model") else -metas[name[3:]]
-        torch.testing.assert_close(move, expected, rtol=1e-9, atol=1e-12)
+        rate = 0.5 if name.startswith("model") else 1.0
+        torch.testing.assert_close(move, -rate * first[name], rtol=1e-9, atol=1e-12)
 
 
 class Square(torch.autograd.Function):
@@ -713,10 +562,8 @@ class Kinds(nn.Module):
         if self.kind == "no_grad":
             with torch.no_grad():
                 return (2 * h).norm(dim=-1, keepdim=True)
-        if self.kind == "item":
-            return h.norm().item()
-        if self.kind in ("detach", "data"):
-            return (h.data if self.kind == "data" else h.detach()).norm(dim=-1, keepdim=True)
+        if self.kind == "detach":
+            return h.detach().norm(dim=-1, keepdim=True)
         functions = {"forward": Forward, "backward": Square}
         return 1.0 + functions[self.kind].apply(h).tanh() if self.kind in functions else 1.0
 
@@ -735,10 +582,9 @@ class Kinds(nn.Module):
         return self.head((Once.apply(h) + h if self.kind == "once" else h).tanh().mean(1))
 
 
-CONSTANTS = ("no_grad", "detach", "data", "item")
-
-
-@pytest.mark.parametrize("kind", [*CONSTANTS, "forward", "grad mode", "skip", "twice", "sparse"])
+@pytest.mark.parametrize(
+    "kind", ["no_grad", "detach", "forward", "grad mode", "skip", "twice", "sparse"]
+)
 def test_what_a_lower_part_may_do(kind: str) -> None:
     """Constants, functions and paths of its own, values that bypass the layer, a layer that runs twice."""
     torch.manual_seed(0)
@@ -753,10 +599,9 @@ def test_functions_without_the_derivatives() -> None:
     arguments = Kinds("backward").double(), "layer", make_batch(5, 1), make_batch(3, 2)
     expected = gradients(*arguments, "reverse_over_reverse", loss=loss)
     assert_gradients(gradients(*arguments, "forward_over_reverse", loss=loss), expected, 1e-6)
-    for method in METHODS:
-        rule = r"^source_loss must have second derivatives .*, got a function that is marked once_differentiable$"
-        with pytest.raises(ValueError, match=rule):
-            gradients(Kinds("once").double(), *arguments[1:], method, loss=loss)
+    rule = r"^source_loss must have second derivatives .*, got a function that is marked once_differentiable$"
+    with pytest.raises(ValueError, match=rule):
+        gradients(Kinds("once").double(), *arguments[1:], METHODS[0], loss=loss)
     rule = r"^params must hold float32 or float64 for finite differences, got torch.bf"
     with pytest.raises(ValueError, match=rule):
         gradients(Kinds("backward").bfloat16(), *arguments[1:], METHODS[0], loss=loss)
@@ -764,17 +609,13 @@ def test_functions_without_the_derivatives() -> None:
 
 def test_no_graph_is_kept_below() -> None:
     """While the target pass runs, no tensor that the lower part saved for its backward pass is alive."""
-    alive: list[int] = []
-    saved: dict[int, int] = {}
+    saved: weakref.WeakSet[Any] = weakref.WeakSet()
     source = make_batch(5, 1)
 
     class Held:
         def __init__(self, tensor: Tensor) -> None:
             self.tensor = tensor.detach()  # an output that holds its own node would be a cycle
-            saved[id(self)] = 1
-
-        def __del__(self) -> None:
-            saved.pop(id(self), None)
+            saved.add(self)
 
     def watched(model: nn.Module, batch: Any) -> Tensor:
         if batch is not source:
@@ -783,39 +624,15 @@ def test_no_graph_is_kept_below() -> None:
         with torch.autograd.graph.saved_tensors_hooks(Held, lambda held: held.tensor):
             return loss(model, batch)
 
-    counts = {}
+    counts = []
     for method in METHODS:
-        setting = Setting()
-        setting.model.eval()
-        layer = setting.model.place(3)
-        arguments = setting.model, setting.transform, layer, [source], [make_batch(3, 2)]
-        metaxl_gradients(
-            *arguments, inner_lr=0.5, target_support=[make_batch(7, 4)], loss=watched, method=method
-        )
-        counts[method] = alive.pop()
-    assert counts["forward_over_reverse"] < counts["reverse_over_reverse"] / 3
-
-
-def test_a_tagger_with_characters() -> None:
-    """Its CNN takes another path without gradients than with them."""
-    torch.manual_seed(0)
-    lexicon = toy_lexicon()
-    words = SpelledEmbedding.from_characters(
-        lexicon, CharCNN(lexicon.num_characters, embedding_dim=7)
-    )
-    encoder = TransformerSequenceEncoder(
-        7, hidden_size=HIDDEN, num_layers=1, num_heads=2, feed_forward_size=8
-    )
-    tagger = SequenceTagger(words, TAGS, encoder=encoder).double()
-    inputs, mask = tagger.encode(SENTENCES)
-    tags = torch.randint(len(TAGS), mask.shape)
-    batch = {"inputs": inputs, "tags": tags, "mask": mask}
-    arguments = tagger, "encoder", batch, {**batch, "tags": tags.flip(0)}
-    found = [
-        gradients(*arguments, method, loss=lambda tagger, batch: tagger(**batch))
-        for method in METHODS
-    ]
-    assert_gradients(found[0], found[1], 1e-9)
+        alive: list[int] = []
+        model, target = Classifier().eval(), [make_batch(3, 2)]
+        network = RepresentationTransformationNetwork(HIDDEN, 5)
+        options = {"inner_lr": 0.5, "target_support": target, "loss": watched, "method": method}
+        metaxl_gradients(model, network, model.place(3), [source], target, **options)
+        counts.append(alive[-1])
+    assert counts[0] < counts[1] / 3
 
 
 SIZES = {"vocab_size": 31, "num_labels": 3}
@@ -839,14 +656,11 @@ MODELS = {
     ("name", "place", "training", "checkpointed"),
     [
         ("XLMRoberta", 0, True, False),
-        ("XLMRoberta", 1, False, False),
-        ("XLMRoberta", 3, True, True),
         ("XLMRoberta", 0, True, True),
         ("DebertaV2", 2, True, False),
         ("DistilBert", 2, True, False),
         ("XLM", 2, True, False),
         ("ModernBert", 2, True, False),
-        ("Llama", 0, True, False),
         ("Llama", 3, False, False),
     ],
 )
@@ -874,11 +688,3 @@ def test_models_of_transformers(name: str, place: int, training: bool, checkpoin
             )
     tolerance = 1e-6 if name == "Llama" else 1e-9  # its norms compute in float32 whatever they get
     assert_gradients(gradients(model, place, *batches, "forward_over_reverse"), expected, tolerance)
-
-
-@compiles
-def test_a_compiled_model_is_refused() -> None:
-    setting = Setting()
-    setting.model = torch.compile(setting.model, backend="aot_eager")
-    with pytest.raises(ValueError, match=r"^model must not be compiled .*, got OptimizedModule$"):
-        setting.step(setting.model.blocks[1])

@@ -10,7 +10,6 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import MODELS, tiny_model, word_piece_tokenizer
 from tokenizers import (
     AddedToken,
     Tokenizer,
@@ -27,9 +26,6 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
-    BertTokenizer,
-    DistilBertConfig,
-    DistilBertForMaskedLM,
     ModernBertConfig,
     ModernBertForMaskedLM,
     PreTrainedTokenizerFast,
@@ -50,19 +46,6 @@ NEW = [
     "ni mwiza cyane umwana wawe", "abarimu bari mu ishuri cyane", "umwana yiga mu ishuri",
 ] * 3  # fmt: skip
 SCRIPT = ["ልጅ ወደ ትምህርት ቤት", "ልጆች ወደ ቤት", "ትምህርት ቤት ውስጥ ልጆች"] * 3
-ODD = [
-    "",
-    " ",
-    "\u200b",
-    "a\u0301 e",
-    "\ud800",
-    "😀😀 😀",
-    "<0xE1>",
-    "\u2581\u2581x",
-    "[MASK]",
-    "x" * 300,
-    "a\tb\nc\0d",
-]
 NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"}
 SPECIAL = list(NAMES.values())
 
@@ -93,7 +76,7 @@ def word_piece() -> PreTrainedTokenizerFast:
     return wrap(core)
 
 
-def unigram(*, byte_fallback: bool = True, scale: float = 1.0) -> PreTrainedTokenizerFast:
+def unigram() -> PreTrainedTokenizerFast:
     letters = sorted({letter for line in OLD for letter in line} - {" "})
     words = sorted({word for line in OLD for word in line.split()})
     vocabulary = [(piece, 0.0) for piece in SPECIAL] + [("\u2581", -4.0)]
@@ -102,9 +85,8 @@ def unigram(*, byte_fallback: bool = True, scale: float = 1.0) -> PreTrainedToke
         (f"\u2581{word[:4]}", -5.0 - i / 100) for i, word in enumerate(words) if len(word) > 3
     ]
     vocabulary = list({piece: (piece, score) for piece, score in vocabulary}.values())
-    vocabulary += [(f"<0x{byte:02X}>", -9.0) for byte in range(256)] if byte_fallback else []
-    vocabulary = [(piece, scale * score) for piece, score in vocabulary]
-    core = Tokenizer(models.Unigram(vocabulary, unk_id=1, byte_fallback=byte_fallback))
+    vocabulary += [(f"<0x{byte:02X}>", -9.0) for byte in range(256)]
+    core = Tokenizer(models.Unigram(vocabulary, unk_id=1, byte_fallback=True))
     core.normalizer = normalizers.NFKC()
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     core.decoder = decoders.Metaspace()
@@ -119,17 +101,6 @@ def byte_level() -> PreTrainedTokenizerFast:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=330, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    core.train_from_iterator(OLD, trainer)
-    return wrap(core)
-
-
-@functools.cache
-def word_ends() -> PreTrainedTokenizerFast:
-    core = Tokenizer(models.BPE(unk_token="[UNK]", end_of_word_suffix="</w>"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.BpeTrainer(
-        vocab_size=90, special_tokens=SPECIAL, end_of_word_suffix="</w>", show_progress=False
     )
     core.train_from_iterator(OLD, trainer)
     return wrap(core)
@@ -158,9 +129,7 @@ def byte_fallback_pairs() -> PreTrainedTokenizerFast:
 TOKENIZERS: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "word-piece": word_piece,
     "unigram": unigram,
-    "unigram without bytes": lambda: unigram(byte_fallback=False),
     "byte-level": byte_level,
-    "word ends": word_ends,
     "byte fallback": byte_fallback_pairs,
 }
 SIZES = {
@@ -176,9 +145,6 @@ HEADS = {
     ),
     "untied": lambda n: BertForMaskedLM(
         BertConfig(vocab_size=n, tie_word_embeddings=False, **SIZES)
-    ),
-    "distilbert": lambda n: DistilBertForMaskedLM(
-        DistilBertConfig(vocab_size=n, dim=8, n_layers=1, n_heads=2, hidden_dim=11)
     ),
     "modernbert": lambda n: ModernBertForMaskedLM(
         ModernBertConfig(
@@ -231,7 +197,7 @@ def test_a_new_row_is_the_mean_of_what_it_replaces(kind: str) -> None:
     )
     special = {*old.all_special_ids}
     ordinary = [i for i in range(len(old)) if i not in special]
-    if kind in ("word-piece", "word ends"):  # others know the space, or bytes
+    if kind == "word-piece":  # others know the space, or bytes
         assert not all(found.origins)
     for table, name in zip(tables, names, strict=True):
         assert torch.equal(table[: len(old)], before[name])
@@ -263,7 +229,9 @@ def test_the_function_is_preserved(name: str) -> None:
 
 @kinds
 def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str) -> None:
+    before = TOKENIZERS[kind]().backend_tokenizer.to_str()
     old, _, found = extended(kind)
+    assert old.backend_tokenizer.to_str() == before
     new, known = found.tokenizer, old.get_vocab()
     before, after = (sum(len(cut(tokenizer, text)) for text in NEW) for tokenizer in (old, new))
     assert after < 0.7 * before
@@ -275,14 +243,6 @@ def test_new_text_takes_fewer_pieces_and_old_ids_stay(kind: str) -> None:
     assert new.convert_ids_to_tokens(list(ids)) == list(found.pieces)
     assert (cut(new, "[MASK] la"), cut(new, "")) == (cut(old, "[MASK] la"), cut(old, ""))
     assert type(new) is type(old)
-
-
-@kinds
-def test_origins_are_what_the_old_tokenizer_makes_of_the_word(kind: str) -> None:
-    old, _, found = extended(kind, [*NEW, *SCRIPT])
-    for piece, origin in zip(found.pieces, found.origins, strict=True):
-        ids = align_words([[piece]], old).piece_ids[0].tolist()
-        assert list(origin) == [i for i in ids if i not in old.all_special_ids]
 
 
 @kinds
@@ -309,13 +269,6 @@ STANDARD = {
 XLM = {"emb_dim": 16, "n_layers": 1, "n_heads": 2, "pad_index": 0}
 UNUSUAL = {
     "XLMWithLMHead": XLM,
-    "FlaubertWithLMHead": XLM,
-    "MobileBertForMaskedLM": {
-        **STANDARD,
-        "embedding_size": 8,
-        "intra_bottleneck_size": 8,
-        "true_hidden_size": 8,
-    },
     "RemBertForMaskedLM": {**STANDARD, "input_embedding_size": 8, "output_embedding_size": 12},
     "AlbertForMaskedLM": {**STANDARD, "embedding_size": 8},
     "DebertaV2ForMaskedLM": STANDARD,
@@ -363,20 +316,6 @@ def test_any_text_is_cut_as_before_or_with_new_pieces(kind: str, text: str) -> N
         assert ids == cut(old, text)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_models_without_a_head(name: str) -> None:
-    old = word_piece_tokenizer()
-    model = tiny_model(name)  # 23 rows for 17 pieces: the rest is padding
-    found = extend_vocabulary(old, model, NEW, 60, pad_to_multiple_of=16)
-    rows = model.get_input_embeddings().num_embeddings
-    assert rows % 16 == 0
-    assert rows >= len(old) + len(found.pieces)
-    assert found.tokenizer.get_vocab()[found.pieces[0]] == len(old), (
-        "rows beyond the pieces are used first"
-    )
-    assert model.config.vocab_size == rows
-
-
 @pytest.mark.parametrize("kind", ["word-piece", "unigram", "byte-level"])
 def test_saved_and_opened(tmp_path, kind: str) -> None:
     _, model, found = extended(kind)
@@ -392,102 +331,18 @@ def test_saved_and_opened(tmp_path, kind: str) -> None:
     torch.testing.assert_close(again(ids).logits, model(ids).logits)
 
 
-def test_berts_own_class(tmp_path) -> None:
-    vocabulary = word_piece().get_vocab()
-    old = BertTokenizer(
-        vocab={piece: i for i, piece in enumerate(sorted(vocabulary, key=vocabulary.__getitem__))}
-    )
-    model = masked_lm("bert", len(old))
-    found = extend_vocabulary(old, model, NEW, 60)
-    assert type(found.tokenizer) is BertTokenizer
-    found.tokenizer.save_pretrained(tmp_path)
-    model.save_pretrained(tmp_path)
-    opened = AutoTokenizer.from_pretrained(tmp_path)
-    assert [cut(opened, text) for text in NEW] == [cut(found.tokenizer, text) for text in NEW]
-    assert len(cut(opened, NEW[0])) < len(cut(old, NEW[0]))
-
-
-@kinds
-def test_once_more(kind: str) -> None:
-    """A second language on top of the first; the same text again brings little."""
-    _, model, first = extended(kind)
-    second = extend_vocabulary(first.tokenizer, model, SCRIPT, 60)
-    assert len(second.pieces) > 0
-    assert model.get_input_embeddings().num_embeddings == len(second.tokenizer)
-    ids = [cut(second.tokenizer, text) for text in SCRIPT]
-    assert all(second.tokenizer.unk_token_id not in row for row in ids)
-    unknown = any(first.tokenizer.unk_token_id in cut(first.tokenizer, text) for text in SCRIPT)
-    assert unknown or sum(map(len, ids)) < sum(len(cut(first.tokenizer, text)) for text in SCRIPT)
-
-
-@kinds
-def test_odd_text(kind: str) -> None:
-    old = TOKENIZERS[kind]()
-    found = extend_vocabulary(old, masked_lm("bert", len(old)), [*NEW, *ODD], 80)
-    for piece in found.pieces:
-        piece.encode()
-        assert piece not in ("[MASK]", "")
-    assert cut(found.tokenizer, "[MASK]") == cut(old, "[MASK]")
-    assert cut(found.tokenizer, "me gusta")[0] == old.cls_token_id
-
-
-@kinds
-def test_the_same_each_time_and_the_tokenizer_that_is_given_stays(kind: str) -> None:
-    before = TOKENIZERS[kind]().backend_tokenizer.to_str()
-    (old, _, first), (_, _, second) = extended(kind), extended(kind, NEW[::-1])
-    assert old.backend_tokenizer.to_str() == before
-    assert first.tokenizer.backend_tokenizer.to_str() == second.tokenizer.backend_tokenizer.to_str()
-    assert first[1:] == second[1:]
-
-
-def test_a_tokenizer_of_special_pieces_alone() -> None:
-    """Every word is unknown, and there is no piece but special ones to start from: their mean it is."""
-    core = Tokenizer(models.WordPiece({"[PAD]": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    old = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]")
-    model = tiny_model("bert", vocab_size=2)
-    rows = model.get_input_embeddings().weight.detach().clone()
-    found = extend_vocabulary(old, model, NEW, 60)
-    assert found.tokenizer.tokenize("abana") == ["abana"]
-    assert not any(found.origins)
-    torch.testing.assert_close(
-        model.get_input_embeddings().weight[2:], rows.mean(0).expand(len(found.pieces), -1)
-    )
-
-
 @own_words
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
         ({"size": 2.5}, ValueError, r"^size must be a positive integer, got 2.5$"),
-        (
-            {"texts": ["", " ", "\ud800"]},
-            ValueError,
-            r"hold a word that is not one piece, got none$",
-        ),
+        ({"texts": ["", " "]}, ValueError, r"hold a word that is not one piece, got none$"),
         ({"texts": "abana"}, TypeError, r"^texts must be a list of words, got the string 'abana'$"),
-        ({"texts": ["a", 3]}, TypeError, r"^texts\[1\] must be a string, got int$"),
-        ({"model": nn.Linear(2, 2)}, TypeError, r"^model must be of transformers, got Linear$"),
-        (
-            {"model": masked_lm("bert", 11)},
-            ValueError,
-            r"^model must have a row for each .* \d+ pieces, got 11$",
-        ),
-        (
-            {"tokenizer": None},
-            TypeError,
-            r"^tokenizer must be of transformers, got NoneType$",
-        ),
-        (
-            {"pad_to_multiple_of": 0},
-            ValueError,
-            r"^pad_to_multiple_of must be a positive integer, got 0$",
-        ),
+        ({"model": masked_lm("bert", 11)}, ValueError, r"^model must have a row .* \d+ pieces, got 11$"),
     ],
-)
-@pytest.mark.parametrize("kind", ["word-piece", "unigram"])
-def test_bad_input(kind: str, change: dict, error: type[Exception], text: str) -> None:
-    old = TOKENIZERS[kind]()
+)  # fmt: skip
+def test_bad_input(change: dict, error: type[Exception], text: str) -> None:
+    old = word_piece()
     model = masked_lm("bert", len(old))
     with pytest.raises(error, match=text):
         extend_vocabulary(**{"tokenizer": old, "model": model, "texts": NEW, "size": 60, **change})

@@ -1,6 +1,5 @@
 """Several sources as one: who answers for which word, and the way to a folder and back."""
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from polyembed.vectors import (
     JoinedVectors,
     OrthogonalMapping,
     TextVectors,
-    WordVectors,
 )
 
 CORPUS = [["me", "gusta", "that", "song"], ["canción", "y", "song"], ["naïve"]] * 20
@@ -49,32 +47,21 @@ class Speller(Known):
 
 
 def test_the_first_that_knows_a_word_answers() -> None:
-    joined = JoinedVectors(
-        iter([Known(1, "a", "both"), Known(2, "both", "b"), Known(3, "b", "c", "a")])
-    )
+    joined = JoinedVectors([Known(1, "a", "both"), Known(2, "both", "b"), Known(3, "b", "c", "a")])
     rows = joined.vectors(["c", "a", "both", "b", "a", "nobody"])
     assert rows[:, 0].tolist() == [3, 1, 1, 2, 1, 0]
-    assert rows.dtype == np.float32
-    assert joined.vectors([]).shape == (0, 2)
-    assert isinstance(joined, WordVectors)
+    assert (rows.dtype, joined.vectors([]).shape) == (np.float32, (0, 2))
     nested = JoinedVectors([JoinedVectors([Known(1, "a"), Known(2, "b")]), Known(3, "b", "c")])
     assert nested.vectors(["a", "b", "c"])[:, 0].tolist() == [1, 2, 3]
 
 
 def test_a_vocabulary_goes_before_spelling() -> None:
     """A source that could spell the word leaves it to one that knows it."""
-    sources = [Speller(1, "a"), Speller(2, "b"), Known(3, "c"), Speller(0, "d")]
+    joined = JoinedVectors([Speller(1, "a"), Speller(2, "b", "a"), Known(3, "c"), Speller(0, "d")])
     words = ["a", "b", "c", "d", "new"]
-    assert JoinedVectors(sources).vectors(words)[:, 0].tolist() == [1, 2, 3, 0, 1]
-    assert JoinedVectors(sources[::-1]).vectors(words)[:, 0].tolist() == [1, 2, 3, 0, 2]
-
-
-def test_words_are_of_all_vocabularies() -> None:
-    joined = JoinedVectors([Speller(1, "b", "a"), Known(2, "c"), Speller(3, "d", "a")])
-    assert joined.words == ["b", "a", "d"]
-    assert all(word in joined for word in "abcd")
-    assert [word in joined for word in ("new", 5)] == [False, False]
-    assert joined.coverage([["a", "new"]]).rows[0][2] == 1
+    assert joined.vectors(words)[:, 0].tolist() == [1, 2, 3, 0, 1]
+    assert joined.words == ["a", "b", "d"]
+    assert [word in joined for word in [*words, 5]] == [True] * 4 + [False] * 2
 
 
 @pytest.mark.parametrize(
@@ -95,18 +82,17 @@ def test_real_files_and_their_way_to_a_folder(tmp_path: Path) -> None:
     es = FastTextVectors.train(CORPUS, tmp_path / "es.bin", dim=5, min_count=1, bucket=100)
     (tmp_path / "en.vec").write_text("that 1 2 3 4 5\nonly 5 4 3 2 1\n")
     mapping = OrthogonalMapping(torch.linalg.qr(torch.randn(5, 5)).Q)
-    joined = JoinedVectors([mapping(es), TextVectors(tmp_path / "en.vec")])
-    assert joined.words == [*es.words, "only"]
+    joined = JoinedVectors([mapping(es), TextVectors(tmp_path / "en.vec"), mapping.inverse()(es)])
     words = ["song", "only", "that", "songs"]
     rows = joined.vectors(words)
     np.testing.assert_array_equal(rows[[0, 2, 3]], mapping(es).vectors(["song", "that", "songs"]))
     assert rows[1].tolist() == [5, 4, 3, 2, 1]
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(joined)).vectors(words), rows)
     pe.SourceEmbedding(joined, pe.Lexicon(["song"])).save_pretrained(tmp_path / "saved")
     for name in ("es.bin", "en.vec"):
         (tmp_path / name).unlink()
+    assert len(list((tmp_path / "saved").glob("*.bin"))) == 1, "one model mapped twice is one file"
     for _ in range(2):  # saved over itself, the folder keeps the files in use
         again = pe.SourceEmbedding.from_pretrained(tmp_path / "saved")
         again.save_pretrained(tmp_path / "saved")
     found = again.with_words(words)(torch.arange(2, 6)).detach().numpy()
-    np.testing.assert_array_equal(found, rows)
+    np.testing.assert_allclose(found, rows, atol=1e-7)

@@ -35,11 +35,6 @@ def binary(folder):
     return folder / "words.bin", Word2VecBinaryVectors
 
 
-def pieces(folder):
-    trained = BPEmbVectors.train(CORPUS, folder, vocab_size=25, dim=3, epochs=1)
-    return trained.model_file, lambda path: BPEmbVectors(path, trained.vectors_file)
-
-
 def piece_vectors(folder):
     trained = BPEmbVectors.train(CORPUS, folder, vocab_size=25, dim=3, epochs=1)
     return trained.vectors_file, lambda path: BPEmbVectors(trained.model_file, path)
@@ -54,7 +49,7 @@ def complaint(read, path) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("write", [fasttext, text, compressed, binary, pieces, piece_vectors])
+@pytest.mark.parametrize("write", [fasttext, text, compressed, binary, piece_vectors])
 def test_a_damaged_file_gives_vectors_or_an_error_that_names_it(write, tmp_path):
     path, read = write(tmp_path)
     good, refused = path.read_bytes(), 0

@@ -93,22 +93,6 @@ def test_two_whole_numbers_are_a_header(write, text, options, expected):
     assert vectors.vectors(list(expected)).tolist() == list(expected.values())
 
 
-def test_the_file_is_searched_once(write, monkeypatch):
-    vectors = TextVectors(write("".join(f"w{i} {i} 1\n" for i in range(1000))))
-    assert vectors.vectors(["w3"]).tolist() == [[3, 1]]
-    monkeypatch.setattr(TextVectors, "_lines", None)
-    assert vectors.vectors(["w999", "w0"]).tolist() == [[999, 1], [0, 1]]
-    assert "w4" in vectors
-
-
-@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("xz", lzma.compress)])
-def test_every_truncation_of_a_compressed_file_is_a_clear_error(write, suffix, compress):
-    whole = compress(b"2 3\nhola 1 2 3\nhello 4 5 6\n")
-    for size in range(len(whole)):
-        with pytest.raises(ValueError, match=rf"file\.{suffix}"):
-            TextVectors(write(whole[:size], f"file.{suffix}")).vectors(["hola"])
-
-
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [

@@ -14,7 +14,7 @@ masked position is skipped, and an empty row has the score 0, the log-partition 
 scores beyond 1e28 count as 1e28; NaN and +inf give NaN.
 """
 
-from polyembed.crf.best import BestPaths, n_best, sample, viterbi
+from polyembed.crf.best import n_best, sample, viterbi
 from polyembed.crf.constraints import Constraints
 from polyembed.crf.module import CRF
 from polyembed.crf.scores import (
@@ -22,23 +22,19 @@ from polyembed.crf.scores import (
     log_partition,
     log_prob,
     marginals,
-    pair_marginals,
     partial_log_prob,
     path_score,
 )
-from polyembed.crf.spans import SpanLogProbs, span_log_probs
+from polyembed.crf.spans import span_log_probs
 
 __all__ = [
     "CRF",
-    "BestPaths",
     "Constraints",
-    "SpanLogProbs",
     "entropy",
     "log_partition",
     "log_prob",
     "marginals",
     "n_best",
-    "pair_marginals",
     "partial_log_prob",
     "path_score",
     "sample",

@@ -1,36 +1,36 @@
 """The best path of a chain: NumPy's on a CPU, the chunked recursion on a GPU."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from polyembed._checks import check_positive
 from polyembed.crf import numpy_viterbi
-from polyembed.crf.chain import (
-    BLOCK,
-    Chain,
-    check_chain,
-    is_allowed,
-    make_chain,
-    path_scores,
-    widen,
-)
+from polyembed.crf.chain import BLOCK, Chain, check_chain, make_chain, path_scores, widen
 from polyembed.crf.partition import partition
-from polyembed.crf.recursion import chunk_length, largest, log_sum, recur
+from polyembed.crf.recursion import Reduce, chunk_length, largest, log_sum, recur
+from polyembed.crf.scores import Emissions, Mask, Tags, TagScores, Transitions
+
+
+def forward_messages(reduce: Reduce, chain: Chain) -> Tensor:
+    """Return the messages that run forwards, ``(word, tag, batch)``."""
+    by_tag = chain.emissions.permute(1, 2, 0)[None]
+    return recur(reduce, by_tag, chain.transitions[None], chunk_length(chain.emissions))[0][0]
 
 
 @torch.no_grad()
 def viterbi(
-    emissions: Float[Tensor, "batch word tag"],
-    mask: Bool[Tensor, "batch word"],
-    transitions: Float[Tensor, "tag tag"],
-    start: Float[Tensor, " tag"],
-    end: Float[Tensor, " tag"],
+    emissions: Emissions,
+    mask: Mask,
+    transitions: Transitions,
+    start: TagScores,
+    end: TagScores,
     *,
     ignore_index: int = -100,
-) -> Int[Tensor, "batch word"]:
+) -> Tags:
     """Return the path of the highest score; of equal ones, the one with the lower tag at the last
     difference.
 
@@ -47,50 +47,33 @@ def viterbi(
         Tags, ``(batch, word)`` int64.
     """
     check_chain(emissions, mask, transitions, start, end)
-    emissions, transitions, start, end = (
-        x.detach() for x in widen(emissions, transitions, start, end)
-    )
-    run = _as_operator if torch.compiler.is_compiling() else _run
-    tags: Tensor = run(emissions, mask, transitions, start, end, ignore_index)
+    scores = (x.detach() for x in widen(emissions, transitions, start, end))
+    tags: Tensor = _viterbi(*scores, mask, ignore_index)
     return tags
 
 
-def _run(
-    emissions: Tensor,
-    mask: Tensor,
-    transitions: Tensor,
-    start: Tensor,
-    end: Tensor,
-    ignore_index: int,
-) -> Tensor:
-    if emissions.device.type == "cpu":
-        try:
-            arrays = [x.numpy() for x in (emissions, mask, transitions, start, end)]
-        except RuntimeError:  # tensors without memory of their own, as under torch.vmap
-            pass
-        else:
-            return torch.from_numpy(numpy_viterbi.viterbi(*arrays, ignore_index=ignore_index))
-    return in_chunks(emissions, mask, transitions, start, end, ignore_index)
-
-
 @torch.library.custom_op("polyembed::crf_viterbi", mutates_args=())
-def _as_operator(
+def _viterbi(
     emissions: Tensor,
-    mask: Tensor,
     transitions: Tensor,
     start: Tensor,
     end: Tensor,
+    mask: Tensor,
     ignore_index: int,
 ) -> Tensor:
     """Run as one operator for `torch.compile` and `torch.export`: a loop would be compiled anew for
     each length.
     """
-    return _run(emissions, mask, transitions, start, end, ignore_index)
+    chains = emissions, mask, transitions, start, end
+    if emissions.device.type != "cpu":
+        return in_chunks(*chains, ignore_index)
+    arrays = (x.numpy() for x in chains)
+    return torch.from_numpy(numpy_viterbi.viterbi(*arrays, ignore_index=ignore_index))
 
 
-@_as_operator.register_fake
-def _(emissions: Tensor, mask: Tensor, *_: object) -> Tensor:
-    return torch.empty_like(mask, dtype=torch.int64)
+@_viterbi.register_fake
+def _(emissions: Tensor, *others: Any) -> Tensor:
+    return emissions.new_empty(emissions.shape[:2], dtype=torch.int64)
 
 
 def in_chunks(
@@ -103,12 +86,10 @@ def in_chunks(
 ) -> Tensor:
     """Return the same paths by PyTorch's operations, without a wait for the device."""
     chain = make_chain(emissions, mask, transitions, start, end)
-    by_tag = chain.emissions.permute(1, 2, 0)[None]
-    states = recur(largest, by_tag, chain.transitions[None], chunk_length(chain.emissions))[0]
-    scores = states[0].transpose(1, 2)  # (word, batch, tag)
+    scores = forward_messages(largest, chain).transpose(1, 2)  # (word, batch, tag)
     final = scores.gather(0, chain.last[None, :, None].expand(1, -1, scores.shape[2]))[0]
     tags = _follow(_origins(scores, chain), final.argmax(1, keepdim=True)).transpose(0, 1)
-    possible = is_allowed(chain, tags) & ~final.isnan().any(1)
+    possible = (path_scores(chain, tags) > -math.inf) & ~final.isnan().any(1)
     return chain.restore(torch.where(possible[:, None], tags, ignore_index), ignore_index)
 
 
@@ -117,14 +98,10 @@ def _origins(scores: Tensor, chain: Chain) -> Tensor:
     and those after.
     """
     block = max(1, BLOCK // max(1, scores[0].numel() * scores.shape[2]))
-    into, stay = chain.transitions.mT, torch.arange(scores.shape[2], device=scores.device)
-    blocks = zip(
-        *(torch.split(x, block) for x in (scores[:-1], chain.mask.T[1:, :, None])), strict=True
-    )
-    # past a chain's end: the tag itself
-    return torch.cat(
-        [torch.where(on, (before[:, :, None] + into).argmax(-1), stay) for before, on in blocks]
-    )
+    into = chain.transitions.mT
+    origins = [(before[:, :, None] + into).argmax(-1) for before in torch.split(scores[:-1], block)]
+    stay = torch.arange(scores.shape[2], device=scores.device)  # past a chain's end: the tag itself
+    return torch.where(chain.mask.T[1:, :, None], torch.cat(origins), stay)
 
 
 def _follow(maps: Tensor, tag: Tensor) -> Tensor:
@@ -135,9 +112,8 @@ def _follow(maps: Tensor, tag: Tensor) -> Tensor:
     while step < maps.shape[0]:
         maps = torch.cat([maps[:-step].gather(2, maps[step:]), maps[-step:]])
         step *= 2
-    return torch.cat(
-        [maps.gather(2, tag.expand(maps.shape[0], -1, -1)).squeeze(2), tag.transpose(0, 1)]
-    )
+    before = maps.gather(2, tag.expand(maps.shape[0], -1, -1)).squeeze(2)
+    return torch.cat([before, tag.transpose(0, 1)])
 
 
 class BestPaths(NamedTuple):
@@ -155,11 +131,11 @@ class BestPaths(NamedTuple):
 
 @torch.no_grad()
 def n_best(
-    emissions: Float[Tensor, "batch word tag"],
-    mask: Bool[Tensor, "batch word"],
-    transitions: Float[Tensor, "tag tag"],
-    start: Float[Tensor, " tag"],
-    end: Float[Tensor, " tag"],
+    emissions: Emissions,
+    mask: Mask,
+    transitions: Transitions,
+    start: TagScores,
+    end: TagScores,
     k: int,
     *,
     ignore_index: int = -100,
@@ -176,8 +152,8 @@ def n_best(
         ignore_index: The tag at masked positions, and of paths that a row does not have.
 
     Returns:
-        Tags and log-probabilities, the best first. The order of equal ones is not defined. An empty
-        row has one path, of log-probability 0.
+        ``tags (batch, path, word)`` and ``log_probs (batch, path)`` in nats, the best first. The
+        order of equal ones is not defined. An empty row has one path, of log-probability 0.
     """
     check_positive(k=k)
     chain = make_chain(emissions, mask, transitions, start, end)
@@ -193,9 +169,8 @@ def n_best(
         best, origin = moved.topk(k, dim=1)
         valid = chain.mask[:, t, None, None]
         scores = torch.where(valid, best.mT + chain.emissions[:, t, :, None], scores)
-        scores = scores - scores.amax(
-            (1, 2), keepdim=True
-        )  # so that float32 resolves the paths of long chains
+        # so that float32 resolves the paths of long chains
+        scores = scores - scores.amax((1, 2), keepdim=True)
         history.append(torch.where(valid, origin.mT, stay).flatten(1))
     best, place = scores.flatten(1).topk(k, dim=1)
     places = [place]
@@ -203,24 +178,22 @@ def n_best(
         place = origin.gather(1, place)
         places.append(place)
     tags = torch.stack(places[::-1], dim=1) // k  # (batch, word, path)
-    possible = is_allowed(chain, tags) & best.isfinite()
-    empty = ~chain.mask[:, 0]
-    possible[:, 0] |= empty
-    possible[:, 1:] &= ~empty[:, None]
-    log_z = partition(*chain[:3])
-    log_probs = torch.where(possible, path_scores(chain, tags) - log_z[:, None], nothing)
-    log_probs[:, 0] = torch.where(empty, 0.0, log_probs[:, 0])
+    log_probs = path_scores(chain, tags) - partition(*chain[:3])[:, None]
+    possible = (log_probs > nothing) & best.isfinite()
+    first = torch.arange(k, device=mask.device) == 0  # the one path of an empty row
+    possible = torch.where(chain.mask[:, :1], possible, first)
     tags = torch.where(possible[:, None], tags, ignore_index)
-    return BestPaths(chain.restore(tags, ignore_index).transpose(1, 2), log_probs)
+    restored = chain.restore(tags, ignore_index).transpose(1, 2)
+    return BestPaths(restored, torch.where(possible, log_probs, nothing))
 
 
 @torch.no_grad()
 def sample(
-    emissions: Float[Tensor, "batch word tag"],
-    mask: Bool[Tensor, "batch word"],
-    transitions: Float[Tensor, "tag tag"],
-    start: Float[Tensor, " tag"],
-    end: Float[Tensor, " tag"],
+    emissions: Emissions,
+    mask: Mask,
+    transitions: Transitions,
+    start: TagScores,
+    end: TagScores,
     num_samples: int = 1,
     *,
     generator: torch.Generator | None = None,
@@ -243,10 +216,7 @@ def sample(
     """
     check_positive(num_samples=num_samples)
     chain = make_chain(emissions, mask, transitions, start, end)
-    by_tag = chain.emissions.permute(1, 2, 0)[None]
-    alpha = recur(log_sum, by_tag, chain.transitions[None], chunk_length(chain.emissions))[0][
-        0
-    ]  # (word, tag, batch)
+    alpha = forward_messages(log_sum, chain)
     by_next, last = chain.transitions.mT.contiguous(), chain.last
     tag = torch.zeros(num_samples, len(last), dtype=torch.int64, device=mask.device)
     path = []
@@ -256,5 +226,6 @@ def sample(
         tag = (scores - noise.log()).argmax(-1)  # the Gumbel-max trick
         path.append(tag)
     tags = torch.stack(path[::-1]).permute(2, 0, 1)  # (batch, word, sample)
-    tags = torch.where(is_allowed(chain, tags)[:, None], tags, ignore_index)
+    possible = path_scores(chain, tags) > -math.inf
+    tags = torch.where(possible[:, None], tags, ignore_index)
     return chain.restore(tags, ignore_index).permute(2, 0, 1).contiguous()

@@ -38,9 +38,8 @@ class Chain(NamedTuple):
         """Return ``(batch, word, ...)`` in the caller's order, `filler` at masked positions."""
         shape = self.mask.shape + (1,) * (x.dim() - 2)
         x = torch.where(self.mask.reshape(shape), x, filler)
-        return torch.empty_like(x).scatter(1, self.order.reshape(shape).expand_as(x), x)[
-            :, : self.width
-        ]
+        order = self.order.reshape(shape).expand_as(x)
+        return torch.empty_like(x).scatter(1, order, x)[:, : self.width]
 
     def reorder(self, tags: Tensor) -> Tensor:
         """Return the caller's tags ``(batch, word)`` in the order of the chain, 0 past its end."""
@@ -77,12 +76,9 @@ def check_chain(
     check_dim("emissions", emissions, 3, "batch, word, tag")
     check_mask(mask, emissions.shape[:2])
     tags = emissions.shape[2]
-    for name, x, shape in (
-        ("transitions", transitions, (tags, tags)),
-        ("start", start, (tags,)),
-        ("end", end, (tags,)),
-    ):
+    for name, x in (("transitions", transitions), ("start", start), ("end", end)):
         check_tensor(name, x)
+        shape = (tags, tags) if name == "transitions" else (tags,)
         require(tuple(x.shape) == shape, name, f"have shape {shape}", tuple(x.shape))
 
 
@@ -101,10 +97,8 @@ def widen(*tensors: Tensor) -> Iterable[Tensor]:
 
 def bounded(scores: Tensor) -> Tensor:
     """Replace -inf by `FORBIDDEN` and +inf by NaN, and bound the finite scores."""
-    finite = scores.clamp(-LARGEST, LARGEST)
-    return finite.masked_fill(scores == -math.inf, FORBIDDEN).masked_fill(
-        scores == math.inf, math.nan
-    )
+    finite = scores.clamp(-LARGEST, LARGEST).masked_fill(scores == math.inf, math.nan)
+    return finite.masked_fill(scores == -math.inf, FORBIDDEN)
 
 
 def is_possible(log_z: Tensor) -> Tensor:
@@ -114,25 +108,13 @@ def is_possible(log_z: Tensor) -> Tensor:
 
 def path_scores(chain: Chain, tags: Tensor) -> Tensor:
     """Return the scores ``(batch, *path)`` of paths ``(batch, word, *path)``, -inf if forbidden."""
-    unary, steps = _parts(chain, tags)
-    lowest = torch.minimum(unary.amin(1), steps.amin(1))
-    return torch.where(lowest <= FORBIDDEN / 2, -math.inf, unary.sum(1) + steps.sum(1))
-
-
-def is_allowed(chain: Chain, tags: Tensor) -> Tensor:
-    """Return which paths ``(batch, word, *path)`` are possible: no forbidden score, no NaN."""
-    unary, steps = _parts(chain, tags)
-    return torch.minimum(unary.amin(1), steps.amin(1)) > FORBIDDEN / 2
-
-
-def _parts(chain: Chain, tags: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a path's emissions and the transitions before them, zeros past a chain's end."""
     flat = tags.flatten(2) if tags.dim() > 2 else tags[..., None]
     before = torch.roll(flat, 1, dims=1)
-    moved = chain.mask & (torch.arange(flat.shape[1], device=flat.device) > 0)
     unary = torch.where(chain.mask[..., None], chain.emissions.gather(2, flat), 0.0)
     # one index into the flat table: its gradient is faster than that of a pair of indices
     index = before * chain.transitions.shape[1] + flat
     steps = chain.transitions.flatten().index_select(0, index.flatten()).reshape(flat.shape)
-    steps = torch.where(moved[..., None], steps, 0.0)
-    return unary.reshape(tags.shape), steps.reshape(tags.shape)
+    steps = torch.where(chain.mask[:, 1:, None], steps[:, 1:], 0.0)
+    forbidden = (unary <= FORBIDDEN / 2).any(1) | (steps <= FORBIDDEN / 2).any(1)
+    scores = torch.where(forbidden, -math.inf, unary.sum(1) + steps.sum(1))
+    return scores.reshape(tags.shape[:1] + tags.shape[2:])

@@ -1,9 +1,9 @@
 """Which tags may begin, follow each other and end: the grammar of a tagging scheme."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from polyembed._checks import check_words, is_count, require
+from polyembed._checks import require
 from polyembed.crf.scores import ANY_TAG
 from polyembed.saving import Configurable
 
@@ -61,7 +61,7 @@ class Constraints(Configurable):
         Raises:
             ValueError: If a tag has another form.
         """
-        return cls._from_scheme(tags, "bio", "O, B-X or I-X")
+        return cls._from_scheme(tags, ("B", "I"), "O, B-X or I-X")
 
     @classmethod
     def bioes(cls, tags: Sequence[str]) -> Self:
@@ -76,30 +76,28 @@ class Constraints(Configurable):
         Raises:
             ValueError: If a tag has another form, or no tags are allowed for one word.
         """
-        return cls._from_scheme(tags, "bioes", "O, B-X, I-X, E-X or S-X")
+        return cls._from_scheme(tags, ("B", "I", "E", "S"), "O, B-X, I-X, E-X or S-X")
 
     @classmethod
-    def _from_scheme(cls, tags: Sequence[str], scheme: Literal["bio", "bioes"], rule: str) -> Self:
-        prefixes = {"bio": "BI", "bioes": "BIES"}[scheme]
+    def _from_scheme(cls, tags: Sequence[str], prefixes: tuple[str, ...], rule: str) -> Self:
         parts = []
-        for i, tag in enumerate(check_words(tags, name="tags")):
-            prefix, dash, kind = tag.partition("-")
-            known = tag == "O" or (dash == "-" and kind != "" and prefix in [*prefixes])
+        for i, tag in enumerate(tags):
+            prefix, _, kind = tag.partition("-")
+            known = tag == "O" or (prefix in prefixes and kind != "")
             require(known, f"tags[{i}]", f"be {rule}", tag)
             parts.append((prefix, kind))
-
-        def goes_on(prefix: str) -> bool:  # only I and E of the same type may follow
-            return scheme == "bioes" and prefix in ("B", "I")
+        # after these only an I or E of the same type may follow
+        opens = ("B", "I") if "E" in prefixes else ()
 
         def may_follow(left: tuple[str, str], right: tuple[str, str]) -> bool:
             if right[0] in ("I", "E"):
                 return left[0] in ("B", "I") and left[1] == right[1]
-            return not goes_on(left[0])
+            return left[0] not in opens
 
         return cls(
             [[may_follow(left, right) for right in parts] for left in parts],
             [prefix not in ("I", "E") for prefix, _ in parts],
-            [not goes_on(prefix) for prefix, _ in parts],
+            [prefix not in opens for prefix, _ in parts],
         )
 
     @property
@@ -120,13 +118,13 @@ class Constraints(Configurable):
         Raises:
             ValueError: If a tag is not an id of the tag set.
         """
+        every = set(range(self.num_tags))
         reached: set[int] = set()
         for i, tag in enumerate(tags):
             given = set(tag) if isinstance(tag, Collection) else {tag}
-            known = all(is_count(x) and (x == ANY_TAG or 0 <= x < self.num_tags) for x in given)
             rule = f"be an id in [0, {self.num_tags}) or {ANY_TAG}"
-            require(known, f"tags[{i}]", rule, repr(tag))
-            here = set(range(self.num_tags)) if ANY_TAG in given else given
+            require(given <= {ANY_TAG, *every}, f"tags[{i}]", rule, repr(tag))
+            here = every if ANY_TAG in given else given
             if i == 0:
                 reached = {this for this in here if self.start[this]}
             else:
@@ -138,15 +136,12 @@ class Constraints(Configurable):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        transitions = [list(map(int, row)) for row in self.transitions]  # 0 and 1: short to print
+        # 0 and 1: short to print
         return {
-            "transitions": transitions,
+            "transitions": [list(map(int, row)) for row in self.transitions],
             "start": list(map(int, self.start)),
             "end": list(map(int, self.end)),
         }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Constraints) and self.get_config() == other.get_config()
-
-    def __hash__(self) -> int:
-        return hash((self.transitions, self.start, self.end))

@@ -128,26 +128,19 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         log_prob = self.log_prob(emissions, tags, mask)
         if reduction == "none":
             return log_prob
+        total = log_prob.sum()
         if reduction == "mean":
-            return log_prob.sum() / max(1, log_prob.shape[0])
+            return total / max(1, log_prob.shape[0])
         if reduction == "token_mean":
-            words = max(1, tags.numel()) if mask is None else mask.sum().clamp(min=1)
-            return log_prob.sum() / words
-        return log_prob.sum()
+            return total / (max(1, tags.numel()) if mask is None else mask.sum().clamp(min=1))
+        return total
 
     def log_prob(
         self, emissions: Emissions, tags: Tags, mask: Mask = None
     ) -> Float[Tensor, " batch"]:
         """Return the log-probability of each row's tags, 0 for an empty row, -inf if forbidden."""
-        arguments = self._prepare(emissions, mask)
-        tags = self._prepare_tags(emissions, tags)
-        try:
-            return scores.log_prob(arguments[0], tags, *arguments[1:])
-        except (IndexError, RuntimeError) as error:  # on a CPU; on a GPU the gather asserts
-            if "out of" not in str(error):
-                raise
-            rule = f"be in [0, {self.num_tags}) where the mask is on"
-            raise ValueError(must("tags", rule, error)) from error
+        prepared = self._prepare(emissions, mask)
+        return self._log_prob(self._prepare_tags(emissions, tags), *prepared)
 
     def partial_log_prob(
         self, emissions: Emissions, tags: Tags | Allowed, mask: Mask = None
@@ -168,17 +161,13 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         Returns:
             One value per row in nats: `log_prob` where all tags are known, 0 where none is.
         """
-        arguments = self._prepare(emissions, mask)
-        if getattr(tags, "dtype", None) == torch.bool:
-            shape = tuple(emissions.shape)
-            require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
-            allowed = tags if self.batch_first else tags.transpose(0, 1)
-            return scores.partial_log_prob(arguments[0], allowed, *arguments[1:])
-        tags = self._prepare_tags(emissions, tags)
-        on_host = tags.device.type == "cpu" and not torch.compiler.is_compiling()
-        if on_host and not bool(((tags == scores.ANY_TAG) & arguments[1]).any()):
-            return self.log_prob(emissions, tags, mask)
-        return scores.partial_log_prob(arguments[0], tags, *arguments[1:])
+        sets = getattr(tags, "dtype", None) == torch.bool
+        prepared, mask, *others = self._prepare(emissions, mask)
+        tags = self._prepare_tags(emissions, tags, sets=sets)
+        on_host = not sets and tags.device.type == "cpu" and not torch.compiler.is_compiling()
+        if on_host and not bool(((tags == scores.ANY_TAG) & mask).any()):
+            return self._log_prob(tags, prepared, mask, *others)
+        return scores.partial_log_prob(prepared, tags, mask, *others)
 
     def decode(self, emissions: Emissions, mask: Mask = None) -> list[list[int]]:
         """Return the most likely tags of each row's valid words, as torchcrf does.
@@ -274,9 +263,19 @@ class CRF(torchcrf.CRF):  # type: ignore[misc]
         dtype = torch.promote_types(emissions.dtype, torch.float32)
         return emissions.to(dtype), mask.bool(), *self.constrained_scores(dtype)
 
-    def _prepare_tags(self, emissions: Tensor, tags: Tensor) -> Tensor:
+    def _prepare_tags(self, emissions: Tensor, tags: Tensor, *, sets: bool = False) -> Tensor:
         """Return the tags batch first, after a check of their dtype and shape."""
-        check_ids("tags", tags)
-        shape = tuple(emissions.shape[:2])
+        if not sets:
+            check_ids("tags", tags)
+        shape = tuple(emissions.shape) if sets else tuple(emissions.shape[:2])
         require(tuple(tags.shape) == shape, "tags", f"have shape {shape}", tuple(tags.shape))
         return tags if self.batch_first else tags.transpose(0, 1)
+
+    def _log_prob(self, tags: Tensor, emissions: Tensor, *others: Tensor) -> Tensor:
+        try:
+            return scores.log_prob(emissions, tags, *others)
+        except (IndexError, RuntimeError) as error:  # on a CPU; on a GPU the gather asserts
+            if "out of" not in str(error):
+                raise
+            rule = f"be in [0, {self.num_tags}) where the mask is on"
+            raise ValueError(must("tags", rule, error)) from error

@@ -10,7 +10,6 @@ so messages need no scale, and long chains lose no precision. `by_loop` is the f
 the textbook. All functions take a `Chain`'s emissions, mask and transitions.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -117,23 +116,16 @@ def _flip(mask: Tensor) -> Tensor:
 
 
 def _messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
-    """Return alpha and beta ``(batch, word, tag)``, by the log semiring, and the scales of alpha
-    ``(batch, word)``.
-    """
+    """Return log Z ``(batch,)``, and alpha and beta ``(batch, word, tag)``, by the log semiring."""
     flip = _flip(mask)[..., None].expand_as(emissions)
     both = torch.stack([emissions, emissions.gather(1, flip)]).permute(0, 2, 3, 1).contiguous()
-    states, tops = recur(
-        log_sum, both, torch.stack([transitions, transitions.mT]), chunk_length(emissions)
-    )
+    moves = torch.stack([transitions, transitions.mT])
+    states, tops = recur(log_sum, both, moves, chunk_length(emissions))
     alpha, beta = states.permute(0, 3, 1, 2)
-    return alpha, beta.gather(1, flip), tops[0].T
-
-
-def log_z_of(alpha: Tensor, scales: Tensor, mask: Tensor) -> Tensor:
-    """Return log Z ``(batch,)`` from the forward messages and their scales."""
     last = (mask.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, 1, alpha.shape[2])
     final = alpha.gather(1, last).squeeze(1).logsumexp(1)
-    return torch.where(mask[:, 0], torch.where(mask, scales, 0.0).sum(1) + final, 0.0)
+    log_z = torch.where(mask, tops[0].T, 0.0).sum(1) + final
+    return torch.where(mask[:, 0], log_z, 0.0), alpha, beta.gather(1, flip)
 
 
 def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
@@ -143,37 +135,26 @@ def backward_messages(emissions: Tensor, mask: Tensor, transitions: Tensor) -> T
     """
     found = in_probabilities(emissions, mask, transitions, _flip(mask))
     if found is not None:
-        log_z, unary, beta = (
-            x.to(emissions.dtype) for x in (found[0], found[1].log(), found[3].log())
-        )
-        return log_z, unary, beta
-    alpha, beta, scales = _messages(emissions, mask, transitions)
+        dtype = emissions.dtype
+        return found[0].to(dtype), found[1].log().to(dtype), found[3].log().to(dtype)
+    log_z, alpha, beta = _messages(emissions, mask, transitions)
     follows = F.pad(mask[:, 1:], (0, 1))[..., None]
     ahead = (transitions + F.pad(beta[:, 1:], (0, 0, 0, 1))[:, :, None]).logsumexp(-1)
     unary = (alpha + torch.where(follows, ahead, 0.0)).log_softmax(-1)
-    return log_z_of(alpha, scales, mask), unary, beta
-
-
-def _pair_blocks(
-    alpha: Tensor, beta: Tensor, mask: Tensor, transitions: Tensor
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield indices of words t and ``p(y_t, y_{t+1}) (batch, word, tag, tag)``, zeros past a
-    chain's end.
-    """
-    block = max(1, BLOCK // max(1, len(alpha) * transitions.numel()))
-    for words in torch.split(torch.arange(alpha.shape[1] - 1, device=alpha.device), block):
-        scores = alpha[:, words, :, None] + transitions + beta[:, words + 1, None]
-        joint = scores.flatten(2).softmax(2).reshape(scores.shape)
-        yield words, torch.where(mask[:, words + 1, None, None], joint, 0.0)
+    return log_z, unary, beta
 
 
 def _in_logs(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Three:
     """Compute log Z and the marginals from messages in logs, which hold any scores."""
-    alpha, beta, scales = _messages(emissions, mask, transitions)
-    log_z = log_z_of(alpha, scales, mask)
+    log_z, alpha, beta = _messages(emissions, mask, transitions)
     unary = [beta[:, :1].softmax(2)]
     pairs = torch.zeros_like(transitions).expand(len(emissions), -1, -1)
-    for _, joint in _pair_blocks(alpha, beta, mask, transitions):
+    block = max(1, BLOCK // max(1, pairs.numel()))
+    parts = (torch.split(x, block, dim=1) for x in (alpha[:, :-1], beta[:, 1:], mask[:, 1:]))
+    for before, after, valid in zip(*parts, strict=True):
+        scores = before[..., None] + transitions + after[:, :, None]
+        joint = scores.flatten(2).softmax(2).reshape(scores.shape)  # p(y_t, y_{t+1})
+        joint = torch.where(valid[..., None, None], joint, 0.0)
         unary.append(joint.sum(2))
         pairs = pairs + joint.sum(1)
     return log_z, torch.where(mask[..., None], torch.cat(unary, 1), 0.0), pairs

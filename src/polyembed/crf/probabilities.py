@@ -39,9 +39,8 @@ def in_probabilities(
     both = torch.stack([by_word, by_word.gather(0, flip)], 1)  # (word, way, batch, tag)
     both_moves = torch.stack([moves, moves.mT])
     scales = [torch.ones_like(both[0, ..., :1])]
-    for before, message in itertools.pairwise(
-        both.unbind(0)
-    ):  # in place: a power becomes the message that it weighs
+    # in place: a power becomes the message that it weighs
+    for before, message in itertools.pairwise(both.unbind(0)):
         message.mul_(torch.bmm(before, both_moves))
         scales.append(message.amax(-1, keepdim=True))
         message.div_(scales[-1])
@@ -50,11 +49,7 @@ def in_probabilities(
     valid = mask.T[..., None]
     joint = torch.cat([beta[:1], (alpha[:-1] @ moves) * beta[1:]])  # proportional to p(y_t)
     total = torch.where(valid, joint.sum(-1, keepdim=True), 1.0)
-    lost = bool(
-        ((powers == 0) & is_possible(emissions)).any()
-        | ((moves == 0) & is_possible(transitions)).any()
-    )
-    if not _is_exact(both, scale, powers, moves, total, lost):
+    if not _is_exact(both, scale, powers, moves, total, emissions, transitions):
         return None
     unary = torch.where(valid, joint / total, 0.0).transpose(0, 1)
     right = torch.where(valid, beta / total, 0.0)[1:]
@@ -67,28 +62,26 @@ def in_probabilities(
 
 
 def _is_exact(
-    messages: Tensor, scale: Tensor, powers: Tensor, moves: Tensor, totals: Tensor, lost: bool
+    messages: Tensor,
+    scale: Tensor,
+    powers: Tensor,
+    moves: Tensor,
+    totals: Tensor,
+    emissions: Tensor,
+    transitions: Tensor,
 ) -> bool:
     """Prove that no message, and no product of two that meet, fell out of float64's range.
 
     Where no score is forbidden, a message is at least the smallest power times the smallest move.
-    Else no power or
-    move may be `lost`: 0 of a score that is not forbidden. A message of zero is then right only if
-    its predecessors are zero or forbidden, which holds if no message but zero is below 1e-250 and
-    no step alone goes below 1e-43: no message then falls from above 1e-250 to zero at once.
+    Else no power or move may be 0 of a score that is not forbidden. A message of zero is then right
+    only if its predecessors are zero or forbidden, which holds if no message but zero is below
+    1e-250 and no step alone goes below 1e-43: no message then falls from above 1e-250 to zero at
+    once.
     """
     if float(powers.amin() * moves.amin()) > 1e-100:
         return True
-    if lost:
-        return False
-
-    def smallest(x: Tensor) -> Tensor:
-        return torch.where(x > 0, x, 1.0).amin()
-
-    one_step = smallest(powers) * smallest(moves)
-    return bool(
-        (one_step > 1e-43)
-        & (smallest(messages) > 1e-250)
-        & (totals.amin() > 1e-250)
-        & (scale.amin() > 0)
-    )
+    power, move, message = (torch.where(x > 0, x, 1.0).amin() for x in (powers, moves, messages))
+    lost = ((powers == 0) & is_possible(emissions)).any()
+    lost |= ((moves == 0) & is_possible(transitions)).any()
+    smallest = torch.minimum(message, totals.amin())
+    return bool(~lost & (power * move > 1e-43) & (smallest > 1e-250) & (scale.amin() > 0))

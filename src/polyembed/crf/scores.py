@@ -93,17 +93,14 @@ def partial_log_prob(
     Returns:
         One value for each row in nats, -inf where every such path is forbidden.
     """
-    agrees = tags if tags.dtype == torch.bool else allowed_tags(tags, emissions.shape[2])
+    agrees = tags
+    if tags.dtype != torch.bool:
+        known = tags[..., None] == torch.arange(emissions.shape[2], device=tags.device)
+        agrees = known | (tags == ANY_TAG)[..., None]
     both = torch.cat([emissions.masked_fill(~agrees, float("-inf")), emissions])
     chain = make_chain(both, torch.cat([mask, mask]), transitions, start, end)
     agreeing, log_z = partition(*chain[:3]).chunk(2)
     return torch.where(is_possible(agreeing), agreeing - log_z, float("-inf"))
-
-
-def allowed_tags(tags: Tags, num_tags: int) -> Allowed:
-    """Return the set of tags that each id allows: itself, or all of them for -100."""
-    known = tags[..., None] == torch.arange(num_tags, device=tags.device)
-    return known | (tags == ANY_TAG)[..., None]
 
 
 def marginals(
@@ -115,15 +112,6 @@ def marginals(
     chain = make_chain(emissions, mask, transitions, start, end)
     log_z, unary, _ = partition_and_marginals(*chain[:3])
     return chain.restore(torch.where(is_possible(log_z)[:, None, None], unary, 0.0), 0.0)
-
-
-def pair_marginals(
-    emissions: Emissions, mask: Mask, transitions: Transitions, start: TagScores, end: TagScores
-) -> Float[Tensor, "batch tag tag"]:
-    """Compute ``sum_t p(y_t = i, y_{t+1} = j)``; zeros in rows of which every path is forbidden."""
-    chain = make_chain(emissions, mask, transitions, start, end)
-    log_z, _, pairs = partition_and_marginals(*chain[:3])
-    return torch.where(is_possible(log_z)[:, None, None], pairs, 0.0)
 
 
 def entropy(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from polyembed._checks import check_choice, check_positive, require
 from polyembed.crf.chain import is_possible, make_chain
+from polyembed.crf.numpy_viterbi import FORBIDDEN
 from polyembed.crf.partition import backward_messages
 from polyembed.crf.scores import Emissions, Mask, TagScores, Transitions
 from polyembed.metrics import SCHEMES, Scheme, split_label
@@ -93,43 +94,45 @@ def span_log_probs(
     log_z, unary, beta = backward_messages(*chain[:3])
     possible = is_possible(log_z)
     moves, follows = chain.transitions, F.pad(chain.mask[:, 1:], (0, 1))[..., None]
-    after = F.pad(beta[:, 1:], (0, 0, 0, 1))
-    ahead = torch.where(follows, (moves + after[:, :, None]).logsumexp(-1), 0.0)
+    after = F.pad(beta[:, 1:], (0, 0, 0, 1))  # (batch, word, tag)
+    # beta_t(a) = e_t(a) + log sum_b exp(A[a, b] + beta_{t+1}(b)) up to a factor of the word, which
+    # the most probable tag gives
+    ahead = beta - chain.emissions
+    top = beta.argmax(-1, keepdim=True)
+    factor = (moves[top.squeeze(-1)] + after).logsumexp(-1, keepdim=True) - ahead.gather(-1, top)
+    ahead = torch.where(follows, ahead + factor, 0.0).clamp(min=FORBIDDEN)
     ids = torch.tensor(list(kinds.values()), device=moves.device).T
     begin, inside, last, single = ids
 
     def go(first: Tensor, second: Tensor) -> Tensor:
         """Return the log-probability of the second tag after the first, ``(batch, word, type)``."""
-        found = moves[first, second] + after[:, :, second] - ahead[:, :, first]
-        return torch.where(follows, found, IMPOSSIBLE)
+        found = moves[first, second] + after.index_select(2, second)
+        return torch.where(follows, found - ahead.index_select(2, first), IMPOSSIBLE)
 
     def stop(tag: Tensor) -> Tensor:
         """Return the log-probability of anything but going on inside, ``(batch, word, type)``."""
         others = torch.arange(count, device=moves.device) != inside[:, None]
         rest = torch.where(others, moves[tag], IMPOSSIBLE) + after[:, :, None]
-        return torch.where(follows, rest.logsumexp(-1) - ahead[:, :, tag], 0.0)
+        rest = rest.logsumexp(-1) - ahead.index_select(2, tag)
+        return torch.where(follows, rest, 0.0)
 
-    alone, path = unary[:, :, single], unary[:, :, begin]
-    ends = torch.zeros_like(path)
+    alone, path = unary.index_select(2, single), unary.index_select(2, begin)
+    ends = None
     if scheme == "bio":
         alone, ends = alone + stop(single), stop(last)
-    found = [torch.where(chain.mask[..., None], alone, IMPOSSIBLE)]
+    spans = path.new_full((*path.shape[:2], lengths, len(types)), IMPOSSIBLE)
+    spans[:, :, 0] = torch.where(chain.mask[..., None], alone, IMPOSSIBLE)
     finish, stay = go(begin, last), go(begin, inside)  # from the first word to the second
-    for length in range(2, lengths + 1):
-        found.append(path + _shifted(finish, length - 2) + _shifted(ends, length - 1))
-        path = path + _shifted(stay, length - 2)
-        if length == 2:
+    for by in range(1, lengths):  # a span of so many words more than one
+        found = path[:, : width - by] + finish[:, by - 1 : width - 1]
+        spans[:, : width - by, by] = found if ends is None else found + ends[:, by:]
+        path = path[:, : width - by] + stay[:, by - 1 : width - 1]
+        if by == 1:
             finish, stay = go(inside, last), go(inside, inside)
-    spans = torch.stack(found, 2)
     spans = torch.where(possible[:, None, None, None], spans, IMPOSSIBLE)
     # a forbidden score is a large finite one inside of a chain
     spans = torch.where(spans > -1e20, spans, IMPOSSIBLE)
     return SpanLogProbs(chain.restore(spans, IMPOSSIBLE), types)
-
-
-def _shifted(x: Tensor, by: int) -> Tensor:
-    """Return the values of the words that are so many further on, -inf past the end."""
-    return F.pad(x[:, by:], (0, 0, 0, by), value=IMPOSSIBLE)
 
 
 def _tags_by_type(tags: Sequence[str], scheme: Scheme) -> dict[str, tuple[int, int, int, int]]:

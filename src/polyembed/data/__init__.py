@@ -8,16 +8,14 @@ from polyembed.data.csvfile import read_csv
 from polyembed.data.dictionary import read_dictionary
 from polyembed.data.formats import read_tagged
 from polyembed.data.inline import read_inline
-from polyembed.data.lince import LINCE_TASKS, read_lince, write_lince_predictions
+from polyembed.data.lince import read_lince, write_lince_predictions
 from polyembed.data.lines import MISSING_TAG, TaggedSentence
-from polyembed.data.sample import load_sample, sample_path
+from polyembed.data.sample import load_sample
 from polyembed.data.sentence_pairs import SentencePair, read_pawsx, read_xnli
 from polyembed.data.sentimix import read_sentimix
 from polyembed.data.wikiann import read_wikiann
-from polyembed.metrics import to_iob2
 
 __all__ = [
-    "LINCE_TASKS",
     "MISSING_TAG",
     "SentencePair",
     "TaggedSentence",
@@ -33,7 +31,5 @@ __all__ = [
     "read_tagged",
     "read_wikiann",
     "read_xnli",
-    "sample_path",
-    "to_iob2",
     "write_lince_predictions",
 ]

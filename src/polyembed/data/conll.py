@@ -2,14 +2,12 @@
 
 import os
 import re
-from collections.abc import Mapping
 from itertools import groupby
 
 from polyembed._checks import require
-from polyembed.data.lines import BLANKS, TaggedSentence, join_rows, malformed, read_blocks
+from polyembed.data.lines import BLANKS, TaggedSentence, join_rows, read_blocks
 
 _DOCUMENT_START = re.compile(r"-DOCSTART-(?:[ \t]|$)")
-_SPACES = re.compile(" +")
 
 
 def read_conll(
@@ -57,9 +55,10 @@ def read_conll(
         ('NC', 'VMI')
     """
     wanted = {"word": word_column, "tag": tag_column}
-    wanted |= {} if language_column is None else {"language": language_column}
+    if language_column is not None:
+        wanted["language"] = language_column
     sentences: list[TaggedSentence] = []
-    count: int | None = None
+    count = 0
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}
         while comment is not None and block and block[0].text.startswith(comment):
@@ -67,32 +66,26 @@ def read_conll(
         for is_start, lines in groupby(
             block, key=lambda line: bool(_DOCUMENT_START.match(line.text))
         ):
+            if is_start:
+                continue
             rows = []
-            for line in [] if is_start else lines:
+            for line in lines:
                 separator = separator or ("\t" if "\t" in line.text else " ")
-                if separator == " " and "\t" in line.text:
-                    rule = "have no tab, as the lines before"
-                    raise malformed(path, line.number, rule, repr(line.text))
-                row = (
-                    _SPACES.split(line.text.strip(" "))
-                    if separator == " "
-                    else line.text.split(separator)
-                )
-                if count is None:
+                one_kind = separator != " " or "\t" not in line.text
+                line.require(one_kind, "have no tab, as the lines before")
+                row = [x for x in line.text.split(separator) if x or separator != " "]
+                if not count:
                     count = len(row)
-                    _check_columns(path, count, wanted)
-                if len(row) != count:
-                    found = f"{len(row)} in {line.text!r}"
-                    raise malformed(
-                        path, line.number, f"have {count} columns as the lines before", found
-                    )
+                    for name, column in wanted.items():
+                        rule = f"be one of the {count} columns of {path}"
+                        require(-count <= column < count, f"{name}_column", rule, column)
+                    different = len({column % count for column in wanted.values()}) == len(wanted)
+                    require(different, "the columns", f"differ, of the {count} of {path}", wanted)
+                rule = f"have {count} columns as the lines before"
+                line.require(len(row) == count, rule, f"{len(row)} in {line.text!r}")
                 rows.append(tuple(row[column].strip(BLANKS) for column in wanted.values()))
-                if not all(rows[-1]):
-                    raise malformed(
-                        path, line.number, "have no empty word, tag or language", repr(line.text)
-                    )
-            if rows:
-                sentences.append(join_rows(rows, metadata=dict(metadata)))
+                line.require(all(rows[-1]), "have no empty word, tag or language")
+            sentences.append(join_rows(rows, metadata=dict(metadata)))
     return sentences
 
 
@@ -100,15 +93,3 @@ def parse_comment(text: str) -> dict[str, str]:
     """Return the item of a comment ``key = value``; no item for a comment of another form."""
     key, equals, value = (part.strip(BLANKS) for part in text.partition("="))
     return {key: value} if key and equals else {}
-
-
-def _check_columns(path: str | os.PathLike[str], count: int, wanted: Mapping[str, int]) -> None:
-    for name, column in wanted.items():
-        require(
-            -count <= column < count,
-            f"{name}_column",
-            f"be one of the {count} columns of {path}",
-            column,
-        )
-    different = len({column % count for column in wanted.values()}) == len(wanted)
-    require(different, "the columns", f"differ, of the {count} of {path}", wanted)

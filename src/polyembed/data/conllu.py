@@ -3,12 +3,13 @@
 import os
 import re
 
-from polyembed._checks import check_choice, must, require
+from polyembed._checks import require
 from polyembed.data.conll import parse_comment
-from polyembed.data.lines import MISSING_TAG, TaggedSentence, join_rows, malformed, read_blocks
+from polyembed.data.lines import MISSING_TAG, TaggedSentence, join_rows, read_blocks
 
 _COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _MISC = _COLUMNS.index("misc")
+_NAMES = ("lemma", "upos", "xpos", "feats", "deprel", "misc", "feats:<key>", "misc:<key>")
 _RANGE_ID = re.compile(r"[1-9][0-9]*-([1-9][0-9]*)")
 _EMPTY_NODE_ID = re.compile(r"[0-9]+\.[1-9][0-9]*")
 
@@ -61,34 +62,25 @@ def read_conllu(
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}
         rows: list[tuple[str, ...]] = []
-        last, misc = (
-            0,
-            MISSING_TAG,
-        )  # the last word of the current multi-word token, and the token's MISC
+        last, misc = 0, ""  # the last word of the current multi-word token, and its MISC
         for line in block:
             if line.text.startswith("#"):
                 metadata |= parse_comment(line.text.removeprefix("#"))
                 continue
             row = line.text.split("\t")
-            if len(row) != len(_COLUMNS) or not all(row):
-                raise malformed(path, line.number, "have ten columns, none empty", repr(line.text))
+            sound = len(row) == len(_COLUMNS) and all(row)
+            line.require(sound, "have ten columns, none empty")
             number = len(rows) + 1
             if token := _RANGE_ID.fullmatch(row[0]):
                 last, misc = int(token[1]), row[_MISC]
             elif row[0] == str(number):
-                values = {
-                    name: _value(row, field, misc if number <= last else "")
-                    for name, field in fields.items()
-                }
-                found.update(name for name, value in values.items() if value is not None)
+                misc = misc if number <= last else ""
+                values = {name: _value(row, *field, misc) for name, field in fields.items()}
+                found.update(name for name, value in values.items() if value)
                 rows.append((row[1], *(value or MISSING_TAG for value in values.values())))
-            elif not _EMPTY_NODE_ID.fullmatch(row[0]):
-                raise malformed(
-                    path,
-                    line.number,
-                    f"be word {number}, a range or an empty node",
-                    f"id {row[0]!r}",
-                )
+            else:
+                rule = f"be word {number}, a range or an empty node"
+                line.require(bool(_EMPTY_NODE_ID.fullmatch(row[0])), rule, f"id {row[0]!r}")
         if rows:
             sentences.append(join_rows(rows, metadata=metadata))
     for argument, name in names.items():
@@ -98,35 +90,17 @@ def read_conllu(
 
 
 def _field(argument: str, name: str) -> tuple[int, str]:
-    """Return the index of the column that `name` names, and the key in it, empty for the whole
-    column.
-    """
-    if not isinstance(name, str):
-        raise TypeError(must(argument, "be the name of a column", repr(name)))
+    """Return the index of the column that `name` names, and the key in it or the empty string."""
     column, _, key = name.partition(":")
-    if key:
-        require(
-            column in ("feats", "misc"),
-            argument,
-            "name a key as 'feats:<key>' or 'misc:<key>'",
-            repr(name),
-        )
-    else:
-        check_choice(
-            argument,
-            name,
-            ("lemma", "upos", "xpos", "feats", "deprel", "misc", "feats:<key>", "misc:<key>"),
-        )
+    sound = (f"{column}:<key>" if key else name) in _NAMES
+    require(sound, argument, f"be one of {', '.join(map(repr, _NAMES))}", repr(name))
     return _COLUMNS.index(column), key
 
 
-def _value(row: list[str], field: tuple[int, str], token_misc: str) -> str | None:
-    """Return a column of a word's row, or a key of it, also from the MISC of the word's multi-word
-    token.
-    """
-    index, key = field
+def _value(row: list[str], index: int, key: str, token_misc: str) -> str | None:
+    """Return a column of a word's row, or a key of it, in MISC also of its multi-word token."""
     if not key:
         return row[index]
     pairs = f"{row[index]}|{token_misc}" if index == _MISC else row[index]
     items = (pair.partition("=") for pair in pairs.split("|"))
-    return next((value for name, equals, value in items if equals and name == key), None) or None
+    return next((value for name, equals, value in items if equals and name == key), None)

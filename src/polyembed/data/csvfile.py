@@ -4,7 +4,8 @@ import csv
 import io
 import os
 
-from polyembed.data.lines import TaggedSentence, join_rows, malformed, read_text
+from polyembed._checks import must, require
+from polyembed.data.lines import TaggedSentence, join_rows, read_text
 
 
 def read_csv(
@@ -51,40 +52,32 @@ def read_csv(
         >>> [(sentence.words, sentence.tags) for sentence in read_csv(path)]
         [(('tha,', 'Iran'), ('O', 'B-Loc')), (('hai',), ('O',))]
     """
-    reader = csv.reader(
-        io.StringIO(read_text(path, encoding=encoding), newline=""),
-        delimiter=delimiter,
-        strict=True,
-    )
+    text = io.StringIO(read_text(path, encoding=encoding), newline="")
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
     sentences: list[tuple[str, list[tuple[str, str]]]] = []
-    current: str | None = None
+    current = ""
     try:
         header = next(reader, [])
         wanted = (sentence_column, word_column, tag_column)
-        if not set(wanted) <= set(header):
-            raise malformed(path, 1, f"name the columns {', '.join(map(repr, wanted))}", header)
+        rule = f"name the columns {', '.join(map(repr, wanted))}"
+        require(set(wanted) <= set(header), f"{path}:1", rule, header)
         for row in reader:
-            if not any(field.strip() for field in row):
+            if not any(map(str.strip, row)):
                 continue
-            if len(row) != len(header):
-                raise malformed(
-                    path, reader.line_num, f"have {len(header)} columns as the first line", row
-                )
+            place = f"{path}:{reader.line_num}"
+            rule = f"have {len(header)} columns as the first line"
+            require(len(row) == len(header), place, rule, row)
             name, word, tag = (row[header.index(column)] for column in wanted)
             word, tag = word.strip() or word, tag.strip()
-            if not word or not tag:
-                raise malformed(path, reader.line_num, "have no empty word or tag", row)
-            if any("\n" in field or "\r" in field for field in row):
-                rule = "hold one line (a quotation mark may have opened a field)"
-                raise malformed(path, reader.line_num, rule, row)
-            if not name.strip():
-                if current is None:
-                    raise malformed(path, reader.line_num, "name its sentence", row)
-                name = current
+            require(bool(word and tag), place, "have no empty word or tag", row)
+            rule = "hold one line (a quotation mark may have opened a field)"
+            require(set("\r\n").isdisjoint("".join(row)), place, rule, row)
+            name = name if name.strip() else current
+            require(name != "", place, "name its sentence", row)
             if name != current:
                 sentences.append((name, []))
                 current = name
             sentences[-1][1].append((word, "O" if tag == outside_tag else tag))
     except csv.Error as error:
-        raise malformed(path, reader.line_num, "be a row of CSV", error) from error
+        raise ValueError(must(f"{path}:{reader.line_num}", "be a row of CSV", error)) from error
     return [join_rows(rows, metadata={"sent_id": name}) for name, rows in sentences]

@@ -2,7 +2,8 @@
 
 import os
 
-from polyembed.data.lines import BLANKS, malformed, read_lines
+from polyembed._checks import require
+from polyembed.data.lines import BLANKS, read_lines
 
 
 def read_dictionary(
@@ -35,16 +36,10 @@ def read_dictionary(
     """
     pairs = []
     for line in read_lines(path, encoding=encoding):
-        text = line.text.strip(BLANKS)
-        if not text:
-            continue
-        words = [word.strip(BLANKS) for word in text.split("\t" if "\t" in text else " ")]
-        words = [word for word in words if word]
-        if len(words) != 2:
-            raise malformed(
-                path, line.number, "hold a source word and a target word", repr(line.text)
-            )
-        pairs.append((words[0], words[1]))
-    if not pairs:
-        raise malformed(path, 1, "hold a pair of words", "an empty file")
+        sides = line.text.strip(BLANKS).split("\t" if "\t" in line.text.strip(BLANKS) else " ")
+        words = [word for side in sides if (word := side.strip(BLANKS))]
+        if words:
+            line.require(len(words) == 2, "hold a source word and a target word")
+            pairs.append((words[0], words[1]))
+    require(len(pairs) > 0, f"{path}:1", "hold a pair of words", "an empty file")
     return pairs

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from polyembed._checks import check_choice, require
+from polyembed._checks import check_choice
 from polyembed.data.conll import read_conll
 from polyembed.data.conllu import read_conllu
 from polyembed.data.csvfile import read_csv
@@ -61,7 +61,6 @@ def read_tagged(
     found = _READERS[format](path, **options)
     if set_separator is None:
         return found
-    require(set_separator != "", "set_separator", "be a string with a character", "an empty one")
 
     def split(tag: str) -> Any:
         names = frozenset(name for name in tag.split(set_separator) if name)

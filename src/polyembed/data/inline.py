@@ -3,8 +3,7 @@
 import os
 import re
 
-from polyembed._checks import require
-from polyembed.data.lines import BLANKS, TaggedSentence, join_rows, malformed, read_lines
+from polyembed.data.lines import BLANKS, TaggedSentence, join_rows, read_lines
 
 _GAP = re.compile(f"[{BLANKS}]+")
 
@@ -35,14 +34,12 @@ def read_inline(
         >>> [(sentence.words, sentence.tags) for sentence in read_inline(path)]
         [(('Yo', 'know'), ('lang2', 'lang1')), ((':)',), ('other',))]
     """
-    require(bool(separator), "separator", "have at least one character", repr(separator))
     sentences = []
     for line in read_lines(path, encoding=encoding):
         pairs = []
         for item in filter(None, _GAP.split(line.text)):
-            word, found, tag = item.rpartition(separator)
-            if not (word and found and tag):
-                raise malformed(path, line.number, f"hold words as word{separator}tag", repr(item))
+            word, _, tag = item.rpartition(separator)
+            line.require(bool(word and tag), f"hold words as word{separator}tag", repr(item))
             pairs.append((word, tag))
         if pairs:
             sentences.append(join_rows(pairs))

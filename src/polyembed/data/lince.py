@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from polyembed._checks import check_choice, class_name, must, require
-from polyembed.data.lines import MISSING_TAG, TaggedSentence, malformed, read_blocks, split_columns
+from polyembed.data.lines import MISSING_TAG, TaggedSentence, read_blocks
 
 LINCE_TASKS = {
     "lid_hineng": ("word", "language"),
@@ -38,7 +38,9 @@ def read_lince(
 
     Args:
         path: The file, such as ``train.conll``.
-        task: One of `LINCE_TASKS`, such as ``"ner_spaeng"``.
+        task: ``"lid_hineng"``, ``"lid_msaea"``, ``"lid_nepeng"``, ``"lid_spaeng"``,
+            ``"ner_hineng"``, ``"ner_msaea"``, ``"ner_spaeng"``, ``"pos_hineng"``, ``"pos_spaeng"``
+            or ``"sa_spaeng"``.
         encoding: The encoding of the file.
 
     Returns:
@@ -47,9 +49,7 @@ def read_lince(
     Raises:
         FileNotFoundError: If the file does not exist.
         ValueError: If the task is unknown; if a line does not have the task's columns, or has
-            another number of columns than the lines before; if a tag is that of an entity where the
-            task has parts of speech, or the other way round; if a sentence has a sentiment where
-            the task has none; if the file is not in this encoding.
+            another number of columns than the lines before; if the file is not in this encoding.
 
     Example:
         >>> import tempfile, pathlib
@@ -64,51 +64,26 @@ def read_lince(
     # a test file of sa_spaeng lacks the sentiments of its head lines, and no column
     allowed = {len(names)} if task == "sa_spaeng" else {len(names), len(names) - 1}
     sentences: list[TaggedSentence] = []
-    count: int | None = None
+    count = 0
     for block in read_blocks(path, encoding=encoding):
         metadata: dict[str, str] = {}
         if head := _HEAD.fullmatch(block[0].text):  # other lines that begin with # are words
-            metadata = {
-                name: value for name, value in head.groupdict().items() if value is not None
-            }
+            metadata = {name: value for name, value in head.groupdict().items() if value}
             block.pop(0)
-        if not block:
-            continue
-        if "sentiment" in metadata and task != "sa_spaeng":
-            raise malformed(
-                path,
-                block[0].number - 1,
-                f"have no sentiment for {task}",
-                repr(metadata["sentiment"]),
-            )
-        if count is None:
-            count = block[0].text.count("\t") + 1
-            if count not in allowed:
-                wanted = " or ".join(map(str, sorted(allowed)))
-                raise malformed(
-                    path, block[0].number, f"have {wanted} columns for {task}", repr(block[0].text)
-                )
+        rows = []
         for line in block:
-            if _HEAD.fullmatch(line.text):
-                raise malformed(path, line.number, "come after a blank line", repr(line.text))
-        rows = [split_columns(path, line, count, ", ".join(names[:count])) for line in block]
-        columns = dict(zip(names, zip(*rows, strict=True), strict=False))
-        words, languages = columns["word"], columns.get("language")
-        tags = columns.get("tag" if "tag" in names else "language", (MISSING_TAG,) * len(words))
-        if "tag" in columns:
-            for line, tag in zip(block, tags, strict=True):
-                entity = tag.startswith(("B-", "I-"))
-                if task.startswith("ner") and not (entity or tag == "O"):
-                    raise malformed(
-                        path, line.number, f"have an entity's tag for {task}", repr(tag)
-                    )
-                if task.startswith("pos") and entity:
-                    raise malformed(
-                        path, line.number, f"have a part of speech for {task}", repr(tag)
-                    )
-        sentences.append(
-            TaggedSentence(words, tags, languages, metadata, label=metadata.get("sentiment"))
-        )
+            if not count:
+                count = line.text.count("\t") + 1
+                rule = f"have {' or '.join(map(str, sorted(allowed)))} columns for {task}"
+                line.require(count in allowed, rule)
+            line.require(not _HEAD.fullmatch(line.text), "come after a blank line")
+            rows.append(line.columns(names[:count]))
+        if rows:
+            columns = dict(zip(names, zip(*rows, strict=True), strict=False))
+            words, languages = columns["word"], columns.get("language")
+            tags = columns.get(names[-1], (MISSING_TAG,) * len(words))
+            label = metadata.get("sentiment")
+            sentences.append(TaggedSentence(words, tags, languages, metadata, label))
     return sentences
 
 
@@ -116,9 +91,6 @@ def write_lince_predictions(
     path: str | os.PathLike[str], predictions: Iterable[TaggedSentence | Sequence[str]]
 ) -> None:
     r"""Write predictions in LinCE's format: one label a line, a blank line between two sentences.
-
-    The file is written to a temporary name and then moved, so an interrupted call leaves no
-    incomplete file.
 
     Args:
         path: Where to write; an existing file is replaced.
@@ -138,20 +110,12 @@ def write_lince_predictions(
     """
     blocks = []
     for index, prediction in enumerate(predictions):
+        name = f"predictions[{index}]"
         if isinstance(prediction, str):
-            raise TypeError(
-                must(f"predictions[{index}]", "be the labels of a sentence", class_name(prediction))
-            )
+            raise TypeError(must(name, "be the labels of a sentence", class_name(prediction)))
         labels = prediction.tags if isinstance(prediction, TaggedSentence) else prediction
-        require(len(labels) > 0, f"predictions[{index}]", "have a label for each word", "none")
+        require(len(labels) > 0, name, "have a label for each word", "none")
         for label in labels:
-            whole = bool(label) and not any(character.isspace() for character in label)
-            require(whole, f"predictions[{index}]", "hold labels without white space", repr(label))
+            require(label.split() == [label], name, "hold labels without white space", repr(label))
         blocks.append("".join(f"{label}\n" for label in labels))
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_text("\n".join(blocks), encoding="utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    Path(path).write_text("\n".join(blocks), encoding="utf-8", newline="\n")

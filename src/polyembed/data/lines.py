@@ -1,7 +1,7 @@
 """Text files as numbered lines, and errors that name a line."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,10 +12,41 @@ BLANKS = " \t"
 
 
 class Line(NamedTuple):
-    """A line without its end, and its number in the file, from 1."""
+    """A line of a file without its end; its number counts from 1."""
 
+    path: str | os.PathLike[str]
     number: int
     text: str
+
+    def require(self, condition: bool, rule: str, got: object = None) -> None:
+        """Raise ``<path>:<number> must <rule>, got <value>`` unless `condition` is true.
+
+        Args:
+            condition: What the line must meet.
+            rule: The condition in words.
+            got: The value for the error; the text of the line if None.
+
+        Raises:
+            ValueError: If `condition` is false.
+        """
+        if not condition:
+            got = repr(self.text) if got is None else got
+            raise ValueError(must(f"{self.path}:{self.number}", rule, got))
+
+    def columns(self, names: Sequence[str], separator: str = "\t") -> list[str]:
+        """Return as many columns as there are names, none of them empty.
+
+        Args:
+            names: The names of the columns, for the error.
+            separator: The separator of two columns.
+
+        Returns:
+            The columns.
+        """
+        found = self.text.split(separator)
+        rule = f"have {len(names)} columns ({', '.join(names)}), none empty"
+        self.require(len(found) == len(names) and all(found), rule)
+        return found
 
 
 def read_text(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> str:
@@ -37,9 +68,8 @@ def read_text(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> str:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        got = (
-            f"byte 0x{data[error.start]:02x} on line {line}; another encoding is named by encoding="
-        )
+        byte = f"byte 0x{data[error.start]:02x} on line {line}"
+        got = f"{byte}; another encoding is named by encoding="
         raise ValueError(must(str(path), f"be {encoding} text", got)) from error
 
 
@@ -56,11 +86,10 @@ def read_lines(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Iter
         Each line with its number.
     """
     for number, text in enumerate(read_text(path, encoding=encoding).split("\n"), start=1):
-        text = text.removesuffix("\r")
-        if "\r" in text:
-            rule = r"end in \n or \r\n, with no other carriage return"
-            raise malformed(path, number, rule, repr(text[:60]))
-        yield Line(number, text)
+        line = Line(path, number, text.removesuffix("\r"))
+        rule = r"end in \n or \r\n, with no other carriage return"
+        line.require("\r" not in line.text, rule, repr(text[:60]))
+        yield line
 
 
 def read_blocks(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Iterator[list[Line]]:
@@ -82,37 +111,6 @@ def read_blocks(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> Ite
             block = []
     if block:
         yield block
-
-
-def malformed(path: str | os.PathLike[str], number: int, rule: str, got: object) -> ValueError:
-    """Return the error for one line: ``<path>:<line> must <rule>, got <value>``."""
-    return ValueError(must(f"{path}:{number}", rule, got))
-
-
-def split_columns(
-    path: str | os.PathLike[str], line: Line, count: int, names: str, separator: str = "\t"
-) -> list[str]:
-    """Split a line into exactly `count` columns that are not empty.
-
-    Args:
-        path: The file, for the error.
-        line: The line to split.
-        count: The number of columns.
-        names: The names of the columns, for the error.
-        separator: The separator of two columns.
-
-    Returns:
-        The columns.
-
-    Raises:
-        ValueError: If there are more or fewer columns, or one is empty.
-    """
-    columns = line.text.split(separator)
-    if len(columns) != count or not all(columns):
-        raise malformed(
-            path, line.number, f"have {count} columns ({names}), none empty", repr(line.text)
-        )
-    return columns
 
 
 MISSING_TAG = "_"
@@ -147,13 +145,10 @@ class TaggedSentence:
     label: str | None = None
 
     def __post_init__(self) -> None:
-        count = len(self.words)
-        require(
-            len(self.tags) == count, "tags", f"be as many as the words, {count}", len(self.tags)
-        )
+        rule = f"be as many as the words, {len(self)}"
+        require(len(self.tags) == len(self), "tags", rule, len(self.tags))
         if self.languages is not None:
-            found = len(self.languages)
-            require(found == count, "languages", f"be as many as the words, {count}", found)
+            require(len(self.languages) == len(self), "languages", rule, len(self.languages))
 
     def __len__(self) -> int:
         return len(self.words)

@@ -10,15 +10,12 @@ from polyembed._checks import check_choice
 from polyembed.data.conll import read_conll
 from polyembed.data.lines import TaggedSentence
 
-SamplePair = Literal["es-en", "hi-en"]
-SampleSplit = Literal["train", "dev", "test"]
-
-_TAG_COLUMNS = {"upos": 1, "entities": 2}
+_TAG_COLUMNS = {"upos": 1, "entities": 2}  # of word, UPOS, entity and language
 
 
 def load_sample(
-    pair: SamplePair = "es-en",
-    split: SampleSplit = "train",
+    pair: Literal["es-en", "hi-en"] = "es-en",
+    split: Literal["train", "dev", "test"] = "train",
     *,
     tag: Literal["upos", "entities"] = "upos",
 ) -> list[TaggedSentence]:
@@ -44,30 +41,8 @@ def load_sample(
         >>> sorted({tag[0] for sentence in sentences for tag in sentence.tags})
         ['B', 'I', 'O']
     """
-    check_choice("tag", tag, _TAG_COLUMNS)
-    return read_conll(
-        sample_path(pair, split), tag_column=_TAG_COLUMNS[tag], language_column=3, separator="\t"
-    )
-
-
-def sample_path(pair: SamplePair = "es-en", split: SampleSplit = "train") -> Path:
-    """Return the path of a file of the bundled sample: word, UPOS, entity and language, separated
-    by tabs.
-
-    Args:
-        pair: The two languages: ``"es-en"`` or ``"hi-en"``.
-        split: ``"train"``, ``"dev"`` or ``"test"``.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: If the pair or the split is unknown.
-
-    Example:
-        >>> sample_path("hi-en", "dev").name
-        'dev.conll'
-    """
     check_choice("pair", pair, ("es-en", "hi-en"))
     check_choice("split", split, ("train", "dev", "test"))
-    return Path(str(files("polyembed.data").joinpath("sample", pair, f"{split}.conll")))
+    check_choice("tag", tag, _TAG_COLUMNS)
+    path = Path(str(files("polyembed.data").joinpath("sample", pair, f"{split}.conll")))
+    return read_conll(path, tag_column=_TAG_COLUMNS[tag], language_column=3, separator="\t")

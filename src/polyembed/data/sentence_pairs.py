@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from polyembed._checks import must
-from polyembed.data.lines import malformed, read_lines
+from polyembed._checks import require
+from polyembed.data.lines import Line, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +70,20 @@ def read_xnli(
         (('Me', 'gusta', '.'), ('Le', 'gusta', '.'), 'neutral')
     """
     suffix = "_tokenized" if tokenized else ""
-    columns = ("language", "gold_label", f"sentence1{suffix}", f"sentence2{suffix}", "pairID")
-    pairs = []
-    languages: dict[str, None] = {}
-    for number, (tongue, label, premise, hypothesis, pair_id) in _read_rows(
-        path, columns, encoding=encoding
-    ):
-        first, second = _split_words(premise), _split_words(hypothesis)
-        if not (tongue and first and second):
-            raise malformed(
-                path, number, "have no empty language or sentence", (tongue, premise, hypothesis)
-            )
-        _check_label(path, number, label, ("entailment", "neutral", "contradiction"))
-        languages[tongue] = None
+    columns = ("language", f"sentence1{suffix}", f"sentence2{suffix}", "pairID", "gold_label")
+    labels = ("entailment", "neutral", "contradiction")
+    pairs, languages = [], set()
+    for line, (tongue, *sentences, pair_id, label) in _read_rows(path, columns, labels, encoding):
+        first, second = map(_split_words, sentences)
+        sound = bool(tongue and first and second)
+        line.require(sound, "have no empty language or sentence", (tongue, *sentences))
+        languages.add(tongue)
         if language in (None, tongue):
-            pairs.append(
-                SentencePair(first, second, label, {"pair_id": pair_id, "language": tongue})
-            )
-    if language is not None and not pairs:
-        raise ValueError(
-            must(
-                str(path),
-                f"have pairs in the language {language!r}",
-                ", ".join(languages) or "none",
-            )
-        )
+            metadata = {"pair_id": pair_id, "language": tongue}
+            pairs.append(SentencePair(first, second, label, metadata))
+    found = ", ".join(sorted(languages)) or "none"
+    known = language is None or len(pairs) > 0
+    require(known, str(path), f"have pairs in the language {language!r}", found)
     return pairs
 
 
@@ -131,44 +120,34 @@ def read_pawsx(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list
         >>> len([pair for pair in pairs if not {(), ("NS",)} & {pair.first, pair.second}])
         1
     """
-    pairs = []
     columns = ("id", "sentence1", "sentence2", "label")
-    for number, (pair_id, first, second, label) in _read_rows(path, columns, encoding=encoding):
-        _check_label(path, number, label, ("0", "1"))
-        pairs.append(
-            SentencePair(_split_words(first), _split_words(second), label, {"pair_id": pair_id})
-        )
-    return pairs
+    return [
+        SentencePair(_split_words(first), _split_words(second), label, {"pair_id": pair_id})
+        for _, (pair_id, first, second, label) in _read_rows(path, columns, ("0", "1"), encoding)
+    ]
 
 
 def _read_rows(
-    path: str | os.PathLike[str], columns: Sequence[str], *, encoding: str
-) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the line number and the values of the named columns of each row, of a table separated
-    by tabs.
+    path: str | os.PathLike[str], columns: Sequence[str], labels: Sequence[str], encoding: str
+) -> Iterator[tuple[Line, list[str]]]:
+    """Yield each line of a table separated by tabs, and its values of the named columns, of which
+    the last is the label.
     """
     lines = read_lines(path, encoding=encoding)
-    header = next(lines).text.split("\t")
-    if not set(columns) <= set(header):
-        raise malformed(path, 1, f"name the columns {', '.join(map(repr, columns))}", header)
-    places = [header.index(column) for column in columns]
-    for line in lines:
+    head = next(lines)
+    header = head.text.split("\t")
+    rule = f"name the columns {', '.join(map(repr, columns))}"
+    head.require(set(columns) <= set(header), rule, header)
+    for line in filter(lambda line: line.text, lines):
         row = line.text.split("\t")
-        if len(row) == len(header):
-            yield line.number, tuple(row[place] for place in places)
-        elif line.text:
-            rule = f"have {len(header)} columns as the first line"
-            raise malformed(path, line.number, rule, f"{len(row)} in {line.text!r}")
+        rule = f"have {len(header)} columns as the first line"
+        line.require(len(row) == len(header), rule, f"{len(row)} in {line.text!r}")
+        values = [row[header.index(column)] for column in columns]
+        rule = f"have one of the labels {', '.join(labels)}"
+        line.require(values[-1] in labels, rule, repr(values[-1]))
+        yield line, values
 
 
 def _split_words(text: str) -> tuple[str, ...]:
     """Split a sentence at spaces, not at no-break spaces."""
-    return tuple(word for word in text.split(" ") if word)
-
-
-def _check_label(
-    path: str | os.PathLike[str], number: int, label: str, known: Sequence[str]
-) -> None:
-    """Require one of the labels of the corpus."""
-    if label not in known:
-        raise malformed(path, number, f"have one of the labels {', '.join(known)}", repr(label))
+    return tuple(filter(None, text.split(" ")))

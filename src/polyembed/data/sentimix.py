@@ -2,7 +2,7 @@
 
 import os
 
-from polyembed.data.lines import TaggedSentence, malformed, read_blocks, split_columns
+from polyembed.data.lines import TaggedSentence, read_blocks
 
 
 def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
@@ -33,18 +33,13 @@ def read_sentimix(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> l
         (('badhai',), ('Hin',), 'positive')
     """
     sentences = []
-    for block in read_blocks(path, encoding=encoding):
-        meta = block[0].text.split("\t")
-        if len(meta) != 3 or meta[0] != "meta" or not all(meta):
-            raise malformed(
-                path, block[0].number, "be a line 'meta<TAB>id<TAB>sentiment'", repr(block[0].text)
-            )
-        if len(block) == 1:
-            raise malformed(
-                path, block[0].number, "be followed by the tweet's words", "a blank line"
-            )
-        rows = [split_columns(path, line, 2, "word, language") for line in block[1:]]
+    for head, *lines in read_blocks(path, encoding=encoding):
+        meta, *values = head.text.split("\t")
+        sound = meta == "meta" and len(values) == 2 and all(values)
+        head.require(sound, "be a line 'meta<TAB>id<TAB>sentiment'")
+        head.require(len(lines) > 0, "be followed by the tweet's words", "a blank line")
+        rows = [line.columns(("word", "language")) for line in lines]
         words, languages = zip(*rows, strict=True)
-        metadata = {"sent_id": meta[1], "sentiment": meta[2]}
-        sentences.append(TaggedSentence(words, languages, languages, metadata, label=meta[2]))
+        metadata = dict(zip(("sent_id", "sentiment"), values, strict=True))
+        sentences.append(TaggedSentence(words, languages, languages, metadata, label=values[1]))
     return sentences

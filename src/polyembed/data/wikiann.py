@@ -3,15 +3,12 @@
 import os
 import re
 
-from polyembed.data.lines import TaggedSentence, join_rows, malformed, read_blocks, split_columns
+from polyembed.data.lines import TaggedSentence, join_rows, read_blocks
 
-_LAYOUTS = (
-    ("word", "tag"),
-    ("language:word", "tag"),
-    ("index", "word", "tag"),
-)  # by the number of tabs
+# by the number of tabs
+_LAYOUTS = (("word", "tag"), ("language:word", "tag"), ("index", "word", "tag"))
 _TAG = re.compile(r"O|[BI]-.+")
-_PREFIX = re.compile(r"([a-z][a-z-]+):(.+)")
+_PREFIX = re.compile(r"([a-z][a-z-]+):.")
 
 
 def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> list[TaggedSentence]:
@@ -46,33 +43,24 @@ def read_wikiann(path: str | os.PathLike[str], *, encoding: str = "utf-8") -> li
         (('to', 'India'), ('O', 'B-LOC'), ('en', 'en'))
     """
     sentences: list[TaggedSentence] = []
-    layout: tuple[str, ...] | None = None
-    language: str | None = None
+    layout: tuple[str, ...] = ()
+    start = ""
     for block in read_blocks(path, encoding=encoding):
-        if layout is None:
+        if not layout:
             layout = _LAYOUTS[min(block[0].text.count("\t"), 2)]
             if layout[0] == "language:word":
                 prefix = _PREFIX.match(block[0].text)
-                language = (
-                    prefix[1] if prefix else "<language>"
-                )  # no line begins so: the first one is reported
+                start = f"{prefix[1] if prefix else '<language>'}:"  # no line begins with <
         rows = []
         for position, line in enumerate(block):
-            separator = " " if layout[0] == "word" else "\t"
-            *others, word, tag = split_columns(
-                path, line, len(layout), ", ".join(layout), separator
-            )
-            start = "" if language is None else f"{language}:"
-            if not word.startswith(start) or word == start:
-                raise malformed(
-                    path, line.number, f"begin with '{start}' and a word", repr(line.text)
-                )
-            if others and others != [str(position)]:
-                raise malformed(path, line.number, f"have the index {position}", repr(others[0]))
-            if not _TAG.fullmatch(tag):
-                raise malformed(
-                    path, line.number, "end in a tag O, B-<type> or I-<type>", repr(tag)
-                )
-            rows.append((word.removeprefix(start), tag, *([language] if language else [])))
+            *others, word, tag = line.columns(layout, " " if layout[0] == "word" else "\t")
+            sound = word.startswith(start) and word != start
+            line.require(sound, f"begin with '{start}' and a word")
+            sound = others in ([], [str(position)])
+            line.require(sound, f"have the index {position}", "".join(map(repr, others)))
+            sound = bool(_TAG.fullmatch(tag))
+            line.require(sound, "end in a tag O, B-<type> or I-<type>", repr(tag))
+            language = (start.removesuffix(":"),) if start else ()
+            rows.append((word.removeprefix(start), tag, *language))
         sentences.append(join_rows(rows))
     return sentences

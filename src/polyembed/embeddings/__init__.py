@@ -4,24 +4,21 @@ from polyembed.embeddings.char_cnn import CharCNN
 from polyembed.embeddings.combine import AttentionCombiner, Combiner, ConcatCombiner, LinearCombiner
 from polyembed.embeddings.embedder import WordEmbedder
 from polyembed.embeddings.meta import HierarchicalMetaEmbedding, MetaEmbedding, surface_scores
-from polyembed.embeddings.piece_pooling import PieceMean, PieceTransformer
-from polyembed.embeddings.precomputed import BakedEmbedding, UniqueWords, bake
+from polyembed.embeddings.piece_pooling import PieceTransformer
+from polyembed.embeddings.precomputed import UniqueWords, bake
 from polyembed.embeddings.source import SourceEmbedding
 from polyembed.embeddings.spelled import SpelledEmbedding
-from polyembed.embeddings.surface import FeatureEncoder, FeatureSum
+from polyembed.embeddings.surface import FeatureEncoder
 
 __all__ = [
     "AttentionCombiner",
-    "BakedEmbedding",
     "CharCNN",
     "Combiner",
     "ConcatCombiner",
     "FeatureEncoder",
-    "FeatureSum",
     "HierarchicalMetaEmbedding",
     "LinearCombiner",
     "MetaEmbedding",
-    "PieceMean",
     "PieceTransformer",
     "SourceEmbedding",
     "SpelledEmbedding",

@@ -315,17 +315,13 @@ def _embedding_dims(embedders: Sequence[WordEmbedder]) -> list[int]:
     return [int(embedder.embedding_dim) for embedder in embedders]
 
 
-NEIGHBOUR_FEATURES = ("lower", "shape", "suffix3")
-"""What a hand-made tagger knows of the words around one."""
-
-
 def surface_scores(
     lexicon: Lexicon,
     num_tags: int,
     *,
     window: int = 2,
     features: Sequence[str] = FEATURES,
-    neighbour_features: Sequence[str] = NEIGHBOUR_FEATURES,
+    neighbour_features: Sequence[str] = ("lower", "shape", "suffix3"),
     num_buckets: int = 2**16,
     dropout: float = 0.2,
 ) -> MetaEmbedding:

@@ -2,21 +2,14 @@
 sequence encoders.
 """
 
-from polyembed.encoders.cached import (
-    CachedEmbedder,
-    FeatureStore,
-    WordFeatures,
-    cache_features,
-)
+from polyembed.encoders.cached import CachedEmbedder, cache_features
 from polyembed.encoders.char2subword import Char2Subword
 from polyembed.encoders.character_encoder import CharWordEncoder
-from polyembed.encoders.contextual import ContextualEmbedder
 from polyembed.encoders.fusion import (
     AIF,
     DLFA,
     LastLayer,
     LayerAverage,
-    LayerFusion,
     ScalarMix,
     SingleLayer,
 )
@@ -25,16 +18,14 @@ from polyembed.encoders.laser import (
     BPEBow,
     LaserElmo,
     LaserEncoder,
-    LaserRelease,
     LaserSentences,
     LaserTop,
     load_laser,
 )
-from polyembed.encoders.pooling import pool_sequence, pool_words
+from polyembed.encoders.pooling import pool_words
 from polyembed.encoders.pretrained import PretrainedWordEncoder
 from polyembed.encoders.sequence import (
     LSTMSequenceEncoder,
-    SequenceEncoder,
     TransformerSequenceEncoder,
 )
 from polyembed.encoders.wide_and_deep import WideAndDeepEncoder
@@ -47,26 +38,19 @@ __all__ = [
     "CachedEmbedder",
     "Char2Subword",
     "CharWordEncoder",
-    "ContextualEmbedder",
-    "FeatureStore",
     "LSTMSequenceEncoder",
     "LaserElmo",
     "LaserEncoder",
-    "LaserRelease",
     "LaserSentences",
     "LaserTop",
     "LastLayer",
     "LayerAverage",
-    "LayerFusion",
     "PretrainedWordEncoder",
     "ScalarMix",
-    "SequenceEncoder",
     "SingleLayer",
     "TransformerSequenceEncoder",
     "WideAndDeepEncoder",
-    "WordFeatures",
     "cache_features",
     "load_laser",
-    "pool_sequence",
     "pool_words",
 ]

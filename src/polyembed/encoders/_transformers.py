@@ -4,15 +4,12 @@ import inspect
 import json
 import os
 import re
-import struct
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -20,24 +17,8 @@ from polyembed._checks import class_name, import_optional, must, require
 from polyembed._views import copied_tree
 from polyembed.text.pieces import align_words
 
-FAULTS = (
-    ValueError,
-    KeyError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    struct.error,
-    SafetensorError,
-    UnpicklingError,
-)
-"""What transformers raises for damaged files."""
-
-ENCODER, TOKENIZER, ADAPTER, WEIGHTS = (
-    "encoder",
-    "tokenizer",
-    "adapter",
-    "adapter_model.safetensors",
-)
+ENCODER, TOKENIZER, ADAPTER = "encoder", "tokenizer", "adapter"
+WEIGHTS = "adapter_model.safetensors"
 MODEL_FILES = r"(config|generation_config)\.json|model[\w.-]*\.safetensors(\.index\.json)?"
 """The files of a saved model; beside them, an adapter's would name a model to fetch."""
 
@@ -79,11 +60,12 @@ def open_model(where: str | os.PathLike[str], tokenizer: Any) -> tuple[nn.Module
         model, report = AutoModel.from_pretrained(
             place, trust_remote_code=False, output_loading_info=True
         )
-    except FAULTS as error:
+    except ImportError:
+        raise
+    except Exception as error:  # transformers raises many kinds for a damaged file
         if not (place and Path(place).is_dir()):
-            raise FileNotFoundError(
-                must("model", "be a folder or a model's name on the hub", f"{place!r}: {error}")
-            ) from error
+            rule = "be a folder or a model's name on the hub"
+            raise FileNotFoundError(must("model", rule, f"{place!r}: {error}")) from error
         rule = "be a whole folder of a kind that transformers reads"
         got = f"{place} ({class_name(error)}: {error})"
         raise ValueError(must("model", rule, got)) from error
@@ -165,14 +147,6 @@ def read_model(folder: Path, adapter: Path | None, name: str) -> nn.Module:
         if adapter is not None:
             _read_adapter(model, adapter, name)
     return model  # type: ignore[no-any-return]
-
-
-def write_tokenizer(tokenizer: Any, folder: Path) -> dict[str, str]:
-    """Write a tokenizer into a subfolder, and return its name; an empty mapping for None."""
-    if tokenizer is None:
-        return {}
-    tokenizer.save_pretrained(folder / TOKENIZER)
-    return {TOKENIZER: TOKENIZER}
 
 
 def read_tokenizer(folder: Path | None, probed: Any) -> Any:

@@ -2,10 +2,10 @@
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate, pairwise, starmap
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from polyembed._checks import (
     check_file,
@@ -94,7 +95,7 @@ def cache_features(
         torch.Size([2, 2, 8])
     """
     check_positive(batch_size=batch_size)
-    layers = check_layers(encoder, layers)
+    layers = _check_layers(encoder, layers)
     name = str(dtype).removeprefix("torch.")
     require(name in ("float16", "float32"), "dtype", "be torch.float16 or torch.float32", dtype)
     path = Path(folder)
@@ -105,16 +106,16 @@ def cache_features(
     known = sorted(dict.fromkeys(map(tuple, check_sentences(sentences))), key=len)
     shape = (sum(map(len, known)), len(layers or [0]), encoder.embedding_dim)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=".features-", dir=path.parent) as scratch:
+        draft = Path(scratch, "store")
+        draft.mkdir()
         index = {"format_version": FORMAT_VERSION, "layers": layers, "sentences": known}
         (draft / INDEX_NAME).write_text(json.dumps(index))
         rows = np.lib.format.open_memmap(draft / FEATURES_NAME, "w+", name, shape)
-        view: ContextualEmbedder = evaluation_view(encoder)
         batches = [known[i : i + batch_size] for i in range(0, len(known), batch_size)]
         start = 0
         for batch in progress_bar(batches, progress=progress, unit=" batches"):
-            found = torch.cat(_compute(view, batch, layers)).to(dtype)
+            found = torch.cat(_compute(encoder, batch, layers)).to(dtype)
             finite = bool(found.isfinite().all())
             rule = f"have finite vectors in {dtype} (dtype=torch.float32 has the widest range)"
             require(finite, "encoder", rule, f"others for one of {[*map(list, batch[:3])]} ...")
@@ -122,8 +123,6 @@ def cache_features(
             start += len(found)
         rows.flush()
         draft.rename(path)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return FeatureStore(path)
 
 
@@ -136,6 +135,7 @@ class FeatureStore:
     Attributes:
         folder: The folder.
         layers: The numbers of the stored layers, None for the encoder's own vectors.
+        places: The place of each sentence's words in `features`.
         features: All vectors, ``(word, layer, embedding_dim)``.
 
     Raises:
@@ -147,21 +147,18 @@ class FeatureStore:
         self.folder = Path(folder).absolute()
         where = "cache_features writes such a folder"
         path = check_file(self.folder / INDEX_NAME, name="folder", where=where)
-        self._places: dict[tuple[str, ...], slice] = {}
         try:
             index = json.loads(path.read_text())
             version = index["format_version"]
-            require(
-                version == FORMAT_VERSION, INDEX_NAME, f"have version {FORMAT_VERSION}", version
-            )
+            rule = f"have version {FORMAT_VERSION}"
+            require(version == FORMAT_VERSION, INDEX_NAME, rule, version)
             self.layers: list[int] | None = index["layers"]
-            self.features = np.load(check_file(self.folder / FEATURES_NAME, name="folder"), "r")
-            start = 0
-            for words in index["sentences"]:
-                self._places[tuple(words)] = slice(start, start + len(words))
-                start += len(words)
-            found, size = self.features.shape, self.features.shape[-1]
-            shape = (start, len(self.layers or [0]), size)
+            self.features = np.load(self.folder / FEATURES_NAME, "r")
+            known = map(tuple, index["sentences"])
+            ends = [0, *accumulate(map(len, index["sentences"]))]
+            self.places = dict(zip(known, starmap(slice, pairwise(ends)), strict=True))
+            found = self.features.shape
+            shape = (ends[-1], len(self.layers or [0]), found[-1])
             require(found == shape, FEATURES_NAME, f"have shape {shape}", found)
         except OSError:
             raise
@@ -169,35 +166,19 @@ class FeatureStore:
             rule = "hold intact features of this version (remove it to compute them anew)"
             raise ValueError(must(str(self.folder), rule, error)) from error
 
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return iter(self._places)
-
-    def __contains__(self, words: Sequence[str]) -> bool:
-        return tuple(check_words(words)) in self._places
-
     def get(self, words: Sequence[str]) -> Float[Tensor, "word layer embedding_dim"] | None:
         """Return a copy of the vectors of one sentence's words; None if the store lacks it."""
-        place = self._places.get(tuple(check_words(words)))
+        place = self.places.get(tuple(check_words(words)))
         return None if place is None else torch.from_numpy(self.features[place].copy())
 
-    def statistics(self) -> tuple[Tensor, Tensor]:
-        """Return the mean and the standard deviation of every number over all words.
-
-        Words without pieces, which have zeros in all layers, do not count. The first call reads
-        the whole store.
-
-        Returns:
-            The means and the deviations, ``(layer, embedding_dim)`` each. A deviation below 1e-4
-            of the layer's median deviation is rounding error; 1 is returned in its place.
-        """
-        mean, deviation = self._statistics
-        return mean.clone(), deviation.clone()
-
     @cached_property
-    def _statistics(self) -> tuple[Tensor, Tensor]:
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """The mean and the standard deviation of every number over all words, ``(layer, dim)``.
+
+        Words without pieces, which have zeros in all layers, do not count. A deviation below 1e-4
+        of the layer's median deviation is rounding error; 1 is in its place. The first use reads
+        the whole store.
+        """
         total = torch.zeros(self.features.shape[1:], dtype=torch.float64)
         squares, count = total.clone(), 0
         for rows in self._chunks():
@@ -220,9 +201,6 @@ class FeatureStore:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.folder,)
 
-    def __repr__(self) -> str:
-        return f"FeatureStore({str(self.folder)!r})"
-
 
 class WordFeatures(NamedTuple):
     """The inputs of a `CachedEmbedder`: vectors of words, as they were computed.
@@ -237,7 +215,7 @@ class WordFeatures(NamedTuple):
 
 
 class CachedEmbedder(WordEmbedder):
-    """A frozen contextual embedder that reads the sentences of a `FeatureStore` from disk.
+    """A frozen contextual embedder that reads the vectors of known sentences from disk.
 
     For other sentences it runs its encoder. Training then costs only what the parts above the
     encoder cost, and `predict` takes any text. The hidden states of a language model have a few
@@ -253,9 +231,10 @@ class CachedEmbedder(WordEmbedder):
     A word without pieces keeps its zeros.
 
     Args:
-        encoder: The embedder. It is frozen here, and always run in evaluation mode.
-        store: A `FeatureStore` of this encoder, or its folder. If None, the encoder runs for every
-            sentence. A saved model is opened without a store; `attach` it again to train on.
+        encoder: The embedder. It is frozen here, and always runs in evaluation mode.
+        store: What `cache_features` returned for this encoder, or its folder. If None, the encoder
+            runs for every sentence. A saved model is opened without a store; `attach` it again to
+            train on.
         layers: The layers that are stored, as in `cache_features`; by default the store's.
         fusion: How layers become one vector: `LastLayer`, `LayerAverage`, `ScalarMix`, `DLFA`. It
             trains. Layers are numbered as in the encoder; those that the fusion reads must be
@@ -316,16 +295,17 @@ class CachedEmbedder(WordEmbedder):
     ) -> None:
         super().__init__()
         store = _opened(store)
-        layers = store.layers if layers is None and store is not None else layers
+        if layers is None and store is not None:
+            layers = store.layers
         rule = "be 'standardize', 'rms' or None"
         require(normalize in ("standardize", "rms", None), "normalize", rule, normalize)
-        self.layers = check_layers(encoder, layers)
+        self.layers = _check_layers(encoder, layers)
         self.encoder = encoder.requires_grad_(False)
         self.fusion = check_fusion(fusion)
         self.normalize = normalize
         self.store: FeatureStore | None = None
         numbers = [0] if self.layers is None else self.layers
-        self._count = _num_layers(encoder) if self.layers else 1
+        self._count = getattr(encoder, "num_hidden_states", 1) if self.layers else 1
         chosen = list(dict.fromkeys(self.fusion.chosen(range(self._count))))
         lacking = sorted(set(chosen) - set(numbers))
         rule = f"hold the layers that {class_name(self.fusion)} reads"
@@ -336,11 +316,10 @@ class CachedEmbedder(WordEmbedder):
         if store is not None:
             self.attach(store)
             if normalize == "standardize":
-                require(len(store) > 0, "store", "hold sentences to standardise by", "none")
-                mean, deviation = (value.float() for value in store.statistics())
+                require(len(store.features) > 0, "store", "hold words to standardise by", "none")
+                mean, deviation = (value.float() for value in store.statistics)
         self.register_buffer("mean", mean)
         self.register_buffer("deviation", deviation)
-        self.train(self.training)
 
     @property
     def embedding_dim(self) -> int:
@@ -364,14 +343,16 @@ class CachedEmbedder(WordEmbedder):
         if store is not None:
             stored = store.layers
             require(stored == self.layers, "store", f"hold the layers {self.layers}", stored)
-            probes = [words for words in list(store)[-NUM_PROBES:] if words]
-            found = _compute(self._view(), probes, self.layers) if probes else []
+            probes = [words for words in list(store.places)[-NUM_PROBES:] if words]
+            found = _compute(self.encoder, probes, self.layers)
             for words, vectors in zip(probes, found, strict=True):
                 kept = store.get(words)
                 assert kept is not None
-                near = kept.shape == vectors.shape and _difference(kept, vectors) < SAME_FEATURES
+                near = kept.shape == vectors.shape and bool(
+                    (kept - vectors).abs().max() <= SAME_FEATURES * vectors.abs().max()
+                )
                 rule = "be of this encoder (cache_features makes it)"
-                require(near, "store", rule, f"other vectors of {list(words)} in {store!r}")
+                require(near, "store", rule, f"other vectors of {list(words)} in {store.folder}")
         self.store = store
         return self
 
@@ -390,25 +371,18 @@ class CachedEmbedder(WordEmbedder):
             TypeError: If a sentence is a string, or a word is not one.
         """
         sentences = check_sentences(sentences)
-        rows = [None if self.store is None else self.store.get(words) for words in sentences]
-        missing = [i for i, found in enumerate(rows) if found is None]
-        if missing:
-            computed = _compute(self._view(), [sentences[i] for i in missing], self.layers)
-            for i, vectors in zip(missing, computed, strict=True):
-                rows[i] = vectors
-        width = max(map(len, sentences), default=0)
-        features = torch.zeros(len(sentences), width, *self._shape)
-        for i, found in enumerate(rows):
-            assert found is not None
-            features[i, : len(found)] = found
+        stored = [None if self.store is None else self.store.get(words) for words in sentences]
+        missing = [words for words, row in zip(sentences, stored, strict=True) if row is None]
+        computed = iter(_compute(self.encoder, missing, self.layers))
+        rows = [next(computed) if row is None else row.float() for row in stored]
+        # without sentences there is no row to take the shape from
+        features = pad_sequence([*rows, torch.zeros(0, *self._shape)], batch_first=True)[:-1]
         lengths = torch.tensor([len(words) for words in sentences], dtype=torch.int64)
-        mask = torch.arange(width) < lengths[:, None]
+        mask = torch.arange(features.shape[1]) < lengths[:, None]
         return WordFeatures(features, mask), mask
 
     def forward(self, inputs: WordFeatures) -> Float[Tensor, "batch word embedding_dim"]:
         """Normalise and fuse the stored layers that `encode` returned; zeros at padding."""
-        if not isinstance(inputs, WordFeatures):
-            raise TypeError(must("inputs", "be WordFeatures (encode's)", class_name(inputs)))
         shape = tuple(inputs.features.shape[2:])
         require(shape == self._shape, "inputs", f"have {self._shape} as (layer, dim)", shape)
         found = {
@@ -426,38 +400,25 @@ class CachedEmbedder(WordEmbedder):
         has_pieces = (state != 0).any(-1, keepdim=True)
         return torch.where(has_pieces, (state - self.mean[place]) / self.deviation[place], 0.0)
 
-    def _view(self) -> ContextualEmbedder:
-        return evaluation_view(self.encoder)  # the caller may have changed its mode
-
-    def train(self, mode: bool = True) -> Self:
-        """Switch to training; the encoder stays in evaluation mode."""
-        super().train(mode)
-        self.encoder.eval()
-        return self
-
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments without the store."""
         names = ("encoder", "layers", "fusion", "normalize")
         return {name: getattr(self, name) for name in names}
 
 
-def check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> list[int] | None:
+def _check_layers(encoder: ContextualEmbedder, layers: Sequence[int] | None) -> list[int] | None:
     """Return the numbers of layers, counted from the embeddings; None for the encoder's vectors."""
     if not isinstance(encoder, ContextualEmbedder):
         raise TypeError(must("encoder", "be a contextual embedder", class_name(encoder)))
     if layers is None:
         return None
-    count = _num_layers(encoder)
-    good = len(layers) > 0 and all(-count <= layer < count for layer in layers)
-    require(good, "layers", f"be among the {count} hidden states (0 to {count - 1})", list(layers))
-    return [layer % count for layer in layers]
-
-
-def _num_layers(encoder: ContextualEmbedder) -> int:
     if not isinstance(encoder, PretrainedWordEncoder):
         rule = "be None: only a PretrainedWordEncoder has layers"
         raise TypeError(must("layers", rule, class_name(encoder)))
-    return encoder.num_hidden_states
+    count = encoder.num_hidden_states
+    good = len(layers) > 0 and all(-count <= layer < count for layer in layers)
+    require(good, "layers", f"be among the {count} hidden states (0 to {count - 1})", list(layers))
+    return [layer % count for layer in layers]
 
 
 @torch.no_grad()
@@ -465,6 +426,9 @@ def _compute(
     encoder: ContextualEmbedder, sentences: Sequence[Sequence[str]], layers: list[int] | None
 ) -> list[Tensor]:
     """Return the vectors of each sentence, ``(word, layer, embedding_dim)`` on the CPU."""
+    if not sentences:
+        return []
+    encoder = evaluation_view(encoder)
     device = next((value.device for value in encoder.parameters()), torch.device("cpu"))
     pieces = encoder.encode(sentences)[0].to(device)
     if layers is None:
@@ -478,12 +442,6 @@ def _compute(
         )
     rows = found.cpu()
     return [rows[i, : len(words)] for i, words in enumerate(sentences)]
-
-
-def _difference(stored: Tensor, found: Tensor) -> float:
-    """Return the largest difference between vectors, relative to the largest number."""
-    top = float(found.abs().max())
-    return float((stored.float() - found.float()).abs().max()) / max(top, 1e-12)
 
 
 def _opened(store: Any) -> FeatureStore | None:

@@ -2,8 +2,7 @@
 
 import math
 import random
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -23,10 +22,9 @@ from polyembed.text.spelling import CharSpelling, spelling_table
 from polyembed.text.surfaces import PieceSurface
 
 EDGE, INSIDE = 2, 3  # beside 0 for padding and 1 for a character outside the inventory
-FIRST_CHARACTER = 4
 TYPICAL_LENGTH = 6  # of a piece, mark included
 EVALUATED = 1024  # rows at once
-NAN = float("nan")
+TEMPERATURE = 0.05  # of the last term of the loss
 
 
 class RowScore(NamedTuple):
@@ -141,8 +139,6 @@ class Char2Subword(PretrainedModule):
         cls,
         vocabulary: Iterable[PieceSurface | None],
         embedding_dim: int,
-        *,
-        min_count: int = 1,
         **options: Any,
     ) -> Self:
         """Build a module for the characters of a vocabulary.
@@ -150,22 +146,18 @@ class Char2Subword(PretrainedModule):
         Args:
             vocabulary: The result of `polyembed.text.piece_surfaces`.
             embedding_dim: The size of a row of its table.
-            min_count: The least number of pieces with a character for it to be in the inventory.
             **options: The constructor's other arguments.
 
         Returns:
             The module, untrained.
         """
-        check_positive(min_count=min_count)
-        texts = (surface.text for surface in vocabulary if surface is not None)
-        counts = Counter(character for text in texts for character in set(text))
-        characters = sorted(c for c, count in counts.items() if count >= min_count)
-        return cls(characters, embedding_dim, **options)
+        characters = {c for surface in vocabulary if surface is not None for c in surface.text}
+        return cls(sorted(characters), embedding_dim, **options)
 
     @property
     def num_embeddings(self) -> int:
         """The number of character ids, with padding, the unknown character and the two marks."""
-        return len(self.spelling.characters) + FIRST_CHARACTER
+        return self.spelling.num_units + 2
 
     @property
     def embedding_dim(self) -> int:
@@ -183,9 +175,8 @@ class Char2Subword(PretrainedModule):
         """
         surfaces = list(surfaces)
         spelled = self.spelling.spell([surface.text for surface in surfaces])
-        shift = FIRST_CHARACTER - 2
-        return [
-            [EDGE if surface.edge else INSIDE, *(i if i == 1 else i + shift for i in ids)]
+        return [  # the spelling counts characters from 2, where the marks are here
+            [EDGE if surface.edge else INSIDE, *(i if i == 1 else i + 2 for i in ids)]
             for surface, ids in zip(surfaces, spelled, strict=True)
         ]
 
@@ -203,20 +194,17 @@ class Char2Subword(PretrainedModule):
         batch = ids.shape[:-1]
         rows = ids.reshape(batch.numel(), ids.shape[-1])
         mask = rows.ne(0)
-        states = self.transformer(
-            look_up(rows, self.characters.weight, 0), mask
-        )  # (piece, character, hidden)
+        # (piece, character, hidden)
+        states = self.transformer(look_up(rows, self.characters.weight, 0), mask)
         vectors = self.mean + self.scale * self.projection(self._read(states))
         vectors = torch.where(mask.any(-1, keepdim=True), vectors, 0.0)
         return vectors.reshape(*batch, self.embedding_dim)
 
     def _read(self, states: Tensor) -> Tensor:
         """Apply each place's weights and sum; masked places are zeros."""
-        count = self.readout.shape[0]
-        if states.shape[1] > count:
-            states = torch.cat(
-                [states[:, : count - 1], states[:, count - 1 :].sum(1, keepdim=True)], 1
-            )
+        last = len(self.readout) - 1
+        if states.shape[1] > last + 1:
+            states = torch.cat([states[:, :last], states[:, last:].sum(1, keepdim=True)], 1)
         weight = self.readout[: states.shape[1]].flatten(0, 1)
         return torch.relu(states.flatten(1) @ weight + self.readout_bias)
 
@@ -234,7 +222,6 @@ class Char2Subword(PretrainedModule):
         batch_size: int = 128,
         learning_rate: float = 3e-3,
         held_out: float = 0.1,
-        temperature: float = 0.05,
         seed: int = 0,
         progress: bool | None = None,
     ) -> TableFit:
@@ -245,7 +232,8 @@ class Char2Subword(PretrainedModule):
         .. math:: (1 - \cos(y, e)) + \frac{|y - e|^2}{\operatorname{mean}_j |e_j|^2}
                   - \log \frac{\exp(\cos(y, e) / \tau)}{\sum_j \exp(\cos(y, e_j) / \tau)}
 
-        which compares direction and length, and asks that no other row be nearer. The optimiser is
+        with tau = 0.05, which compares direction and length, and asks that no other row be nearer.
+        The optimiser is
         AdamW with one cycle of the learning rate and gradients clipped to norm 1. Order and dropout
         are drawn from `seed` inside a fork of the global random state.
 
@@ -259,7 +247,6 @@ class Char2Subword(PretrainedModule):
             learning_rate: The highest rate of the cycle.
             held_out: The share of rows that are not learned, to measure strings outside the
                 vocabulary.
-            temperature: The temperature tau of the last term.
             seed: The seed of all random choices.
             progress: Whether to show a progress bar; if None, only on a terminal.
 
@@ -284,23 +271,23 @@ class Char2Subword(PretrainedModule):
         """
         check_positive(num_train_epochs=num_train_epochs, batch_size=batch_size)
         check_probability(held_out=held_out)
-        shape, size = tuple(table.shape), self.embedding_dim
-        fits = len(shape) == 2 and shape[0] >= len(vocabulary) and shape[1] == size
-        rule = f"have a row of size {size} for each of the {len(vocabulary)} pieces"
+        shape, size, count = tuple(table.shape), self.embedding_dim, len(vocabulary)
+        fits = len(shape) == 2 and shape[0] >= count and shape[1] == size
+        rule = f"have a row of size {size} for each of the {count} pieces"
         require(fits, "table", rule, f"shape {shape}")
         device = self.projection.weight.device
         table = table.detach().to(device=device, dtype=torch.float32)
         draw = random.Random(seed)
-        spelled = [i for i, surface in enumerate(vocabulary) if surface is not None]
-        order = draw.sample(spelled, len(spelled))
+        surfaces = {i: surface for i, surface in enumerate(vocabulary) if surface is not None}
+        order = draw.sample(list(surfaces), len(surfaces))
         apart = int(held_out * len(order))
         require(apart < len(order), "vocabulary", "leave a row to learn from", len(order))
         left_out, learned = sorted(order[:apart]), sorted(order[apart:])
         targets = table[torch.tensor(learned, device=device)]
         with torch.no_grad():
             self.mean.copy_(targets.mean(0))
-            self.scale.copy_(_or_one((targets - self.mean).square().mean().sqrt()))
-        symbols = self.symbols([s for s in map(vocabulary.__getitem__, learned) if s is not None])
+            self.scale.copy_((targets - self.mean).square().mean().sqrt())
+        symbols = self.symbols(surfaces[i] for i in learned)
         steps = num_train_epochs * math.ceil(len(learned) / batch_size)
         losses: list[float] = []
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -314,7 +301,7 @@ class Char2Subword(PretrainedModule):
                 for places in _batches(symbols, batch_size, draw):
                     ids = spelling_table([symbols[i] for i in places]).to(device)
                     place = torch.tensor(places, device=device)
-                    loss = row_loss(self(ids).float(), targets, place, temperature)
+                    loss = row_loss(self(ids).float(), targets, place)
                     optimizer.zero_grad(set_to_none=True)
                     loss.backward()  # type: ignore[no-untyped-call]
                     torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)
@@ -324,38 +311,36 @@ class Char2Subword(PretrainedModule):
                 losses.append(float(total) / len(learned))
                 require(math.isfinite(losses[-1]), "the loss", "stay finite", losses[-1])
         self.eval()
-        trained_score = self._score(table, vocabulary, learned)
-        return TableFit(trained_score, self._score(table, vocabulary, left_out), tuple(losses))
+        known, unknown = (self._score(table, surfaces, rows) for rows in (learned, left_out))
+        return TableFit(known, unknown, tuple(losses))
 
     @torch.no_grad()
     def _score(
-        self, table: Tensor, vocabulary: Sequence[PieceSurface | None], rows: Sequence[int]
+        self, table: Tensor, surfaces: Mapping[int, PieceSurface], rows: Sequence[int]
     ) -> RowScore:
         """Compare the vectors of `rows` with all rows of the table."""
         hits, cosine = 0, 0.0
         for start in range(0, len(rows), EVALUATED):
             some = rows[start : start + EVALUATED]
-            surfaces = [s for s in map(vocabulary.__getitem__, some) if s is not None]
-            found = self(self.spell(surfaces)).float()
+            found = self(self.spell(surfaces[i] for i in some)).float()
             place = torch.tensor(some, device=table.device)
             hits += int((nearest_cosine(found, table).ids[:, 0] == place).sum())
             cosine += float(F.cosine_similarity(found, table[place]).sum())
-        count = len(rows)
-        return RowScore(hits / count, cosine / count, count) if count else RowScore(NAN, NAN, 0)
+        count = len(rows) or math.nan
+        return RowScore(hits / count, cosine / count, len(rows))
 
 
 def row_loss(
     found: Float[Tensor, "piece dim"],
     targets: Float[Tensor, "row dim"],
     place: Int[Tensor, "piece"],
-    temperature: float,
 ) -> Float[Tensor, ""]:
     """Compute the loss of `Char2Subword.fit_to` for vectors whose rows are ``targets[place]``."""
-    size = _or_one(targets.square().sum(-1).mean())
+    size = targets.square().sum(-1).mean()
     cosines = F.normalize(found, dim=-1) @ F.normalize(targets, dim=-1).mT  # (piece, row)
     direction = 1 - cosines.gather(1, place[:, None]).mean()
     length = (found - targets[place]).square().sum(-1).mean() / size
-    return direction + length + F.cross_entropy(cosines / temperature, place)
+    return direction + length + F.cross_entropy(cosines / TEMPERATURE, place)
 
 
 def _batches(
@@ -368,8 +353,3 @@ def _batches(
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     draw.shuffle(batches)
     return batches
-
-
-def _or_one(size: Tensor) -> Tensor:
-    """Return 1 in place of 0, to divide by, for rows that are all equal or all zero."""
-    return torch.where(size > 0, size, 1.0)

@@ -15,8 +15,6 @@ from polyembed.encoders.pretrained import PretrainedWordEncoder
 from polyembed.text.pieces import Pieces, pad_pieces
 from polyembed.text.surfaces import PieceSurface, piece_surfaces, word_text
 
-UNITS = ("piece", "word")
-
 
 class CharWordEncoder(ContextualEmbedder):
     """A `PretrainedWordEncoder` whose pieces' vectors are computed from their characters (Aguilar
@@ -75,19 +73,12 @@ class CharWordEncoder(ContextualEmbedder):
         unit: Literal["piece", "word"] = "piece",
     ) -> None:
         super().__init__()
-        check_choice("unit", unit, UNITS)
-        if encoder.tokenizer is None:
-            raise TypeError(must("encoder", "have a tokenizer", None))
+        check_choice("unit", unit, ("piece", "word"))
         table = encoder.model.get_input_embeddings()  # type: ignore[operator]
         if not isinstance(table, nn.Embedding) or hasattr(table, "embed_scale"):
             raise TypeError(must("encoder", "have a plain table of its pieces", class_name(table)))
-        dim = char2subword.embedding_dim
-        require(
-            dim == table.embedding_dim,
-            "char2subword",
-            f"give vectors of size {table.embedding_dim}",
-            dim,
-        )
+        size, dim = table.embedding_dim, char2subword.embedding_dim
+        require(dim == size, "char2subword", f"give vectors of size {size}", dim)
         self.encoder = encoder
         self.char2subword = char2subword
         self.unit = unit
@@ -100,13 +91,12 @@ class CharWordEncoder(ContextualEmbedder):
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Spell the units of sentences: a row of symbols for each sentence, on the CPU."""
-        units = list(
-            self._word_units(sentences) if self.unit == "word" else self._piece_units(sentences)
-        )
-        rows = [[symbol for spelled, _ in row for symbol in spelled] for row in units]
-        return pad_pieces(
-            rows, [[word for spelled, word in row for _ in spelled] for row in units], 0
-        )
+        units = self._word_units if self.unit == "word" else self._piece_units
+        rows = [
+            [(symbol, w) for spelled, w in row for symbol in spelled] for row in units(sentences)
+        ]
+        symbols, owners = ([[pair[i] for pair in row] for row in rows] for i in (0, 1))
+        return pad_pieces(symbols, owners, 0)
 
     def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their sentences; see `ContextualEmbedder.forward`."""
@@ -120,9 +110,8 @@ class CharWordEncoder(ContextualEmbedder):
         number.
         """
         symbols = torch.where(pieces.piece_mask, pieces.piece_ids, 0)
-        starts = (
-            symbols.eq(EDGE) | symbols.eq(INSIDE) | symbols.ge(self.char2subword.num_embeddings)
-        )
+        marks = symbols.eq(EDGE) | symbols.eq(INSIDE)
+        starts = marks | symbols.ge(self.char2subword.num_embeddings)
         unit = starts.cumsum(1) - 1
         place = torch.arange(symbols.shape[1], device=symbols.device).expand_as(symbols)
         first = torch.where(starts, place, 0).cummax(1).values if symbols.numel() else place
@@ -141,26 +130,21 @@ class CharWordEncoder(ContextualEmbedder):
 
     def _vectors(self, spellings: Tensor) -> Tensor:
         """Compute the vectors of spelled units; special symbols have rows of the table."""
-        special = spellings[:, 0] - self.char2subword.num_embeddings
-        vectors = self.char2subword(torch.where(special[:, None] < 0, spellings, 0))
-        own = self.encoder.model.get_input_embeddings().weight  # type: ignore[operator]
-        return torch.where(
-            special[:, None] < 0, vectors, F.embedding(special.clamp(min=0), own).to(vectors.dtype)
-        )
+        special = spellings[:, :1] - self.char2subword.num_embeddings
+        vectors = self.char2subword(torch.where(special < 0, spellings, 0))
+        table = self.encoder.model.get_input_embeddings().weight  # type: ignore[operator]
+        rows = F.embedding(special[:, 0].clamp(min=0), table).to(vectors.dtype)
+        return torch.where(special < 0, vectors, rows)
 
     def _piece_units(
         self, sentences: Sequence[Sequence[str]]
     ) -> Iterator[list[tuple[list[int], int]]]:
         cut = self.encoder.pieces(sentences)
-        spelled: dict[int, list[int]] = {}
-        for ids, mask, index in zip(*(part.tolist() for part in cut[:3]), strict=True):
-            row = [
-                (piece, word) for piece, real, word in zip(ids, mask, index, strict=True) if real
-            ]
-            for piece, _ in row:
-                if piece not in spelled:
-                    spelled[piece] = self._spell_piece(piece)
-            yield [(spelled[piece], word) for piece, word in row]
+        spelled = {
+            piece: self._spell_piece(piece) for piece in set(cut.piece_ids.flatten().tolist())
+        }
+        for row in zip(*(part.tolist() for part in cut[:3]), strict=True):
+            yield [(spelled[piece], w) for piece, real, w in zip(*row, strict=True) if real]
 
     def _word_units(
         self, sentences: Sequence[Sequence[str]]
@@ -169,20 +153,15 @@ class CharWordEncoder(ContextualEmbedder):
         words = list(dict.fromkeys(word for words in sentences for word in words))
         texts = [PieceSurface(word_text(word, self.encoder.tokenizer), edge=True) for word in words]
         spelled = dict(zip(words, self.char2subword.symbols(texts), strict=True))
-        before, after = (
-            [(self._special(piece), -1) for piece in pieces] for pieces in self.encoder.special
-        )
-        room = (
-            None
-            if self.encoder.max_length is None
-            else self.encoder.max_length - len(before) - len(after)
-        )
+        special = self.encoder.special
+        before, after = ([(self._special(piece), -1) for piece in pieces] for pieces in special)
+        limit, overflow = self.encoder.max_length, self.encoder.overflow
+        room = None if limit is None else limit - len(before) - len(after)
         for number, sentence in enumerate(sentences):
-            if room is not None and len(sentence) > room and self.encoder.overflow == "error":
-                raise ValueError(
-                    must(f"sentences[{number}]", f"have at most {room} words", len(sentence))
-                )
-            kept = sentence[:room] if self.encoder.overflow == "truncate" else sentence
+            fits = overflow != "error" or sentence == sentence[:room]
+            rule = f"have at most {room} words"
+            require(fits, f"sentences[{number}]", rule, len(sentence))
+            kept = sentence[:room] if overflow == "truncate" else sentence
             yield [*before, *((spelled[word], place) for place, word in enumerate(kept)), *after]
 
     def _spell_piece(self, piece: int) -> list[int]:

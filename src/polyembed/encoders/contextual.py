@@ -81,7 +81,6 @@ def check_pieces(pieces: Pieces) -> None:
         raise TypeError(must("pieces", "be Pieces, as encode makes them", class_name(pieces)))
     check_dim("piece_ids", pieces.piece_ids, 2, "batch, piece")
     check_ids("piece_ids", pieces.piece_ids)
-    check_ids("word_index", pieces.word_index)
     check_tensor("piece_mask", pieces.piece_mask)
     check_mask(pieces.piece_mask, pieces.piece_ids.shape, name="piece_mask")
     if pieces.word_index.device.type == "cpu" and not torch.compiler.is_compiling():

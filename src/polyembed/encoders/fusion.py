@@ -17,7 +17,6 @@ from polyembed._checks import (
     check_mask,
     check_positive,
     class_name,
-    is_count,
     must,
     require,
 )
@@ -51,18 +50,13 @@ class LayerFusion(PretrainedModule):
         rule = (
             "be the hidden states of all layers (call the encoder with output_hidden_states=True)"
         )
-        require(hidden_states is not None and len(hidden_states) > 0, "hidden_states", rule, "none")
+        require(bool(hidden_states), "hidden_states", rule, "none")
         first = hidden_states[0]
         check_dim("hidden_states[0]", first, 3, "batch, seq, hidden")
         check_float(**{"hidden_states[0]": first})
         for layer, states in enumerate(hidden_states):
-            same = states.shape == first.shape
-            require(
-                same,
-                f"hidden_states[{layer}]",
-                f"have shape {tuple(first.shape)}",
-                tuple(states.shape),
-            )
+            shape, found = tuple(first.shape), tuple(states.shape)
+            require(found == shape, f"hidden_states[{layer}]", f"have shape {shape}", found)
         check_mask(mask, first.shape[:2])
         layers = [select_valid(states, mask) for states in self.chosen(hidden_states)]
         return select_valid(self.fuse(layers, mask), mask)
@@ -110,7 +104,6 @@ class SingleLayer(LayerFusion):
 
     Raises:
         ValueError: If the encoder does not have the layer.
-        TypeError: If the layer is not a whole number, or the gate is not an `AIF`.
 
     Example:
         >>> SingleLayer(1)([torch.zeros(1, 1, 2), torch.ones(1, 1, 2), torch.zeros(1, 1, 2)])
@@ -119,10 +112,7 @@ class SingleLayer(LayerFusion):
 
     def __init__(self, layer: int, *, gate: "AIF | None" = None) -> None:
         super().__init__()
-        self.layer = _number(layer, "layer")
-        if not (gate is None or isinstance(gate, AIF)):
-            raise TypeError(must("gate", "be an AIF", class_name(gate)))
-        self.gate = gate
+        self.layer, self.gate = layer, gate
 
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return the layer."""
@@ -143,7 +133,6 @@ class LayerAverage(LayerFusion):
 
     Raises:
         ValueError: If there is no layer, or the encoder does not have it.
-        TypeError: If layers are not a list of whole numbers.
 
     Example:
         >>> states = [torch.zeros(1, 1, 2), torch.full((1, 1, 2), 9.0), torch.ones(1, 1, 2)]
@@ -153,10 +142,8 @@ class LayerAverage(LayerFusion):
 
     def __init__(self, layers: Sequence[int] | None = None) -> None:
         super().__init__()
-        if not (layers is None or isinstance(layers, Sequence)):
-            raise TypeError(must("layers", "be a list of numbers", class_name(layers)))
-        require(layers is None or len(layers) > 0, "layers", "name at least one layer", layers)
-        self.layers = None if layers is None else [_number(layer, "layers") for layer in layers]
+        self.layers = None if layers is None else list(layers)
+        require(self.layers != [], "layers", "name at least one layer", layers)
 
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return the layers named."""
@@ -166,7 +153,7 @@ class LayerAverage(LayerFusion):
 
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
         """Average them."""
-        return _total(layers) / len(layers)
+        return sum(layers[1:], layers[0]) / len(layers)
 
 
 class ScalarMix(LayerFusion):
@@ -202,18 +189,15 @@ class ScalarMix(LayerFusion):
 
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
         """Return all layers."""
-        count = self.num_layers
-        require(
-            len(hidden_states) == count, "hidden_states", f"hold {count} layers", len(hidden_states)
-        )
+        count, found = self.num_layers, len(hidden_states)
+        require(found == count, "hidden_states", f"hold {count} layers", found)
         return hidden_states
 
     def fuse(self, layers: Sequence[Hidden], mask: Bool[Tensor, "batch seq"] | None) -> Hidden:
         """Weight and add them."""
         weights = self.weights.to(layers[0].dtype).unbind()
-        return self.gamma.to(layers[0].dtype) * _total(
-            [w * states for w, states in zip(weights, layers, strict=True)]
-        )
+        first, *others = (w * states for w, states in zip(weights, layers, strict=True))
+        return self.gamma.to(first.dtype) * sum(others, first)
 
 
 class DLFA(LayerFusion):
@@ -239,7 +223,7 @@ class DLFA(LayerFusion):
 
     Raises:
         ValueError: If the encoder does not have the layer, or shapes do not fit.
-        TypeError: If the layer is not a whole number, or the mask is not bool.
+        TypeError: If the mask is not bool.
 
     Example:
         >>> states = [torch.randn(2, 3, 8) for _ in range(13)]
@@ -263,12 +247,8 @@ class DLFA(LayerFusion):
     ) -> None:
         super().__init__()
         check_choice("weighting", weighting, ("sigmoid", "literal"))
-        self.lower_layer, self.weighting = _number(lower_layer, "lower_layer"), weighting
-        self.hidden_size, self.reduction_ratio, self.branches = (
-            hidden_size,
-            reduction_ratio,
-            branches,
-        )
+        self.hidden_size, self.lower_layer, self.weighting = hidden_size, lower_layer, weighting
+        self.reduction_ratio, self.branches = reduction_ratio, branches
         self.aif = AIF(hidden_size, reduction_ratio=reduction_ratio, branches=branches)
 
     def chosen(self, hidden_states: Sequence[T]) -> Sequence[T]:
@@ -290,29 +270,11 @@ def check_fusion(fusion: LayerFusion | None) -> LayerFusion:
     return LastLayer() if fusion is None else fusion
 
 
-def _number(layer: int, name: str) -> int:
-    """Require a layer's number."""
-    if not is_count(layer):
-        raise TypeError(must(name, "count layers by whole numbers", repr(layer)))
-    return int(layer)
-
-
 def _layer(hidden_states: Sequence[T], layer: int, name: str) -> T:
     count = len(hidden_states)
-    require(
-        -count <= layer < count,
-        name,
-        f"be one of the {count} hidden states (0 to {count - 1})",
-        layer,
-    )
+    rule = f"be one of the {count} hidden states (0 to {count - 1})"
+    require(-count <= layer < count, name, rule, layer)
     return hidden_states[layer]
-
-
-def _total(layers: Sequence[Tensor]) -> Tensor:
-    total = layers[0]
-    for states in layers[1:]:
-        total = total + states
-    return total
 
 
 BRANCHES = {
@@ -369,18 +331,10 @@ class AIF(PretrainedModule):
         super().__init__()
         check_positive(hidden_size=hidden_size, reduction_ratio=reduction_ratio)
         check_choice("branches", branches, BRANCHES)
-        divides = hidden_size % reduction_ratio == 0
-        require(
-            divides,
-            "hidden_size",
-            f"be a multiple of reduction_ratio {reduction_ratio}",
-            hidden_size,
-        )
-        self.hidden_size, self.reduction_ratio, self.branches = (
-            hidden_size,
-            reduction_ratio,
-            branches,
-        )
+        rule = f"be a multiple of reduction_ratio {reduction_ratio}"
+        require(hidden_size % reduction_ratio == 0, "hidden_size", rule, hidden_size)
+        self.hidden_size, self.reduction_ratio = hidden_size, reduction_ratio
+        self.branches = branches
         self.first = _Branch(hidden_size, hidden_size // reduction_ratio)
         self.second = _Branch(hidden_size, hidden_size // reduction_ratio)
 
@@ -412,13 +366,13 @@ class AIF(PretrainedModule):
         check_mask(mask, x.shape[:2])
         x = select_valid(x, mask)
         valid = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
-        total = torch.zeros_like(x)
-        for branch, kind in zip((self.first, self.second), BRANCHES[self.branches], strict=True):
-            if kind == "local":
-                total = total + branch(x, valid)
-            else:
-                total = total + branch(masked_mean(x, valid)[:, None], valid.any(1, keepdim=True))
-        return torch.sigmoid(total)
+        read = {
+            "local": (x, valid),
+            "global": (masked_mean(x, valid)[:, None], valid.any(1, keepdim=True)),
+        }
+        first, second = BRANCHES[self.branches]
+        total = self.first(*read[first]) + self.second(*read[second])
+        return torch.sigmoid(total).expand_as(x)
 
 
 class MaskedBatchNorm(nn.Module):

@@ -1,6 +1,6 @@
 """Pooling of pieces' hidden states into one vector for each word or sentence."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,8 +11,8 @@ from polyembed.functional.masking import masked_max, masked_mean
 
 WordPooling = Literal["first", "last", "mean", "max", "sum"]
 SequencePooling = Literal["cls", "mean", "max"]
-WORD_POOLINGS = ("first", "last", "mean", "max", "sum")
-SEQUENCE_POOLINGS = ("cls", "mean", "max")
+WORD_POOLINGS = get_args(WordPooling)
+SEQUENCE_POOLINGS = get_args(SequencePooling)
 
 
 def pool_words(
@@ -52,36 +52,25 @@ def pool_words(
     check_dim("hidden", hidden, 3, "batch, piece, dim")
     check_float(hidden=hidden)
     check_ids("word_index", word_index)
-    shape = tuple(hidden.shape[:2])
-    require(
-        tuple(word_index.shape) == shape,
-        "word_index",
-        f"have shape {shape}",
-        tuple(word_index.shape),
-    )
-    require(num_words >= 0, "num_words", "be 0 or more", num_words)
+    shape, found = tuple(hidden.shape[:2]), tuple(word_index.shape)
+    require(found == shape, "word_index", f"have shape {shape}", found)
     check_choice("pooling", pooling, WORD_POOLINGS)
     batch, num_pieces, dim = hidden.shape
     if batch * num_pieces * num_words == 0:
         return hidden.new_zeros(batch, num_words, dim)
     inside = (word_index >= 0) & (word_index < num_words)
-    index = torch.where(
-        inside, word_index, num_words
-    ).long()  # one more word, for pieces of no word
-    if pooling in ("first", "last"):
-        return _pick(hidden, index, num_words, last=pooling == "last")
+    index = torch.where(inside, word_index, num_words).long()  # one more, for pieces of no word
     # the words of all rows in one list, so that whole vectors are added, not single numbers
     starts = torch.arange(batch, device=index.device)[:, None] * (num_words + 1)
     words, count = (index + starts).flatten(), batch * (num_words + 1)
     rows = hidden.flatten(0, 1).to(torch.promote_types(hidden.dtype, torch.float32))
     if pooling == "max":
-        if not torch.is_grad_enabled():
-            none = rows.new_zeros(count, dim)
-            top = none.scatter_reduce(
-                0, words[:, None].expand_as(rows), rows, "amax", include_self=False
-            )
-            return top.view(batch, num_words + 1, dim)[:, :num_words].to(hidden.dtype)
         rows = _share_of_max(rows, words, count)
+    elif pooling in ("first", "last"):
+        places = torch.arange(len(words), device=words.device)
+        end = "amin" if pooling == "first" else "amax"
+        chosen = places.new_zeros(count).scatter_reduce(0, words, places, end, include_self=False)
+        rows = torch.where((chosen[words] == places)[:, None], rows, 0.0)
     total = _sums(rows, words, count)
     if pooling == "mean":
         total = total / _sums(rows.new_ones(len(words), 1), words, count).clamp(min=1)
@@ -129,19 +118,6 @@ def pool_sequence(
     return torch.where(mask.any(1, keepdim=True), hidden.gather(1, first)[:, 0], 0.0)
 
 
-def _pick(hidden: Tensor, index: Tensor, num_words: int, *, last: bool) -> Tensor:
-    """Return the first or the last piece of each word."""
-    batch, num_pieces, dim = hidden.shape
-    places = torch.arange(num_pieces, device=hidden.device).expand(batch, -1)
-    none = -1 if last else num_pieces
-    chosen = places.new_full((batch, num_words + 1), none)
-    chosen = chosen.scatter_reduce(1, index, places, "amax" if last else "amin")[:, :num_words]
-    there = chosen != none
-    starts = torch.arange(batch, device=hidden.device)[:, None] * num_pieces
-    rows = hidden.flatten(0, 1).index_select(0, (torch.where(there, chosen, 0) + starts).flatten())
-    return torch.where(there[..., None], rows.view(batch, num_words, dim), 0.0)
-
-
 def _sums(rows: Tensor, words: Tensor, count: int) -> Tensor:
     """Add up the rows of each word; a NaN in one word does not reach another, nor its gradient."""
     return rows.new_zeros(count, rows.shape[1]).index_add(0, words, rows)
@@ -155,8 +131,7 @@ def _share_of_max(rows: Tensor, words: Tensor, count: int) -> Tensor:
     with torch.no_grad():
         top = rows.new_full((count, rows.shape[1]), float("-inf"))
         top = top.scatter_reduce(0, words[:, None].expand_as(rows), rows, "amax")
-        leads = (
-            rows == top.index_select(0, words)
-        ) | rows.isnan()  # a NaN is the maximum, as in torch.amax
+        # a NaN is the maximum, as in torch.amax
+        leads = (rows == top.index_select(0, words)) | rows.isnan()
         equals = _sums(leads.to(rows.dtype), words, count).clamp(min=1).index_select(0, words)
     return torch.where(leads, rows / equals, 0.0)

@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -13,8 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from polyembed._checks import check_choice, check_positive, class_name, must, require
-from polyembed._views import evaluation_view, shallow_copy
+from polyembed._checks import check_choice, class_name, must, require
+from polyembed._views import evaluation_view
 from polyembed.encoders._transformers import (
     ADAPTER,
     ENCODER,
@@ -26,12 +25,11 @@ from polyembed.encoders._transformers import (
     without_output_hooks,
     without_wrapper,
     write_model,
-    write_tokenizer,
 )
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import LastLayer, LayerFusion, check_fusion
 from polyembed.encoders.pooling import WORD_POOLINGS, WordPooling, pool_words
-from polyembed.text.pairs import PairedPieces, align_pairs, check_pairs
+from polyembed.text.pairs import PairedPieces, align_pairs
 from polyembed.text.pieces import (
     OVERFLOW,
     Pieces,
@@ -42,7 +40,6 @@ from polyembed.text.pieces import (
     special_pieces,
 )
 
-FREEZE = ("none", "embeddings", "all")
 WINDOWS_AT_ONCE = 32  # bounds the memory inside the model for one very long sentence
 
 
@@ -88,8 +85,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
         ValueError: If a choice is unknown, a fusion is for another number or size of layers, a
             sentence is beyond the limit, the tokenizer gives pieces that the model lacks, or a
             folder is damaged or lacks weights or the tokenizer's files.
-        TypeError: If the model is not of transformers, does not read text or returns no hidden
-            states, or there is no tokenizer where one is needed.
+        TypeError: If the model is not of transformers or does not read text, or there is no
+            tokenizer where one is needed.
         FileNotFoundError: If there is no such folder or model on the hub.
 
     Example:
@@ -121,24 +118,23 @@ class PretrainedWordEncoder(ContextualEmbedder):
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        check_choice("freeze", freeze, FREEZE)
+        check_choice("freeze", freeze, ("none", "embeddings", "all"))
         check_choice("overflow", overflow, OVERFLOW)
         found: Any = model
         if isinstance(model, str | os.PathLike):
             found, tokenizer = open_model(model, tokenizer)
-        if not hasattr(found, "config") or not hasattr(found, "base_model"):
+        if not hasattr(found, "base_model"):
             raise TypeError(must("model", "be an encoder of transformers", class_name(model)))
         found, self.adapters = without_wrapper(found)
         self.model: nn.Module = found.base_model
         known = inspect.signature(self.model.forward).parameters
+        rule, got = "be an encoder of transformers", class_name(self.model)
         if "input_ids" not in known or not hasattr(self.model.config, "hidden_size"):
-            got = f"{class_name(self.model)}, which reads {', '.join(known)}"
             rule = "be an encoder of text, with a hidden_size (of pictures and text: its text part)"
-            raise TypeError(must("model", rule, got))
+            raise TypeError(must("model", rule, f"{got}, which reads {', '.join(known)}"))
         if "decoder_input_ids" in known:
             advice = "give its get_encoder(), or T5EncoderModel for T5"
-            got = f"{class_name(self.model)}, which decodes too ({advice})"
-            raise TypeError(must("model", "be an encoder of transformers", got))
+            raise TypeError(must("model", rule, f"{got}, which decodes too ({advice})"))
         # a causal model keeps keys and values of all layers otherwise
         self._no_cache = {"use_cache": False} if "use_cache" in known else {}
         self.is_causal, self._padding_counts = _behaviour(self.model, self._no_cache)
@@ -151,16 +147,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
         self.special = SpecialPieces((), ()) if tokenizer is None else special_pieces(tokenizer)
         if max_length is not None:
             room_for_pieces(tokenizer, max_length, sum(map(len, self.special)))
-        limits = [
-            limit
-            for limit in (max_length, _most_pieces(self.model, tokenizer))
-            if limit is not None
-        ]
-        self.max_length = min(limits, default=None)
+        limits = max_length, _most_positions(self.model), piece_limit(tokenizer)
+        # XLNet has -1 for no limit
+        self.max_length = min((x for x in limits if x is not None and x > 0), default=None)
         if freeze != "none":
-            for parameter in (
-                self.model.parameters() if freeze == "all" else _embedding_layer(self.model)
-            ):
+            whole = freeze == "all"
+            for parameter in self.model.parameters() if whole else _embedding_layer(self.model):
                 parameter.requires_grad_(False)
         self.train(self.training)
 
@@ -190,16 +182,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
             An encoder with random weights.
 
         Raises:
-            ValueError: If a size is not positive, or not a multiple of the number of heads.
+            ValueError: If `hidden_size` is not a multiple of `num_heads`.
         """
         from transformers import BertConfig, BertModel
 
-        check_positive(
-            num_layers=num_layers,
-            hidden_size=hidden_size,
-            num_heads=num_heads,
-            max_length=max_length,
-        )
         config = BertConfig(
             vocab_size=len(tokenizer),
             hidden_size=hidden_size,
@@ -224,11 +210,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into the model's pieces."""
-        found = align_words(
-            sentences, self._tokenizer(), max_length=self.max_length, overflow=self.overflow
-        )
-        self._check_ids(found)
-        return found
+        options: Any = {"max_length": self.max_length, "overflow": self.overflow}
+        return self._known(align_words(sentences, self.tokenizer, **options))
 
     def forward(
         self, pieces: Pieces, *, table: Float[Tensor, "row hidden"] | None = None
@@ -264,12 +247,12 @@ class PretrainedWordEncoder(ContextualEmbedder):
             TypeError: If there is no tokenizer, or it takes no pairs.
         """
         overflow: Literal["error", "truncate"] = "error" if self.overflow == "error" else "truncate"
-        pairs = check_pairs(pairs)
-        joined = align_pairs(
-            pairs, self._tokenizer(), max_length=self.max_length, overflow=overflow
-        )
-        self._check_ids(joined.pieces)
-        return joined if _knows_token_types(self.model) else joined._replace(token_types=None)
+        joined = align_pairs(pairs, self.tokenizer, max_length=self.max_length, overflow=overflow)
+        self._known(joined.pieces)
+        takes = "token_type_ids" in inspect.signature(self.model.forward).parameters
+        # RoBERTa and its kind have one type
+        told_apart = takes and getattr(self.model.config, "type_vocab_size", 2) > 1
+        return joined if told_apart else joined._replace(token_types=None)
 
     def piece_vectors(
         self,
@@ -323,12 +306,11 @@ class PretrainedWordEncoder(ContextualEmbedder):
         limit, everything = self.max_length, all_layers or not isinstance(self.fusion, LastLayer)
         if limit is None or ids.shape[1] <= limit:
             return self._run(ids, mask, token_types, table, everything)
-        may_cut = token_types is None and self.overflow == "window"
+        # without a tokenizer it is not known which pieces belong around each window
+        may_cut = token_types is None and self.overflow == "window" and self.tokenizer is not None
         require(may_cut, "piece_ids", f"have at most {limit} pieces", ids.shape[1])
-        self._tokenizer()
-        plan = plan_windows(
-            mask, limit, before=len(self.special.before), after=len(self.special.after)
-        )
+        before, after = map(len, self.special)
+        plan = plan_windows(mask, limit, before=before, after=after)
         windows = ids.flatten()[plan.take]
         chunks = [slice(i, i + WINDOWS_AT_ONCE) for i in range(0, len(windows), WINDOWS_AT_ONCE)]
         runs = [
@@ -349,10 +331,8 @@ class PretrainedWordEncoder(ContextualEmbedder):
 
         They are local functions, which cannot be pickled; the model adds them again.
         """
-        return {
-            **vars(self),
-            "_modules": {**self._modules, "model": without_output_hooks(self.model)},
-        }
+        model = without_output_hooks(self.model)
+        return {**vars(self), "_modules": {**self._modules, "model": model}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state in a new process."""
@@ -360,9 +340,6 @@ class PretrainedWordEncoder(ContextualEmbedder):
         model: Any = self.model
         with torch.device("meta"):  # transformers notes a class's outputs when one is built
             type(model)(model.config)
-
-    def __copy__(self) -> Self:
-        return shallow_copy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy the modules themselves, so that a layer copied with its encoder remains the
@@ -372,26 +349,15 @@ class PretrainedWordEncoder(ContextualEmbedder):
         vars(copied).update(deepcopy(vars(self), memo))
         return copied
 
-    def _check_ids(self, pieces: Pieces) -> None:
+    def _known(self, pieces: Pieces) -> Pieces:
         """Require pieces that the model has; a tokenizer may know a few more than its model (Gemma
         3 has one).
         """
-        rows = None
-        with suppress(NotImplementedError):  # of a model without a table, as Canine
-            rows = getattr(self.model.get_input_embeddings(), "num_embeddings", None)  # type: ignore[operator]
+        rows = getattr(self.model.config, "vocab_size", None)  # CANINE has none
         if rows is not None and pieces.piece_ids.numel():
-            top = int(pieces.piece_ids.max())
-            require(
-                top < rows,
-                "tokenizer",
-                f"be the model's, which has {rows} pieces",
-                f"one that gives the id {top}",
-            )
-
-    def _tokenizer(self) -> Any:
-        if self.tokenizer is None:
-            raise TypeError(must("tokenizer", "be given to cut words into pieces", None))
-        return self.tokenizer
+            rule, top = f"be the model's, which has {rows} pieces", int(pieces.piece_ids.max())
+            require(top < rows, "tokenizer", rule, f"one that gives the id {top}")
+        return pieces
 
     def _run(
         self,
@@ -424,11 +390,7 @@ class PretrainedWordEncoder(ContextualEmbedder):
             except IndexError as error:  # on a CPU; on a GPU the kernel asserts
                 rule = "be among the pieces that the model has"
                 raise ValueError(must("piece_ids", rule, error)) from error
-        states = getattr(found, "hidden_states" if everything else "last_hidden_state", None)
-        if states is None:
-            got = f"none of {class_name(self.model)}"
-            raise TypeError(must("model", "return the hidden states of its layers", got))
-        return list(states) if everything else [states]
+        return list(found.hidden_states) if everything else [found.last_hidden_state]
 
     def _run_by_length(
         self, ids: Tensor, mask: Tensor, token_types: Tensor | None, *options: Any
@@ -451,7 +413,10 @@ class PretrainedWordEncoder(ContextualEmbedder):
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write the model, its adapter and the tokenizer as transformers and peft do."""
         written = write_model(self.model, self.adapters, folder)
-        return {**written, **write_tokenizer(self.tokenizer, folder)}
+        if self.tokenizer is not None:
+            self.tokenizer.save_pretrained(folder / TOKENIZER)
+            written[TOKENIZER] = TOKENIZER
+        return written
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -490,7 +455,6 @@ def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
         found = view(input_ids=ids, attention_mask=mask, **options)
         return found.last_hidden_state[0, :length].double().cpu()  # type: ignore[no-any-return]
 
-    devices = [first.device] if first.device.type == "cuda" else []
     for length, width in (
         (20, 40),
         (3, 12),
@@ -499,8 +463,7 @@ def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
         other = torch.cat([row[:, :-1], torch.full_like(row[:, :1], known[0])], 1)
         wide = F.pad(row, (0, width - length), value=padding)
         try:
-            with torch.random.fork_rng(devices):
-                alone, changed, padded = (run(ids, length) for ids in (row, other, wide))
+            alone, changed, padded = (run(ids, length) for ids in (row, other, wide))
         except Exception:
             continue
         size = alone.abs().mean().clamp(min=1e-12)
@@ -510,20 +473,14 @@ def _behaviour(model: nn.Module, options: dict[str, Any]) -> tuple[bool, bool]:
     return named, False
 
 
-def _most_pieces(model: nn.Module, tokenizer: Any) -> int | None:
+def _most_positions(model: nn.Module) -> int | None:
     """Return how many pieces a model reads at once, special ones included; None without a limit."""
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is not None:
-        for module in (
-            model.modules()
-        ):  # RoBERTa and its descendants count positions from after the padding's
-            table = getattr(module, "position_embeddings", None)
-            if isinstance(table, nn.Embedding) and table.padding_idx is not None:
-                positions -= table.padding_idx + 1
-    limits = [
-        limit for limit in (positions, piece_limit(tokenizer)) if limit and limit > 0
-    ]  # XLNet has -1 for none
-    return min(limits) if limits else None
+    most: int | None = getattr(model.config, "max_position_embeddings", None)
+    for module in model.modules():
+        table = getattr(module, "position_embeddings", None)
+        if most is not None and isinstance(table, nn.Embedding) and table.padding_idx is not None:
+            most -= table.padding_idx + 1  # RoBERTa counts from after the padding's position
+    return most
 
 
 def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
@@ -534,20 +491,11 @@ def _embedding_layer(model: nn.Module) -> Iterator[nn.Parameter]:
             tables.add(module)
     inside = {id(parameter) for table in tables for parameter in table.parameters()}
     for name, parameter in model.named_parameters():
-        relative = (
-            "rel_embeddings" in name or "relative" in name
-        )  # of DeBERTa and MPNet, which every layer reads
+        # of DeBERTa and MPNet, which every layer reads
+        relative = "rel_embeddings" in name or "relative" in name
         named = "embedding" in name or name.startswith("layer_norm_emb.")  # the norm of XLM's
         if (named or id(parameter) in inside) and not relative:
             yield parameter
-
-
-def _knows_token_types(model: nn.Module) -> bool:
-    """Return whether a model distinguishes the sentences of a pair by a type; RoBERTa and its kind
-    have one type.
-    """
-    takes = "token_type_ids" in inspect.signature(model.forward).parameters
-    return takes and getattr(model.config, "type_vocab_size", 2) > 1
 
 
 class Windows(NamedTuple):
@@ -593,15 +541,13 @@ def plan_windows(
     for row, length in enumerate(mask.sum(1).tolist()):
         beyond = max(0, length - size)
         start = torch.tensor([*range(0, beyond, step), beyond])
-        shift = torch.where(
-            place < before, 0, torch.where(place < size - after, start[:, None], beyond)
-        )
+        inner = torch.where(place < size - after, start[:, None], beyond)
+        shift = torch.where(place < before, 0, inner)
         real = (place < length).expand_as(shift)
         takes.append(torch.where(real, place + shift + row * mask.shape[1], 0))
         reals.append(real)
-        borders = (
-            before + (start[:-1] + start[1:] + room - 1) // 2
-        )  # the last piece that the earlier window gives
+        # the last piece that the earlier window gives
+        borders = before + (start[:-1] + start[1:] + room - 1) // 2
         piece = torch.arange(length)
         window = torch.searchsorted(borders, piece)
         give[row, :length] = (count + window) * size + piece - start[window]

@@ -152,12 +152,13 @@ class TransformerSequenceEncoder(SequenceEncoder):
         """Encode words in their context; see `SequenceEncoder.forward`."""
         self.check_inputs(x, mask)
         x = self.projection(self.drop_inputs(select_valid(x, mask)))
-        if mask is None or self.kernel_size == 1:
-            encoded: Tensor = self.transformer(x, mask)
-            return encoded
-        order = valid_first(mask)  # words side by side, so that a convolution does not see holes
-        encoded = self.transformer(reorder(x, order), mask.gather(1, order))
-        return reorder(encoded, valid_places(mask))
+        if mask is not None and self.kernel_size > 1:
+            # words side by side, so that a convolution does not see holes
+            order = valid_first(mask)
+            x = self.transformer(reorder(x, order), mask.gather(1, order))
+            return reorder(x, valid_places(mask))
+        encoded: Tensor = self.transformer(x, mask)
+        return encoded
 
 
 class LSTMSequenceEncoder(SequenceEncoder):
@@ -205,9 +206,8 @@ class LSTMSequenceEncoder(SequenceEncoder):
         self.forward_layers, self.backward_layers = (
             nn.ModuleList(
                 nn.LSTM(2 * hidden_size if layer else input_size, hidden_size, batch_first=True)
-                for layer in range(
-                    num_layers
-                )  # one at a time: loading a folder stops at more than its weights fill
+                # one at a time: loading a folder stops at more than its weights fill
+                for layer in range(num_layers)
             )
             for _ in range(2)
         )
@@ -227,18 +227,13 @@ class LSTMSequenceEncoder(SequenceEncoder):
             return x.new_zeros(*x.shape[:2], self.embedding_dim)
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-        order = valid_first(
-            mask
-        )  # words to the front, so that states after the last word reach no other word
+        # words to the front, so that states after the last word reach no other word
+        order = valid_first(mask)
         states = reorder(select_valid(x, mask), order)
         reverse = reversal(mask.sum(1), x.shape[1])
         for forwards, backwards in zip(self.forward_layers, self.backward_layers, strict=True):
-            states = bidirectional(
-                self.drop(states),
-                reverse,
-                direction_weights(forwards),
-                direction_weights(backwards),
-            )
+            both = direction_weights(forwards), direction_weights(backwards)
+            states = bidirectional(self.drop(states), reverse, *both)
         states = self.drop(reorder(states, valid_places(mask)))
         return torch.where(mask[..., None], states, 0.0)
 
@@ -285,11 +280,7 @@ def _one_direction(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """
     if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
         with torch.autocast("cpu", enabled=False):
-            return _run(x.float(), [weight.float() for weight in weights]).to(x.dtype)
-    return _run(x, weights)
-
-
-def _run(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+            return _one_direction(x.float(), [w.float() for w in weights]).to(x.dtype)
     start = x.new_zeros(1, x.shape[0], weights[1].shape[1])
     # the function under nn.LSTM: has biases, one layer, no dropout, not training, one direction,
     # batch first

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, class_name, must
+from polyembed._checks import check_positive
 from polyembed.encoders.sequence import SequenceEncoder, reorder
 from polyembed.functional.masking import select_valid, valid_first, valid_places
 
@@ -32,7 +32,7 @@ class WideAndDeepEncoder(SequenceEncoder):
 
     Raises:
         ValueError: If sizes or shapes do not fit.
-        TypeError: If the mask is not bool, or the encoder has no sizes.
+        TypeError: If the mask is not bool.
 
     Example:
         >>> from polyembed.encoders import LSTMSequenceEncoder
@@ -43,15 +43,6 @@ class WideAndDeepEncoder(SequenceEncoder):
 
     def __init__(self, encoder: nn.Module | None, num_tags: int, *, window: int = 2) -> None:
         check_positive(num_tags=num_tags, window=window)
-        for name in ("input_size", "embedding_dim"):
-            if encoder is not None and not hasattr(encoder, name):
-                raise TypeError(
-                    must(
-                        "encoder",
-                        f"be a sequence encoder, with {name}, or None",
-                        class_name(encoder),
-                    )
-                )
         super().__init__()
         self.encoder, self.num_tags, self.window = encoder, num_tags, window
         self.deep_size = 0 if encoder is None else int(encoder.input_size)  # type: ignore[arg-type]
@@ -71,16 +62,13 @@ class WideAndDeepEncoder(SequenceEncoder):
         if mask is None:
             mask = x.new_ones(x.shape[:2], dtype=torch.bool)
         scores = self._window_scores(x[..., self.deep_size :], mask)
-        return (
-            scores
-            if self.encoder is None
-            else torch.cat([self.encoder(x[..., : self.deep_size], mask), scores], -1)
-        )
+        if self.encoder is None:
+            return scores
+        return torch.cat([self.encoder(x[..., : self.deep_size], mask), scores], -1)
 
     def _window_scores(self, x: Tensor, mask: Tensor) -> Tensor:
-        order = valid_first(
-            mask
-        )  # a hole in the mask is skipped: the word after it is the neighbour
+        # a hole in the mask is skipped: the word after it is the neighbour
+        order = valid_first(mask)
         x = reorder(select_valid(x, mask), order)
         scores, near = x[..., : self.num_tags], x[..., self.num_tags :]
         edges = self.edges.flatten()

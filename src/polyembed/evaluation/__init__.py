@@ -1,23 +1,20 @@
 """Comparing systems: protocols over seeds, significance, representations, layers, pictures."""
 
 from polyembed.evaluation.annotation import rank_for_annotation
-from polyembed.evaluation.layers import ParallelScores, layer_weights, parallel_cosine, rank_layers
+from polyembed.evaluation.layers import layer_weights, rank_layers
 from polyembed.evaluation.plots import (
     plot_layer_weights,
     plot_layers,
     plot_representations,
-    plot_scores,
     plot_source_attention,
 )
 from polyembed.evaluation.protocols import Corpus, run_code_switched, run_joint, run_zero_shot
 from polyembed.evaluation.representations import (
-    RepresentationDistances,
     collect_hidden_states,
     gain_correlation,
-    project_2d,
     representation_distances,
 )
-from polyembed.evaluation.results import ProtocolResult, SystemRun
+from polyembed.evaluation.results import ProtocolResult
 from polyembed.evaluation.significance import (
     approximate_randomization,
     paired_bootstrap,
@@ -27,22 +24,16 @@ from polyembed.evaluation.significance import (
 
 __all__ = [
     "Corpus",
-    "ParallelScores",
     "ProtocolResult",
-    "RepresentationDistances",
-    "SystemRun",
     "approximate_randomization",
     "collect_hidden_states",
     "gain_correlation",
     "layer_weights",
     "paired_bootstrap",
-    "parallel_cosine",
     "plot_layer_weights",
     "plot_layers",
     "plot_representations",
-    "plot_scores",
     "plot_source_attention",
-    "project_2d",
     "rank_for_annotation",
     "rank_layers",
     "representation_distances",

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from polyembed._checks import check_choice, check_positive, class_name, import_optional, must
+from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed._views import evaluation_view
 from polyembed.tagging import CRFDecoder, SequenceTagger, VotingEnsemble, to_device
 from polyembed.tagging.tagger import Tagger
@@ -22,9 +22,8 @@ def rank_for_annotation(
     *,
     by: Literal["entropy", "margin", "vote", "length-normalised"] = "entropy",
     count: int | None = None,
-    diversity: Literal["greedy", "k-means"] | None = None,
+    diverse: bool = False,
     batch_size: int = 64,
-    seed: int = 0,
 ) -> list[int]:
     """Order texts by how much a model would learn from their tags, the most first.
 
@@ -43,17 +42,16 @@ def rank_for_annotation(
         texts: Lists of words; those without words come last.
         by: The rule.
         count: How many texts to return; all if None.
-        diversity: How different texts are chosen among ``5 * count`` of the most uncertain ones, by
-            the mean of their words' vectors: ``"greedy"`` takes the one that is farthest from those
-            taken, ``"k-means"`` the most uncertain of each of `count` clusters (scikit-learn).
+        diverse: Whether to choose different texts among ``5 * count`` of the most uncertain: the
+            most uncertain one, then each time the one that is farthest from those taken, by the
+            mean of their words' vectors.
         batch_size: The number of texts at once.
-        seed: The seed of the clusters.
 
     Returns:
         The numbers of the texts.
 
     Raises:
-        ValueError: If a choice is unknown, or `diversity` comes without `count`.
+        ValueError: If the rule is unknown, or `diverse` comes without `count`.
         TypeError: If the model is not a tagger, or for votes not an ensemble.
 
     Example:
@@ -66,9 +64,7 @@ def rank_for_annotation(
     """
     check_choice("by", by, RULES)
     check_positive(batch_size=batch_size, count=1 if count is None else count)
-    if diversity is not None:
-        check_choice("diversity", diversity, ("greedy", "k-means"))
-        check_positive(count=count)  # type: ignore[arg-type]
+    require(count is not None or not diverse, "count", "be given with diverse", None)
     if by == "vote" and not isinstance(model, VotingEnsemble):
         raise TypeError(must("model", "be a VotingEnsemble to rank by votes", class_name(model)))
     if not isinstance(model, Tagger):
@@ -78,13 +74,17 @@ def rank_for_annotation(
     scores = _scores(model, [known[i] for i in full], by, batch_size)
     order = [full[i] for i in torch.argsort(scores, descending=True, stable=True).tolist()]
     order += [i for i, words in enumerate(known) if not words]
-    if diversity is None or count is None:
+    if count is None or not diverse:
         return order[:count]
     pool = [i for i in order[: CANDIDATES * count] if known[i]]
     if len(pool) <= count:
         return order[:count]
     vectors = _batched(_means, model, [known[i] for i in pool], batch_size)
-    chosen = _farthest(vectors, count) if diversity == "greedy" else _clusters(vectors, count, seed)
+    chosen, nearest = [0], vectors @ vectors[0]
+    while len(chosen) < count:  # the text whose nearest chosen one is farthest
+        nearest[chosen] = torch.inf
+        chosen.append(int(nearest.argmin()))
+        nearest = torch.maximum(nearest, vectors @ vectors[chosen[-1]])
     return [pool[i] for i in chosen]
 
 
@@ -150,23 +150,3 @@ def _means(model: Any, inputs: Any, mask: Tensor) -> Tensor:
     one: Any = model.members[0] if isinstance(model, VotingEnsemble) else model
     features = torch.where(mask[..., None], one.features(inputs, mask), 0.0)
     return F.normalize(features.sum(1) / mask.sum(1, keepdim=True), dim=-1)
-
-
-def _farthest(vectors: Tensor, count: int) -> list[int]:
-    """Choose the first, then each time the one whose nearest chosen one is farthest."""
-    chosen, nearest = [0], (vectors @ vectors[0])
-    while len(chosen) < count:
-        nearest[chosen] = torch.inf
-        chosen.append(int(nearest.argmin()))
-        nearest = torch.maximum(nearest, vectors @ vectors[chosen[-1]])
-    return chosen
-
-
-def _clusters(vectors: Tensor, count: int, seed: int) -> list[int]:
-    """Choose the first of each cluster."""
-    package = import_optional("sklearn.cluster", pip="scikit-learn", feature="k-means")
-    labels = package.KMeans(count, n_init=3, random_state=seed).fit_predict(vectors.numpy())
-    first: dict[int, int] = {}
-    for i, label in enumerate(labels.tolist()):
-        first.setdefault(label, i)
-    return sorted(first.values())

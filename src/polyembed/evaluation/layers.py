@@ -4,7 +4,7 @@ layer fusion.
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -26,81 +26,8 @@ from polyembed.encoders import (
     PretrainedWordEncoder,
     ScalarMix,
 )
-from polyembed.functional import masked_mean, mean_cosine, nearest_cosine
+from polyembed.functional import masked_mean, nearest_cosine
 from polyembed.tables import Table
-
-Vectors = dict[int | str, Tensor]
-"""Layer -> the vectors of sentences, ``(sentence, hidden)``."""
-
-
-class ParallelScores(NamedTuple):
-    """Two scores of how near sentences and their translations are at one layer.
-
-    Attributes:
-        cosine: The mean cosine of a sentence and its translation.
-        retrieval: The share of sentences whose translation is the nearest of all sentences of the
-            other language, by cosine; the mean of both directions. By chance it is one over the
-            number of sentences.
-    """
-
-    cosine: float
-    retrieval: float
-
-
-def parallel_cosine(
-    encoder: PretrainedWordEncoder,
-    source: Sequence[Sequence[str]],
-    target: Sequence[Sequence[str]],
-    *,
-    pooling: Literal["mean", "cls"] = "mean",
-    center: bool = False,
-    batch_size: int = 32,
-) -> dict[int | str, ParallelScores]:
-    """Compare sentences with their translations at each layer of an encoder, and after its fusion.
-
-    The cosine is ``mean_i cos(s_i, t_i)`` of sentence vectors ``s_i`` and ``t_i`` (Chen & Guo 2022,
-    section V.B). It is high also where all vectors have one direction, as in many pretrained
-    models. Then the translations are not the nearest, and ``retrieval`` is low.
-
-    Args:
-        encoder: An encoder with its tokenizer, such as the embedder of a trained tagger. It runs in
-            evaluation mode, on the device that it is on.
-        source: The sentences, lists of words.
-        target: Their translations, in the same order.
-        pooling: A sentence's vector: the mean of the pieces of its words, without special and
-            padding pieces; or ``"cls"``, its first piece.
-        center: Whether to subtract each language's mean vector first.
-        batch_size: The number of sentences that are encoded at once.
-
-    Returns:
-        Layer (0 = embeddings) -> its ``cosine`` and ``retrieval``; and ``"fused"`` -> those of the
-        encoder's fusion, unless it is `LastLayer`.
-
-    Raises:
-        ValueError: If there are fewer than two sentences, another number of translations, a
-            sentence without words, ``"cls"`` for a causal model, whose first piece sees no other,
-            or a layer with vectors that are not finite.
-
-    Example:
-        >>> from tokenizers import Tokenizer, models, pre_tokenizers
-        >>> from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-        >>> rules = Tokenizer(models.WordPiece({"[UNK]": 0, "me": 1, "gus": 2, "##ta": 3},
-        ...     unk_token="[UNK]"))
-        >>> rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=rules, unk_token="[UNK]")
-        >>> sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
-        ...     "intermediate_size": 8}
-        >>> model = BertModel(BertConfig(vocab_size=4, **sizes))
-        >>> encoder = PretrainedWordEncoder(model, tokenizer, fusion=ScalarMix(3))
-        >>> scores = parallel_cosine(encoder, [["me"], ["gusta"]], [["me"], ["gusta"]])
-        >>> {layer: (round(score.cosine, 3), score.retrieval) for layer, score in scores.items()}
-        {0: (1.0, 1.0), 1: (1.0, 1.0), 2: (1.0, 1.0), 'fused': (1.0, 1.0)}
-
-    Deviations: the paper does not define its sentence vector, and has the cosine alone.
-    """
-    vectors = _sentence_vectors(encoder, "source", source, pooling, batch_size)
-    other = _sentence_vectors(encoder, "target", target, pooling, batch_size)
-    return _compare(vectors, other, "target", center)
 
 
 def rank_layers(
@@ -114,23 +41,36 @@ def rank_layers(
 ) -> Table:
     """Rank an encoder's layers by the share of sentences whose translation is the nearest.
 
+    For the vectors ``s_i`` of sentences and ``t_i`` of their translations, there are two scores:
+
+    - ``cosine = mean_i cos(s_i, t_i)`` (Chen & Guo 2022, section V.B). It is high also where all
+      vectors have one direction, as in many pretrained models. Then the translations are not the
+      nearest, and ``retrieval`` is low.
+    - ``retrieval``, the share of sentences whose translation is the nearest of all sentences of the
+      other language, by cosine; the mean of both directions. By chance it is one over the number of
+      sentences.
+
     No training is needed.
 
     Args:
-        encoder: The encoder, as in `parallel_cosine`.
+        encoder: An encoder with its tokenizer, such as the embedder of a trained tagger. It runs in
+            evaluation mode, on the device that it is on.
         source: The sentences, lists of words.
         targets: Language -> the translations, in the same order.
-        pooling: A sentence's vector, ``"mean"`` or ``"cls"``, as in `parallel_cosine`.
+        pooling: A sentence's vector: the mean of the pieces of its words, without special and
+            padding pieces; or ``"cls"``, its first piece.
         center: Whether to subtract each language's mean vector first.
         batch_size: The number of sentences that are encoded at once.
 
     Returns:
-        A row per layer, and ``"fused"`` for a fusion, best first: ``layer`` (0 = embeddings), the
-        averages over languages of ``retrieval`` and ``cosine`` (see `parallel_cosine`), then the
+        A row per layer, and ``"fused"`` for a fusion other than `LastLayer`, best first: ``layer``
+        (0 = embeddings), the averages over languages of ``retrieval`` and ``cosine``, then the
         retrieval of each language.
 
     Raises:
-        ValueError: If there is no language, or `parallel_cosine` would raise one.
+        ValueError: If there is no language, there are fewer than two sentences, another number of
+            translations, a sentence without words, or ``"cls"`` for a causal model, whose first
+            piece sees no other.
 
     Example:
         >>> from transformers import BertConfig, BertModel, BertTokenizer
@@ -143,75 +83,63 @@ def rank_layers(
         >>> table.columns, len(table.rows), table.rows[0][1]
         (('layer', 'retrieval', 'cosine', 'es'), 3, 1.0)
 
-    Deviations: the paper compares trained systems by the cosine of translations (its table VI):
-    ``cosine`` in the row ``"fused"`` of each.
+    Deviations: the paper does not define its sentence vector, and has the cosine alone. It compares
+    trained systems by it (its table VI): ``cosine`` in the row ``"fused"`` of each.
     """
     require(len(targets) > 0, "targets", "hold at least one language", "none")
-    ours = _sentence_vectors(encoder, "source", source, pooling, batch_size)
-    found = []
-    for language, sentences in targets.items():
-        name = f"targets[{language!r}]"
-        theirs = _sentence_vectors(encoder, name, sentences, pooling, batch_size)
-        found.append(_compare(ours, theirs, name, center))
-    rows: list[tuple[Any, ...]] = []
-    for layer in ours:
-        retrieval = [scores[layer].retrieval for scores in found]
-        cosine = fmean(scores[layer].cosine for scores in found)
-        rows.append((layer, fmean(retrieval), cosine, *retrieval))
-    rows.sort(key=lambda row: (-row[1], -row[2]))
-    return Table(("layer", "retrieval", "cosine", *targets), rows, digits=4)
-
-
-def _sentence_vectors(
-    encoder: PretrainedWordEncoder,
-    name: str,
-    sentences: Sequence[Sequence[str]],
-    pooling: str,
-    batch_size: int,
-) -> Vectors:
-    """Return the vectors of sentences at each layer, and at the fusion."""
     check_choice("pooling", pooling, ("mean", "cls"))
     check_positive(batch_size=batch_size)
     rule = "be 'mean' for a causal model, whose first piece sees no other"
     require(pooling == "mean" or not encoder.is_causal, "pooling", rule, repr(pooling))
-    require(len(sentences) > 1, name, "hold at least two sentences", len(sentences))
+    require(len(source) > 1, "source", "hold at least two sentences", len(source))
+    rule = f"hold a translation of each of the {len(source)} sentences"
+    for language, sentences in targets.items():
+        require(len(sentences) == len(source), f"targets[{language!r}]", rule, len(sentences))
+    own = torch.arange(len(source))
+    ours = _sentence_vectors(encoder, source, pooling, center, batch_size)
+    cosines: dict[int | str, list[float]] = {layer: [] for layer in ours}
+    retrieved: dict[int | str, list[float]] = {layer: [] for layer in ours}
+    for sentences in targets.values():
+        theirs = _sentence_vectors(encoder, sentences, pooling, center, batch_size)
+        for layer, s in ours.items():
+            t = theirs[layer]
+            right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
+            retrieved[layer].append(float(torch.cat(right).double().mean()))
+            cosines[layer].append(float(torch.cosine_similarity(s, t).mean()))
+    rows: list[tuple[Any, ...]] = [
+        (layer, fmean(found), fmean(cosines[layer]), *found) for layer, found in retrieved.items()
+    ]
+    rows.sort(key=lambda row: (-row[1], -row[2]))
+    return Table(("layer", "retrieval", "cosine", *targets), rows, digits=4)
+
+
+@torch.no_grad()
+def _sentence_vectors(
+    encoder: PretrainedWordEncoder,
+    sentences: Sequence[Sequence[str]],
+    pooling: str,
+    center: bool,
+    batch_size: int,
+) -> dict[int | str, Tensor]:
+    """Return the vectors of sentences, ``(sentence, hidden)``, at each layer and at the fusion."""
     empty = [i for i, words in enumerate(sentences) if not len(words)]
-    require(not empty, name, "have a word in each sentence", f"none in those at {empty[:5]}")
+    require(not empty, "sentences", "have a word each", f"none in those at {empty[:5]}")
     device = next(encoder.parameters()).device
     view = evaluation_view(encoder)
     found: dict[int | str, list[Tensor]] = {}
-    with torch.no_grad():
-        for start in range(0, len(sentences), batch_size):
-            pieces = view.pieces(sentences[start : start + batch_size]).to(device)
-            states: Vectors = dict(enumerate(view.hidden_states(pieces, all_layers=True)))
-            if not isinstance(view.fusion, LastLayer):
-                states["fused"] = view.fusion(list(states.values()), pieces.piece_mask)
-            for layer, x in states.items():  # (sentence, piece, hidden)
-                x = x.to(torch.promote_types(x.dtype, torch.float32))
-                x = x[:, 0] if pooling == "cls" else masked_mean(x, pieces.word_index >= 0)
-                found.setdefault(layer, []).append(x.cpu())  # (sentence, hidden)
-    vectors = {layer: torch.cat(parts) for layer, parts in found.items()}
-    for layer, x in vectors.items():
-        require(
-            bool(x.isfinite().all()), f"layer {layer} of {name}", "be finite", "NaN or infinity"
+    for start in range(0, len(sentences), batch_size):
+        pieces = view.pieces(sentences[start : start + batch_size]).to(device)
+        states: dict[int | str, Tensor] = dict(
+            enumerate(view.hidden_states(pieces, all_layers=True))
         )
-    return vectors
-
-
-def _compare(
-    source: Vectors, target: Vectors, name: str, center: bool
-) -> dict[int | str, ParallelScores]:
-    """Compare the vectors of sentences and of their translations, at each layer."""
-    count, other = len(source[0]), len(target[0])
-    require(count == other, name, f"hold a translation of each of the {count} sentences", other)
-    own = torch.arange(count)
-    found = {}
-    for layer in source:
-        s, t = (x[layer] - x[layer].mean(0) if center else x[layer] for x in (source, target))
-        right = [nearest_cosine(x, y).ids[:, 0] == own for x, y in ((s, t), (t, s))]
-        retrieval = float(torch.cat(right).double().mean())
-        found[layer] = ParallelScores(float(mean_cosine(s, t)), retrieval)
-    return found
+        if not isinstance(view.fusion, LastLayer):
+            states["fused"] = view.fusion(list(states.values()), pieces.piece_mask)
+        for layer, x in states.items():  # (sentence, piece, hidden)
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
+            x = x[:, 0] if pooling == "cls" else masked_mean(x, pieces.word_index >= 0)
+            found.setdefault(layer, []).append(x.cpu())  # (sentence, hidden)
+    vectors = {layer: torch.cat(parts) for layer, parts in found.items()}
+    return {layer: x - x.mean(0) if center else x for layer, x in vectors.items()}
 
 
 def layer_weights(

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from polyembed._checks import import_optional, require
 from polyembed.evaluation.representations import project_2d
-from polyembed.tables import mean_and_deviation
+from polyembed.tables import MeanAndDeviation, mean_and_deviation
 
 MOST_NAMES_INSIDE = 8
 """The number of names in a legend above which it is drawn beside the axes."""
 
 SOURCES_AGREE = 0.02
-"""The difference between shares of attention below which sources are said to agree."""
+"""The difference from an even share of attention below which colours stay pale."""
 
 
 def plot_source_attention(
@@ -35,8 +35,7 @@ def plot_source_attention(
     """Draw how much each source counts for each word of a meta-embedding (Winata 2021, equation 3).
 
     A square shows ``mean_d alpha[source, word, d]``. White is an even share, ``1 / sources``; red
-    is more, blue less. Where no share is further than 0.02 from even, colours stay pale, and the
-    label says that the sources agree.
+    is more, blue less. Where no share is further than 0.02 from even, colours stay pale.
 
     Args:
         weights: The result of `MetaEmbedding.contributions`, or of
@@ -52,8 +51,8 @@ def plot_source_attention(
         The axes; the colour bar is beside them.
 
     Raises:
-        ValueError: If weights have another shape than words and sources or do not sum to 1 over
-            the sources, or another number of languages than of words.
+        ValueError: If weights have another shape than words and sources, or do not sum to 1 over
+            the sources.
         ImportError: If matplotlib is not installed.
 
     Example:
@@ -71,12 +70,9 @@ def plot_source_attention(
     shares = shares.mean(-1) if shares.dim() == 3 else shares
     off = float((shares.sum(0) - 1).abs().max())
     require(off < 0.02, "weights", "sum to 1 over the sources", f"a sum that is {off:.3f} off")
-    above = [""] * len(words) if languages is None else languages
-    require(len(above) == len(words), "languages", f"be {len(words)}, one per word", len(above))
     ax = ax or _new_axes("plot_source_attention", 0.75 * len(words) + 2.0, 0.5 * len(sources) + 1.5)
     even = 1 / len(sources)
-    most = float((shares - even).abs().max())
-    reach = max(SOURCES_AGREE, most)
+    reach = max(SOURCES_AGREE, float((shares - even).abs().max()))
     image = ax.imshow(
         shares.numpy(), cmap="RdBu_r", aspect="auto", vmin=even - reach, vmax=even + reach
     )
@@ -87,8 +83,7 @@ def plot_source_attention(
         over = ax.secondary_xaxis("top")
         over.set_xticks(range(len(words)), languages)
         over.tick_params(length=0)
-    agree = f"the sources agree: no share is further than {SOURCES_AGREE} from even"
-    return _finish(ax, title=title, xlabel=agree if most <= SOURCES_AGREE < even else None)
+    return _finish(ax, title=title)
 
 
 def plot_layer_weights(
@@ -117,21 +112,21 @@ def plot_layer_weights(
         [0.2, 0.3, 0.5, 0.3, 0.7]
     """
     require(len(weights) > 0, "weights", "hold at least one name", "none")
-    drawn: dict[str, dict[int, Tensor]] = {}
+    drawn: dict[str, dict[int, MeanAndDeviation]] = {}
     for name, part in weights.items():
         require(len(part) > 0, f"weights[{name!r}]", "hold at least one layer", "none")
-        drawn[name] = {k: torch.as_tensor(v).double().cpu().flatten() for k, v in part.items()}
+        numbers = {layer: torch.as_tensor(value).flatten() for layer, value in part.items()}
+        drawn[name] = {k: mean_and_deviation(v.double().tolist()) for k, v in numbers.items()}
     layers = sorted({layer for part in drawn.values() for layer in part})
-    ax = ax or _new_axes(
-        "plot_layer_weights", max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5
-    )
+    size = max(4.0, 0.25 * len(layers) * (len(drawn) + 1) + 1.5), 3.5
+    ax = ax or _new_axes("plot_layer_weights", *size)
     width = 0.8 / len(drawn)
     handles = {}
-    for number, (name, part) in enumerate(drawn.items()):
-        places = [layer + (number - (len(drawn) - 1) / 2) * width for layer in part]
-        means = [float(numbers.mean()) for numbers in part.values()]
-        spreads = [float(numbers.std()) if len(numbers) > 1 else 0.0 for numbers in part.values()]
+    for number, (name, found) in enumerate(drawn.items()):
+        places = [layer + (number - (len(drawn) - 1) / 2) * width for layer in found]
+        spreads = [one.deviation or 0.0 for one in found.values()]
         lines = {"yerr": spreads, "capsize": 2.0} if any(spreads) else {}
+        means = [one.mean for one in found.values()]
         handles[name] = ax.bar(places, means, width, label=name, **lines)
     ax.set_xticks(layers)
     return _finish(ax, handles, xlabel="layer (0 = embeddings)", ylabel=ylabel)
@@ -206,7 +201,7 @@ def plot_representations(
     Args:
         pictures: Title -> name -> points in rows, for example from `collect_hidden_states`. Each
             picture is projected by itself; its directions have no unit, so it has no numbers.
-        method: See `project_2d`.
+        method: ``"pca"``, the two directions of the most variance of all points, or ``"umap"``.
         seed: The seed of UMAP.
         axes: As many matplotlib axes; a new figure if None.
 
@@ -214,8 +209,8 @@ def plot_representations(
         The axes.
 
     Raises:
-        ValueError: If there is no picture, another number of axes, or clouds that `project_2d`
-            refuses.
+        ValueError: If there is no picture, another number of axes, or clouds of different
+            dimensions.
         ImportError: If matplotlib, or umap-learn, is not installed.
 
     Example:
@@ -226,23 +221,15 @@ def plot_representations(
         >>> [ax.get_title() for ax in axes]
         ['before', 'after']
     """
-    require(len(pictures) > 0, "pictures", "hold at least one", "none")
-    if axes is not None:
-        require(
-            len(axes) == len(pictures),
-            "axes",
-            f"be one for each of {len(pictures)} pictures",
-            len(axes),
-        )
+    count = len(pictures)
+    require(count > 0, "pictures", "hold at least one", "none")
     flat = {
         title: project_2d(list(clouds.values()), method, seed=seed)
         for title, clouds in pictures.items()
     }
-    axes = (
-        _new_axes("plot_representations", 4.0 * len(pictures), 4.0, len(pictures))[0]
-        if axes is None
-        else axes
-    )
+    if axes is None:
+        axes = _new_axes("plot_representations", 4.0 * count, 4.0, count)[0]
+    require(len(axes) == count, "axes", f"be one for each of {count} pictures", len(axes))
     for ax, (title, clouds) in zip(axes, pictures.items(), strict=True):
         points = zip(clouds, flat[title], strict=True)
         handles = {name: ax.scatter(*part.T.numpy(), s=6, alpha=0.5) for name, part in points}
@@ -252,51 +239,12 @@ def plot_representations(
     return axes
 
 
-def plot_scores(
-    parameters: Mapping[str, int], scores: Mapping[str, float], *, ax: Any = None
-) -> Any:
-    """Draw the scores of models against their numbers of parameters (Winata 2021, figure 2).
-
-    Args:
-        parameters: Model -> its number of parameters, such as ``report.sizes[model].parameters``.
-        scores: Model -> its score; models without a score are left out.
-        ax: The matplotlib axes to draw on; new ones if None.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ValueError: If there is no score, or a score of an unknown model.
-        ImportError: If matplotlib is not installed.
-
-    Example:
-        >>> import matplotlib; matplotlib.use("Agg")
-        >>> plot_scores({"MME": 10**6, "HME": 2 * 10**6}, {"MME": 0.71, "HME": 0.83}).get_xlabel()
-        'parameters'
-    """
-    require(len(scores) > 0, "scores", "hold at least one score", "none")
-    odd = sorted(set(scores) - set(parameters))
-    require(not odd, "scores", f"be of the models {', '.join(parameters)}", odd)
-    ax = ax or _new_axes("plot_scores")
-    for name, score in scores.items():
-        ax.scatter([parameters[name]], [score])
-        ax.annotate(name, (parameters[name], score), textcoords="offset points", xytext=(4, 4))
-    ax.set_xscale("log")
-    return _finish(ax, xlabel="parameters", ylabel="score")
-
-
 def _new_axes(
     feature: str, width: float = 6.4, height: float = 4.8, columns: int | None = None
 ) -> Any:
-    """Return axes that pyplot knows, so that notebooks show them; without a display, axes that can
-    only be saved.
-    """
+    """Return axes of a new figure that pyplot knows, so that notebooks show them."""
     pyplot = import_optional("matplotlib.pyplot", pip="matplotlib", feature=feature)
-    options = {"figsize": (width, height), "layout": "constrained"}
-    try:
-        figure = pyplot.figure(**options)
-    except ImportError:  # of the backend
-        figure = import_optional("matplotlib.figure").Figure(**options)
+    figure = pyplot.figure(figsize=(width, height), layout="constrained")
     return figure.subplots() if columns is None else figure.subplots(1, columns, squeeze=False)
 
 

@@ -25,16 +25,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from polyembed._checks import check_choice, must, require
 from polyembed.evaluation.results import ProtocolResult, SystemRun
-from polyembed.metrics import GoldLabels, Labels, accuracy, entity_f1, macro_f1
 from polyembed.tagging.text_model import TextModel
 from polyembed.training import Epoch, FitOptions, FitResult, fit
-
-DEFAULTS = FitOptions()
-METRICS: dict[str, Callable[[GoldLabels, Labels], float]] = {
-    "f1": lambda gold, predicted: entity_f1(gold, predicted).f1,
-    "accuracy": accuracy,
-    "macro_f1": macro_f1,
-}
+from polyembed.training.checkpoints import differences
+from polyembed.training.options import DEFAULTS, measure
 
 Build = Callable[[Sequence[Any], int], TextModel]
 """A system: a function that builds an untrained model from the training sentences and the seed."""
@@ -272,10 +266,9 @@ def _run_all(
     require(len(set(names)) == len(names), "languages", "be named once each", names)
     for trial in trials:
         parts = [(corpus, part) for corpus in trial.trained for part in ("train", "dev")]
-        for corpus, part in parts + [(corpus, "test") for corpus in trial.tested]:
-            some = len(getattr(corpus, part)) > 0
-            rule = "hold at least one sentence"
-            require(some, f"{part} of {corpus.language!r}", rule, "none")
+        for corpus, part in [*parts, *((corpus, "test") for corpus in trial.tested)]:
+            name = f"{part} of {corpus.language!r}"
+            require(len(getattr(corpus, part)) > 0, name, "hold at least one sentence", "none")
     seen = WeakTensorKeyDictionary()
     results = []
     for trial in trials:
@@ -309,8 +302,8 @@ def _run(
     progress: bool | None,
 ) -> ProtocolResult:
     """Train and test one system once, or read the outcome of an earlier call."""
-    options = options.for_training(model, len(trial.items("train")))
-    metric = options.metric or "accuracy"
+    train, dev = trial.items("train"), trial.items("dev")
+    options = options.for_training(model, len(train))
     gold: dict[str, Any] = {
         corpus.language: [list(model.labels_of(item)) for item in corpus.test]
         for corpus in trial.tested
@@ -319,7 +312,6 @@ def _run(
     unknown = sorted(map(repr, labels.difference(getattr(model, "tags", None) or model.labels)))  # type: ignore[arg-type]
     rule = "know every label of the test sentences"
     require(not unknown, f"systems[{name!r}]", rule, f"{', '.join(unknown)}, which it lacks")
-    train, dev = trial.items("train"), trial.items("dev")
     about = {
         **{key: _plain(value) for key, value in vars(options).items()},
         "trainable": sum(x.numel() for x in model.parameters() if x.requires_grad),
@@ -331,22 +323,19 @@ def _run(
     saved = None if path is None else _load(path, about)
     if saved is None:
         fitted = fit(model, train, dev, options, seed=seed, progress=progress)
-        scores, predictions = {}, {}
+        saved = {"best": fitted.best, "history": fitted.history, "scores": {}, "predictions": {}}
         for corpus in trial.tested:
             found = model.predict([model.text_of(item) for item in corpus.test])
             found = [[label] if isinstance(label, str) else label for label in found]
-            compute = METRICS[metric] if isinstance(metric, str) else metric
-            scores[corpus.language] = float(compute(gold[corpus.language], found))
-            predictions[corpus.language] = found
-        saved = {"best": fitted.best, "history": fitted.history}
-        saved |= {"scores": scores, "predictions": predictions}
+            score = measure(options, gold[corpus.language], found)
+            saved["scores"][corpus.language] = score
+            saved["predictions"][corpus.language] = found
         if path is not None:
             _save(path, {"about": about, **saved})
     fitted = FitResult(Epoch(*saved["best"]), tuple(Epoch(*epoch) for epoch in saved["history"]))
     trained_on = tuple(corpus.language for corpus in trial.trained)
     run = SystemRun(name, seed, trained_on, fitted, saved["scores"], saved["predictions"])
-    metric_name = metric if isinstance(metric, str) else str(_plain(metric))
-    return ProtocolResult((run,), gold, metric_name)
+    return ProtocolResult((run,), gold, options.metric_name)
 
 
 def _plain(value: object) -> Any:
@@ -366,10 +355,8 @@ def _load(path: Path, about: Mapping[str, Any]) -> dict[str, Any] | None:
         saved: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise ValueError(must(str(path), "be a finished run as JSON", error)) from error
-    before = saved["about"]
-    odd = [name for name in {**before, **about} if before.get(name) != about.get(name)]
-    found = ", ".join(f"{name} {before.get(name)} in place of {about.get(name)}" for name in odd)
-    require(not odd, str(path), "be of this run", f"another one: {found}")
+    found = differences(saved["about"], about)
+    require(not found, str(path), "be of this run", f"another one: {found}")
     return saved
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import check_choice, check_positive, import_optional, require
+from polyembed._checks import check_choice, import_optional, require
 from polyembed.evaluation.results import ProtocolResult
 from polyembed.metrics import Labels, check_labels, entities
 from polyembed.tables import Table
@@ -129,7 +129,7 @@ def approximate_randomization(
         >>> approximate_randomization(gold, gold, worse, metric="accuracy")[:3]
         (0.5, 0.0078125, 8)
     """
-    counts = _count_both(gold, first, second, metric, num_resamples)
+    counts = _count_both(gold, first, second, metric)
     return _randomize(*counts, num_resamples, seed)
 
 
@@ -184,7 +184,7 @@ def paired_bootstrap(
     those drawn, so p is never 0.
     """
     require(0 < confidence < 1, "confidence", "be in (0, 1)", confidence)
-    counts = _count_both(gold, first, second, metric, num_resamples)
+    counts = _count_both(gold, first, second, metric)
     return _bootstrap(*counts, num_resamples, seed, confidence)
 
 
@@ -224,7 +224,7 @@ def significance_table(
         ImportError: If scipy is not installed.
 
     Example:
-        >>> from polyembed.evaluation import SystemRun
+        >>> from polyembed.evaluation.results import SystemRun
         >>> from polyembed.training import Epoch, FitResult
         >>> fitted = FitResult(Epoch(1, 0.5, 0.7, 1.0), ())
         >>> runs = [
@@ -239,7 +239,6 @@ def significance_table(
     for the number of tests.
     """
     check_choice("test", test, ("sign", "randomization", "bootstrap"))
-    check_positive(num_resamples=num_resamples)
     check_choice("metric of the result", result.metric, ("f1", "accuracy"))
     systems = list(dict.fromkeys(run.system for run in result.runs))
     check_choice("against", against, systems)
@@ -260,25 +259,22 @@ def significance_table(
                 counts = pooled(system, language), pooled(against, language)
                 if test == "sign":
                     found = _sign_test(*counts)
-                elif test == "randomization":
-                    found = _randomize(*counts, num_resamples, seed)
                 else:
-                    found = _bootstrap(*counts, num_resamples, seed)
+                    resample = _randomize if test == "randomization" else _bootstrap
+                    found = resample(*counts, num_resamples, seed)
                 rows.append((system, language, *found[:3]))
-    order = np.argsort([row[3] for row in rows], kind="stable")
-    corrected, largest = [0.0] * len(rows), 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (len(rows) - rank) * rows[i][3]))
-        corrected[i] = largest
+    p_values = np.array([row[3] for row in rows])
+    order = np.argsort(p_values, kind="stable")
+    weighted = p_values[order] * np.arange(len(rows), 0, -1)
+    corrected = np.empty_like(p_values)
+    corrected[order] = np.minimum(np.maximum.accumulate(weighted), 1.0)
     columns = ("system", "language", f"difference to {against}", "p", "n", "p, Holm")
-    return Table(columns, [(*row, p) for row, p in zip(rows, corrected, strict=True)], digits=4)
+    pairs = zip(rows, corrected.tolist(), strict=True)
+    return Table(columns, [(*row, p) for row, p in pairs], digits=4)
 
 
-def _count_both(
-    gold: Labels, first: Labels, second: Labels, metric: str, num_resamples: int
-) -> tuple[Counts, Counts]:
+def _count_both(gold: Labels, first: Labels, second: Labels, metric: str) -> tuple[Counts, Counts]:
     check_choice("metric", metric, ("f1", "accuracy"))
-    check_positive(num_resamples=num_resamples)
     check_labels(gold, empty=False, first=first, second=second)
     return _count(gold, first, metric), _count(gold, second, metric)
 

@@ -1,27 +1,19 @@
 """Pure mathematics: tensors in, tensors out; no state, no files."""
 
 from polyembed.functional.alignment import length_normalize, mean_center, procrustes
-from polyembed.functional.distances import (
-    hausdorff_distance,
-    mean_cosine,
-    modified_hausdorff_distance,
-)
-from polyembed.functional.hypergradient import Hypergradient, hypergradient
+from polyembed.functional.distances import hausdorff_distance
+from polyembed.functional.hypergradient import hypergradient
 from polyembed.functional.losses import cross_entropy, focal_loss
 from polyembed.functional.masking import masked_max, masked_mean
 from polyembed.functional.neighbors import (
-    Nearest,
     csls,
     mutual_csls,
     nearest_cosine,
     nearest_csls,
-    neighborhood_similarity,
 )
 from polyembed.functional.voting import agreement, entity_vote, majority_vote, vote_entropy
 
 __all__ = [
-    "Hypergradient",
-    "Nearest",
     "agreement",
     "cross_entropy",
     "csls",
@@ -34,12 +26,9 @@ __all__ = [
     "masked_max",
     "masked_mean",
     "mean_center",
-    "mean_cosine",
-    "modified_hausdorff_distance",
     "mutual_csls",
     "nearest_cosine",
     "nearest_csls",
-    "neighborhood_similarity",
     "procrustes",
     "vote_entropy",
 ]

@@ -80,15 +80,13 @@ def procrustes(x: Float[Tensor, "n dim"], y: Float[Tensor, "n dim"]) -> Float[Te
     check_dim("x", x, 2, "n, dim")
     require(y.shape == x.shape, "y", f"have the shape of x, {tuple(x.shape)}", tuple(y.shape))
     check_float(x=x, y=y)
-    # W does not depend on the scale of either; near 1, no product overflows or vanishes.
-    product = _scaled(x.double()).mT @ _scaled(y.double())
+    product = x.double().mT @ y.double()
     require(bool(product.isfinite().all()), "x and y", "be finite", "NaN or an infinity")
     u, _, vh = torch.linalg.svd(product)
     weight: Tensor = (u @ vh).to(x.dtype)
     return weight
 
 
-def _scaled(x: Tensor) -> Tensor:
-    """Divide by the largest number."""
-    largest = x.abs().amax() if x.numel() else x.new_ones(())
-    return x / torch.where(largest == 0, 1.0, largest)
+def unit(x: Tensor) -> Tensor:
+    """Scale to length 1 in at least float32."""
+    return length_normalize(x.to(torch.promote_types(x.dtype, torch.float32)))

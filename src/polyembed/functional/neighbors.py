@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyembed._checks import check_dim, check_float, check_last_dim, check_positive, must
-from polyembed.functional.alignment import length_normalize
+from polyembed.functional.alignment import unit
 
 CPU_BLOCK = 8 << 20  # similarities held at once: 32 MB in float32, which mostly stay in the cache
 DEVICE_BLOCK = 64 << 20  # the same on a GPU, where starting a kernel costs more
@@ -54,33 +54,9 @@ def csls(x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10) -> F
     """
     _check({"x": x, "y": y}, k=k)
     with torch.autocast(x.device.type, enabled=False):
-        similarity = _unit(x) @ _unit(y).mT
+        similarity = unit(x) @ unit(y).mT
     near_x, near_y = _mean_of_top(similarity, k), _mean_of_top(similarity.mT, k)
     return (2 * similarity - near_x[:, None] - near_y).to(x.dtype)
-
-
-def neighborhood_similarity(
-    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], k: int = 10
-) -> Float[Tensor, " n"]:
-    """Average each vector's cosine with its `k` nearest of the other space: ``r(x_i)`` of `csls`,
-    in blocks.
-
-    Args:
-        x: Vectors of any length, ``(n, dim)``.
-        y: Vectors, ``(m, dim)``.
-        k: The size of a neighbourhood; all rows where there are fewer.
-
-    Returns:
-        ``(n)``; zeros where `y` is empty. No gradient.
-
-    Example:
-        >>> y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
-        >>> neighborhood_similarity(torch.tensor([[2.0, 0.0]]), y, k=2)
-        tensor([0.5000])
-    """
-    _check({"x": x, "y": y}, k=k)
-    with torch.no_grad():
-        return _neighborhood(_unit(x), _unit(y), k).to(x.dtype)
 
 
 def nearest_cosine(
@@ -109,7 +85,7 @@ def nearest_cosine(
     """
     _check({"queries": queries, "keys": keys}, k=k)
     with torch.no_grad():
-        found = _search(_unit(queries), _unit(keys), k)
+        found = _search(unit(queries), unit(keys), k)
         return Nearest(found.scores.to(queries.dtype), found.ids)
 
 
@@ -152,8 +128,8 @@ def nearest_csls(
     if space is not None:
         _check({"keys": keys, "space": space})
     with torch.no_grad():
-        x, y = _unit(queries), _unit(keys)
-        hubness = _neighborhood(y, x if space is None else _unit(space), neighborhood)
+        x, y = unit(queries), unit(keys)
+        hubness = _neighborhood(y, x if space is None else unit(space), neighborhood)
         found = _search(x, y, k, hubness=hubness)
         scores = found.scores - _neighborhood(x, y, neighborhood)[:, None]
         return Nearest(scores.to(queries.dtype), found.ids)
@@ -186,7 +162,7 @@ def mutual_csls(
     if not len(x) or not len(y):
         return torch.zeros((0, 2), dtype=torch.int64, device=x.device)
     with torch.no_grad():
-        a, b = _unit(x), _unit(y)
+        a, b = unit(x), unit(y)
         forth = _search(a, b, 1, hubness=_neighborhood(b, a, neighborhood)).ids[:, 0]
         back = _search(b, a, 1, hubness=_neighborhood(a, b, neighborhood)).ids[:, 0]
         rows = torch.arange(len(x), device=x.device)
@@ -204,11 +180,6 @@ def _check(spaces: dict[str, Tensor], **counts: int) -> None:
     check_positive(**counts)
     if x.dtype != y.dtype:
         raise TypeError(must(second, f"be {x.dtype} as {first}", y.dtype))
-
-
-def _unit(x: Tensor) -> Tensor:
-    """Scale to length 1 in at least float32."""
-    return length_normalize(x.to(torch.promote_types(x.dtype, torch.float32)))
 
 
 def _mean_of_top(similarity: Tensor, k: int) -> Tensor:

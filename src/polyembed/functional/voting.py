@@ -7,14 +7,13 @@ the number of labels.
 from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
-from numbers import Integral
 from typing import Any, TypeVar, overload
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from polyembed._checks import check_ids, class_name, must, require
+from polyembed._checks import check_ids, must, require
 from polyembed.metrics import Scheme, bio_labels, entities
 
 Label = TypeVar("Label", str, int)
@@ -22,69 +21,53 @@ Label = TypeVar("Label", str, int)
 
 @overload
 def majority_vote(
-    predictions: Int[Tensor, "voter *batch"],
-    *,
-    scores: Float[Tensor, "voter *batch"] | None = None,
-    ignore_index: int = -100,
+    predictions: Int[Tensor, "voter *batch"], *, ignore_index: int = -100
 ) -> Int[Tensor, "*batch"]: ...
 @overload
 def majority_vote(
-    predictions: Sequence[Sequence[Sequence[Label]]],
-    *,
-    scores: Sequence[Sequence[Sequence[float]]] | None = None,
-    ignore_index: int = -100,
+    predictions: Sequence[Sequence[Sequence[Label]]], *, ignore_index: int = -100
 ) -> list[list[Label]]: ...
 def majority_vote(
     predictions: Int[Tensor, "voter *batch"] | Sequence[Sequence[Sequence[Label]]],
     *,
-    scores: Float[Tensor, "voter *batch"] | Sequence[Sequence[Sequence[float]]] | None = None,
     ignore_index: int = -100,
 ) -> Int[Tensor, "*batch"] | list[list[Label]]:
     """Return the most frequent label of each position: ``argmax_label |{v : y_v = label}|``.
 
-    Of labels with equally many votes, the one with the largest sum of its voters' scores wins,
-    where there are scores. Of those that are still equal, the label of the earliest voter wins.
+    Of labels with equally many votes, the label of the earliest voter wins.
 
     Args:
-        predictions: Label ids, one row a voter; or labels as
+        predictions: Label ids, one row per voter; or labels as
             ``predictions[voter][sentence][word]``, where sentences may differ in length and voters
             may not.
-        scores: The score that each voter gives its own label, in the same form; NaN counts as the
-            lowest.
         ignore_index: The label that abstains. Where all voters abstain, so does the vote.
 
     Returns:
-        ``(*batch)``, or one list of labels a sentence.
+        ``(*batch)``, or one list of labels per sentence.
 
     Raises:
-        ValueError: If there is no voter, or voters, sentences or scores have other sizes.
-        TypeError: If predictions are not labels, or scores are not numbers.
+        ValueError: If there is no voter, or voters or sentences have other sizes.
+        TypeError: If predictions are not labels.
 
     Example:
         >>> majority_vote(torch.tensor([[3, 1, -100], [4, 2, -100], [4, 1, -100]]))
         tensor([   4,    1, -100])
-        >>> majority_vote(torch.tensor([[3], [4]]), scores=torch.tensor([[0.2], [0.9]]))
-        tensor([4])
         >>> majority_vote([[["A", "B"], ["C"]], [["A", "C"], ["B"]], [["B", "C"], ["B"]]])
         [['A', 'C'], ['B']]
     """
     if isinstance(predictions, Tensor):
         _check(predictions)
-        if scores is not None and not (isinstance(scores, Tensor) and scores.is_floating_point()):
-            raise TypeError(
-                must(
-                    "scores",
-                    "be a floating point tensor",
-                    getattr(scores, "dtype", class_name(scores)),
-                )
-            )
-        shape = tuple(predictions.shape)
-        found = shape if scores is None else tuple(scores.shape)
-        require(shape == found, "scores", f"have shape {shape}", found)
-        return _vote(predictions, scores, ignore_index)
-    if isinstance(scores, Tensor):
-        raise TypeError(must("scores", "be nested lists like predictions", "a tensor"))
-    return _vote_on_lists(predictions, scores, ignore_index)
+        votes = _agreeing(predictions, ignore_index).sum(1)
+        # where all abstain, all lead
+        earliest = (votes == votes.amax(0)).int().argmax(0, keepdim=True)
+        return predictions.gather(0, earliest).squeeze(0)
+    _check_lists(predictions)
+    voters: list[list[Any]] = [list(chain.from_iterable(sentences)) for sentences in predictions]
+    names = list(dict.fromkeys([ignore_index, *chain.from_iterable(voters)]))
+    ids = {name: i for i, name in enumerate(names)}
+    labels = torch.tensor([[ids[label] for label in voter] for voter in voters], dtype=torch.int64)
+    elected = iter(majority_vote(labels, ignore_index=0).tolist())
+    return [[names[next(elected)] for _ in sentence] for sentence in predictions[0]]
 
 
 def entity_vote(
@@ -117,7 +100,7 @@ def entity_vote(
         >>> entity_vote([one, two, three])
         [['B-PER', 'I-PER', 'O', 'B-LOC']]
     """
-    _flatten("predictions", predictions, predictions)
+    _check_lists(predictions)
     elected = []
     for sentence in zip(*predictions, strict=True):
         votes = Counter(entity for labels in sentence for entity in entities(labels, scheme=scheme))
@@ -146,9 +129,8 @@ def vote_entropy(
     _check(predictions)
     votes = _agreeing(predictions, ignore_index).sum(1)
     count = votes.gt(0).sum(0)
-    surprise = (
-        count.clamp(min=1).log() - votes.clamp(min=1).log()
-    )  # -log p of each voter's own label
+    # -log p of each voter's own label
+    surprise = count.clamp(min=1).log() - votes.clamp(min=1).log()
     return torch.where(votes > 0, surprise, 0.0).sum(0) / count.clamp(min=1)
 
 
@@ -189,63 +171,16 @@ def _agreeing(predictions: Tensor, ignore_index: int) -> Tensor:
     return (predictions[:, None] == predictions) & predictions.ne(ignore_index)
 
 
-def _vote(predictions: Tensor, scores: Tensor | None, ignore_index: int) -> Tensor:
-    same = _agreeing(predictions, ignore_index)
-    votes = same.sum(1)
-    leads = votes == votes.amax(0)  # where all abstain, all lead
-    if scores is not None:
-        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        support = torch.where(same, wide, 0.0).sum(1)
-        support = torch.where(leads & ~support.isnan(), support, float("-inf"))
-        leads = leads & (support == support.amax(0))
-    earliest = leads.int().argmax(0, keepdim=True)
-    return predictions.gather(0, earliest).squeeze(0)
-
-
-def _vote_on_lists(
-    predictions: Sequence[Sequence[Sequence[Any]]],
-    scores: Sequence[Sequence[Sequence[float]]] | None,
-    ignore_index: int,
-) -> list[list[Any]]:
-    """Number the labels, vote on all words at once, and map the winners back to labels."""
-    voters = _flatten("predictions", predictions, predictions)
-    for label in chain.from_iterable(voters):
-        if not isinstance(label, str | Integral):
-            raise TypeError(
-                must("predictions", "hold labels (str or int)", f"a {class_name(label)} {label!r}")
-            )
-    names = list(dict.fromkeys([ignore_index, *chain.from_iterable(voters)]))
-    ids = {name: i for i, name in enumerate(names)}
-    labels = torch.tensor([[ids[label] for label in voter] for voter in voters], dtype=torch.int64)
-    wide = None
-    if scores is not None:
-        require(
-            len(scores) == len(voters),
-            "scores",
-            f"have the {len(voters)} voters of predictions",
-            len(scores),
-        )
-        wide = torch.tensor(_flatten("scores", scores, predictions), dtype=torch.float64)
-    elected = iter(_vote(labels, wide, 0).tolist())
-    return [[names[next(elected)] for _ in sentence] for sentence in predictions[0]]
-
-
-def _flatten(
-    name: str,
-    nested: Sequence[Sequence[Sequence[Any]]],
-    predictions: Sequence[Sequence[Sequence[Any]]],
-) -> list[list[Any]]:
-    """Concatenate each voter's sentences; all must be as long as the first voter's."""
+def _check_lists(predictions: Sequence[Sequence[Sequence[Any]]]) -> None:
+    """Require at least one voter, and of each as many sentences and words as of the first."""
     require(len(predictions) > 0, "predictions", "hold at least one voter", "none")
-    first, flat = predictions[0], []
-    for voter, sentences in enumerate(nested):
-        rule = f"have the {len(first)} sentences of predictions[0]"
-        require(len(sentences) == len(first), f"{name}[{voter}]", rule, len(sentences))
+    first = predictions[0]
+    for voter, sentences in enumerate(predictions):
+        name, rule = f"predictions[{voter}]", f"have the {len(first)} sentences of predictions[0]"
+        require(len(sentences) == len(first), name, rule, len(sentences))
         for i, (sentence, other) in enumerate(zip(sentences, first, strict=True)):
             if isinstance(sentence, str):
                 rule = "be the labels of a sentence"
-                raise TypeError(must(f"{name}[{voter}][{i}]", rule, f"the string {sentence!r}"))
+                raise TypeError(must(f"{name}[{i}]", rule, f"the string {sentence!r}"))
             rule = f"have the {len(other)} words of predictions[0][{i}]"
-            require(len(sentence) == len(other), f"{name}[{voter}][{i}]", rule, len(sentence))
-        flat.append(list(chain.from_iterable(sentences)))
-    return flat
+            require(len(sentence) == len(other), f"{name}[{i}]", rule, len(sentence))

@@ -4,7 +4,8 @@ import importlib
 import inspect
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -25,17 +26,11 @@ class Configurable:
     """The arguments that are saved as None with ``copy_vectors=False``, or if not configurable."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments: JSON values, configurables, or lists and dicts."""
-        config = {}
-        for parameter in list(inspect.signature(type(self).__init__).parameters.values())[1:]:
-            named = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-            if not (named and hasattr(self, parameter.name)):
-                raise TypeError(
-                    f"{class_name(self)} keeps no attribute for its argument {parameter.name}: "
-                    "keep one of the same name, or define get_config and from_config"
-                )
-            config[parameter.name] = getattr(self, parameter.name)
-        return config
+        """Return the constructor's arguments that are not files, as values that can be saved.
+
+        They are JSON values, configurables, or lists and dicts of these.
+        """
+        return _arguments(self, type(self).file_arguments)
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -64,37 +59,39 @@ class VectorFiles(Configurable):
     worker process opens the files itself.
     """
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments, files included."""
-        return Configurable.get_config(self)
-
-    def files(self) -> Mapping[str, Path]:
-        """Return the file of each constructor argument that names one."""
-        return {name: self.arguments()[name] for name in sorted(self.file_arguments)}
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments that are not files."""
-        return {k: v for k, v in self.arguments().items() if k not in self.file_arguments}
-
     def write_files(self, folder: Path) -> dict[str, str]:
         """Copy the vector files into `folder`; two files of one name get a number each."""
         names: dict[str, str] = {}
-        for number, (argument, path) in enumerate(self.files().items()):
+        for number, argument in enumerate(sorted(self.file_arguments)):
+            path = getattr(self, argument)
             name = path.name if path.name not in names.values() else f"{number}-{path.name}"
             shutil.copyfile(path, folder / name)
             names[argument] = name
         return names
 
     def __repr__(self) -> str:
-        arguments = self.arguments().items()
+        arguments = _arguments(self).items()
         return repr_call(self, **{k: str(v) if isinstance(v, Path) else v for k, v in arguments})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _call, (type(self), self.arguments())
+        return partial(type(self), **_arguments(self)), ()
 
 
-def _call(cls: type[VectorFiles], arguments: dict[str, Any]) -> VectorFiles:
-    return cls(**arguments)
+def _arguments(obj: Configurable, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the constructor's arguments, which an object keeps as attributes of the same name."""
+    found = {}
+    for name, parameter in list(inspect.signature(type(obj).__init__).parameters.items())[1:]:
+        if name in without:
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or not hasattr(
+            obj, name
+        ):
+            raise TypeError(
+                f"{class_name(obj)} keeps no attribute for its argument {name}: "
+                "keep one of the same name, or define get_config and from_config"
+            )
+        found[name] = getattr(obj, name)
+    return found
 
 
 def repr_call(obj: Any, **arguments: Any) -> str:

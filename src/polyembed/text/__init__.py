@@ -4,11 +4,10 @@ from polyembed.text.fastbpe import FastBPETokenizer
 from polyembed.text.laser import LaserTokenizer, PieceDictionary, SentencePieceTokenizer
 from polyembed.text.lexicon import Lexicon
 from polyembed.text.normalize import Normalizer
-from polyembed.text.pairs import PairedPieces
 from polyembed.text.pieces import Pieces, align_words
-from polyembed.text.spelling import CharSpelling, PieceSpelling, Spelling
+from polyembed.text.spelling import Spelling
 from polyembed.text.surface import SurfaceSpelling
-from polyembed.text.surfaces import PieceSurface, piece_surfaces
+from polyembed.text.surfaces import piece_surfaces
 from polyembed.text.tagsets import to_universal_tags
 from polyembed.text.transliterate import (
     DictionaryTransliterator,
@@ -17,16 +16,12 @@ from polyembed.text.transliterate import (
 )
 
 __all__ = [
-    "CharSpelling",
     "DictionaryTransliterator",
     "FastBPETokenizer",
     "LaserTokenizer",
     "Lexicon",
     "Normalizer",
-    "PairedPieces",
     "PieceDictionary",
-    "PieceSpelling",
-    "PieceSurface",
     "Pieces",
     "SchemeTransliterator",
     "SentencePieceTokenizer",

@@ -1,7 +1,7 @@
 """Byte pairs as fastBPE merges them: the tokenisation of LASER 1."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -42,8 +42,8 @@ class FastBPETokenizer(LaserTokenizer):
             saved it must be a `Configurable`.
 
     Raises:
-        ValueError: If fastBPE would not have written the merges, or the dictionary has other pieces
-            than they make.
+        ValueError: If a merge is not a pair of pieces, or the dictionary has other pieces than the
+            merges make.
         ImportError: If sacremoses is not installed.
 
     Example:
@@ -72,18 +72,33 @@ class FastBPETokenizer(LaserTokenizer):
         from tokenizers import models
 
         super().__init__()
-        self.merges = _check_merges(merges)
+        self.merges = list(merges)
+        rule = f"be two pieces, of which only the second may end in {END_OF_WORD!r}"
+        for place, pair in enumerate(self.merges):
+            sound = len(pair) == 2 and all(pair) and not pair[0].endswith(END_OF_WORD)
+            require(sound, f"merges[{place}]", rule, pair)
         self.dictionary = dictionary
         self.vocabulary = None if vocabulary is None else sorted(vocabulary)
         self.language = language
         self.transform = transform
         self._moses = MosesRules(language)
-        named = {p.removesuffix(CONTINUES) for p in dictionary.pieces() if p not in SPECIAL}
-        alphabet = sorted(name for name in named if len(name) == 1)
+        pieces = [piece for piece in dictionary.pieces() if piece not in SPECIAL]
+        names = sorted({piece.removesuffix(CONTINUES) for piece in pieces})
+        letters = [name for name in names if len(name) == 1]
+        ends = [letter + END_OF_WORD for letter in letters]
         made = itertools.chain.from_iterable((a, b, a + b) for a, b in self.merges)
-        ends = (character + END_OF_WORD for character in alphabet)
-        tokens = list(dict.fromkeys([UNKNOWN, *alphabet, *ends, *made]))
-        self._ids = self._outcomes(tokens)
+        tokens = list(dict.fromkeys([UNKNOWN, *letters, *ends, *made]))
+        check_share(set(map(_name, tokens)), pieces, "hold the pieces that the merges make")
+        parts = {a + b: (a, b) for a, b in self.merges}  # a later merge wins, as in fastBPE
+        allowed = frozenset(self.vocabulary or dictionary.pieces())
+
+        def outcome(token: str) -> list[str]:
+            """Return a token, or the allowed pieces that it was merged from."""
+            if _name(token) in allowed or token not in parts:
+                return [_name(token)]
+            return [name for part in parts[token] for name in outcome(part)]
+
+        self._ids = [dictionary.ids(outcome(token)) for token in tokens]
         self._model: Any = models.BPE(
             vocab={token: i for i, token in enumerate(tokens)},
             merges=self.merges,
@@ -107,34 +122,6 @@ class FastBPETokenizer(LaserTokenizer):
     def _merge(self, word: str) -> list[int]:
         return [i for token in self._model.tokenize(word) for i in self._ids[token.id]]
 
-    def _outcomes(self, tokens: Sequence[str]) -> list[list[int]]:
-        """Return each token's id, or the ids of the allowed pieces that it was merged from."""
-        parts = {a + b: (a, b) for a, b in self.merges}  # a later merge wins, as in fastBPE
-        allowed = frozenset(self.vocabulary or self.dictionary.pieces())
-        known = {_name(token) for token in tokens}
-        pieces = [piece for piece in self.dictionary.pieces() if piece not in SPECIAL]
-        made = PieceDictionary.from_pieces(sorted(known))
-        check_share(made, pieces, "hold the pieces that the merges make")
-
-        def outcome(token: str) -> list[int]:
-            names, waiting = [], [token]
-            while waiting:
-                name = _name(part := waiting.pop())
-                if name in allowed or part not in parts:
-                    names.append(name)
-                else:
-                    waiting += reversed(parts[part])
-            return self.dictionary.ids(names)
-
-        unknown = [self.dictionary.unknown_id]
-        return [unknown if token == UNKNOWN else outcome(token) for token in tokens]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments except the merges, which are a file."""
-        config = super().get_config()
-        del config["merges"]
-        return config
-
     def write_files(self, folder: Path) -> dict[str, str]:
         """Write the merges."""
         return {"merges": write_json(folder / "merges.json", self.merges)}
@@ -142,22 +129,10 @@ class FastBPETokenizer(LaserTokenizer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the tokeniser from its files."""
-        return cls(read_json(config.pop("merges")), **config)
+        return cls(map(tuple, read_json(config.pop("merges"))), **config)
 
     def __repr__(self) -> str:
         return f"{class_name(self)}({len(self.merges)} merges, {self.dictionary!r})"
-
-
-def _check_merges(merges: Iterable[Sequence[str]]) -> list[tuple[str, str]]:
-    """Require pairs of pieces, each pair once: fastBPE stops at a second one."""
-    found: dict[tuple[str, str], None] = {}
-    rule = f"be two new pieces, of which only the second may end in {END_OF_WORD!r}"
-    for place, pair in enumerate(map(tuple, merges)):
-        ends = [piece.endswith(END_OF_WORD) for piece in pair]
-        sound = len(pair) == 2 and all(pair) and not ends[0] and pair[1] != END_OF_WORD
-        require(sound and pair not in found, f"merges[{place}]", rule, pair)
-        found[pair[0], pair[1]] = None
-    return list(found)
 
 
 def _name(token: str) -> str:

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -26,7 +25,7 @@ from polyembed._checks import (
     require,
 )
 from polyembed.saving import Configurable
-from polyembed.text.spelling import CharSpelling, Spelling, spelling_table
+from polyembed.text.spelling import CharSpelling, Spelling, pad_rows, spelling_table
 
 PAD_ID = 0
 UNKNOWN_ID = 1
@@ -148,8 +147,9 @@ class Lexicon(Configurable):
         if self._ids is other._ids:  # extensions of one lexicon
             later = list(other._later_ids)
             return list(self._later_ids)[: len(later)] == later
-        words, others = self.words(), other.words()
-        return words[: len(others)] == others and self._options() == other._options()
+        mine, others = self._data(), other._data()
+        words = mine.pop("words")[: len(others["words"])]
+        return words == others.pop("words") and mine == others
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Lexicon):
@@ -176,23 +176,17 @@ class Lexicon(Configurable):
 
     def words(self, start: int = NUM_SPECIAL) -> list[str]:
         """Return the types whose ids are `start` and above, in the order of their ids."""
-        rule = f"be at least {NUM_SPECIAL}: special ids have no spelling"
-        require(start >= NUM_SPECIAL, "start", rule, start)
-        later = list(self._later_ids)[max(0, start - NUM_SPECIAL - len(self._words)) :]
-        return [*self._words[start - NUM_SPECIAL :], *later]
+        start = max(0, start - NUM_SPECIAL)
+        later = list(self._later_ids)[max(0, start - len(self._words)) :]
+        return [*self._words[start:], *later]
 
     def id_of(self, word: str) -> int:
         """Return the id of a word, or 1."""
-        found = self._find(_normalize(word, self.normalization))
-        return UNKNOWN_ID if found is None else found
-
-    def _find(self, word: str) -> int | None:
-        found = self._ids.get(word)
-        if found is None:
-            found = self._later_ids.get(word)
+        word = _normalize(word, self.normalization)
+        found = self._ids.get(word) or self._later_ids.get(word)
         if found is None and self.lowercase_fallback:
             found = self._ids.get(_normalize(word.lower(), self.normalization))
-        return found
+        return found or UNKNOWN_ID
 
     def encode(
         self, sentences: Sequence[Sequence[str]]
@@ -209,11 +203,8 @@ class Lexicon(Configurable):
             TypeError: If a sentence is a string instead of a list of words.
         """
         rows = [[self.id_of(word) for word in words] for words in check_sentences(sentences)]
-        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-        mask = torch.arange(max(map(len, rows), default=0)) < lengths[:, None]
-        ids = torch.zeros(mask.shape, dtype=torch.int64)
-        ids[mask] = torch.tensor(list(chain(*rows)), dtype=torch.int64)
-        return ids, mask
+        ids = pad_rows(rows, PAD_ID)
+        return ids, ids != PAD_ID
 
     def decode(
         self, ids: Int[Tensor, "batch word"], mask: Bool[Tensor, "batch word"] | None = None
@@ -236,10 +227,7 @@ class Lexicon(Configurable):
         keep = (ids != PAD_ID) if mask is None else mask
         outside = ids[((ids < 0) | (ids >= len(self))) & keep]
         require(not len(outside), "ids", f"be in [0, {len(self)})", outside.tolist())
-        return [
-            [names[i] for i, kept in zip(row, kept_row, strict=True) if kept]
-            for row, kept_row in zip(ids.tolist(), keep.tolist(), strict=True)
-        ]
+        return [[names[i] for i in row[kept].tolist()] for row, kept in zip(ids, keep, strict=True)]
 
     @property
     def num_characters(self) -> int:
@@ -278,14 +266,16 @@ class Lexicon(Configurable):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the lexicon as a JSON file."""
-        data = {
+        text = json.dumps(self._data(), ensure_ascii=False)
+        Path(path).write_text(text, "utf-8", "surrogatepass")
+
+    def _data(self) -> dict[str, Any]:
+        return {
             "lowercase_fallback": self.lowercase_fallback,
             "normalization": self.normalization,
             "characters": self.spelling.characters,
             "words": self.words(),
         }
-        text = json.dumps(data, ensure_ascii=False)
-        Path(path).write_text(text, "utf-8", "surrogatepass")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -302,8 +292,7 @@ class Lexicon(Configurable):
         """
         try:
             data = json.loads(Path(path).read_text("utf-8", "surrogatepass"))
-            options = ("characters", "lowercase_fallback", "normalization")
-            lexicon = cls(data["words"], **{key: data[key] for key in options})
+            lexicon = cls(**data)
             # without an id for each word, the rows of every table would shift
             require(lexicon.words() == data["words"], "words", "be different", "repetitions")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -311,14 +300,10 @@ class Lexicon(Configurable):
             raise ValueError(must(str(path), "hold a saved lexicon", got)) from error
         return lexicon
 
-    def _options(self) -> tuple[object, ...]:
-        spelling = self.spelling
-        return self.lowercase_fallback, self.normalization, spelling.characters, spelling.max_length
-
     def _new_words(self, words: Iterable[str]) -> list[str]:
         """Return the words without an id, normalized, once each."""
         normalized = dict.fromkeys(_normalize(w, self.normalization) for w in check_words(words))
-        return [word for word in normalized if word and self._find(word) is None]
+        return [word for word in normalized if word and word not in self]
 
 
 def _normalize(word: str, form: NormalForm | None) -> str:

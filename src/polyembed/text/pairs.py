@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polyembed._checks import check_choice, check_sentences, class_name, must, require
 from polyembed.text.pieces import Pieces, is_sentencepiece, pad_pieces, padding_id, piece_limit
+from polyembed.text.spelling import pad_rows
 
 
 class PairedPieces(NamedTuple):
@@ -74,9 +75,10 @@ def align_pairs(
     cut = overflow == "truncate" and limit is not None
     options = {"truncation": "longest_first", "max_length": limit} if cut else {"verbose": False}
     texts = [[" ".join(words) for words in pair] for pair in check_pairs(pairs)]
-    encoded: Any = {"input_ids": [], "token_type_ids": []}
-    if texts:  # as lists, since a tokenizer takes an empty string for no second sentence
-        encoded = tokenizer([first for first, _ in texts], [last for _, last in texts], **options)
+    # as lists, since a tokenizer takes an empty string for no second sentence
+    firsts, seconds = [first for first, _ in texts], [second for _, second in texts]
+    none: Any = {"input_ids": [], "token_type_ids": []}
+    encoded = tokenizer(firsts, seconds, **options) if texts else none
     owners: list[list[int]] = []
     for row, ids in enumerate(encoded["input_ids"]):
         rule = f"have at most {limit} pieces (overflow='truncate' takes longer ones)"
@@ -88,7 +90,7 @@ def align_pairs(
     pieces = pad_pieces(encoded["input_ids"], owners, padding_id(tokenizer), num_words)
     types = encoded.get("token_type_ids")
     known = "token_type_ids" in tokenizer.model_input_names and types is not None
-    return PairedPieces(pieces, pad_pieces(types, types, 0).piece_ids if known else None)
+    return PairedPieces(pieces, pad_rows(types) if known else None)
 
 
 def check_pairs(
@@ -97,7 +99,7 @@ def check_pairs(
     """Require two lists of words each, and return the pairs as tuples of lists."""
     found = []
     for row, pair in enumerate(pairs, start):
-        apart = not isinstance(pair, str) and isinstance(pair, Sequence) and len(pair) == 2
+        apart = isinstance(pair, list | tuple) and len(pair) == 2
         require(apart, f"{name}[{row}]", "be two lists of words", repr(pair))
         first, second = check_sentences(pair, name=f"{name}[{row}]")
         found.append((first, second))

@@ -1,10 +1,12 @@
 """Sentences cut into the pieces of a sub-word model, and the word that each piece belongs to."""
 
 import itertools
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -16,9 +18,11 @@ from polyembed._checks import (
     must,
     require,
 )
+from polyembed.text.spelling import pad_rows
 
 OVERFLOW = ("error", "truncate", "window")
 UNLIMITED = 10**9  # tokenizers without a limit report 10**30
+_SURROGATE = re.compile("[\ud800-\udfff]")  # which cannot be encoded
 
 
 class Pieces(NamedTuple):
@@ -40,11 +44,8 @@ class Pieces(NamedTuple):
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same pieces on another device."""
-        return self._replace(
-            piece_ids=self.piece_ids.to(device),
-            piece_mask=self.piece_mask.to(device),
-            word_index=self.word_index.to(device),
-        )
+        ids, mask, index, num_words = self
+        return type(self)(ids.to(device), mask.to(device), index.to(device), num_words)
 
     def count_words(self) -> int:
         """Return `num_words`, or if it is None one more than the largest index."""
@@ -64,14 +65,12 @@ class Pieces(NamedTuple):
         for name, part in (("piece_mask", self.piece_mask), ("word_index", self.word_index)):
             require(tuple(part.shape) == shape, name, f"have shape {shape}", tuple(part.shape))
         owned = self.word_index >= 0
-        hidden = bool((owned & ~self.piece_mask).any())
-        require(not hidden, "word_index", "be -1 where piece_mask is off", "a word")
-        top = self.word_index.cummax(1).values if self.word_index.numel() else self.word_index
-        before = torch.cat([top.new_full((len(top), 1), -1), top[:, :-1]], 1)
+        hidden = owned & ~self.piece_mask
+        require(not hidden.any(), "word_index", "be -1 where piece_mask is off", "a word")
+        before = F.pad(self.word_index, (1, 0), value=-1).cummax(1).values[:, :-1]
         steps = (self.word_index - before)[owned]
-        ordered = bool(((steps == 0) | (steps == 1)).all())
         rule = "count words 0, 1, 2, ... in the order of their pieces"
-        require(ordered, "word_index", rule, "another order or a gap")
+        require(bool((steps // 2 == 0).all()), "word_index", rule, "another order or a gap")
 
 
 class SpecialPieces(NamedTuple):
@@ -129,34 +128,31 @@ def align_words(
     """
     check_choice("overflow", overflow, OVERFLOW)
     sentences = check_sentences(sentences)
-    special = special_pieces(tokenizer)
-    limit = room_for_pieces(tokenizer, max_length, sum(map(len, special)))
+    before, after = special_pieces(tokenizer)
+    around = len(before) + len(after)
+    limit = room_for_pieces(tokenizer, max_length, around)
     cut = cut_words(sentences, tokenizer)
-    around = sum(map(len, special))
-    blank = _blank_pieces({ids[0] for ids in cut.values() if len(ids) > 1}, tokenizer)
+    name = tokenizer.id_to_piece if is_sentencepiece(tokenizer) else tokenizer.convert_ids_to_tokens
+    firsts = {ids[0] for ids in cut.values() if len(ids) > 1}
+    # pieces that are only the space before a word, as ByT5 has them
+    blank = {i for i in firsts if not str(name(i)).strip("\u2581\u0120 ")}
     rows: list[list[int]] = []
     owners: list[list[int]] = []
     for row, words in enumerate(sentences):
         ids: list[int] = []
         index: list[int] = []
-        for number, word in enumerate(words):
-            if limit is not None and overflow != "window" and len(ids) + len(cut[word]) > limit:
+        for number, found in enumerate(cut[word] for word in words):
+            if limit is not None and overflow != "window" and len(ids) + len(found) > limit:
                 rule = f"have at most {limit + around} pieces (overflow= takes longer ones)"
-                found = sum(len(cut[word]) for word in words) + around
-                require(overflow == "truncate", f"sentences[{row}]", rule, found)
+                size = sum(len(cut[word]) for word in words) + around
+                require(overflow == "truncate", f"sentences[{row}]", rule, size)
                 break
-            ids += cut[word]
-            opens = len(cut[word]) > 1 and cut[word][0] in blank
-            index += [-1 if opens else number, *[number] * (len(cut[word]) - 1)]
-        rows.append([*special.before, *ids, *special.after])
-        owners.append([*no_words(special.before), *index, *no_words(special.after)])
+            ids += found
+            opens = len(found) > 1 and found[0] in blank
+            index += [-1 if opens else number, *[number] * (len(found) - 1)]
+        rows.append([*before, *ids, *after])
+        owners.append([*[-1] * len(before), *index, *[-1] * len(after)])
     return pad_pieces(rows, owners, padding_id(tokenizer), max(map(len, sentences), default=0))
-
-
-def _blank_pieces(ids: Collection[int], tokenizer: Any) -> set[int]:
-    """Return the pieces that are only the space before a word, as ByT5 has them."""
-    name = tokenizer.id_to_piece if is_sentencepiece(tokenizer) else tokenizer.convert_ids_to_tokens
-    return {i for i in ids if not str(name(i)).strip("\u2581\u0120 ")}
 
 
 def special_pieces(tokenizer: Any) -> SpecialPieces:
@@ -177,8 +173,7 @@ def special_pieces(tokenizer: Any) -> SpecialPieces:
     if not callable(tokenizer):
         raise TypeError(must("tokenizer", rule, class_name(tokenizer)))
     text = _known_text(tokenizer)
-    bare = _encode([[text]], tokenizer, special=False)[0]
-    full = _encode([[text]], tokenizer, special=True)[0]
+    (bare,), (full,) = _cut([text], tokenizer), _cut([text], tokenizer, special=True)
     for start in range(len(full) - len(bare) + 1):
         if bare and full[start : start + len(bare)] == bare:
             return SpecialPieces(tuple(full[:start]), tuple(full[start + len(bare) :]))
@@ -202,11 +197,6 @@ def room_for_pieces(tokenizer: Any, max_length: int | None, num_special: int) ->
     return limit - num_special
 
 
-def no_words(special: Sequence[int]) -> list[int]:
-    """Return the word index of special pieces."""
-    return [-1] * len(special)
-
-
 def pad_pieces(
     rows: Sequence[Sequence[int]],
     owners: Sequence[Sequence[int]],
@@ -214,22 +204,14 @@ def pad_pieces(
     num_words: int | None = None,
 ) -> Pieces:
     """Return one padded batch of rows of pieces and the words that they belong to."""
-    width = max(map(len, rows), default=0)
-
-    def padded(lists: Sequence[Sequence[int]], filler: int) -> Tensor:
-        filled = [[*items, *[filler] * (width - len(items))] for items in lists]
-        return torch.tensor(filled, dtype=torch.int64).reshape(len(lists), width)
-
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    return Pieces(
-        padded(rows, filler), torch.arange(width) < lengths[:, None], padded(owners, -1), num_words
-    )
+    mask = pad_rows([[1] * len(row) for row in rows]).bool()
+    return Pieces(pad_rows(rows, filler), mask, pad_rows(owners, -1), num_words)
 
 
 def cut_words(sentences: Iterable[Iterable[str]], tokenizer: Any) -> dict[str, list[int]]:
     """Cut each word by itself; a word that the tokenizer drops gets the unknown piece."""
     words = dict.fromkeys(word for sentence in sentences for word in sentence)
-    sound = [word for word in words if word and _is_text(word)]
+    sound = [word for word in words if word and not _SURROGATE.search(word)]
     opener = word_opener(tokenizer) if sound else ""
     found = dict(zip(sound, _cut([opener + word for word in sound], tokenizer), strict=True))
     unknown = [unknown_id(tokenizer)]
@@ -255,32 +237,20 @@ def word_opener(tokenizer: Any) -> str:
 def _known_text(tokenizer: Any) -> str:
     """Return a text that a tokenizer cuts into pieces: some do not know the letter a."""
     special = set(tokenizer.all_special_ids)
-    others: Iterable[str] = (
-        tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special
-    )
-    for text in itertools.chain(["a"], others):
-        if text and _encode([[text]], tokenizer, special=False)[0]:
-            return text
-    return "a"
+    others = (tokenizer.decode([i]).strip() for i in range(len(tokenizer)) if i not in special)
+    known = (t for t in itertools.chain("a", others) if t and _cut([t], tokenizer)[0])
+    return next(known, "a")
 
 
-def _cut(texts: list[str], tokenizer: Any) -> list[list[int]]:
+def _cut(texts: list[str], tokenizer: Any, *, special: bool = False) -> list[list[int]]:
     if is_sentencepiece(tokenizer):
         return [list(ids) for ids in tokenizer.encode(texts, out_type=int)]
-    return _encode([[text] for text in texts], tokenizer, special=False) if texts else []
-
-
-def _encode(sentences: list[list[str]], tokenizer: Any, *, special: bool) -> list[list[int]]:
+    if not texts:
+        return []
     # no truncation and no warning: the limit applies to whole sentences, assembled later
-    options = {"truncation": False, "padding": False, "verbose": False}
-    found = tokenizer(sentences, is_split_into_words=True, add_special_tokens=special, **options)
-    ids: list[list[int]] = found["input_ids"]
-    return ids
-
-
-def _is_text(word: str) -> bool:
-    """Return whether a string can be encoded: a lone surrogate cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in word)
+    options = {"is_split_into_words": True, "truncation": False, "verbose": False}
+    found = tokenizer([[text] for text in texts], add_special_tokens=special, **options)
+    return list(found["input_ids"])
 
 
 def is_sentencepiece(tokenizer: Any) -> bool:

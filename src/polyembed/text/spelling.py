@@ -130,6 +130,11 @@ def spelling_table(spellings: Sequence[Sequence[int]]) -> Int[Tensor, "word unit
         >>> spelling_table([[3, 4], [5]]).tolist()
         [[3, 4], [5, 0]]
     """
-    width = max(map(len, spellings), default=0)
-    rows = [[*spelling, *[0] * (width - len(spelling))] for spelling in spellings]
-    return torch.tensor(rows, dtype=torch.int32).reshape(len(rows), width)
+    return pad_rows(spellings).int()
+
+
+def pad_rows(rows: Sequence[Sequence[int]], filler: int = 0) -> Int[Tensor, "row column"]:
+    """Return an int64 table of rows, padded to the longest."""
+    width = max(map(len, rows), default=0)
+    padded = [[*row, *[filler] * (width - len(row))] for row in rows]
+    return torch.tensor(padded, dtype=torch.int64).reshape(len(rows), width)

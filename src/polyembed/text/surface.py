@@ -41,7 +41,7 @@ class SurfaceSpelling(Configurable):
         num_buckets: The number of ids without the padding's 0.
 
     Raises:
-        ValueError: If a feature is unknown or there twice, or there is none.
+        ValueError: If a feature is unknown.
 
     Example:
         >>> spelling = SurfaceSpelling(["lower", "suffix2"], num_buckets=1000)
@@ -54,12 +54,10 @@ class SurfaceSpelling(Configurable):
 
     def __init__(self, features: Sequence[str] = FEATURES, *, num_buckets: int = 2**16) -> None:
         check_positive(num_buckets=num_buckets)
-        for i, name in enumerate(check_words(features, name="features")):
+        self.features = tuple(check_words(features, name="features"))
+        for i, name in enumerate(self.features):
             known = _NAME.fullmatch(name) is not None
             require(known, f"features[{i}]", "be lower, shape, prefixN or suffixN", name)
-        different = 0 < len(set(features)) == len(features)
-        require(different, "features", "be different names, at least one", list(features))
-        self.features = tuple(features)
         self.num_buckets = num_buckets
 
     @property
@@ -82,18 +80,15 @@ class SurfaceSpelling(Configurable):
     def values(self, word: str) -> list[str]:
         """Return the values of a word's features."""
         lower = word.lower()
-        ends = clip(lower, LONGEST)  # clusters of a long run of flags take quadratic time
-        clusters = regex.findall(r"\X", ends)
-
-        def value(name: str) -> str:
-            if name == "lower":
-                return lower
-            if name == "shape":
-                return shape_of(word)
-            size = int(name[-1])
-            return "".join(clusters[:size] if name.startswith("prefix") else clusters[-size:])
-
-        return [value(name) for name in self.features]
+        # clusters of a long run of flags take quadratic time
+        clusters = regex.findall(r"\X", clip(lower, LONGEST))
+        found = {"lower": lower, "shape": shape_of(word)}
+        for name in self.features:
+            if name not in found:
+                size = int(name[-1])
+                ends = clusters[:size] if name.startswith("prefix") else clusters[-size:]
+                found[name] = "".join(ends)
+        return [found[name] for name in self.features]
 
     def _id(self, text: str) -> int:
         return 1 + zlib.crc32(text.encode("utf-8", "surrogatepass")) % self.num_buckets

@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tokenizers.decoders import ByteLevel
+
 from polyembed._checks import require
 from polyembed.text.pieces import is_sentencepiece
 
@@ -61,16 +63,13 @@ def piece_surfaces(tokenizer: Any) -> list[PieceSurface | None]:
         apart = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
         vocabulary = {i: piece for piece, i in known.items() if i not in apart}
     vocabulary = {i: piece for i, piece in vocabulary.items() if not NO_TEXT.fullmatch(piece)}
-    pieces = vocabulary.values()
-    marks = {
-        CONTINUES: sum(len(piece) > 2 and piece.startswith(CONTINUES) for piece in pieces),
-        SPACE: sum(piece.startswith(SPACE) for piece in pieces),
-        ENDS: sum(piece.endswith(ENDS) for piece in pieces),
-        BYTE_SPACE: sum(piece.startswith(BYTE_SPACE) for piece in pieces),
+    counts = {
+        mark: sum(mark in piece and piece != CONTINUES for piece in vocabulary.values())
+        for mark in (CONTINUES, SPACE, ENDS, BYTE_SPACE)
     }
-    mark = max(marks, key=marks.__getitem__)
+    mark = max(counts, key=counts.__getitem__)
     rule = "mark the edges of words by ##, \u2581, </w> or \u0120"
-    require(marks[mark] > 0, "tokenizer", rule, "none of them")
+    require(counts[mark] > 0, "tokenizer", rule, "none of them")
     return [_surface(vocabulary[i], mark) if i in vocabulary else None for i in range(count)]
 
 
@@ -87,21 +86,12 @@ def word_text(word: str, tokenizer: Any) -> str:
 
 
 def _surface(piece: str, mark: str) -> PieceSurface | None:
-    if mark == CONTINUES:
-        continues = piece.startswith(CONTINUES) and len(piece) > len(CONTINUES)
-        return PieceSurface(piece.removeprefix(CONTINUES) if continues else piece, not continues)
+    if mark == BYTE_SPACE:  # each character is a byte of the text
+        piece, mark = ByteLevel().decode([piece]), " "
+        if "\ufffd" in piece:  # it ends inside a character
+            return None
     if mark == ENDS:
         return PieceSurface(piece.removesuffix(ENDS), piece.endswith(ENDS))
-    if mark == SPACE:
-        return PieceSurface(piece.removeprefix(SPACE), piece.startswith(SPACE))
-    try:
-        text = bytes(BYTES[character] for character in piece).decode()
-    except (KeyError, UnicodeDecodeError):
-        return None
-    return PieceSurface(text.removeprefix(" "), text.startswith(" "))
-
-
-_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_REST = [byte for byte in range(256) if byte not in _PRINTABLE]
-BYTES = {chr(b): b for b in _PRINTABLE} | {chr(256 + i): b for i, b in enumerate(_REST)}
-"""The characters of byte-level models: printable bytes are themselves, the others follow 255."""
+    marked = piece.startswith(mark) and piece != CONTINUES
+    text = piece.removeprefix(mark) if marked else piece
+    return PieceSurface(text, marked != (mark == CONTINUES))

@@ -2,39 +2,23 @@
 
 from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
 from polyembed.training.fit import EnsembleResult, fit, fit_ensemble
-from polyembed.training.masked_lm import AdaptationResult, MaskingCollator, adapt_masked_lm
-from polyembed.training.masked_scores import (
-    MaskedScore,
-    SwitchPoints,
-    perplexity,
-    switch_points,
-)
-from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer, MetaXLTrainerStep
-from polyembed.training.options import (
-    FitOptions,
-    default_optimizer,
-    default_schedule,
-    noam_schedule,
-)
+from polyembed.training.masked_lm import adapt_masked_lm
+from polyembed.training.masked_scores import perplexity, switch_points
+from polyembed.training.metaxl import MetaXLOptions, MetaXLTrainer
+from polyembed.training.options import FitOptions, default_optimizer, noam_schedule
 from polyembed.training.state import Epoch, FitResult
 from polyembed.training.trainers import DataCollatorForWords
 
 __all__ = [
-    "AdaptationResult",
     "DataCollatorForWords",
     "EnsembleResult",
     "Epoch",
     "FitOptions",
     "FitResult",
-    "MaskedScore",
-    "MaskingCollator",
     "MetaXLOptions",
     "MetaXLTrainer",
-    "MetaXLTrainerStep",
-    "SwitchPoints",
     "adapt_masked_lm",
     "default_optimizer",
-    "default_schedule",
     "fit",
     "fit_ensemble",
     "load_checkpoint",

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from polyembed._checks import class_name, must, require
+
 
 def save_checkpoint(path: str | os.PathLike[str], state: Mapping[str, Any], **about: Any) -> None:
     """Write a state; a process that is killed meanwhile leaves the file of before.
@@ -52,16 +54,18 @@ def load_checkpoint(path: str | os.PathLike[str], **about: Any) -> dict[str, Any
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         theirs, state = content["about"], content["state"]
     except Exception as error:  # torch raises many kinds
-        raise ValueError(
-            f"{path} must be a checkpoint, got {type(error).__name__}: {error}. "
-            "Remove the file to start anew"
-        ) from error
-    differs = [
-        f"{name} {theirs.get(name)!r} in place of {about.get(name)!r}"
-        for name in {**about, **theirs}
-        if theirs.get(name) != about.get(name)
-    ]
-    if differs:
-        found = f"got {', '.join(differs)}. Remove the file to start anew"
-        raise ValueError(f"{path} must be a checkpoint of this training, {found}")
+        found = f"{class_name(error)}: {error}. Remove the file to start anew"
+        raise ValueError(must(str(path), "be a checkpoint", found)) from error
+    differs = differences(theirs, about)
+    found = f"{differs}. Remove the file to start anew"
+    require(not differs, str(path), "be a checkpoint of this training", found)
     return state  # type: ignore[no-any-return]
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return the values of a saved training that differ from those of this one, as text."""
+    return ", ".join(
+        f"{name} {before.get(name)!r} in place of {now.get(name)!r}"
+        for name in {**now, **before}
+        if before.get(name) != now.get(name)
+    )

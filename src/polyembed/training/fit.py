@@ -4,10 +4,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,8 +20,7 @@ from polyembed.tagging.classifiers import Labelled
 from polyembed.tagging.ensemble import VotingEnsemble
 from polyembed.tagging.tagger import SequenceTagger, Tagged
 from polyembed.tagging.text_model import TextModel, count_words_of, to_device
-from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
-from polyembed.training.options import DEFAULTS, FitOptions, measure, metric_name
+from polyembed.training.options import DEFAULTS, FitOptions, measure
 from polyembed.training.state import Epoch, FitResult, TrainingState, best_epochs, sizes_of
 
 Item = Tagged | Labelled
@@ -30,7 +28,6 @@ Item = Tagged | Labelled
 
 POOL = 32
 """The number of batches that are sorted by length together."""
-CHECKPOINT_NAME = "checkpoint.pt"
 
 
 def fit(
@@ -89,27 +86,18 @@ def fit(
     if not isinstance(model, TextModel):
         rule = "be a tagger or a classifier of this library, not wrapped"
         raise TypeError(must("model", rule, class_name(model)))
-    training = _Training(model, train, dev, options, seed)
-    state, history = training.state, training.state.history
-    path = None if checkpoint is None else Path(checkpoint, CHECKPOINT_NAME)
-    about = {} if path is None else training.about()
-    if path is not None and (saved := load_checkpoint(path, **about)) is not None:
-        state.load_state_dict(saved)
-        history = state.history
-        rule = f"be at least the {len(history)} of {path}"
-        enough = training.num_epochs >= len(history)
-        require(enough, "num_train_epochs", rule, training.num_epochs)
+    training = _Training(model, train, dev, options, seed, checkpoint)
+    state = training.state
     devices = [training.device] if training.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        while len(history) < training.num_epochs and not _is_stale(history, options):
+        while len(state.history) < training.num_epochs and not _is_stale(state.history, options):
             try:
-                epoch = training.epoch(len(history) + 1, progress)
+                epoch = training.epoch(len(state.history) + 1, progress)
             except ValueError:
                 state.restore_best()
                 raise
             state.add(epoch)
-            if path is not None:
-                save_checkpoint(path, state.state_dict(), **about)
+            state.save()
             if on_epoch is not None:
                 on_epoch(epoch)
     state.restore_best()
@@ -126,11 +114,11 @@ class _Training:
         dev: Sequence[Item],
         options: FitOptions,
         seed: int,
+        checkpoint: str | os.PathLike[str] | None,
     ) -> None:
         self.model, self.seed = model, seed
         self.train = [item for item in train if self._length(item)]
         self.options = options = options.for_training(model, len(self.train))
-        self.metric = options.metric or "accuracy"
         self.num_epochs, self.batch_size = options.num_train_epochs or 1, options.batch_size or 1
         self.dev = list(dev)
         require(bool(self.train), "train", "hold at least one sentence with a word", "none")
@@ -147,13 +135,13 @@ class _Training:
             require(known[name], name, "hold a label that is known", "none")
         model.check_items(self.train)
         self.gold = [model.labels_of(item) for item in self.dev]
-        if isinstance(self.metric, str):
+        if isinstance(options.metric, str):
             try:
                 plain = [list(map(settled, labels)) for labels in self.gold]
-                measure(self.options, self.metric, plain, plain)
+                measure(options, plain, plain)
             except ValueError as error:
                 rule = "be one for these labels, as FitOptions(metric='accuracy')"
-                found = f"{self.metric!r}, for which {error}"
+                found = f"{options.metric!r}, for which {error}"
                 raise ValueError(must("metric", rule, found)) from error
         self.optimizer = options.make_optimizer(model)
         steps = self.num_epochs * -(-len(self.train) // self.batch_size)
@@ -163,24 +151,22 @@ class _Training:
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=options.amp_dtype == torch.float16
         )
-        self.state = TrainingState(
-            model, [self.optimizer], [self.scheduler], self.scaler, average=options.average
-        )
-
-    def about(self) -> dict[str, Any]:
-        """Return what a checkpoint's training must have in common with this one."""
         names = ("batch_size", "scheduler_interval", "max_grad_norm", "average")
-        return {
-            **{name: getattr(self.options, name) for name in names},
-            "amp_dtype": str(self.options.amp_dtype),
-            "metric": metric_name(self.metric),
-            "seed": self.seed,
-            "model": sizes_of(self.model),
+        about = {
+            **{name: getattr(options, name) for name in names},
+            "amp_dtype": str(options.amp_dtype),
+            "metric": options.metric_name,
+            "seed": seed,
+            "model": sizes_of(model),
             "optimizer": repr(self.optimizer),
             "scheduler": class_name(self.scheduler),
             "train": len(self.train),
             "dev": len(self.dev),
         }
+        parts = [self.optimizer], [self.scheduler], self.scaler
+        self.state = TrainingState(
+            model, *parts, average=options.average, checkpoint=checkpoint, about=about
+        )
 
     def epoch(self, number: int, progress: bool | None) -> Epoch:
         """Train and evaluate once."""
@@ -189,21 +175,18 @@ class _Training:
         self.model.train()
         total, batches = torch.zeros((), device=self.device), list(self._batches(number))
         history = self.state.history
-        last = f", {metric_name(self.metric)} {history[-1].score:.4f}" if history else ""
+        last = f", {self.options.metric_name} {history[-1].score:.4f}" if history else ""
         for batch in progress_bar(batches, progress=progress, desc=f"epoch {number}{last}"):
             total = total + self._step(batch)
         loss = float(total) / len(batches)
         require(math.isfinite(loss), "loss", "stay finite", f"{loss} in epoch {number}")
-        try:
-            with self._autocast():
-                predicted = self.model.predict([self.model.text_of(item) for item in self.dev])
-        except ValueError as error:
-            values = [value for value in self.model.parameters() if value.requires_grad]
-            if all(bool(value.isfinite().all()) for value in values):
-                raise
-            found = f"NaN or infinities in epoch {number}: the training has diverged"
-            raise ValueError(must("weights", "stay finite", found)) from error
-        score = measure(self.options, self.metric, self.gold, predicted)
+        values = (value for value in self.model.parameters() if value.requires_grad)
+        finite = all(bool(value.isfinite().all()) for value in values)
+        found = f"NaN or infinities in epoch {number}: the training has diverged"
+        require(finite, "weights", "stay finite", found)
+        with self._autocast():
+            predicted = self.model.predict([self.model.text_of(item) for item in self.dev])
+        score = measure(self.options, self.gold, predicted)
         require(math.isfinite(score), "metric", "give a finite score", f"{score} in epoch {number}")
         if self.options.scheduler_interval == "epoch" and self.scheduler is not None:
             plateau = isinstance(self.scheduler, ReduceLROnPlateau)
@@ -225,9 +208,9 @@ class _Training:
             self.scheduler.step()
         return loss.detach()
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def _autocast(self) -> torch.autocast:
         dtype = self.options.amp_dtype
-        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype=dtype)
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None)
 
     def _batches(self, epoch: int) -> Iterator[list[Item]]:
         """Yield batches of like length in random order.
@@ -254,10 +237,9 @@ class _Training:
         parts = (part for part in model.modules() if isinstance(part, PretrainedWordEncoder))
         encoder = next((part for part in parts if part.tokenizer is not None), None)
         if encoder is None:
-            return [self._length(item) for item in self.train]
+            return list(map(self._length, self.train))
         texts = (model.sentences_of(model.text_of(item)) for item in self.train)
-        cut = (encoder.pieces(sentences).piece_mask for sentences in texts)
-        return [int(mask.sum()) for mask in cut]
+        return [int(encoder.pieces(text).piece_mask.sum()) for text in texts]
 
 
 def _is_stale(history: Sequence[Epoch], options: FitOptions) -> bool:

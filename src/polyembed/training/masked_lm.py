@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,57 +37,44 @@ class AdaptationResult(NamedTuple):
     steps: int
 
 
-class MaskingCollator:
-    """Masks a batch of examples, pads it, and gives ``input_ids``, ``attention_mask``, ``labels``.
+def _masked_batch(
+    examples: Sequence[Example], collator: Any, mlm_probability: float, whole_word_mask: bool
+) -> dict[str, Tensor]:
+    """Mask a batch of examples, and pad it: ``input_ids``, ``attention_mask``, ``labels``.
 
     Which pieces are masked is drawn here, anew for each batch; transformers'
     `DataCollatorForLanguageModeling` does the rest: of the masked pieces, 80 % become the mask
     piece, 10 % random pieces, and 10 % stay (Devlin et al. 2019). A batch in which chance chose no
     piece gets one.
-
-    Args:
-        tokenizer: The tokenizer, with a mask piece.
-        mlm_probability: The probability with which a piece, or a word, is masked.
-        whole_word_mask: Whether all pieces of a word are masked together.
     """
+    drawn = [_draw(example, mlm_probability, whole_word_mask) for example in examples]
+    if not any(bool(row.any()) for row in drawn):  # the mean over no piece would be NaN
+        row = int(torch.randint(len(examples), ()))
+        places = [i for i, special in enumerate(examples[row].special) if not special]
+        drawn[row][places[int(torch.randint(len(places), ()))]] = True
+    # to transformers' collator every piece that was not drawn is special
+    features = [
+        {"input_ids": example.ids, "special_tokens_mask": (~row).long().tolist()}
+        for example, row in zip(examples, drawn, strict=True)
+    ]
+    return dict(collator(features))
 
-    def __init__(
-        self, tokenizer: Any, mlm_probability: float, *, whole_word_mask: bool = False
-    ) -> None:
-        from transformers import DataCollatorForLanguageModeling
 
-        self.mlm_probability, self.whole_word_mask = mlm_probability, whole_word_mask
-        self.collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=1.0)
-
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        """Build a batch."""
-        drawn = [self._draw(example) for example in examples]
-        if not any(bool(row.any()) for row in drawn):  # the mean over no piece would be NaN
-            row = int(torch.randint(len(examples), ()))
-            places = [i for i, special in enumerate(examples[row].special) if not special]
-            drawn[row][places[int(torch.randint(len(places), ()))]] = True
-        # to transformers' collator every piece that was not drawn is special
-        features = [
-            {"input_ids": example.ids, "special_tokens_mask": (~row).long().tolist()}
-            for example, row in zip(examples, drawn, strict=True)
-        ]
-        return dict(self.collator(features))
-
-    def _draw(self, example: Example) -> Tensor:
-        """Draw the pieces to mask."""
-        size = len(example.ids)
-        share: float | Tensor = self.mlm_probability
-        chance = torch.rand(size)
-        if self.whole_word_mask:
-            words = [size if word is None else word for word in example.words]
-            chance = torch.rand(size + 1)[words]
-        elif example.priority:
-            first = torch.tensor(example.priority)
-            count, wanted = int(first.sum()), self.mlm_probability * example.size
-            share_first = min(1.0, wanted / max(count, 1))
-            rest = (wanted - share_first * count) / max(example.size - count, 1)
-            share = torch.where(first, share_first, rest)
-        return (chance < share) & ~torch.tensor(example.special).bool()
+def _draw(example: Example, mlm_probability: float, whole_word_mask: bool) -> Tensor:
+    """Draw the pieces of an example to mask."""
+    size = len(example.ids)
+    share: float | Tensor = mlm_probability
+    chance = torch.rand(size)
+    if whole_word_mask:
+        words = [size if word is None else word for word in example.words]
+        chance = torch.rand(size + 1)[words]
+    elif example.priority:
+        first = torch.tensor(example.priority)
+        count, wanted = int(first.sum()), mlm_probability * example.size
+        share_first = min(1.0, wanted / max(count, 1))
+        rest = (wanted - share_first * count) / max(example.size - count, 1)
+        share = torch.where(first, share_first, rest)
+    return (chance < share) & ~torch.tensor(example.special).bool()
 
 
 def adapt_masked_lm(
@@ -177,7 +165,12 @@ def adapt_masked_lm(
     al.'s.
     """
     import_optional("accelerate", pip='"polyembed[train]"', feature="adapt_masked_lm")
-    from transformers import PrinterCallback, Trainer, TrainingArguments
+    from transformers import (
+        DataCollatorForLanguageModeling,
+        PrinterCallback,
+        Trainer,
+        TrainingArguments,
+    )
     from transformers.trainer_utils import IntervalStrategy, SaveStrategy, get_last_checkpoint
 
     check_positive(max_length=max_length)
@@ -197,11 +190,15 @@ def adapt_masked_lm(
         args.load_best_model_at_end = False
         args.report_to, args.push_to_hub = [], False
         args.remove_unused_columns, args.logging_nan_inf_filter = False, False
-        shown = sys.stderr.isatty() if progress is None else progress
-        args.disable_tqdm = not shown
+        args.disable_tqdm = not (sys.stderr.isatty() if progress is None else progress)
         args.dataloader_pin_memory &= torch.cuda.is_available()
         args._n_gpu = min(args.n_gpu, 1)  # several visible GPUs would otherwise share a batch
-        collate = MaskingCollator(tokenizer, mlm_probability, whole_word_mask=whole_word_mask)
+        collate = partial(
+            _masked_batch,
+            collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=1.0),
+            mlm_probability=mlm_probability,
+            whole_word_mask=whole_word_mask,
+        )
         trainer = Trainer(model=model, args=args, train_dataset=examples, data_collator=collate)
         trainer.remove_callback(PrinterCallback)  # it writes to stdout
         last = None

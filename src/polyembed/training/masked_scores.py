@@ -1,20 +1,18 @@
 """How well a masked language model knows held-out text, and the points where languages switch."""
 
-import itertools
-import math
 import random
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from polyembed._checks import check_positive, must, require
+from polyembed._checks import check_positive, require
 from polyembed._views import evaluation_view
 from polyembed.training.masked_text import (
     Example,
     ExampleEncoder,
-    T,
     Texts,
     chunked,
     read_texts,
@@ -69,12 +67,11 @@ class SwitchPoints(NamedTuple):
 
 
 class Row(NamedTuple):
-    """Ids of pieces, places to mask, and for `switch_points` kinds of these and of their words."""
+    """Ids of pieces, places to mask, and for `switch_points` each masked word's kind and length."""
 
     ids: list[int]
     masked: list[int]
-    kinds: list[str] = []  # noqa: RUF012
-    words: list[str] = []  # noqa: RUF012
+    words: Sequence[tuple[str, int]] = ()
 
 
 def switch_points(
@@ -135,10 +132,6 @@ def switch_points(
         max_length=max_length, batch_size=batch_size, folds=1 if folds is None else folds
     )
     encoder = ExampleEncoder(model, tokenizer, max_length=max_length)
-    kinds = ("switch", "rest", "no_language")
-    losses: dict[str, list[float]] = {kind: [] for kind in kinds}
-    hits = dict.fromkeys(kinds, 0)
-    words = dict.fromkeys(kinds, 0)
 
     def rows() -> Iterator[Row]:
         for number, sentence in enumerate(sentences):
@@ -146,32 +139,34 @@ def switch_points(
             for first, part in encoder.words(sentence.words, f"sentences[{number}]"):
                 yield from _word_rows(part, found[first:], folds)
 
-    for row, row_losses, row_hits in _score_rows(model, tokenizer, rows(), batch_size):
-        for kind, loss, hit in zip(row.kinds, row_losses, row_hits, strict=True):
-            losses[kind].append(loss)
-            hits[kind] += hit
-        for kind in row.words:
-            words[kind] += 1
-    require(any(words.values()), "sentences", "hold at least one word with a piece", "none")
-    scores = []
-    for kind in kinds:
-        count = len(losses[kind])
-        mean = math.fsum(losses[kind]) / count if count else math.nan
-        scores.append(
-            MaskedScore(hits[kind] / count if count else math.nan, mean, count, words[kind])
-        )
-    return SwitchPoints(*scores)
+    scores: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in SwitchPoints._fields}
+    for row, losses, hits in _score_rows(model, tokenizer, rows(), batch_size):
+        sizes = [size for _, size in row.words]
+        parts = zip(row.words, torch.split(losses, sizes), torch.split(hits, sizes), strict=True)
+        for (kind, _), *part in parts:
+            scores[kind].append((part[0], part[1]))
+    require(any(scores.values()), "sentences", "hold at least one word with a piece", "none")
+    return SwitchPoints(*map(_mean_score, scores.values()))
+
+
+def _mean_score(words: Sequence[tuple[Tensor, Tensor]]) -> MaskedScore:
+    """Return the mean over the pieces of words, of which each has losses and hits."""
+    losses, hits = (
+        torch.cat([torch.zeros(0), *parts]).double()
+        for parts in (zip(*words, strict=True) if words else ((), ()))
+    )
+    return MaskedScore(float(hits.mean()), float(losses.mean()), len(losses), len(words))
 
 
 def kinds_of(sentence: Spoken, no_language: Collection[str], name: str) -> list[str]:
     """Return of each word whether it is a switch, has no language, or neither ("rest")."""
     languages = getattr(sentence, "languages", None)
+    fits = languages is not None and len(languages) == len(sentence.words)
     rule = f"have words and a language for each of them ({name})"
-    if languages is None or len(languages) != len(sentence.words):
-        raise ValueError(must("a sentence", rule, f"languages {languages}"))
+    require(fits, "a sentence", rule, f"languages {languages}")
     kinds: list[str] = []
     last: str | None = None
-    for language in languages:
+    for language in languages or ():
         if language in no_language:
             kinds.append("no_language")
             continue
@@ -197,17 +192,11 @@ def _word_rows(part: Example, kinds: Sequence[str], folds: int | None) -> Iterat
     for i, word in enumerate(part.words):
         if word is not None:
             places.setdefault(word, []).append(i)
-    words = list(places)
-    step = len(words) if folds is None else folds
-    for fold in range(min(step, len(words))):
-        chosen = words[fold::step]
-        masked = [(i, kinds[word]) for word in chosen for i in places[word]]
-        yield Row(
-            part.ids,
-            [i for i, _ in masked],
-            [kind for _, kind in masked],
-            [kinds[word] for word in chosen],
-        )
+    step = folds or len(places)
+    for fold in range(min(step, len(places))):
+        chosen = list(places)[fold::step]
+        masked = [i for word in chosen for i in places[word]]
+        yield Row(part.ids, masked, [(kinds[word], len(places[word])) for word in chosen])
 
 
 def perplexity(
@@ -260,59 +249,43 @@ def perplexity(
     check_positive(max_length=max_length, batch_size=batch_size)
     require(0 < mlm_probability < 1, "mlm_probability", "be between 0 and 1", mlm_probability)
     encoder = ExampleEncoder(model, tokenizer, max_length=max_length, truncation=truncation)
-
     rows = (
         Row(example.ids, _fixed_mask(example, mlm_probability, seed))
         for example in encoder.texts(read_texts(texts))
     )
-    total, count = 0.0, 0
-    for _, losses, _ in _score_rows(model, tokenizer, rows, batch_size):
-        total, count = total + math.fsum(losses), count + len(losses)
-    require(count > 0, "texts", "hold at least one text with a piece", "none")
-    return float(torch.tensor(total / count, dtype=torch.float64).exp())
+    losses = [found for _, found, _ in _score_rows(model, tokenizer, rows, batch_size)]
+    require(bool(losses), "texts", "hold at least one text with a piece", "none")
+    return float(torch.cat(losses).double().mean().exp())
 
 
 def _fixed_mask(example: Example, mlm_probability: float, seed: int) -> list[int]:
     places = [i for i, special in enumerate(example.special) if not special]
     count = max(1, round(mlm_probability * len(places)))
-    rng = random.Random(
-        f"{seed} {example.ids}"
-    )  # hashed, not truncated, and the same in every process
-    return sorted(rng.sample(places, count))
+    # a string is hashed whole, and alike in every process
+    return sorted(random.Random(f"{seed} {example.ids}").sample(places, count))
 
 
+@torch.no_grad()
 def _score_rows(
     model: nn.Module, tokenizer: Any, rows: Iterable[Row], batch_size: int
-) -> Iterator[tuple[Row, list[float], list[bool]]]:
+) -> Iterator[tuple[Row, Tensor, Tensor]]:
     """Yield each row with the losses of its masked places and whether each was predicted."""
     device, model = next(model.parameters()).device, evaluation_view(model)
     for pool in chunked(rows, POOL * batch_size):
         pool.sort(key=lambda row: len(row.ids))
         for batch in chunked(pool, batch_size):
-            yield from zip(batch, *_score_batch(model, tokenizer, batch, device), strict=True)
-
-
-@torch.no_grad()
-def _score_batch(
-    model: nn.Module, tokenizer: Any, batch: list[Row], device: torch.device
-) -> tuple[list[list[float]], list[list[bool]]]:
-    longest = max(len(row.ids) for row in batch)
-    ids = torch.full((len(batch), longest), tokenizer.pad_token_id)
-    mask = torch.zeros((len(batch), longest), dtype=torch.int64)
-    for i, row in enumerate(batch):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        mask[i, : len(row.ids)] = 1
-    where = torch.tensor([[i, place] for i, row in enumerate(batch) for place in row.masked]).T
-    gold = ids[where[0], where[1]]
-    ids[where[0], where[1]] = tokenizer.mask_token_id
-    logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
-    chosen = logits[where[0].to(device), where[1].to(device)].float().cpu()
-    losses = nn.functional.cross_entropy(chosen, gold, reduction="none").tolist()
-    hits = (chosen.argmax(-1) == gold).tolist()
-    counts = [len(row.masked) for row in batch]
-    return _split(losses, counts), _split(hits, counts)
-
-
-def _split(values: list[T], counts: list[int]) -> list[list[T]]:
-    rest = iter(values)
-    return [list(itertools.islice(rest, count)) for count in counts]
+            ids = pad_sequence([torch.tensor(row.ids) for row in batch], True, -1)
+            mask = ids >= 0  # (row, piece)
+            ids = torch.where(mask, ids, tokenizer.pad_token_id)
+            where = [(i, place) for i, row in enumerate(batch) for place in row.masked]
+            index = tuple(torch.tensor(where).T)
+            gold = ids[index]
+            ids[index] = tokenizer.mask_token_id
+            logits = model(input_ids=ids.to(device), attention_mask=mask.long().to(device)).logits
+            chosen = logits[tuple(part.to(device) for part in index)].float().cpu()
+            losses = nn.functional.cross_entropy(chosen, gold, reduction="none")
+            counts = [len(row.masked) for row in batch]
+            hits = chosen.argmax(-1) == gold
+            yield from zip(
+                batch, torch.split(losses, counts), torch.split(hits, counts), strict=True
+            )

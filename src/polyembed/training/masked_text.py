@@ -5,6 +5,7 @@ import gzip
 import itertools
 import lzma
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -71,44 +72,41 @@ class ExampleEncoder:
         self.tokenizer, self.opener = tokenizer, word_opener(tokenizer)
         self.max_length, self.truncation = max_length, truncation
 
-    def texts(self, texts: Iterable[Any], name: str = "texts") -> Iterator[Example]:
+    def texts(self, texts: Iterable[str]) -> Iterator[Example]:
         """Yield the examples of texts: a long one has several, one without pieces has none."""
         for group in chunked(texts, 256):
-            kept = [text for text in (_sound(text, name) for text in group) if text.strip()]
+            kept = [text for text in map(_sound, group) if text.strip()]
             if not kept:
                 continue
             encoded = self.tokenizer(
                 kept,
                 truncation=True,
                 max_length=self.max_length,
-                return_overflowing_tokens=True,
+                return_overflowing_tokens=not self.truncation,
                 return_special_tokens_mask=True,
                 return_offsets_mapping=True,
             )
-            last = None
-            for i, number in enumerate(encoded["overflow_to_sample_mapping"]):
+            whole = range(len(kept))
+            for i, number in enumerate(encoded.get("overflow_to_sample_mapping", whole)):
                 words = _words(kept[number], encoded["offset_mapping"][i], encoded.word_ids(i))
                 one = Example(encoded["input_ids"][i], encoded["special_tokens_mask"][i], words)
-                if one.size and not (self.truncation and number == last):
+                if one.size:
                     yield one
-                last = number
 
     def words(self, words: Sequence[str], name: str) -> Iterator[tuple[int, Example]]:
         """Yield the parts of a sentence that fit, each with the number of its first word."""
-        words = [_sound(word, f"{name}.words") for word in words]
-        whole = self._part(words) if words else None
-        numbers = [] if whole is None else whole.words
-        first, used = 0, 0
+        words = list(map(_sound, words))
+        counts = Counter(self._part(words).words) if words else Counter()
+        first = used = 0
         for i in range(len(words)):
-            length = numbers.count(i)
             rule = f"have at most {self.room} pieces (max_length without the special ones)"
-            require(length <= self.room, f"{name}.words[{i}]", rule, length)
-            if used + length > self.room:
+            require(counts[i] <= self.room, f"{name}.words[{i}]", rule, counts[i])
+            if used + counts[i] > self.room:
                 yield first, self._part(words[first:i])
                 first, used = i, 0
-            used += length
-        if whole is not None:
-            yield first, self._part(words[first:]) if first else whole
+            used += counts[i]
+        if words:
+            yield first, self._part(words[first:])
 
     def _part(self, words: Sequence[str]) -> Example:
         encoded = self.tokenizer(
@@ -168,20 +166,17 @@ def _words(
             continue
         blank = not text[start:end].strip()
         gap = any(map(str.isspace, text[content_end:end].rstrip()))
-        if not opened and (blank or gap or word != last or number < 0):
+        if not opened and (blank or gap or word != last):
             number += 1
-        opened = blank
+        opened, last = blank, word
         if not blank:
             content_end = end
-        last = word
         found.append(number)
     return found
 
 
-def _sound(text: object, name: str) -> str:
+def _sound(text: str) -> str:
     """Return a text without lone surrogates, which no tokenizer takes."""
-    if not isinstance(text, str):
-        raise TypeError(must(name, "hold strings", class_name(text)))
     return text.encode("utf-8", "ignore").decode()
 
 

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -14,10 +14,9 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import default_collate
 
-from polyembed._checks import check_choice, check_positive, class_name, is_count, must, require
+from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed._progress import progress_bar
 from polyembed.tagging.text_model import to_device
-from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
 from polyembed.training.state import Epoch, FitResult, TrainingState, sizes_of
 from polyembed.transfer.joint import joint_step
 from polyembed.transfer.metaxl import METHODS, metaxl_step
@@ -25,7 +24,6 @@ from polyembed.transfer.rtn import listed
 from polyembed.transfer.steps import check_modules, check_options, layers_of, model_loss, trained
 
 SOURCE = "source"
-CHECKPOINT_NAME = "checkpoint.pt"
 Schedule: TypeAlias = Callable[[Optimizer, int], LRScheduler]
 OBJECTIVES = ("metaxl", "joint", "joint_rtn", "target_only")
 
@@ -50,8 +48,6 @@ class MetaXLOptions:
             split.
         target_batch_size: Rows of a target batch; `batch_size` if None. The model of ``"metaxl"``
             learns from half of them in a step, so joint training with half as many is its control.
-        source_temperature: If None, each step reads a batch of every source language. Else it reads
-            one, of a language drawn in proportion to its number of rows to the power ``1 / T``.
         gradient_accumulation_steps: Batches of each data set in a step.
         max_grad_norm: The norm to which the model's gradient is clipped; None = never.
         meta_max_grad_norm: The same for the gradient of the network that transforms.
@@ -70,7 +66,6 @@ class MetaXLOptions:
     backoff_epochs: int = 0
     batch_size: int = 16
     target_batch_size: int | None = None
-    source_temperature: float | None = None
     gradient_accumulation_steps: int = 1
     max_grad_norm: float | None = 1.0
     meta_max_grad_norm: float | None = None
@@ -82,22 +77,15 @@ class MetaXLOptions:
         check_choice("method", self.method, METHODS)
         for name in ("num_train_epochs", "batch_size", "gradient_accumulation_steps"):
             check_positive(**{name: getattr(self, name)})
-        whole = is_count(self.backoff_epochs) and self.backoff_epochs >= 0
-        require(whole, "backoff_epochs", "be an integer, 0 or more", self.backoff_epochs)
+        require(self.backoff_epochs >= 0, "backoff_epochs", "be 0 or more", self.backoff_epochs)
         names = ("target_weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         check_options(**{name: getattr(self, name) for name in names})
         name = "batch_size" if self.target_batch_size is None else "target_batch_size"
-        check_positive(**{name: getattr(self, name)})
-        rows, splits = getattr(self, name), self.splits_target
+        rows = getattr(self, name)
+        check_positive(**{name: rows})
+        splits = self.objective == "metaxl" and self.target_weight > 0
         rule = f"be even, because a target_weight of {self.target_weight} splits target batches"
         require(rows % 2 == 0 or not splits, name, rule, rows)
-        heat = self.source_temperature
-        require(heat is None or heat > 0, "source_temperature", "be positive, or None", heat)
-
-    @property
-    def splits_target(self) -> bool:
-        """Return whether each target batch is split between the inner and the outer loss."""
-        return self.objective == "metaxl" and self.target_weight > 0
 
 
 class MetaXLTrainerStep(NamedTuple):
@@ -122,9 +110,6 @@ class MetaXLTrainerStep(NamedTuple):
     cosine: float | None = None
 
 
-Batches: TypeAlias = list[tuple[str | None, list[Any]]]
-
-
 class Rows(Protocol):
     """A data set: a list, a map-style torch dataset, a `datasets.Dataset`."""
 
@@ -133,51 +118,16 @@ class Rows(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-class Stream:
-    """Reads rows in passes, each in a new random order, in batches that are all full.
-
-    A batch that a pass does not fill continues with the next pass. Several processes share each
-    joined batch: the first process takes its first rows.
-
-    Args:
-        rows: The data set.
-        batch_size: The number of rows of a batch, in one process.
-        seed: The seed of the orders.
-        rank: The number of this process.
-        size: The number of processes.
-    """
-
-    def __init__(self, rows: Rows, *, batch_size: int, seed: int, rank: int, size: int) -> None:
-        self.rows = rows
-        self.batch_size = batch_size
-        self.seed = seed
-        self.rank, self.size = rank, size
-        self.drawn = -1
-        self.order: list[int] = []
-
-    def batch(self, number: int) -> list[Any]:
-        """Read this process's share of a batch, counted from 0 over all passes."""
-        start = (number * self.size + self.rank) * self.batch_size
-        return [self._row(place) for place in range(start, start + self.batch_size)]
-
-    def _row(self, place: int) -> Any:
-        number, offset = divmod(place, len(self.rows))
-        if number != self.drawn:
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-            self.drawn, self.order = (
-                number,
-                torch.randperm(len(self.rows), generator=generator).tolist(),
-            )
-        return self.rows[self.order[offset]]
-
-
 class Plan:
-    """The batches of one objective, of each data set by language; the target's language is None.
+    """The batches of one objective.
+
+    Every data set is read in passes, each in a new random order. A batch that a pass does not fill
+    continues with the next pass. Several processes share each joined batch: the first process takes
+    its first rows.
 
     Args:
-        objective: The objective of the trainer.
-        epochs: The number of epochs.
-        corpora: The data sets by language, the target last.
+        objective: The objective of the steps.
+        corpora: The data sets by language, the target's last and under None.
         options: The sizes of batches, how many are accumulated, and the seed.
         rank: The number of this process.
         size: The number of processes.
@@ -186,65 +136,49 @@ class Plan:
     def __init__(
         self,
         objective: str,
-        epochs: int,
         corpora: Mapping[str | None, Rows],
         options: MetaXLOptions,
-        *,
         rank: int,
         size: int,
     ) -> None:
-        self.objective, self.epochs = objective, epochs
-        self.accumulated = options.gradient_accumulation_steps
+        self.splits = objective == "metaxl" and options.target_weight > 0
         alone = objective == "target_only"
-        read: Mapping[str | None, Rows] = {None: corpora[None]} if alone else corpora
-        target_size = options.target_batch_size or options.batch_size
-        self.streams = {
-            language: Stream(
-                part,
-                batch_size=target_size if language is None else options.batch_size,
-                seed=options.seed * 1_009 + number,
-                rank=rank,
-                size=size,
-            )
-            for number, (language, part) in enumerate(read.items())
+        self.corpora: Mapping[str | None, Rows] = {None: corpora[None]} if alone else corpora
+        self.options, self.rank, self.size = options, rank, size
+        self.batch_sizes = dict.fromkeys(self.corpora, options.batch_size)
+        self.batch_sizes[None] = options.target_batch_size or options.batch_size
+        longest = max(len(rows) / self.batch_sizes[x] for x, rows in self.corpora.items())
+        self.steps = math.ceil(longest / (size * options.gradient_accumulation_steps))
+
+    def arguments(self, step: int, make: Callable[[list[Any]], Any]) -> dict[str, Any]:
+        """Return the batches of a step, made of rows by `make`, as arguments of `metaxl_step`."""
+        count = self.options.gradient_accumulation_steps
+        numbers = range(step * count, (step + 1) * count)
+        read = [(x, self._rows(x, number)) for number in numbers for x in self.corpora]
+        targets = [rows for language, rows in read if language is None]
+        found: dict[str, Any] = {
+            "languages": [language for language, _ in read if language is not None],
+            "source": [make(rows) for language, rows in read if language is not None],
         }
-        counts = {x: len(part) / self.streams[x].batch_size for x, part in read.items()}
-        longest = max(counts.values())
-        self.shares: Tensor | None = None
-        named = [language for language in read if language is not None]
-        if options.source_temperature is not None and named:
-            sizes = torch.tensor([len(read[x]) for x in named], dtype=torch.float64)
-            self.shares = (sizes.log() / options.source_temperature).softmax(0)
-            longest = max(counts[None], sum(counts[x] for x in named))
-        self.seed = options.seed
-        self.steps = math.ceil(longest / (size * self.accumulated))
+        if self.splits:
+            found["target_support"] = [make(rows[::2]) for rows in targets]
+        found["target"] = [make(rows[1::2] if self.splits else rows) for rows in targets]
+        return found
 
-    def read(self, step: int) -> Batches:
-        """Read a step's batches, each with its language."""
-        found: Batches = []
-        for number in range(step * self.accumulated, (step + 1) * self.accumulated):
-            languages = list(self.streams)
-            if self.shares is not None:  # the same language in each process
-                generator = torch.Generator().manual_seed(self.seed * 1_000_003 + number)
-                drawn = int(torch.multinomial(self.shares, 1, generator=generator))
-                languages = [languages[drawn], None]
-            found += [(language, self.streams[language].batch(number)) for language in languages]
-        return sorted(found, key=lambda pair: pair[0] is None)
+    def _rows(self, language: str | None, number: int) -> list[Any]:
+        """Read this process's share of a batch, counted from 0 over all passes."""
+        rows, size = self.corpora[language], self.batch_sizes[language]
+        seed = self.options.seed * 1_009 + list(self.corpora).index(language)
+        start = (number * self.size + self.rank) * size
+        places = (divmod(place, len(rows)) for place in range(start, start + size))
+        return [rows[_order(len(rows), seed * 1_000_003 + turn)[i]] for turn, i in places]
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    """Move the tensors of a batch, which may be a mapping."""
-    if isinstance(value, Mapping) and not hasattr(value, "to"):
-        return {name: moved(part, device) for name, part in value.items()}
-    return value.to(device) if hasattr(value, "to") else to_device(value, device)
-
-
-def check_rows(name: str, rows: Any) -> None:
-    """Require a data set that can be read at any index."""
-    if not hasattr(rows, "__getitem__") or isinstance(rows, str | Mapping):
-        rule = "be rows, with a length and an index (no loader, no iterator)"
-        raise TypeError(must(name, rule, class_name(rows)))
-    require(len(rows) > 0, name, "hold at least one row", "none")
+@lru_cache(maxsize=16)
+def _order(count: int, seed: int) -> list[int]:
+    """Return a random order of so many rows, which all batches of a pass read."""
+    order: list[int] = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    return order
 
 
 class MetaXLTrainer:
@@ -347,16 +281,12 @@ class MetaXLTrainer:
         check_modules(model, networks)
         self.layers = layers_of(model, layer) if transforms else []
         self.parts = nn.ModuleDict({"model": model, "rtn": nn.ModuleList(networks)})
-        theta = trained("model", model, None, "optimizer", besides=self.parts["rtn"])
-        self.optimizer = Adam(theta.values(), lr=3e-5) if optimizer is None else optimizer
-        trained("model", model, self.optimizer, "optimizer", besides=self.parts["rtn"])
+        theta = trained("model", model, optimizer, "optimizer", besides=self.parts["rtn"])
+        self.optimizer = optimizer or Adam(theta.values(), lr=3e-5)
         self.meta_optimizer = None
         if transforms:
-            phi = trained("rtn", self.parts["rtn"], None, "meta_optimizer")
-            self.meta_optimizer = (
-                Adam(phi.values(), lr=3e-5) if meta_optimizer is None else meta_optimizer
-            )
-            trained("rtn", self.parts["rtn"], self.meta_optimizer, "meta_optimizer")
+            phi = trained("rtn", self.parts["rtn"], meta_optimizer, "meta_optimizer")
+            self.meta_optimizer = meta_optimizer or Adam(phi.values(), lr=3e-5)
         self.schedules = scheduler if isinstance(scheduler, tuple) else (scheduler, scheduler)
         self.loss = loss
 
@@ -396,14 +326,14 @@ class MetaXLTrainer:
                 another run.
         """
         corpora = self._corpora(source, target)
-        options = self.options
+        options, device = self.options, next(self.model.parameters()).device
+        rank, size = _rank_and_size()
 
         def make(rows: list[Any]) -> Any:
-            return moved(collate(rows), self._device)
+            batch = collate(rows)
+            return batch.to(device) if hasattr(batch, "to") else to_device(batch, device)
 
-        devices = [self._device] if self._device.type == "cuda" else []
-        rank, size = _rank_and_size()
-        with torch.random.fork_rng(devices):
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             if size > 1:
                 for tensor in self.parts.state_dict().values():
                     torch.distributed.broadcast(tensor.detach(), 0)
@@ -411,134 +341,100 @@ class MetaXLTrainer:
                 (options.objective, options.num_train_epochs),
                 ("joint", options.backoff_epochs),
             ]
-            plans = [
-                Plan(kind, epochs, corpora, options, rank=rank, size=size)
-                for kind, epochs in phases
-                if epochs
-            ]
+            plans = {kind: Plan(kind, corpora, options, rank, size) for kind, _ in phases}
+            turns = [(kind, turn) for kind, epochs in phases for turn in range(epochs)]
+            steps = sum(plans[kind].steps for kind, _ in turns)
             optimizers = [one for one in (self.optimizer, self.meta_optimizer) if one is not None]
-            steps = sum(plan.steps * plan.epochs for plan in plans)
             pairs = zip(optimizers, self.schedules, strict=False)
-            schedulers = [make(optimizer, steps) for optimizer, make in pairs if make is not None]
-            state = TrainingState(self.parts, optimizers, schedulers)
-            path = None if checkpoint is None else Path(checkpoint, CHECKPOINT_NAME)
+            schedulers = [
+                build(optimizer, steps) for optimizer, build in pairs if build is not None
+            ]
             about = self._about(corpora, size)
-            if path is not None and (saved := load_checkpoint(path, **about)) is not None:
-                state.load_state_dict(saved)
+            state = TrainingState(
+                self.parts, optimizers, schedulers, checkpoint=checkpoint, about=about
+            )
             if size > 1:
                 torch.distributed.barrier()  # all have read before one writes
-            epoch = step = 0
-            for plan in plans:
-                for turn in range(plan.epochs):
-                    epoch, step = epoch + 1, step + plan.steps
-                    if epoch <= len(state.history):
-                        continue
-                    if turn == 0 and state.history:
-                        state.restore_best()  # the back-off starts from the best epoch
-                    start = time.perf_counter()
-                    torch.manual_seed((options.seed * 1_000_003 + epoch) * size + rank)
-                    self.parts.train()
-                    total = 0.0
-                    shown = progress if rank == 0 else False
-                    for i in progress_bar(range(plan.steps), progress=shown, desc=f"epoch {epoch}"):
-                        read = plan.read(turn * plan.steps + i)
-                        found = self._step(
-                            plan.objective, read, make, step - plan.steps + i + 1, epoch
-                        )
-                        for scheduler in schedulers:
-                            scheduler.step()
-                        total += found.loss
-                        if on_step is not None:
-                            on_step(found)
-                    score = self._score(evaluate, epoch)
-                    state.add(Epoch(epoch, total / plan.steps, score, time.perf_counter() - start))
-                    if path is not None and rank == 0:
-                        save_checkpoint(path, state.state_dict(), **about)
+            number = 0
+            for epoch, (objective, turn) in enumerate(turns, start=1):
+                plan = plans[objective]
+                if epoch <= len(state.history):
+                    number += plan.steps
+                    continue
+                if turn == 0:
+                    state.restore_best()  # the back-off starts from the best epoch
+                start = time.perf_counter()
+                torch.manual_seed((options.seed * 1_000_003 + epoch) * size + rank)
+                self.parts.train()
+                total = 0.0
+                shown = progress if rank == 0 else False
+                for i in progress_bar(range(plan.steps), progress=shown, desc=f"epoch {epoch}"):
+                    number += 1
+                    batches = plan.arguments(turn * plan.steps + i, make)
+                    found = self._step(objective, batches, number, epoch)
+                    for scheduler in schedulers:
+                        scheduler.step()
+                    total += found.loss
+                    if on_step is not None:
+                        on_step(found)
+                score = math.nan if evaluate is None else self._score(evaluate, epoch)
+                state.add(Epoch(epoch, total / plan.steps, score, time.perf_counter() - start))
+                if rank == 0:
+                    state.save()
             state.restore_best()
         return state.result
-
-    @property
-    def _device(self) -> torch.device:
-        return next(self.model.parameters()).device
 
     def _corpora(
         self, source: Rows | Mapping[str, Rows] | None, target: Rows
     ) -> dict[str | None, Rows]:
-        """Check the data and return them by language, the target last and by None."""
+        """Return the data by language, the target last and by None."""
         needed = self.options.objective != "target_only" or self.options.backoff_epochs > 0
-        named: dict[str, Rows] = {}
-        if source is not None and needed:
-            named = dict(source) if isinstance(source, Mapping) else {SOURCE: source}
+        named: Any = source if isinstance(source, Mapping) else {SOURCE: source}
+        if source is None or not needed:
+            named = {}
         require(bool(named) or not needed, "source", "hold data of at least one language", "none")
-        for language, rows in named.items():
-            check_rows(f"source[{language!r}]" if isinstance(source, Mapping) else SOURCE, rows)
-        check_rows("target", target)
-        for network in listed(self.rtn):
-            if isinstance(network, nn.ModuleDict):
-                unknown = ", ".join(map(repr, named.keys() - network.keys())) or None
-                rule = f"be a mapping whose languages are among {', '.join(map(repr, network))}"
-                found = unknown if isinstance(source, Mapping) else class_name(source)
-                require(unknown is None, SOURCE, rule, found)
-        return dict([*named.items(), (None, target)])
+        corpora: dict[str | None, Rows] = {**named, None: target}
+        for language, rows in corpora.items():
+            name = f"source[{language!r}]" if isinstance(source, Mapping) else SOURCE
+            name = "target" if language is None else name
+            require(len(rows) > 0, name, "hold at least one row", "none")
+        return corpora
 
     def _step(
-        self, objective: str, read: Batches, make: Callable[[Any], Any], number: int, epoch: int
+        self, objective: str, batches: dict[str, Any], number: int, epoch: int
     ) -> MetaXLTrainerStep:
-        """Do step `number` of the run, on batches that `make` makes of the rows read."""
+        """Do step `number` of the run."""
         options = self.options
-        names = ("weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
+        names = ("target_weight", "weight", "max_grad_norm", "meta_max_grad_norm", "amp_dtype")
         shared: dict[str, Any] = {name: getattr(options, name) for name in names}
-        shared |= {
-            "optimizer": self.optimizer,
-            "meta_optimizer": self.meta_optimizer,
-            "loss": self.loss,
-        }
-        shared["languages"] = [name for name, _ in read if name is not None]
-        source = [make(rows) for name, rows in read if name is not None]
-        target = [rows for name, rows in read if name is None]
-        splits = objective == "metaxl" and options.splits_target
-        inner = [make(rows[::2]) for rows in target] if splits else None
-        target = [make(rows[1::2] if splits else rows) for rows in target]
+        shared |= {"optimizer": self.optimizer, "meta_optimizer": self.meta_optimizer}
+        shared |= {"loss": self.loss, **batches}
         try:
             if objective == "metaxl":
-                rest: dict[str, Any] = {
-                    "target_weight": options.target_weight,
-                    "method": options.method,
-                }
-                rest["target_support"] = inner
-                found = metaxl_step(
-                    self.model, listed(self.rtn), self.layers, source, target, **rest, **shared
+                networks = listed(self.rtn)
+                meta = metaxl_step(
+                    self.model, networks, self.layers, method=options.method, **shared
                 )
-                losses = (
-                    found.source_loss,
-                    found.source_norm,
-                    found.target_loss,
-                    found.meta_norm,
-                    found.cosine,
-                )
-                return MetaXLTrainerStep(number, epoch, *losses)
+                losses = meta.source_loss, meta.source_norm, meta.target_loss
+                return MetaXLTrainerStep(number, epoch, *losses, meta.meta_norm, meta.cosine)
+            if options.objective == "metaxl":  # its back-off weighs both losses alike
+                shared["target_weight"] = 1.0
             rtn = self.rtn if objective == "joint_rtn" else None
-            if options.objective != "metaxl":  # whose back-off weighs both alike
-                shared["target_weight"] = options.target_weight
-            step = joint_step(self.model, rtn, self.layers, source, target, **shared)
+            step = joint_step(self.model, rtn, self.layers, **shared)
         except ValueError as error:
             raise ValueError(f"{error} (step {number})") from error
         return MetaXLTrainerStep(number, epoch, step.loss, step.norm, meta_norm=step.meta_norm)
 
-    def _score(self, evaluate: Callable[[nn.Module], float] | None, epoch: int) -> float:
+    def _score(self, evaluate: Callable[[nn.Module], float], epoch: int) -> float:
         """Evaluate in every process; the first one's score counts."""
-        if evaluate is None:
-            return math.nan
         self.parts.eval()
         with torch.no_grad():
             scores = [float(evaluate(self.model))]
-            if _rank_and_size()[1] > 1:
-                torch.distributed.broadcast_object_list(scores, 0)
-        score = scores[0]
-        require(
-            math.isfinite(score), "evaluate", "give a finite score", f"{score} in epoch {epoch}"
-        )
-        return score
+        if _rank_and_size()[1] > 1:
+            torch.distributed.broadcast_object_list(scores, 0)
+        found = f"{scores[0]} in epoch {epoch}"
+        require(math.isfinite(scores[0]), "evaluate", "give a finite score", found)
+        return scores[0]
 
     def _about(self, corpora: Mapping[str | None, Rows], size: int) -> dict[str, Any]:
         """Return what a resumed training must have in common with this one, as plain values."""

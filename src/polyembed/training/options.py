@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
 from polyembed.crf import CRF
-from polyembed.embeddings import FeatureSum
+from polyembed.embeddings.surface import FeatureSum
 from polyembed.encoders import PretrainedWordEncoder, WideAndDeepEncoder
 from polyembed.metrics import (
     SCHEMES,
@@ -46,7 +46,8 @@ class FitOptions:
             `default_optimizer` if None.
         scheduler: A function from the optimiser to a schedule, stepped after each epoch or step. A
             `ReduceLROnPlateau` gets the score (give it ``mode="max"``). If both this and the
-            optimiser are None, it is `default_schedule`; an optimiser alone has no schedule.
+            optimiser are None, it is that of `default_optimizer`; an optimiser alone has no
+            schedule.
         scheduler_interval: When a schedule that was given steps.
         metric: Entity micro-F1 as conlleval counts (``"f1"``), accuracy (``"accuracy"``), the mean
             F1 of the labels (``"macro_f1"``), or a function of gold and predicted labels, a list
@@ -98,9 +99,6 @@ class FitOptions:
             check_choice("scheme", self.scheme, SCHEMES)
         norm = self.max_grad_norm
         require(norm is None or norm > 0, "max_grad_norm", "be positive or None", norm)
-        kinds = (None, torch.float16, torch.bfloat16)
-        rule = "be torch.float16, torch.bfloat16 or None"
-        require(self.amp_dtype in kinds, "amp_dtype", rule, self.amp_dtype)
         if isinstance(self.optimizer, type):
             rule = "be a function of the model that returns one"
             raise TypeError(must("optimizer", rule, f"the class {self.optimizer.__name__}"))
@@ -122,19 +120,26 @@ class FitOptions:
             found["scheduler_interval"] = "step"
         return dataclasses.replace(self, **found)
 
+    @property
+    def metric_name(self) -> str:
+        """The name of the metric, of a function its own."""
+        metric = self.metric or "accuracy"
+        return (
+            metric if isinstance(metric, str) else getattr(metric, "__name__", class_name(metric))
+        )
+
     def make_optimizer(self, model: nn.Module) -> Optimizer:
         """Return a new optimiser over the model's parameters."""
-        trainable = {value for value in model.parameters() if value.requires_grad}
-        require(bool(trainable), "model", "have a parameter that requires a gradient", "none")
         optimizer = (self.optimizer or default_optimizer)(model)
         held = {value for group in optimizer.param_groups for value in group["params"]}
-        require(bool(trainable & held), "optimizer", "hold parameters of the model", "none")
+        some = not held.isdisjoint(model.parameters())
+        require(some, "optimizer", "hold parameters of the model", "none")
         return optimizer
 
     def make_scheduler(self, optimizer: Optimizer, num_steps: int) -> LRScheduler | None:
         """Return a new schedule for so many steps, if there is one."""
         if self.optimizer is None and self.scheduler is None:
-            return default_schedule(optimizer, num_steps)
+            return _default_schedule(optimizer, num_steps)
         scheduler = None if self.scheduler is None else self.scheduler(optimizer)
         if self.scheduler_interval == "step" and isinstance(scheduler, ReduceLROnPlateau):
             rule = "be 'epoch' for a ReduceLROnPlateau"
@@ -143,22 +148,15 @@ class FitOptions:
 
 
 def measure(
-    options: FitOptions,
-    metric: str | Metric,
-    gold: GoldLabels,
-    predicted: Sequence[Sequence[str] | str],
+    options: FitOptions, gold: GoldLabels, predicted: Sequence[Sequence[str] | str]
 ) -> float:
-    """Return the score of predictions, a list of labels per text or one label, by a metric."""
+    """Return the score of predictions, a list of labels per text or one label, by the metric."""
     labels = [[found] if isinstance(found, str) else found for found in predicted]
+    metric = options.metric or "accuracy"
     if metric == "f1":
         return entity_f1(gold, labels, scheme=options.scheme or "bio").f1
     # a checkpoint cannot hold another library's number
     return float(metric(gold, labels)) if callable(metric) else METRICS[metric](gold, labels)
-
-
-def metric_name(metric: str | Metric) -> str:
-    """Return the name of a metric, of a function its own."""
-    return metric if isinstance(metric, str) else getattr(metric, "__name__", class_name(metric))
 
 
 DEFAULTS = FitOptions()
@@ -189,6 +187,9 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
       would make every rare feature as heavy as a frequent one.
     - All others have `lr`.
 
+    In `fit`, all rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of
+    the steps and falls to zero.
+
     Args:
         model: Any model; one without any of these parts has a single group.
         lr: The learning rate of the network.
@@ -205,52 +206,36 @@ def default_optimizer(model: nn.Module, lr: float = 1e-3) -> AdamW:
         [0.001, 0.03]
     """
     require(lr > 0, "lr", "be positive", lr)
-    pretrained = pretrained_parameters(model)
-    linear = {part.embedding.weight for part in model.modules() if isinstance(part, FeatureSum)}
-    shared = {
-        value for part in model.modules() if isinstance(part, CRF) for value in part.parameters()
-    }
-    shared |= {part.edges for part in model.modules() if isinstance(part, WideAndDeepEncoder)}
+    kinds: dict[Tensor, int] = dict.fromkeys(pretrained_parameters(model), 1)
+    for part in model.modules():
+        if isinstance(part, CRF):
+            kinds |= dict.fromkeys(part.parameters(), 2)
+        elif isinstance(part, WideAndDeepEncoder):
+            kinds[part.edges] = 2
+        elif isinstance(part, FeatureSum):
+            kinds[part.embedding.weight] = 3
+    groups: list[dict[str, Any]] = [
+        {"params": []},
+        {"params": [], "lr": PRETRAINED_RATE * lr, "weight_decay": 0.01, "pretrained": True},
+        {"params": [], "lr": CRF_RATE * lr},
+        {"params": [], "lr": LINEAR_RATE * lr, "eps": 1.0},
+    ]
     trainable = [value for value in model.parameters() if value.requires_grad]
     require(bool(trainable), "model", "have a parameter that requires a gradient", "none")
-    groups: list[dict[str, Any]] = [
-        {"params": [value for value in trainable if value not in linear | shared | pretrained]},
-        {
-            "params": [value for value in trainable if value in pretrained],
-            "lr": PRETRAINED_RATE * lr,
-            "weight_decay": 0.01,
-            "pretrained": True,
-        },
-        {"params": [value for value in trainable if value in shared], "lr": CRF_RATE * lr},
-        {
-            "params": [value for value in trainable if value in linear],
-            "lr": LINEAR_RATE * lr,
-            "eps": 1.0,
-        },
-    ]
+    for value in trainable:
+        groups[kinds.get(value, 0)]["params"].append(value)
     # one kernel is faster on both
     fused = all(value.device.type in ("cpu", "cuda") for value in trainable)
     full = [group for group in groups if group["params"]]
     return AdamW(full, lr=lr, weight_decay=0.0, fused=fused)
 
 
-def default_schedule(optimizer: Optimizer, num_steps: int) -> LambdaLR:
-    """Build the schedule of `default_optimizer`; it steps after each batch.
+def _default_schedule(optimizer: Optimizer, num_steps: int) -> LambdaLR:
+    """Return the schedule of `default_optimizer`; it steps after each batch.
 
     All rates fall linearly to a tenth; that of a pretrained encoder rises for a tenth of the steps
     and falls to zero, so that its weights are not thrown off while the rest is still random.
-
-    Args:
-        optimizer: The optimiser; a group of parameters with ``"pretrained": True`` is an encoder's.
-        num_steps: The number of steps of the whole training.
-
-    Returns:
-        The schedule.
-
-    Raises:
-        ValueError: If there is no step.
     """
-    check_positive(num_steps=num_steps)
     warm = -(-num_steps // 10)
 
     def encoder(step: int) -> float:

@@ -1,13 +1,17 @@
 """What changes while a model trains: weights, optimisers, schedules, and the epochs so far."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+from polyembed.training.checkpoints import load_checkpoint, save_checkpoint
 
 
 class Epoch(NamedTuple):
@@ -68,6 +72,8 @@ class TrainingState:
         schedulers: The schedules of these optimisers; None for an optimiser without one.
         scaler: The scaler of float16 losses.
         average: The number of the best epochs whose weights are averaged at the end.
+        checkpoint: The folder of the checkpoint; if it holds one, the state is read from there.
+        about: What the training of a checkpoint must have in common with this one.
     """
 
     def __init__(
@@ -78,14 +84,23 @@ class TrainingState:
         scaler: torch.amp.GradScaler | None = None,
         *,
         average: int = 1,
+        checkpoint: str | os.PathLike[str] | None = None,
+        about: Mapping[str, Any],
     ) -> None:
-        self.model = model
+        self.model, self.average, self.about = model, average, about
         self.stateful: list[Any] = [
             part for part in (*optimizers, *schedulers, scaler) if part is not None
         ]
         self.history: list[Epoch] = []
-        self.average = average
         self.best_weights: dict[int, dict[str, Tensor]] = {}  # of the best epochs, the best first
+        self.path = None if checkpoint is None else Path(checkpoint, "checkpoint.pt")
+        saved = None if self.path is None else load_checkpoint(self.path, **about)
+        if saved is not None:
+            self.history = [Epoch(*epoch) for epoch in saved["history"]]
+            self.best_weights = dict(saved["best"])
+            model.load_state_dict(saved["model"], strict=False)
+            for part, state in zip(self.stateful, saved["others"], strict=True):
+                part.load_state_dict(state)
 
     @property
     def result(self) -> FitResult:
@@ -102,6 +117,17 @@ class TrainingState:
             weights[epoch.number] = {name: value.clone() for name, value in state.items()}
         self.best_weights = {number: weights[number] for number in numbers}
 
+    def save(self) -> None:
+        """Write the checkpoint, if there is a folder for it."""
+        if self.path is not None:
+            state = {
+                "history": [tuple(epoch) for epoch in self.history],
+                "model": trained_state(self.model),
+                "best": self.best_weights,
+                "others": [part.state_dict() for part in self.stateful],
+            }
+            save_checkpoint(self.path, state, **self.about)
+
     def restore_best(self) -> None:
         """Copy the weights of the best epoch, or the mean of the best ones, into the model."""
         kept = list(self.best_weights.values())
@@ -113,20 +139,3 @@ class TrainingState:
                 for name in kept[0]
             }
             self.model.load_state_dict(means, strict=False)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as tensors and plain values."""
-        return {
-            "history": [tuple(epoch) for epoch in self.history],
-            "model": trained_state(self.model),
-            "best": self.best_weights,
-            "others": [part.state_dict() for part in self.stateful],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load the state of an equal training."""
-        self.history = [Epoch(*epoch) for epoch in state["history"]]
-        self.best_weights = dict(state["best"])
-        self.model.load_state_dict(state["model"], strict=False)
-        for part, saved in zip(self.stateful, state["others"], strict=True):
-            part.load_state_dict(saved)

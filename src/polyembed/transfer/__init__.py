@@ -2,41 +2,27 @@
 vocabularies.
 """
 
-from polyembed.transfer.adversarial import (
-    AdversarialMapping,
-    AdversarialOptions,
-    adversarial_mapping,
-    mapping_criterion,
-)
+from polyembed.transfer.adversarial import AdversarialOptions
 from polyembed.transfer.joint import JointStep, joint_step
 from polyembed.transfer.layers import encoder_layer
 from polyembed.transfer.metaxl import MetaXLStep, metaxl_gradients, metaxl_step
 from polyembed.transfer.rtn import RepresentationTransformationNetwork, transformed_output
-from polyembed.transfer.spaces import (
-    TranslationAccuracy,
-    align_spaces,
-    similarity_pairs,
-    translation_accuracy,
-)
+from polyembed.transfer.spaces import TranslationAccuracy, align_spaces, translation_accuracy
 from polyembed.transfer.vocabulary import ExtendedVocabulary, extend_vocabulary
 
 __all__ = [
-    "AdversarialMapping",
     "AdversarialOptions",
     "ExtendedVocabulary",
     "JointStep",
     "MetaXLStep",
     "RepresentationTransformationNetwork",
     "TranslationAccuracy",
-    "adversarial_mapping",
     "align_spaces",
     "encoder_layer",
     "extend_vocabulary",
     "joint_step",
-    "mapping_criterion",
     "metaxl_gradients",
     "metaxl_step",
-    "similarity_pairs",
     "transformed_output",
     "translation_accuracy",
 ]

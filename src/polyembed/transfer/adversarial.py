@@ -2,8 +2,8 @@
 them apart.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -11,15 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from polyembed._checks import (
-    check_dim,
-    check_float,
-    check_last_dim,
-    check_positive,
-    check_probability,
-    must,
-    require,
-)
+from polyembed._checks import check_positive, check_probability, require
+from polyembed._progress import progress_bar
 from polyembed.functional.alignment import length_normalize, procrustes
 from polyembed.functional.neighbors import mutual_csls
 
@@ -30,7 +23,7 @@ MIN_RATE = 1e-6  # of the mapping: below it a run ends
 
 @dataclass(frozen=True, kw_only=True)
 class AdversarialOptions:
-    """The options of `adversarial_mapping`; defaults as in MUSE's code.
+    """How `align_spaces` finds a first mapping without pairs; defaults as in MUSE's code.
 
     Attributes:
         restarts: Runs, with the seeds ``seed``, ``seed + 1``, ...
@@ -75,8 +68,9 @@ class AdversarialOptions:
             "batch_size",
             "discriminator_steps",
             "hidden_size",
+            "most_frequent",
         )
-        check_positive(**{name: getattr(self, name) for name in (*counts, "most_frequent")})
+        check_positive(**{name: getattr(self, name) for name in counts})
         check_probability(dropout=self.dropout, smoothing=self.smoothing)
         require(self.learning_rate > 0, "learning_rate", "be positive", self.learning_rate)
         require(0 < self.decay <= 1, "decay", "be in (0, 1]", self.decay)
@@ -117,14 +111,14 @@ def mapping_criterion(
 
     Deviations: the paper averages over the nearest target word of each source word, mutual or not.
     """
-    x, y = x[:CRITERION_WORDS].detach(), y[:CRITERION_WORDS].detach()
+    x, y = x[:CRITERION_WORDS], y[:CRITERION_WORDS]
     pairs = mutual_csls(x, y, neighborhood=neighborhood)
     cosines = (length_normalize(x[pairs[:, 0]]) * length_normalize(y[pairs[:, 1]])).sum(1)
     return float(cosines.mean()) if len(pairs) else 0.0
 
 
 def adversarial_mapping(
-    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], options: AdversarialOptions | None = None
+    x: Float[Tensor, "n dim"], y: Float[Tensor, "m dim"], options: AdversarialOptions
 ) -> AdversarialMapping:
     """Learn a rotation by which a discriminator cannot tell `x` from `y` (Lample 2018, section
     2.1).
@@ -142,22 +136,20 @@ def adversarial_mapping(
 
     After each epoch the orthogonal matrix nearest to ``W`` is judged by `mapping_criterion`; the
     best of all epochs and restarts is returned. A run either finds the rotation or fails, and the
-    criterion shows which without a
-    dictionary: restart where it stays low.
+    criterion shows which without a dictionary: restart where it stays low.
 
     Args:
-        x: Source vectors, ``(n, dim)``, the most frequent word first, not normalised: the learning
-            rate suits numbers around 1.
+        x: Source vectors, finite, ``(n, dim)``, the most frequent word first, not normalised: the
+            learning rate suits numbers around 1.
         y: Target vectors, ``(m, dim)``.
-        options: The defaults if None.
+        options: Sizes and rates.
 
     Returns:
-        The best matrix, float32, and the criteria of all epochs.
+        The best matrix, and the criteria of all epochs.
 
     Raises:
-        ValueError: If shapes do not fit, vectors have NaN, or a run gave NaN (its learning rate or
-            ``beta`` is too high, or the vectors are too long).
-        TypeError: If vectors are not floating point.
+        ValueError: If a run gave NaN: its learning rate or ``beta`` is too high, or the vectors are
+            too long.
 
     Example:
         >>> x, y = torch.randn(20, 3), torch.randn(30, 3)
@@ -170,38 +162,29 @@ def adversarial_mapping(
     the nearest orthogonal matrix is judged and returned, by mutual neighbours. An epoch has
     ``epoch_size // batch_size`` steps, where MUSE rounds up. Restarts are added.
     """
-    options = options or AdversarialOptions()
-    check_dim("x", x, 2, "n, dim")
-    check_dim("y", y, 2, "m, dim")
-    check_last_dim("y", y, x.shape[1])
-    require(len(x) > 0 and len(y) > 0, "x and y", "hold a vector each", f"{len(x)} and {len(y)}")
-    check_float(x=x, y=y)
-    for name, rows in (("x", x), ("y", y)):
-        require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")
-    # Tensors of inference mode can take no part in a gradient; copies made outside of it can.
-    with torch.inference_mode(False), torch.autocast(x.device.type, enabled=False):
-        x, y = x.detach().float().clone(), y.detach().float().clone()
-        best, best_score = torch.eye(x.shape[1], dtype=x.dtype, device=x.device), float("-inf")
-        criteria: list[list[float]] = []
-        for restart in range(options.restarts):
-            game = _Game(x, y, options, restart)
-            scores: list[float] = []
-            rate, fell = options.learning_rate, False
-            for epoch in range(options.num_epochs):
-                for _ in _bar(options, f"restart {restart + 1}, epoch {epoch + 1}"):
-                    for _ in range(options.discriminator_steps):
-                        game.teach_discriminator()
-                    game.teach_mapping(rate)
-                weight = game.orthogonal()
-                scores.append(mapping_criterion(x @ weight, y))
-                if scores[-1] > best_score:
-                    best, best_score = weight, scores[-1]
-                rate = min(rate, max(MIN_RATE, options.decay * rate))
-                if scores[-1] < max(scores):
-                    rate, fell = rate / 2 if fell else rate, True
-                if rate < MIN_RATE:
-                    break
-            criteria.append(scores)
+    best, best_score = torch.eye(x.shape[1]).to(x), float("-inf")
+    steps = range(max(1, options.epoch_size // options.batch_size))
+    criteria: list[list[float]] = []
+    for restart in range(options.restarts):
+        game = _Game(x, y, options, restart)
+        scores: list[float] = []
+        rate, fell = options.learning_rate, False
+        for epoch in range(options.num_epochs):
+            description = f"restart {restart + 1}, epoch {epoch + 1}"
+            for _ in progress_bar(steps, progress=options.progress, desc=description):
+                for _ in range(options.discriminator_steps):
+                    game.teach_discriminator()
+                game.teach_mapping(rate)
+            weight = game.orthogonal()
+            scores.append(mapping_criterion(x @ weight, y))
+            if scores[-1] > best_score:
+                best, best_score = weight, scores[-1]
+            rate = min(rate, max(MIN_RATE, options.decay * rate))
+            if scores[-1] < max(scores):
+                rate, fell = rate / 2 if fell else rate, True
+            if rate < MIN_RATE:
+                break
+        criteria.append(scores)
     return AdversarialMapping(best, criteria)
 
 
@@ -211,32 +194,24 @@ class _Game:
     """
 
     def __init__(self, x: Tensor, y: Tensor, options: AdversarialOptions, restart: int) -> None:
-        self.x, self.y, self.options = (
-            x[: options.most_frequent],
-            y[: options.most_frequent],
-            options,
-        )
+        self.x, self.y = x[: options.most_frequent], y[: options.most_frequent]
+        self.options = options
         self.generator = torch.Generator(x.device).manual_seed(options.seed + restart)
-        dim, hidden = x.shape[1], options.hidden_size
-        self.weight = torch.eye(dim, dtype=x.dtype, device=x.device).requires_grad_()
-        sizes = (dim, hidden, hidden, 1)
-        self.layers = [
-            self._uniform(sizes[i + 1], sizes[i] + 1, sizes[i] ** -0.5) for i in range(3)
-        ]
+        self.weight = torch.eye(x.shape[1]).to(x).requires_grad_()
+        self.layers = []  # weights and, in the last column, biases
+        hidden = options.hidden_size
+        for fan_in, fan_out in pairwise((x.shape[1], hidden, hidden, 1)):
+            layer = 2 * self._uniform(fan_out, fan_in + 1) - 1
+            self.layers.append((layer * fan_in**-0.5).requires_grad_())
 
     def teach_discriminator(self) -> None:
         """Update the discriminator once, to separate the languages."""
-        with torch.no_grad():
-            vectors = self._draw()
-        with torch.enable_grad():
-            loss = self._loss(vectors, fooled=False)
+        loss = self._loss(self._draw().detach(), fooled=False)
         self._step(loss, self.layers, self.options.learning_rate)
 
     def teach_mapping(self, rate: float) -> None:
         """Update the mapping, towards the wrong answers and back to orthogonal matrices."""
-        with torch.enable_grad():
-            loss = self._loss(self._draw(), fooled=True)
-        self._step(loss, [self.weight], rate)
+        self._step(self._loss(self._draw(), fooled=True), [self.weight], rate)
         with torch.no_grad():
             w, beta = self.weight, self.options.beta
             w.copy_((1 + beta) * w - beta * (w @ w.mT) @ w)
@@ -244,28 +219,19 @@ class _Game:
     def orthogonal(self) -> Tensor:
         """Return the orthogonal matrix nearest to the mapping."""
         weight = self.weight.detach()
-        if not bool(weight.isfinite().all()):
-            name, rule = (
-                "learning_rate, beta and the vectors",
-                "be so small that the mapping stays finite",
-            )
-            raise ValueError(must(name, rule, "NaN or an infinity"))
-        return procrustes(torch.eye(len(weight), dtype=weight.dtype, device=weight.device), weight)
+        rule = "be so small that the mapping stays finite"
+        finite = bool(weight.isfinite().all())
+        require(finite, "learning_rate, beta and the vectors", rule, "NaN or an infinity")
+        return procrustes(torch.eye(len(weight)).to(weight), weight)
 
     def _draw(self) -> Tensor:
         """Draw vectors of both languages, the source's mapped, ``(2 * batch_size, dim)``."""
-        source, target = (
-            rows[
-                torch.randint(
-                    len(rows),
-                    (self.options.batch_size,),
-                    generator=self.generator,
-                    device=rows.device,
-                )
-            ]
-            for rows in (self.x, self.y)
-        )
-        return torch.cat([source @ self.weight, target])
+        drawn = []
+        for rows in (self.x, self.y):
+            size = (self.options.batch_size,)
+            chosen = torch.randint(len(rows), size, generator=self.generator, device=rows.device)
+            drawn.append(rows[chosen])
+        return torch.cat([drawn[0] @ self.weight, drawn[1]])
 
     def _step(self, loss: Tensor, parameters: list[Tensor], rate: float) -> None:
         gradients = torch.autograd.grad(loss, parameters)
@@ -279,10 +245,7 @@ class _Game:
         """
         hidden, dropout, smoothing = vectors, self.options.dropout, self.options.smoothing
         if not fooled:
-            chance = torch.rand(
-                vectors.shape, generator=self.generator, dtype=torch.float32, device=vectors.device
-            )
-            hidden = vectors * (chance >= dropout) / (1 - dropout)
+            hidden = hidden * (self._uniform(*hidden.shape) >= dropout) / (1 - dropout)
         for layer in self.layers[:-1]:
             hidden = F.leaky_relu(F.linear(hidden, layer[:, :-1], layer[:, -1]), SLOPE)
         logits = F.linear(hidden, self.layers[-1][:, :-1], self.layers[-1][:, -1])[:, 0]
@@ -290,18 +253,6 @@ class _Game:
         labels[: len(labels) // 2] = 1 - smoothing
         return F.binary_cross_entropy_with_logits(logits, 1 - labels if fooled else labels)
 
-    def _uniform(self, rows: int, columns: int, bound: float) -> Tensor:
-        numbers = torch.rand(
-            rows, columns, generator=self.generator, dtype=self.x.dtype, device=self.x.device
-        )
-        return ((2 * numbers - 1) * bound).requires_grad_()
-
-
-def _bar(options: AdversarialOptions, description: str) -> Iterator[int]:
-    from tqdm import tqdm
-
-    steps = range(max(1, options.epoch_size // options.batch_size))
-    disable = (
-        None if options.progress is None else not options.progress
-    )  # tqdm's None: off without a terminal
-    yield from tqdm(steps, desc=description, leave=False, disable=disable)
+    def _uniform(self, *shape: int) -> Tensor:
+        like = self.x
+        return torch.rand(shape, generator=self.generator, dtype=like.dtype, device=like.device)

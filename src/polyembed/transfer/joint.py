@@ -3,7 +3,6 @@
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -14,19 +13,18 @@ from polyembed.functional.hypergradient import check_loss, present
 from polyembed.transfer.rtn import check_called, hooks, listed
 from polyembed.transfer.steps import (
     LOSS,
-    accumulate,
     add,
     averaged,
     check_batches,
     check_modules,
     check_options,
-    descend,
     finite_figures,
     languages_of,
     layers_of,
     model_loss,
     norm_of,
     trained,
+    update,
     with_autocast,
 )
 
@@ -103,52 +101,49 @@ def joint_step(
         >>> step.loss > 0
         True
     """
-    check_modules(model, [] if rtn is None else rtn)
-    check_batches(target=target, **({"source": source} if len(source) else {}))
+    networks = nn.ModuleList([] if rtn is None else listed(rtn))
+    check_modules(model, networks)
+    check_batches(target=target)
+    if source:
+        check_batches(source=source)
     check_options(
         target_weight=target_weight,
         max_grad_norm=max_grad_norm,
         meta_max_grad_norm=meta_max_grad_norm,
         amp_dtype=amp_dtype,
     )
-    networks = nn.ModuleList([] if rtn is None else listed(rtn))
-    phi: dict[str, nn.Parameter] = {}
-    if rtn is not None and meta_optimizer is not None:
-        phi = trained("rtn", networks, meta_optimizer, "meta_optimizer")
+    learns = len(networks) > 0 and meta_optimizer is not None
+    phi = trained("rtn", networks, meta_optimizer, "meta_optimizer") if learns else {}
     theta = trained("model", model, optimizer, "optimizer", besides=networks)
     known = {**theta, **phi}
-    layers = [] if rtn is None else layers_of(model, layer)
+    layers = layers_of(model, layer) if len(networks) else []
     evaluate = with_autocast(loss, model, amp_dtype)
-    names = languages_of(languages, len(source))
-    parts: list[tuple[Any, str | None, float]] = [
-        (batch, name, 1.0 / len(source)) for batch, name in zip(source, names, strict=True)
-    ]
-    parts += [(batch, None, target_weight / len(target)) for batch in target]
     total: dict[str, Tensor] = {}
+
+    def add_pass(batch: Any, share: float, calls: Sequence[int] = ()) -> None:
+        found = check_loss("loss", evaluate(batch)) * share
+        check_called(calls)
+        slopes = torch.autograd.grad(found, list(known.values()), allow_unused=True)
+        add(total, {LOSS: found.detach(), **present(known, slopes)})
+
     with torch.enable_grad():
-        for number, (batch, name, share) in enumerate(parts):
-            with ExitStack() as stack:
-                calls = []
-                if rtn is not None and number < len(source):
-                    hooked = hooks(layers, rtn, weight=weight, language=name)
-                    calls = stack.enter_context(hooked)
-                found = check_loss("loss", evaluate(batch)) * share
-                check_called(calls)
-                # inside the hooks: gradient checkpointing runs the layer again
-                slopes = torch.autograd.grad(found, list(known.values()), allow_unused=True)
-            add(total, {LOSS: found.detach(), **present(known, slopes)})
+        for batch, name in zip(source, languages_of(languages, len(source)), strict=True):
+            # around the gradient too: gradient checkpointing runs the layer again
+            with hooks(layers, networks, weight=weight, language=name) as calls:
+                add_pass(batch, 1.0 / len(source), calls)
+        for batch in target:
+            add_pass(batch, target_weight / len(target))
         total = averaged(total, known)
-        figures = {"loss": total.pop(LOSS)}
-        for part in ("model", "rtn"):
-            grads = [grad for name, grad in total.items() if name.startswith(f"{part}.")]
-            figures[f"the gradient of {part}"] = norm_of(grads)
-        value, *norms = finite_figures(figures)
-    optimizer.zero_grad(set_to_none=True)
-    if meta_optimizer is not None:
-        meta_optimizer.zero_grad(set_to_none=True)
-    accumulate(known, total)
-    descend(optimizer, theta, norms[0], max_grad_norm)
-    if not phi or meta_optimizer is None:
-        return JointStep(value, norms[0])
-    descend(meta_optimizer, phi, norms[1], meta_max_grad_norm)
-    return JointStep(value, *norms)
+        grads, metas = ({n: total[n] for n in part if n in total} for part in (theta, phi))
+        value, norm, meta_norm = finite_figures(
+            {
+                "loss": total[LOSS],
+                "the gradient of model": norm_of(grads.values()),
+                "the gradient of rtn": norm_of(metas.values()),
+            }
+        )
+    update(optimizer, theta, grads, norm, max_grad_norm)
+    if meta_optimizer is None or not phi:
+        return JointStep(value, norm)
+    update(meta_optimizer, phi, metas, meta_norm, meta_max_grad_norm)
+    return JointStep(value, norm, meta_norm)

@@ -4,16 +4,10 @@ from typing import Any
 
 from torch import nn
 
-from polyembed._checks import class_name, must, require
+from polyembed._checks import class_name, require
 
-EMBEDDINGS = (
-    *(
-        "layer_norm_emb",
-        "embeddings_project",
-        "embeddings",
-    ),  # XLM and ELECTRA have the last, too, for words
-    *("embed_tokens", "drop"),  # of causal models; GPT-2 adds positions before it drops
-)
+# XLM and ELECTRA have the third, too, for words; GPT-2 adds positions before it drops
+EMBEDDINGS = ("layer_norm_emb", "embeddings_project", "embeddings", "embed_tokens", "drop")
 LAYERS = ("layer", "layers", "layer_norm2", "h")
 LAST_NORMS = ("final_norm", "LayerNorm", "norm", "ln_f")
 
@@ -37,7 +31,6 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         ValueError: If the number is out of range, there is not exactly one encoder inside, or the
             encoder's layers are not separate modules (ALBERT's are one module that runs many
             times). Pass the module instead of the number then.
-        TypeError: If the number is not an int.
 
     Example:
         >>> from transformers import BertConfig, BertForTokenClassification
@@ -47,18 +40,12 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
         >>> encoder_layer(model, 3) is model.bert.encoder.layer[2]
         True
     """
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise TypeError(must("layer", "be an int or a module", class_name(number)))
     encoder, count = _encoder(model)
     require(0 <= number <= count, "layer", f"be between 0 (embeddings) and {count}", number)
     if number == 0:
         names = [name for name in EMBEDDINGS if isinstance(getattr(encoder, name, None), nn.Module)]
-        require(
-            bool(names),
-            "model",
-            "have its embeddings in one module (else give the module)",
-            class_name(encoder),
-        )
+        rule = "have its embeddings in one module (else give the module)"
+        require(bool(names), "model", rule, class_name(encoder))
         return encoder.get_submodule(names[0])
     lists = [
         (name, module)
@@ -70,28 +57,25 @@ def encoder_layer(model: nn.Module, number: int) -> nn.Module:
     rule = f"have {count} layers in one nn.ModuleList (else give the module)"
     require(len(lists) == 1, "model", rule, class_name(encoder))
     name, layers = lists[0]
-    if number == count:
-        holder = encoder.get_submodule(name.rpartition(".")[0])
-        for norm in (
-            LAST_NORMS if not hasattr(holder, "rel_embeddings") else ()
-        ):  # DeBERTa's is of its positions
-            if isinstance(getattr(holder, norm, None), nn.Module):
-                return holder.get_submodule(norm)
+    holder = encoder.get_submodule(name.rpartition(".")[0])
+    # DeBERTa's norm is of its positions
+    if number == count and not hasattr(holder, "rel_embeddings"):
+        for norm in LAST_NORMS:
+            found = getattr(holder, norm, None)
+            if isinstance(found, nn.Module):
+                return found
     return layers[number - 1]
 
 
 def _encoder(model: nn.Module) -> tuple[nn.Module, int]:
     """Return the one transformers encoder inside, and the number of its layers."""
-    found: list[Any] = []
+    found: dict[int, Any] = {}
     for module in model.modules():
         base = getattr(module, "base_model", None)
         inner = getattr(base, "base_model", None) is base  # not so of what peft wraps around it
-        if (
-            isinstance(base, nn.Module)
-            and inner
-            and hasattr(getattr(base, "config", None), "num_hidden_layers")
-        ):
-            found += [base] if all(base is not other for other in found) else []
+        if inner and hasattr(getattr(base, "config", None), "num_hidden_layers"):
+            found[id(base)] = base
     rule = "hold one transformers encoder (else give the layer's module)"
     require(len(found) == 1, "model", rule, f"{len(found)} in {class_name(model)}")
-    return found[0], found[0].config.num_hidden_layers
+    [encoder] = found.values()
+    return encoder, encoder.config.num_hidden_layers

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from polyembed._checks import check_choice, class_name, require
 from polyembed.functional.hypergradient import Rate, look_ahead, rates_of
-from polyembed.transfer.rtn import listed, network
-from polyembed.transfer.source_pass import Setup, SourcePass
+from polyembed.transfer.rtn import listed
+from polyembed.transfer.source_pass import Options, Setup, SourcePass
 from polyembed.transfer.steps import (
     LOSS,
     accumulate,
@@ -21,13 +21,13 @@ from polyembed.transfer.steps import (
     check_batches,
     check_modules,
     check_options,
-    descend,
     finite_figures,
     languages_of,
     layers_of,
     model_loss,
     norm_of,
     trained,
+    update,
 )
 
 METHODS = ("forward_over_reverse", "reverse_over_reverse")
@@ -128,8 +128,8 @@ def metaxl_gradients(
 
     Raises:
         ValueError: If there is no batch, no `target_support` for its weight, a loss or a gradient
-            that is not finite (weights are then unchanged), a compiled model, a parameter of `rtn`
-            without effect on the source loss, an option out of range, or a function without second
+            that is not finite (weights are then unchanged), a compiled model, an `rtn` without
+            effect on the source loss, an option out of range, or a function without second
             derivatives.
         TypeError: If the model is wrapped, a network is not a module, or one batch stands where a
             list of batches is expected.
@@ -149,11 +149,10 @@ def metaxl_gradients(
     authors' code the target's is there too, and so it is by default. The authors' code moves the
     model in a second pass, with the network that has just been updated.
     """
-    options = _Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
-    found = _gradients(model, rtn, layer, source, target, inner_lr, options)
-    accumulate(found.theta, found.grads)
-    accumulate(found.phi, found.metas)
-    return found.step
+    options = Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
+    step, known, grads, metas = _gradients(model, rtn, layer, source, target, inner_lr, options)
+    accumulate(known, {**grads, **metas})
+    return step
 
 
 def metaxl_step(
@@ -222,36 +221,16 @@ def metaxl_step(
         True
     """
     check_options(max_grad_norm=max_grad_norm, meta_max_grad_norm=meta_max_grad_norm)
-    options = _Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
-    found = _gradients(
+    if inner_lr is None:
+        lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        inner_lr = {name: lrs.get(id(p), 0.0) for name, p in model.named_parameters()}
+    options = Options(target_support, loss, languages, target_weight, weight, method, amp_dtype)
+    step, known, grads, metas = _gradients(
         model, rtn, layer, source, target, inner_lr, options, optimizer, meta_optimizer
     )
-    for one, parameters, grads, norm, max_norm in (
-        (optimizer, found.theta, found.grads, found.step.source_norm, max_grad_norm),
-        (meta_optimizer, found.phi, found.metas, found.step.meta_norm, meta_max_grad_norm),
-    ):
-        one.zero_grad(set_to_none=True)
-        accumulate(parameters, grads)
-        descend(one, parameters, norm, max_norm)
-    return found.step
-
-
-class _Options(NamedTuple):
-    target_support: Sequence[Any] | None
-    loss: Callable[[nn.Module, Any], Tensor]
-    languages: str | Sequence[str] | None
-    target_weight: float
-    weight: float | Sequence[float] | None
-    method: str
-    amp_dtype: torch.dtype | None
-
-
-class _Gradients(NamedTuple):
-    theta: dict[str, nn.Parameter]
-    phi: dict[str, nn.Parameter]
-    grads: dict[str, Tensor]
-    metas: dict[str, Tensor]
-    step: MetaXLStep
+    update(optimizer, known, grads, step.source_norm, max_grad_norm)
+    update(meta_optimizer, known, metas, step.meta_norm, meta_max_grad_norm)
+    return step
 
 
 def _gradients(
@@ -260,19 +239,18 @@ def _gradients(
     layer: Any,
     source: Sequence[Any],
     target: Sequence[Any],
-    inner_lr: float | Mapping[str, Rate] | None,
-    options: _Options,
+    inner_lr: float | Mapping[str, Rate],
+    options: Options,
     optimizer: Optimizer | None = None,
     meta_optimizer: Optimizer | None = None,
-) -> _Gradients:
-    """Compute both gradients: each batch once, then the rest of the source batches."""
+) -> tuple[MetaXLStep, dict[str, nn.Parameter], dict[str, Tensor], dict[str, Tensor]]:
+    """Return the figures, the parameters, the source gradients and the meta-gradients by name."""
     check_choice("method", options.method, METHODS)
     check_modules(model, rtn)
     check_batches(source=source, target=target)
     check_options(target_weight=options.target_weight, amp_dtype=options.amp_dtype)
-    weighs = options.target_weight > 0
+    support, weighs = options.target_support, options.target_weight > 0
     rule = f"be {'batches' if weighs else 'None'} for a target_weight of {options.target_weight}"
-    support = options.target_support
     require(weighs == (support is not None), "target_support", rule, class_name(support))
     if support is not None:
         check_batches(target_support=support)
@@ -280,51 +258,36 @@ def _gradients(
     networks = nn.ModuleList(listed(rtn))
     phi = trained("rtn", networks, meta_optimizer, "meta_optimizer")
     theta = trained("model", model, optimizer, "optimizer", besides=networks)
-    if inner_lr is None and optimizer is not None:
-        lrs = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
-        inner_lr = {name.removeprefix("model."): lrs[id(p)] for name, p in theta.items()}
-    plain = rates_of(inner_lr or 0.0, {name.removeprefix("model."): p for name, p in theta.items()})
+    plain = rates_of(inner_lr, {name.removeprefix("model."): p for name, p in theta.items()})
     rates = {f"model.{name}": rate for name, rate in plain.items()}
-    setup = Setup(
-        model,
-        rtn,
-        layers_of(model, layer),
-        theta,
-        phi,
-        options.loss,
-        options.weight,
-        options.method,
-        options.amp_dtype,
-    )
-    networks_used: Any = [network(one, name) for one in listed(rtn) for name in languages]
-    used = {id(p) for one in networks_used for p in one.parameters()}
+    setup = Setup(model, networks, layers_of(model, layer), theta, phi, options)
     known = {**theta, **phi}
     total: dict[str, Tensor] = {}
     with torch.enable_grad():
+        # each source batch once, then both target passes, then the rest of the source batches
         passes = [
-            SourcePass(setup, *pair, 1.0 / len(source), total)
-            for pair in zip(source, languages, strict=True)
+            SourcePass(setup, batch, language, 1.0 / len(source), total)
+            for batch, language in zip(source, languages, strict=True)
         ]
         reached = {name for one in passes for name in one.reached}
-        idle = ", ".join(repr(n) for n, p in phi.items() if n not in reached and id(p) in used)
-        require(not idle, "the parameters of rtn", "all reach source_loss", f"no effect of {idle}")
-        if options.target_support is not None:
-            setup.target_pass(options.target_support, theta, options.target_weight, total)
+        require(bool(reached), "rtn", "have an effect on source_loss", "none")
+        if support is not None:
+            setup.target_pass(support, theta, options.target_weight, total)
         grads = averaged(total, known)
         inner = grads.pop(LOSS)
         slopes: dict[str, Tensor] = {}
         setup.target_pass(target, look_ahead(theta, grads, rates), 1.0, slopes)
         slopes = averaged(slopes, known)
         outer = slopes.pop(LOSS)
-        both = [name for name in grads if name in slopes]
-        dot = sum((grads[name] * slopes[name]).sum() for name in both) or torch.zeros_like(inner)
-        slope_norm = norm_of(slopes.values())
-        direction = {name: rates[name] * slopes.pop(name) for name in list(slopes) if name in grads}
+        products = ((grads[name] * slopes[name]).sum() for name in grads if name in slopes)
+        dot, slope_norm = sum(products, torch.zeros_like(inner)), norm_of(slopes.values())
+        direction = {
+            name: -rates[name] * slopes.pop(name) for name in list(slopes) if name in grads
+        }
         metas = {name: torch.zeros_like(p) for name, p in phi.items() if name in reached}
         while passes:
             add(metas, passes.pop(0).meta_gradient(direction))
-        metas = averaged({LOSS: inner, **{name: -meta for name, meta in metas.items()}}, known)
-        del metas[LOSS]
+        metas = averaged(metas, known)
         found = finite_figures(
             {
                 "source_loss": inner,
@@ -337,5 +300,4 @@ def _gradients(
         )
     size = found[2] * found[4]
     cosine = found[5] / size if size else 0.0
-    step = MetaXLStep(found[0], found[1], found[2], found[3], cosine)
-    return _Gradients(theta, phi, grads, metas, step)
+    return MetaXLStep(found[0], found[1], found[2], found[3], cosine), known, grads, metas

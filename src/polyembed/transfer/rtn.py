@@ -4,8 +4,6 @@ after a layer.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
-from numbers import Real
 from typing import Any, TypeAlias
 
 from jaxtyping import Float
@@ -133,8 +131,7 @@ def transformed_output(
     Raises:
         ValueError: If the numbers of layers, transforms and weights differ, or a language has no
             network.
-        TypeError: If a layer is not a module, a transform cannot be called, a weight is not a
-            number, or the output has no hidden states.
+        TypeError: If a layer is not a module, or the output has no hidden states.
         RuntimeError: If a layer did not run inside the context. A model that ``torch.compile`` has
             compiled before skips hooks that are added later.
 
@@ -170,82 +167,52 @@ def hooks(
     transforms, weights = (
         many * len(layers) if len(many) == 1 else many for many in map(listed, (transform, weight))
     )
-    require(bool(layers), "layer", "name at least one layer", "none")
-    for share in weights:
-        if share is not None and not isinstance(share, Real | Tensor):
-            raise TypeError(must("weight", "be a number, or one for each layer", class_name(share)))
+    rule = f"be one for all or one for each of {len(layers)} layers"
     for name, found in (("transform", transforms), ("weight", weights)):
-        require(
-            len(found) == len(layers),
-            name,
-            f"be one for all or one for each of {len(layers)} layers",
-            len(found),
-        )
+        require(len(found) == len(layers), name, rule, len(found))
     calls = [0] * len(layers)
+
+    def hook(number: int, function: Transform, share: float | Tensor | None) -> Callable[..., Any]:
+        def transformed(module: nn.Module, inputs: Any, output: Any) -> Any:
+            states = output[0] if isinstance(output, tuple | list) and output else output
+            if not isinstance(states, Tensor):
+                rule = "return a tensor, or a tuple whose first item is one"
+                raise TypeError(must("layer", rule, class_name(output)))
+            calls[number] += 1
+            start = states if cut is None else cut(states)
+            start = start.detach() if detach_input else start
+            new = function(start)
+            new = new if share is None else start + share * (new - start)
+            return new if states is output else type(output)((new, *output[1:]))
+
+        return transformed
+
     with ExitStack() as stack:
-        for number, (module, function, share) in enumerate(
-            zip(layers, transforms, weights, strict=True)
-        ):
+        for number, module in enumerate(layers):
             if not isinstance(module, nn.Module):
                 raise TypeError(must("layer", "be a module, or several", class_name(module)))
-            chosen = network(function, language)
-
-            def transformed(
-                states: Tensor,
-                number: int = number,
-                chosen: Transform = chosen,
-                share: float | Tensor | None = share,
-            ) -> Tensor:
-                calls[number] += 1
-                start = states if cut is None else cut(states)
-                start = start.detach() if detach_input else start
-                new = chosen(start)
-                return new if share is None else start + share * (new - start)
-
-            stack.callback(module.register_forward_hook(partial(_replaced, transformed)).remove)
+            function = _network(transforms[number], language)
+            handle = module.register_forward_hook(hook(number, function, weights[number]))
+            stack.callback(handle.remove)
         yield calls
-
-
-def _replaced(function: Transform, module: nn.Module, inputs: Any, output: Any) -> Any:
-    """Return a layer's output with its hidden states transformed."""
-    states = output[0] if isinstance(output, tuple | list) and len(output) else output
-    if not isinstance(states, Tensor):
-        raise TypeError(
-            must("layer", "return a tensor, or a tuple whose first item is one", class_name(output))
-        )
-    new = function(states)
-    if states is output:
-        return new
-    changed = (new, *output[1:])
-    return output._make(changed) if hasattr(output, "_make") else type(output)(changed)
 
 
 def check_called(calls: Sequence[int]) -> None:
     """Require that every hook ran."""
     for number, count in enumerate(calls):
-        rule = "run inside transformed_output (a model that is compiled already skips its hook)"
         if count == 0:
-            raise RuntimeError(
-                must(f"layer {number}" if len(calls) > 1 else "layer", rule, "no call")
-            )
+            name = f"layer {number}" if len(calls) > 1 else "layer"
+            rule = "run inside transformed_output (a model that is compiled already skips its hook)"
+            raise RuntimeError(must(name, rule, "no call"))
 
 
-def network(transform: Any, language: str | None) -> Transform:
+def _network(transform: Any, language: str | None) -> Any:
     """Return the network of a source language, where there is one for each."""
     if isinstance(transform, nn.ModuleDict):
         known = language is not None and language in transform
         require(known, "language", f"be one of {', '.join(map(repr, transform))}", repr(language))
         return transform[str(language)]
-    if not callable(transform):
-        raise TypeError(
-            must(
-                "transform",
-                "be callable, an nn.ModuleDict, or a list of such",
-                class_name(transform),
-            )
-        )
-    found: Transform = transform
-    return found
+    return transform
 
 
 def listed(value: Any) -> list[Any]:

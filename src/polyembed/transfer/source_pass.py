@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -13,7 +13,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from polyembed._checks import must, require
+from polyembed._checks import must
 from polyembed.functional.hypergradient import (
     Randomness,
     check_loss,
@@ -24,8 +24,20 @@ from polyembed.functional.hypergradient import (
     target_slopes,
     twice,
 )
-from polyembed.transfer.rtn import check_called, hooks, listed
-from polyembed.transfer.steps import LOSS, add, buffers_of, with_autocast
+from polyembed.transfer.rtn import check_called, hooks
+from polyembed.transfer.steps import LOSS, add, with_autocast
+
+
+class Options(NamedTuple):
+    """What a step of MetaXL is called with; see `metaxl_gradients`."""
+
+    target_support: Sequence[Any] | None
+    loss: Callable[[nn.Module, Any], Tensor]
+    languages: str | Sequence[str] | None
+    target_weight: float
+    weight: float | Sequence[float] | None
+    method: str
+    amp_dtype: torch.dtype | None
 
 
 class Setup(nn.Module):
@@ -36,20 +48,18 @@ class Setup(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        rtn: Any,
+        networks: nn.ModuleList,
         layers: list[nn.Module],
         theta: Mapping[str, Tensor],
         phi: Mapping[str, Tensor],
-        loss: Callable[[nn.Module, Any], Tensor],
-        weight: float | Sequence[float] | None,
-        method: str,
-        amp_dtype: torch.dtype | None,
+        options: Options,
     ) -> None:
         super().__init__()
-        self.model, self.theta, self.phi, self.method = model, theta, phi, method
-        self.hooks = partial(hooks, layers, listed(rtn), weight=weight)
-        self.evaluate = with_autocast(loss, model, amp_dtype)
-        self.evaluate_exactly = with_autocast(loss, model, None)
+        self.model, self.theta, self.phi = model, theta, phi
+        self.cuts = options.method != "reverse_over_reverse"
+        self.hooks = partial(hooks, layers, list(networks), weight=options.weight)
+        self.evaluate = with_autocast(options.loss, model, options.amp_dtype)
+        self.evaluate_exactly = with_autocast(options.loss, model, None)
 
     def forward(self, function: Callable[[], Any]) -> Any:
         """Call the function."""
@@ -76,26 +86,6 @@ class _Reached(BaseException):
     """The layer was reached; not an `Exception`, so that no model handles it."""
 
 
-class _Cut:
-    """Cuts a pass before the first transform: the hidden states become a new leaf for the part
-    above.
-    """
-
-    def __init__(self) -> None:
-        self.seen = False
-        self.below: Tensor | None = None
-        self.leaf: Tensor | None = None
-
-    def __call__(self, h: Tensor) -> Tensor:
-        if (
-            self.seen or not h.requires_grad
-        ):  # a later layer, a layer in gradient checkpointing, or frozen layers below
-            self.seen = True
-            return h
-        self.seen, self.below, self.leaf = True, h, h.detach().requires_grad_()
-        return self.leaf
-
-
 class SourcePass:
     """A source batch: its gradient now, its meta-gradient when the direction is known.
 
@@ -111,41 +101,40 @@ class SourcePass:
         self, setup: Setup, batch: Any, language: str | None, share: float, total: dict[str, Tensor]
     ) -> None:
         self.setup, self.batch, self.language = setup, batch, language
-        self.randomness = Randomness(p.device for p in (*setup.theta.values(), *setup.phi.values()))
-        self.buffers = buffers_of(setup.model)
         theta, phi = setup.theta, setup.phi
-        cut = _Cut() if setup.method != "reverse_over_reverse" else None
+        self.randomness = Randomness(p.device for p in (*theta.values(), *phi.values()))
+        self.buffers = {f"model.{n}": buffer.clone() for n, buffer in setup.model.named_buffers()}
+        below: list[Tensor] = []  # the hidden states where the pass is cut
+        leaves: list[Tensor] = []  # the leaf that takes their place for the part above
+        seen = not setup.cuts
+
+        def cut(h: Tensor) -> Tensor:
+            nonlocal seen
+            first, seen = not seen, True
+            # not a later layer, nor one in gradient checkpointing or above frozen layers alone
+            if not (first and h.requires_grad):
+                return h
+            below.append(h)
+            leaves.append(h.detach().requires_grad_())
+            return leaves[0]
+
         with self._passing(cut) as calls:
             loss = check_loss("source_loss", setup.evaluate(batch)) * share
             check_called(calls)
-            require(
-                loss.requires_grad, "source_loss", "depend on the model's parameters", "a constant"
-            )
-            leaf, below = (None, None) if cut is None else (cut.leaf, cut.below)
-            leaves = [*theta.values(), *phi.values(), *([] if leaf is None else [leaf])]
-            found = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
+            inputs = [*theta.values(), *phi.values(), *leaves]
+            found = torch.autograd.grad(loss, inputs, create_graph=True, allow_unused=True)
             check_twice(slope for slope in found if slope is not None)
             self.upper = present(theta, found)  # without the path through the leaf
             self.reached = present(phi, found[len(theta) :]).keys()
-            self.slope = None if leaf is None else found[-1]
+            self.slope = found[-1] if leaves else None
             lower: dict[str, Tensor] = {}
-            if below is not None and self.slope is not None:
-                slopes = torch.autograd.grad(
-                    below, list(theta.values()), self.slope.detach(), allow_unused=True
-                )
+            if self.slope is not None:
+                way = self.slope.detach()
+                slopes = torch.autograd.grad(below, list(theta.values()), way, allow_unused=True)
                 lower = present(theta, slopes)
         self.lower = set(lower)
-        require(
-            bool(self.upper or lower),
-            "source_loss",
-            "depend on the model's parameters",
-            "a loss that uses none",
-        )
         add(total, lower)
-        add(
-            total,
-            {LOSS: loss.detach(), **{name: slope.detach() for name, slope in self.upper.items()}},
-        )
+        add(total, {LOSS: loss.detach(), **{n: slope.detach() for n, slope in self.upper.items()}})
 
     def meta_gradient(self, direction: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Differentiate ``<dL_s/dtheta, direction>`` by ``phi``."""
@@ -164,52 +153,48 @@ class SourcePass:
         make_dual: Any = forward_ad.make_dual
         unpack_dual: Any = forward_ad.unpack_dual
         with forward_ad.dual_level():
-            dual = {n: make_dual(values[n], way) for n, way in moving.items()}
+            dual = {name: make_dual(values[name], way) for name, way in moving.items()}
             try:
                 with _Constants():
-                    tangent: Tensor | None = unpack_dual(self._states({**values, **dual})).tangent
+                    states = self._states(self.setup.evaluate, {**values, **dual})
             except RuntimeError as error:
                 if not re.search(r"forward (AD|grad|mode)|jvp", str(error)):
                     raise
             else:
+                tangent: Tensor | None = unpack_dual(states).tangent
                 if tangent is not None:
                     return tangent
         step = difference_step(values, moving)
         high, low = (
             self._states(
-                {**values, **{name: values[name] + sign * way for name, way in moving.items()}},
-                exact=True,
+                self.setup.evaluate_exactly,
+                {**values, **{name: values[name] + size * way for name, way in moving.items()}},
             )
-            for sign in (step, -step)
+            for size in (step, -step)
         )
         return (high - low) / (2.0 * step)
 
-    def _states(self, values: Mapping[str, Tensor], *, exact: bool = False) -> Tensor:
+    def _states(self, evaluate: Callable[[Any], Tensor], values: Mapping[str, Tensor]) -> Tensor:
         """Return the hidden states that are transformed first, of the same pass with other
         parameters.
         """
-        found: list[Tensor] = []
 
         def stop(h: Tensor) -> Tensor:
-            found.append(h)
-            raise _Reached
+            raise _Reached(h)
 
-        def run() -> None:
-            (self.setup.evaluate_exactly if exact else self.setup.evaluate)(self.batch)
-
-        buffers = {f"model.{name}": buffer.clone() for name, buffer in self.buffers.items()}
+        buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
         fast = torch.backends.mha.get_fastpath_enabled()  # has no derivatives
         torch.backends.mha.set_fastpath_enabled(False)
         try:
             with self.randomness.again(), self._passing(stop):
-                functional_call(self.setup, {**values, **buffers}, (run,))
-        except _Reached:
-            return found[0]
+                functional_call(self.setup, {**values, **buffers}, (partial(evaluate, self.batch),))
+        except _Reached as reached:
+            states: Tensor = reached.args[0]
+            return states
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-        raise RuntimeError(
-            must("source_loss", "run the layer whenever it is called", "a pass without it")
-        )
+        rule = "run the layer whenever it is called"
+        raise RuntimeError(must("source_loss", rule, "a pass without it"))
 
     @contextmanager
     def _passing(self, cut: Callable[[Tensor], Tensor] | None) -> Iterator[list[int]]:

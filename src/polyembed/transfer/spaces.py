@@ -2,27 +2,24 @@
 any pairs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from polyembed._checks import (
     check_choice,
-    check_dim,
-    check_float,
     check_positive,
-    class_name,
-    is_count,
+    check_sentences,
+    check_words,
     must,
     require,
 )
 from polyembed.functional.alignment import length_normalize, mean_center, procrustes
-from polyembed.functional.neighbors import mutual_csls, nearest_cosine, nearest_csls
+from polyembed.functional.neighbors import Nearest, mutual_csls, nearest_cosine, nearest_csls
 from polyembed.tables import Table
 from polyembed.transfer.adversarial import (
     AdversarialOptions,
@@ -61,84 +58,51 @@ def read_spaces(
     device: torch.device | str | None,
 ) -> tuple[Space, Space]:
     """Read the vectors of the most frequent words of both sources."""
-    one = _read_space("source", source, source_words, max_words, device)
-    other = _read_space("target", target, target_words, max_words, device)
-    dims = (one.rows.shape[1], other.rows.shape[1])
-    require(
-        dims[0] == dims[1],
-        "source and target",
-        "have vectors of one length",
-        f"{dims[0]} and {dims[1]}",
-    )
-    return one, other
-
-
-def _read_space(
-    name: str, vectors: WordVectors, words: Words, max_words: int, device: torch.device | str | None
-) -> Space:
-    vectors = as_source(vectors, name=name)
-    if isinstance(words, str) or not (words is None or isinstance(words, Iterable)):
-        got = f"the string {words!r}" if isinstance(words, str) else class_name(words)
-        raise TypeError(must(f"{name}_words", "be words", got))
-    own: Iterable[str] = getattr(vectors, "words", ()) if words is None else words
-    chosen = list(islice(dict.fromkeys(own), max_words))
-    rule = f"be given where {name} lists no words" if words is None else "hold a word"
-    require(
-        len(chosen) > 0, f"{name}_words", rule, class_name(vectors) if words is None else "none"
-    )
-    for word in chosen:
-        if not isinstance(word, str):
-            raise TypeError(must(f"{name}_words", "be strings", repr(word)))
-    rows = np.asarray(vectors.vectors(chosen), np.float32)
-    require(
-        rows.shape == (len(chosen), vectors.dim),
-        f"{name}.vectors",
-        "give one row a word",
-        f"shape {rows.shape}",
-    )
-    for row in np.flatnonzero(~np.isfinite(rows).all(1)):
-        raise ValueError(
-            must(f"the vector of {chosen[row]!r} in {name}", "be finite", "NaN or an infinity")
-        )
-    valid = np.flatnonzero(rows.any(1))
-    require(
-        len(valid) > 0,
-        name,
-        "hold a word with a vector",
-        f"{len(chosen)} words, none with a vector",
-    )
-    kept = [chosen[row] for row in valid]
-    ids = {word: i for i, word in enumerate(kept)}
-    return Space(kept, torch.from_numpy(rows[valid]).to(device), ids, len(chosen) - len(kept))
+    found = []
+    for name, vectors, words in (
+        ("source", source, source_words),
+        ("target", target, target_words),
+    ):
+        vectors = as_source(vectors, name=name)
+        own: Iterable[str] = getattr(vectors, "words", ())
+        own = own if words is None else check_words(words, name=f"{name}_words")
+        chosen = list(islice(dict.fromkeys(own), max_words))
+        require(bool(chosen), f"{name}_words", f"be given where {name} lists no words", "none")
+        rows = np.asarray(vectors.vectors(chosen), np.float32)
+        for row in np.flatnonzero(~np.isfinite(rows).all(1)):
+            place = f"the vector of {chosen[row]!r} in {name}"
+            raise ValueError(must(place, "be finite", rows[row]))
+        valid = np.flatnonzero(rows.any(1))
+        got = f"{len(chosen)} words, none with a vector"
+        require(len(valid) > 0, name, "hold a word with a vector", got)
+        kept = [chosen[row] for row in valid]
+        ids = {word: i for i, word in enumerate(kept)}
+        num_empty = len(chosen) - len(kept)
+        found.append(Space(kept, torch.from_numpy(rows[valid]).to(device), ids, num_empty))
+    dims = [space.rows.shape[1] for space in found]
+    require(dims[0] == dims[1], "source and target", "have vectors of one length", dims)
+    return found[0], found[1]
 
 
 def distinct_pairs(dictionary: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Check the pairs of a source word and a target word, and leave repetitions out."""
-    if isinstance(dictionary, str | Mapping) or not isinstance(dictionary, Iterable):
-        got = (
-            f"the string {dictionary!r}" if isinstance(dictionary, str) else class_name(dictionary)
-        )
-        raise TypeError(must("dictionary", "be pairs of words", got))
-    found: dict[tuple[str, str], None] = {}
-    for i, pair in enumerate(dictionary):
-        words = tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else ()
-        if len(words) != 2 or not all(isinstance(word, str) for word in words):
-            raise TypeError(
-                must(f"dictionary[{i}]", "be a source word and a target word", repr(pair))
-            )
-        found[words] = None
-    return list(found)
+    pairs = check_sentences(dictionary, name="dictionary")
+    for i, pair in enumerate(pairs):
+        require(len(pair) == 2, f"dictionary[{i}]", "be a source word and a target word", pair)
+    return [(one, other) for one, other in dict.fromkeys(map(tuple, pairs))]
 
 
 def pair_ids(
-    pairs: Iterable[tuple[str, str]], source: Space, target: Space
+    pairs: Sequence[tuple[str, str]], source: Space, target: Space
 ) -> list[tuple[int, int]]:
     """Return the rows of each pair of words that both spaces have; at least one, or raise."""
-    pairs = list(pairs)
-    ids = ((source.ids.get(one), target.ids.get(other)) for one, other in pairs)
-    found = [(one, other) for one, other in ids if one is not None and other is not None]
-    got = f"{len(pairs)} pairs, all with an unknown word" if pairs else "no pair"
-    require(len(found) > 0, "dictionary", "hold a pair of words that both vocabularies have", got)
+    found = [
+        (source.ids[one], target.ids[other])
+        for one, other in pairs
+        if one in source.ids and other in target.ids
+    ]
+    got = f"{len(pairs)} pairs, none of them known"
+    require(bool(found), "dictionary", "hold a pair of words that both vocabularies have", got)
     return found
 
 
@@ -228,10 +192,7 @@ def align_spaces(
     its random omissions.
     """
     check_positive(neighborhood=neighborhood, max_words=max_words)
-    require(is_count(refine) and refine >= 0, "refine", "be a number of refinements", repr(refine))
-    if isinstance(normalize, str) or not isinstance(normalize, Iterable):
-        raise TypeError(must("normalize", "be a sequence of steps", repr(normalize)))
-    normalize = tuple(normalize)
+    require(refine >= 0, "refine", "be 0 or more", refine)
     for step in normalize:
         check_choice("normalize", step, STEPS)
     if dictionary is not None and adversarial is not None:
@@ -240,72 +201,39 @@ def align_spaces(
         check_choice("dictionary", dictionary, ("identical", "similarity"))
     elif dictionary is not None:
         dictionary = distinct_pairs(dictionary)
-    one, other = read_spaces(source, target, source_words, target_words, max_words, device)
-    with torch.autocast(one.rows.device.type, enabled=False):
-        x, y = _normalize(one.rows, normalize), _normalize(other.rows, normalize)
-        report: dict[str, Any] = {"num_empty": one.num_empty + other.num_empty}
-        if dictionary is None:
-            found = adversarial_mapping(one.rows, other.rows, adversarial)
-            weight = found.weight
-            report |= {"dictionary": "adversarial", "restarts": found.criteria}
-        else:
-            pairs, num_dropped = _pairs(dictionary, one, other, x, y, neighborhood)
-            weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
-            name = dictionary if isinstance(dictionary, str) else "pairs"
-            report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": num_dropped}
-        weight, criteria = _refine(x, y, weight, refine, neighborhood)
+    with torch.inference_mode(False), torch.enable_grad():  # the adversarial stage learns
+        one, other = read_spaces(source, target, source_words, target_words, max_words, device)
+        with torch.autocast(one.rows.device.type, enabled=False):
+            x, y = _normalize(one.rows, normalize), _normalize(other.rows, normalize)
+            report: dict[str, Any] = {"num_empty": one.num_empty + other.num_empty}
+            if dictionary is None:
+                options = adversarial or AdversarialOptions()
+                weight, restarts = adversarial_mapping(one.rows, other.rows, options)
+                report |= {"dictionary": "adversarial", "restarts": restarts}
+            else:
+                pairs, num_dropped = _pairs(dictionary, one, other, x, y, neighborhood)
+                weight = procrustes(x[pairs[:, 0]], y[pairs[:, 1]])
+                name = dictionary if isinstance(dictionary, str) else "pairs"
+                report |= {"dictionary": name, "num_pairs": len(pairs), "num_dropped": num_dropped}
+            weight, criteria = _refine(x, y, weight, refine, neighborhood)
     return OrthogonalMapping(weight, report={**report, "criteria": criteria})
 
 
-def similarity_pairs(
-    x: Float[Tensor, "n dim"],
-    y: Float[Tensor, "m other"],
-    *,
-    num_words: int = SIMILARITY_WORDS,
-    neighborhood: int = 10,
-) -> Int[Tensor, "pair 2"]:
-    """Pair words by how their similarities to their own language's words are distributed (Artetxe
-    2018, section 3.2).
+def similarity_pairs(x: Tensor, y: Tensor, *, neighborhood: int) -> Tensor:
+    """Pair the most frequent words by how their similarities to their own language's words are
+    distributed (Artetxe 2018, section 3.2).
 
     The rows of ``sqrt(x x')``, each sorted, do not depend on the axes of a space, so that words of
     both languages can be compared by them. They are normalised (length, mean, length) and paired by
-    CSLS from both sides.
-
-    Args:
-        x: Vectors, ``(n, dim)``, the most frequent word first.
-        y: Vectors of any length, ``(m, other)``, likewise.
-        num_words: How many words of either language are compared.
-        neighborhood: The ``k`` of `csls`.
-
-    Returns:
-        Rows of `x` and of `y`, ``(pair, 2)``. Most are wrong; there are enough right ones to refine
-        from.
-
-    Raises:
-        ValueError: If shapes do not fit, or a number is NaN or infinite.
-        TypeError: If vectors are not floating point.
-
-    Example:
-        >>> x = torch.tensor([[1.0, 0.1], [0.2, 1.0], [3.0, 1.0], [-1.0, 0.5]])
-        >>> turned = x.flip(0) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])  # in another order, too
-        >>> similarity_pairs(x, turned).tolist()
-        [[0, 3], [1, 2], [2, 1], [3, 0]]
+    CSLS from both sides. Most pairs are wrong; there are enough right ones to refine from.
     """
-    check_dim("x", x, 2, "n, dim")
-    check_dim("y", y, 2, "m, other")
-    check_positive(num_words=num_words, neighborhood=neighborhood)
-    check_float(x=x, y=y)
-    count = min(num_words, len(x), len(y))
-    for name, rows in (("x", x[:count]), ("y", y[:count])):
-        require(bool(rows.isfinite().all()), name, "be finite", "NaN or an infinity")
-    one, other = _sorted_similarities(x[:count]), _sorted_similarities(y[:count])
-    return mutual_csls(one, other, neighborhood=neighborhood)
-
-
-def _sorted_similarities(x: Tensor) -> Tensor:
-    u, s, _ = torch.linalg.svd(x.double(), full_matrices=False)
-    profile = ((u * s) @ u.mT).sort(1).values.to(torch.promote_types(x.dtype, torch.float32))
-    return _normalize(profile, ("length", "center", "length"))
+    count = min(SIMILARITY_WORDS, len(x), len(y))
+    profiles = []
+    for rows in (x[:count], y[:count]):
+        u, s, _ = torch.linalg.svd(rows.double(), full_matrices=False)
+        profile = ((u * s) @ u.mT).sort(1).values.to(rows.dtype)
+        profiles.append(_normalize(profile, ("length", "center", "length")))
+    return mutual_csls(*profiles, neighborhood=neighborhood)
 
 
 def _normalize(x: Tensor, steps: Sequence[str]) -> Tensor:
@@ -422,8 +350,7 @@ def translation_accuracy(
         >>> translation_accuracy(es, en, pairs, ks=(1, 2)).cosine
         {1: 0.5, 2: 1.0}
     """
-    ks, given = tuple(ks), distinct_pairs(dictionary)
-    require(len(ks) > 0, "ks", "hold a rank", "none")
+    given = distinct_pairs(dictionary)
     ranks = {f"ks[{i}]": k for i, k in enumerate(ks)}
     check_positive(**ranks, neighborhood=neighborhood, max_words=max_words)
     one, other = read_spaces(source, target, source_words, target_words, max_words, device)
@@ -432,19 +359,20 @@ def translation_accuracy(
     for row, answer in ids:
         answers.setdefault(row, set()).add(answer)
     queries = one.rows[torch.tensor(list(answers), device=one.rows.device)]
-    found = (
-        nearest_cosine(queries, other.rows, max(ks)),
-        nearest_csls(queries, other.rows, max(ks), neighborhood=neighborhood, space=one.rows),
-    )
-    cosine, by_csls = (
-        {k: _precision(nearest.ids.tolist(), answers, k) for k in ks} for nearest in found
-    )
-    num_words = len({word for word, _ in given})
-    return TranslationAccuracy(cosine, by_csls, len(answers), num_words, len(given) - len(ids))
 
+    def precision(nearest: Nearest) -> dict[int, float]:
+        ranked = list(zip(nearest.ids.tolist(), answers.values(), strict=True))
+        return {
+            k: sum(not right.isdisjoint(found[:k]) for found, right in ranked) / len(ranked)
+            for k in ks
+        }
 
-def _precision(ranked: list[list[int]], answers: dict[int, set[int]], k: int) -> float:
-    hits = (
-        not right.isdisjoint(ids[:k]) for ids, right in zip(ranked, answers.values(), strict=True)
+    return TranslationAccuracy(
+        precision(nearest_cosine(queries, other.rows, max(ks))),
+        precision(
+            nearest_csls(queries, other.rows, max(ks), neighborhood=neighborhood, space=one.rows)
+        ),
+        num_queries=len(answers),
+        num_words=len({word for word, _ in given}),
+        num_dropped=len(given) - len(ids),
     )
-    return sum(hits) / len(answers)

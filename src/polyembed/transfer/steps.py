@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import compress
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ def check_modules(model: nn.Module, rtn: Any) -> None:
 def check_batches(**batches: Any) -> None:
     """Require lists of batches."""
     for name, value in batches.items():
-        if not isinstance(value, list | tuple) or hasattr(value, "_fields"):
+        if not isinstance(value, list | tuple):
             raise TypeError(must(name, "be a list of batches", class_name(value)))
         require(len(value) > 0, name, "hold at least one batch", "none")
 
@@ -90,11 +91,11 @@ def check_options(
 
 def languages_of(languages: str | Sequence[str] | None, count: int) -> list[str | None]:
     """Return the language of each source batch."""
-    one = languages is None or isinstance(languages, str)
-    named: list[str | None] = [languages] * count if one else list(languages)  # type: ignore[arg-type, list-item]
+    if languages is None or isinstance(languages, str):
+        return [languages] * count
     rule = f"name one of each of {count} source batches"
-    require(len(named) == count, "languages", rule, len(named))
-    return named
+    require(len(languages) == count, "languages", rule, len(languages))
+    return list(languages)
 
 
 def trained(
@@ -141,11 +142,7 @@ def norm_of(tensors: Iterable[Tensor]) -> Tensor:
 def finite_figures(values: Mapping[str, Tensor]) -> list[float]:
     """Return the numbers of a step, in one wait for the device; each must be finite."""
     device = next(iter(values.values())).device
-    rows = [
-        x.detach().to(device, torch.promote_types(x.dtype, torch.float32)) for x in values.values()
-    ]
-    dtype = max((x.dtype for x in rows), key=lambda dtype: dtype.itemsize)
-    found: list[float] = torch.stack([x.to(dtype) for x in rows]).tolist()
+    found: list[float] = torch.stack([x.detach().to(device) for x in values.values()]).tolist()
     for name, value in zip(values, found, strict=True):
         require(math.isfinite(value), name, "be finite", value)
     return found
@@ -157,21 +154,23 @@ def accumulate(parameters: Mapping[str, Tensor], grads: Mapping[str, Tensor]) ->
         torch.autograd.backward([parameters[name] for name in grads], list(grads.values()))
 
 
-def descend(
-    optimizer: Optimizer, parameters: Mapping[str, Tensor], norm: float, max_norm: float | None
+def update(
+    optimizer: Optimizer,
+    parameters: Mapping[str, Tensor],
+    grads: Mapping[str, Tensor],
+    norm: float,
+    max_norm: float | None,
 ) -> None:
-    """Clip the gradients of this norm, step, and clear them."""
+    """Let the optimiser step with these gradients, clipped by their norm, and clear them."""
+    optimizer.zero_grad(set_to_none=True)
+    accumulate(parameters, grads)
     if max_norm is not None and norm > max_norm:
-        for parameter in parameters.values():
-            if parameter.grad is not None:
-                parameter.grad.mul_(max_norm / norm)
+        for name in grads:
+            grad = parameters[name].grad
+            if grad is not None:
+                grad.mul_(max_norm / norm)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-
-
-def buffers_of(module: nn.Module) -> dict[str, Tensor]:
-    """Return copies of a module's buffers."""
-    return {name: buffer.clone() for name, buffer in module.named_buffers()}
 
 
 def averaged(tensors: dict[str, Tensor], known: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -180,24 +179,24 @@ def averaged(tensors: dict[str, Tensor], known: Mapping[str, Tensor]) -> dict[st
     A tensor that a process lacks is zero there. Every process must make the same call.
 
     Args:
-        tensors: The loss of this process under `LOSS`, and its gradients by name.
+        tensors: The gradients of this process by name, and its loss, if any, under `LOSS`.
         known: All parameters by name.
 
     Returns:
         The means.
     """
     dist = torch.distributed
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+    if not (dist.is_available() and dist.is_initialized()):
         return tensors
 
-    def total(value: Tensor) -> Tensor:
+    def mean(value: Tensor) -> Tensor:
         value = value.detach().clone(memory_format=torch.contiguous_format)
         dist.all_reduce(value)
-        return value
+        return value / dist.get_world_size()
 
-    there = total(tensors[LOSS].new_tensor([float(name in tensors) for name in known])).tolist()
-    names = [LOSS, *(name for name, count in zip(known, there, strict=True) if count)]
-    zeros = (torch.zeros_like(known[name]) if name not in tensors else None for name in names)
-    pairs = zip(names, zeros, strict=True)
-    size = dist.get_world_size()
-    return {n: total(tensors[n] if zero is None else zero) / size for n, zero in pairs}
+    names = [LOSS, *known]
+    here = next(iter(tensors.values())).new_tensor([float(name in tensors) for name in names])
+    return {
+        name: mean(tensors[name] if name in tensors else torch.zeros_like(known[name]))
+        for name in compress(names, mean(here).tolist())
+    }

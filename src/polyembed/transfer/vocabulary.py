@@ -1,7 +1,6 @@
 """New languages in the vocabulary of a tokenizer and in the tables of its model."""
 
 import copy
-import inspect
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from polyembed._checks import check_positive, check_words, class_name, must, require
+from polyembed._checks import check_positive, check_words, require
 from polyembed.text.pieces import cut_words
 from polyembed.text.surfaces import SPACE, word_text
 
@@ -63,7 +62,7 @@ def extend_vocabulary(
         The tokenizer with the new pieces, the pieces, and their origins.
 
     Raises:
-        TypeError: If tokenizer or model are not of transformers, or a text is not a string.
+        TypeError: If a text is not a string.
         ValueError: If the model's table has fewer rows than the tokenizer has pieces, or the texts
             hold no new piece.
 
@@ -88,12 +87,7 @@ def extend_vocabulary(
     change of its own rules; parts of words that are new stay cut as before. How new rows start is
     this library's.
     """
-    padding = 1 if pad_to_multiple_of is None else pad_to_multiple_of
-    check_positive(size=size, min_count=min_count, pad_to_multiple_of=padding)
-    if not hasattr(tokenizer, "add_tokens"):
-        raise TypeError(must("tokenizer", "be of transformers", class_name(tokenizer)))
-    if not hasattr(model, "resize_token_embeddings"):
-        raise TypeError(must("model", "be of transformers", class_name(model)))
+    check_positive(size=size, min_count=min_count)
     count, rows = len(tokenizer), len(_table(model))
     require(rows >= count, "model", f"have a row for each of the tokenizer's {count} pieces", rows)
     found = _new_pieces(tokenizer, check_words(texts, name="texts"), size, min_count)
@@ -103,7 +97,7 @@ def extend_vocabulary(
     apart = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     ordinary = tuple(i for i in range(count) if i not in apart) or tuple(range(count))
     origins = [origin or ordinary for origin in found.values()]
-    _grow(model, dict(zip(ids, origins, strict=True)), rows, pad_to_multiple_of)
+    _grow(model, dict(zip(ids, origins, strict=True)), rows, pad_to_multiple_of or 1)
     return ExtendedVocabulary(extended, tuple(found), tuple(found.values()))
 
 
@@ -112,7 +106,12 @@ def _new_pieces(
 ) -> dict[str, tuple[int, ...]]:
     """Return unknown characters, then frequent words of several pieces, with their old pieces."""
     normalized = (word_text(text.encode("utf-8", "ignore").decode(), tokenizer) for text in texts)
-    words = Counter(word for text in normalized for word in _words(text))
+    # runs of letters, marks and digits, which ``single_word`` sees as words too
+    letters = (
+        "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text)
+        for text in normalized
+    )
+    words = Counter(word for text in letters for word in text.split())
     frequent = [word for word, count in words.items() if count >= min_count]
     frequent.sort(key=lambda word: (-words[word], word))
     characters = sorted({character for word in words for character in word})
@@ -123,11 +122,6 @@ def _new_pieces(
     known = tokenizer.get_vocab()
     pieces = [piece for piece in dict.fromkeys(fresh) if piece not in known][:size]
     return {piece: tuple(i for i in cut[piece] if i != unknown) for piece in pieces}
-
-
-def _words(text: str) -> list[str]:
-    """Return the runs of letters, marks and digits, which ``single_word`` sees as words too."""
-    return "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text).split()
 
 
 def _with_pieces(tokenizer: Any, pieces: Sequence[str]) -> Any:
@@ -151,23 +145,18 @@ def _table(model: Any) -> Tensor:
 
 
 @torch.no_grad()
-def _grow(
-    model: Any, origins: dict[int, tuple[int, ...]], rows: int, pad_to_multiple_of: int | None
-) -> None:
+def _grow(model: Any, origins: dict[int, tuple[int, ...]], rows: int, multiple: int) -> None:
     """Resize the model's tables and set each new row to the mean of its origins."""
-    device = _table(model).device
-    multiple = pad_to_multiple_of or 1
+    device = model.device
     rows = -(-max(rows, max(origins) + 1) // multiple) * multiple
-    takes = inspect.signature(model.resize_token_embeddings).parameters  # MobileBERT's has one
-    plain = {"mean_resizing": False} if "mean_resizing" in takes else {}
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        model.resize_token_embeddings(rows, **plain)
+        model.resize_token_embeddings(rows, mean_resizing=False)
     for part in model.modules():  # the head of XLM and FlauBERT counts its rows
         if hasattr(part, "n_words"):
-            part.n_words = len(_table(model))
+            part.n_words = rows
     output = model.get_output_embeddings()
     found = [_table(model), getattr(output, "weight", None), getattr(output, "bias", None)]
     for table in {id(x): x for x in found if x is not None}.values():  # tied ones once
-        means = {o: table[list(o)].float().mean(0).to(table.dtype) for o in {*origins.values()}}
+        means = {origin: table[list(origin)].float().mean(0) for origin in {*origins.values()}}
         for i, origin in origins.items():
             table[i] = means[origin]

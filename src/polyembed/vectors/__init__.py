@@ -3,8 +3,8 @@
 from polyembed.vectors.bpemb import BPEmbVectors
 from polyembed.vectors.fasttext import FastTextVectors
 from polyembed.vectors.joined import JoinedVectors
-from polyembed.vectors.laser import LaserFiles, fetch_laser, read_merges, read_pieces
-from polyembed.vectors.mapped import MappedVectors, OrthogonalMapping
+from polyembed.vectors.laser import fetch_laser, read_merges, read_pieces
+from polyembed.vectors.mapped import OrthogonalMapping
 from polyembed.vectors.protocol import WordVectors
 from polyembed.vectors.textfile import TextVectors
 from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
@@ -14,8 +14,6 @@ __all__ = [
     "BPEmbVectors",
     "FastTextVectors",
     "JoinedVectors",
-    "LaserFiles",
-    "MappedVectors",
     "OrthogonalMapping",
     "TextVectors",
     "Word2VecBinaryVectors",

@@ -12,7 +12,7 @@ import numpy as np
 from polyembed._checks import check_file, check_positive, check_words, must, require
 from polyembed.saving import VectorFiles
 from polyembed.vectors.fasttext import FastTextVectors
-from polyembed.vectors.laser import DOWNLOAD_ERRORS, download
+from polyembed.vectors.laser import fetch
 from polyembed.vectors.protocol import Rows
 from polyembed.vectors.textfile import TextVectors
 from polyembed.vectors.word2vec_binary import Word2VecBinaryVectors
@@ -121,18 +121,13 @@ class BPEmbVectors(VectorFiles):
         check_positive(vocab_size=vocab_size, dim=dim)
         folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "bpemb"
         stem = f"{lang}/{lang}.wiki.bpe.vs{vocab_size}"
-        names = f"{stem}.model", f"{stem}.d{dim}.w2v.bin"
+        model, vectors = f"{stem}.model", f"{stem}.d{dim}.w2v.bin"
         base = BASE_URL + ("multi/" if lang == "multi" else "")
-        for name, url in zip(names, (base + names[0], f"{base}{names[1]}.tar.gz"), strict=True):
-            try:
-                if not (folder / name).exists():
-                    download(url, folder / name)
-            except DOWNLOAD_ERRORS as error:
-                rule = f"be a language of BPEmb with {vocab_size} pieces of {dim}, within reach"
-                advice = f"Fetch {url} by other means, and put it (unpacked) at {folder / name}"
-                got = f"{lang!r} ({error}). {advice}"
-                raise FileNotFoundError(must("lang", rule, got)) from error
-        return cls(folder / names[0], folder / names[1], preprocess=preprocess)
+        rule = f"be a language of BPEmb with {vocab_size} pieces of {dim}, within reach"
+        model_file = fetch(base + model, folder / model, "lang", rule, repr(lang))
+        url = f"{base}{vectors}.tar.gz"
+        vectors_file = fetch(url, folder / vectors, "lang", rule, repr(lang))
+        return cls(model_file, vectors_file, preprocess=preprocess)
 
     @classmethod
     def train(

@@ -57,15 +57,13 @@ def fetch_laser(
     check_choice("version", version, RELEASES)
     folder = Path(cache_dir) if cache_dir is not None else Path.home() / ".cache" / "laser_encoders"
     place, *names = RELEASES[version]
-    for name in names:
-        path, url = folder / name, f"{BASE_URL}{place}/{name}"
-        try:
-            if not path.exists():
-                download(url, path)
-        except DOWNLOAD_ERRORS as error:
-            got = f"{error}. Fetch {url} by other means, and put it into {folder}"
-            raise FileNotFoundError(must(str(path), "be there or within reach", got)) from error
-    return LaserFiles(*(folder / name for name in names))
+    rule = "be there or within reach"
+    return LaserFiles(
+        *(
+            fetch(f"{BASE_URL}{place}/{name}", folder / name, name, rule, "neither")
+            for name in names
+        )
+    )
 
 
 def read_merges(path: str | os.PathLike[str]) -> list[tuple[str, str]]:
@@ -118,27 +116,42 @@ def _read_counted(path: str | os.PathLike[str], num_pieces: int) -> list[list[st
 
 
 TIMEOUT = 60  # seconds without an answer
-DOWNLOAD_ERRORS = (OSError, EOFError, HTTPException, tarfile.TarError, zlib.error)
 
 
-def download(url: str, path: Path) -> None:
-    """Download a file, or the only file of a .tar.gz, so that `path` is whole or absent.
+def fetch(url: str, path: Path, name: str, rule: str, got: str) -> Path:
+    """Download a file, or the only file of a .tar.gz, unless it is there; `path` is never cut off.
 
     Args:
         url: The address.
         path: The file to write.
+        name: The subject of the error message.
+        rule: The rule of the error message.
+        got: The value of the error message.
+
+    Returns:
+        The path.
+
+    Raises:
+        FileNotFoundError: If the file cannot be fetched.
     """
-    context = ssl.create_default_context()
-    with urllib.request.urlopen(url, timeout=TIMEOUT, context=context) as response:
-        content = response.read()  # raises IncompleteRead where the answer is cut off
-    if url.endswith(".tar.gz"):
-        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            files = [tar.extractfile(member) for member in tar if member.isfile()]
-            if len(files) != 1 or files[0] is None:
-                raise tarfile.ReadError(f"{len(files)} files in the archive instead of one")
-            content = files[0].read()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
-        draft = Path(folder, path.name)
-        draft.write_bytes(content)
-        draft.replace(path)
+    if path.exists():
+        return path
+    try:
+        context = ssl.create_default_context()
+        with urllib.request.urlopen(url, timeout=TIMEOUT, context=context) as response:
+            content = response.read()  # raises IncompleteRead where the answer is cut off
+        if url.endswith(".tar.gz"):
+            with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+                files = [tar.extractfile(member) for member in tar if member.isfile()]
+                if len(files) != 1 or files[0] is None:
+                    raise tarfile.ReadError(f"{len(files)} files in the archive instead of one")
+                content = files[0].read()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as folder:
+            draft = Path(folder, path.name)
+            draft.write_bytes(content)
+            draft.replace(path)
+    except (OSError, EOFError, HTTPException, tarfile.TarError, zlib.error) as error:
+        advice = f"Fetch {url} by other means, and put it (unpacked) at {path}"
+        raise FileNotFoundError(must(name, rule, f"{got} ({error}). {advice}")) from error
+    return path

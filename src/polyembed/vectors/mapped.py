@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from polyembed._checks import check_float, check_last_dim, require
+from polyembed._checks import check_last_dim, require
 from polyembed.saving import Configurable, PretrainedModule
 from polyembed.vectors.joined import known_words
 from polyembed.vectors.protocol import Rows, Vocabulary, WordVectors
@@ -55,8 +55,7 @@ class OrthogonalMapping(PretrainedModule):
             error = (wide.mT @ wide - torch.eye(len(wide), device="cpu")).abs().max().item()
             got = f"W'W that differs from 1 by {error:.2g}"
             require(error < tolerance, "weight", "be orthogonal", got)
-            with torch.inference_mode(False):  # the copy may take part in gradients
-                weight = wide.float().clone(memory_format=torch.contiguous_format)
+            weight = wide.float().clone(memory_format=torch.contiguous_format)
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.report = dict(report or {})
 
@@ -72,7 +71,6 @@ class OrthogonalMapping(PretrainedModule):
     def transform(self, x: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """Return ``x W`` in the dtype of `x`, which is on the mapping's device."""
         check_last_dim("x", x, self.dim)
-        check_float(x=x)
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             return (x.to(wide) @ self.weight.to(wide)).to(x.dtype)

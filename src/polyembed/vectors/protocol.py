@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from polyembed._checks import must, require
+from polyembed._checks import check_words, require
 from polyembed.tables import Table
 
 Rows = npt.NDArray[np.float32]
@@ -99,9 +99,3 @@ class Vocabulary(ABC):
             rows.append((name, types, len(found), shares[0], tokens, sum(found), shares[1]))
         names = "types", "known", "known %", "tokens", "known tokens", "known tokens %"
         return Table(("language", *names), rows, digits=1)
-
-
-def check_words(words: object) -> None:
-    """Refuse one string, whose letters would be taken for words."""
-    if isinstance(words, str):
-        raise TypeError(must("words", "be a sequence of words", f"the string {words!r}"))

@@ -13,8 +13,8 @@ from polyembed.vectors.protocol import Rows
 from polyembed.vectors.textfile import read_header
 from polyembed.vectors.words import Ids, Words, WordTable, map_file, release
 
-LONGEST = 1024
-"""A length in bytes that no word with spaces has."""
+LONGEST = 1024  # bytes of a word
+SPACE = re.compile(b" ")
 
 
 class Word2VecBinaryVectors(WordTable, VectorFiles):
@@ -74,50 +74,43 @@ class Word2VecBinaryVectors(WordTable, VectorFiles):
 
     def _read(self, num_rows: int, position: int) -> Words:
         """Index the rows: of words without a space, or if these are no text, with spaces."""
-        found, fault = None, None
-        try:
-            found = Words(self._data, self._entries(num_rows, position), b" ")
-            if all(word.isprintable() for word in found):
-                return found
-        except ValueError as error:
-            fault = error
-        try:
-            return Words(self._data, self._spaced_entries(num_rows, position), b" ")
-        except ValueError:
-            if found is None:
-                raise fault from None  # type: ignore[misc]
-            return found
+        found: list[Words] = []
+        faults: list[ValueError] = []
+        for spaced in (False, True):
+            try:
+                found.append(Words(self._data, self._entries(num_rows, position, spaced), b" "))
+                if all(word.isprintable() for word in found[0]):
+                    break
+            except ValueError as error:
+                faults.append(error)
+        if not found:
+            raise faults[0]
+        return found[-1]
 
-    def _entries(self, num_rows: int, position: int) -> Iterator[tuple[int, bytes]]:
-        """Yield where each word starts, from `position` on, and the word, up to the first space."""
+    def _entries(self, num_rows: int, position: int, spaced: bool) -> Iterator[tuple[int, bytes]]:
+        """Yield where each word starts, from `position` on, and the word, up to the first space.
+
+        Where words may hold spaces, a word ends at the first space at which it is text, and so is
+        the next word.
+        """
         data, size = self._data, len(self._data)
         for number in range(1, num_rows + 1):
-            if number > 1 and data[position : position + 1] == b"\n":
-                position += 1
-            space = data.find(b" ", position)
-            stop = space + 1 + 4 * self.dim
-            if not position < space < stop <= size:
-                self._fail(f"no whole row {number} of {num_rows} at byte {position} of {size}")
-            yield position, data[position:space]
-            position = stop
-        if data[position : position + 2] not in (b"", b"\n"):
-            self._fail(f"{size - position} bytes after the {num_rows} rows of its header")
-
-    def _spaced_entries(self, num_rows: int, position: int) -> Iterator[tuple[int, bytes]]:
-        """Yield words that are text and may hold spaces: after each, the next is text too."""
-        data, size = self._data, len(self._data)
-        for number in range(1, num_rows + 1):
-            for match in re.compile(b" ").finditer(data, position, position + LONGEST):
-                stop = match.end() + 4 * self.dim
+            for match in SPACE.finditer(data, position, position + LONGEST):
+                word, stop = data[position : match.start()], match.end() + 4 * self.dim
                 after = stop + (data[stop : stop + 1] == b"\n")
-                word = data[after : data.find(b" ", after, after + LONGEST)]
-                good = after == size if number == num_rows else _is_text(word)
-                if good and _is_text(data[position : match.start()]):
+                last = number == num_rows
+                follower = data[after : data.find(b" ", after, after + LONGEST)]
+                sound = after == size if last else _is_text(follower)
+                if not spaced or (sound and _is_text(word)):
                     break
             else:
+                word, stop, after = b"", size, size
+            if not word or stop > size:
                 self._fail(f"no whole row {number} of {num_rows} at byte {position} of {size}")
-            yield position, data[position : match.start()]
+            yield position, word
             position = after
+        if position != size:
+            self._fail(f"{size - position} bytes after the {num_rows} rows of its header")
 
     def _fail(self, what: str) -> NoReturn:
         raise ValueError(must("path", "name a whole word2vec .bin file", f"{self.path} ({what})"))

@@ -1,6 +1,6 @@
 """LASER: the encoder and its checkpoints, word embedders over it, sentence vectors."""
 
-from polyembed.encoders.laser.encoder import LaserEncoder, LaserRelease, load_laser
+from polyembed.encoders.laser.encoder import LaserEncoder, load_laser
 from polyembed.encoders.laser.sentences import LaserSentences
 from polyembed.encoders.laser.words import BPEGRU, BPEBow, LaserElmo, LaserTop
 
@@ -9,7 +9,6 @@ __all__ = [
     "BPEBow",
     "LaserElmo",
     "LaserEncoder",
-    "LaserRelease",
     "LaserSentences",
     "LaserTop",
     "load_laser",

@@ -7,7 +7,7 @@ import pickle
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +20,6 @@ from polyembed._checks import (
     check_mask,
     check_positive,
     class_name,
-    is_count,
     must,
     require,
 )
@@ -92,20 +91,15 @@ class LaserEncoder(PretrainedModule):
             hidden_size=hidden_size,
             num_layers=num_layers,
         )
-        inside = is_count(padding_idx) and 0 <= padding_idx < num_embeddings
-        require(inside, "padding_idx", f"be in [0, {num_embeddings})", repr(padding_idx))
         if dictionary is not None:
             size = len(dictionary)
             require(size == num_embeddings, "dictionary", f"hold {num_embeddings} pieces", size)
             rule = f"be the dictionary's {dictionary.padding_id}"
             require(padding_idx == dictionary.padding_id, "padding_idx", rule, padding_idx)
         super().__init__()
-        self.num_embeddings = num_embeddings
-        self.embedding_dim = embedding_dim
-        self.hidden_size = hidden_size
-        self.num_layers = num_layers
-        self.padding_idx = padding_idx
-        self.dictionary = dictionary
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.hidden_size, self.num_layers = hidden_size, num_layers
+        self.padding_idx, self.dictionary = padding_idx, dictionary
         self.embed_tokens = nn.Embedding(num_embeddings, embedding_dim, padding_idx=padding_idx)
         self.lstm = _LayeredLSTM(embedding_dim, hidden_size, num_layers, bidirectional=True)
 
@@ -128,12 +122,10 @@ class LaserEncoder(PretrainedModule):
                 Transformer), or its weights or its dictionary have other sizes.
         """
         path = check_file(path, where="See polyembed.vectors.fetch_laser")
-        params, state, dictionary = read_checkpoint(path)
-        sizes = (params[name] for name in ("num_embeddings", "embed_dim", "hidden_size"))
-        options = {name: params[name] for name in ("num_layers", "padding_idx")}
+        sizes, options, state = _read_checkpoint(path)
         try:
             with torch.device("meta"):  # no memory, no random numbers
-                encoder = cls(*sizes, dictionary=dictionary, **options)
+                encoder = cls(*sizes, **options)
             encoder.load_state_dict(state, assign=True)
         except (RuntimeError, ValueError) as error:
             raise ValueError(must(str(path), "hold parts that fit together", error)) from error
@@ -169,11 +161,7 @@ class LaserEncoder(PretrainedModule):
             layer, forwards first; zeros at padding.
         """
         mask = self._mask(token_ids, mask)
-        back = valid_places(mask)
-        return [
-            torch.where(mask[..., None], reorder(x, back), 0.0)
-            for x in self._layers(token_ids, mask)
-        ]
+        return [_in_place(x, mask) for x in self._layers(token_ids, mask)]
 
     def last_hidden_state(
         self, token_ids: Int[Tensor, "batch piece"], mask: Bool[Tensor, "batch piece"] | None = None
@@ -189,8 +177,7 @@ class LaserEncoder(PretrainedModule):
             ``(batch, piece, 2 * hidden_size)``; zeros at padding.
         """
         mask = self._mask(token_ids, mask)
-        states = deque(self._layers(token_ids, mask), maxlen=1).pop()
-        return torch.where(mask[..., None], reorder(states, valid_places(mask)), 0.0)
+        return _in_place(deque(self._layers(token_ids, mask), maxlen=1).pop(), mask)
 
     def _mask(self, token_ids: Tensor, mask: Tensor | None) -> Tensor:
         check_dim("token_ids", token_ids, 2, "batch, piece")
@@ -205,15 +192,17 @@ class LaserEncoder(PretrainedModule):
         yield states
         reverse = reversal(mask.sum(1), ids.shape[1])
         for layer in range(self.num_layers):
+            both = (direction_weights(self.lstm, layer, reverse=back) for back in (False, True))
             if ids.numel():
-                weights = (
-                    direction_weights(self.lstm, layer, reverse=backwards)
-                    for backwards in (False, True)
-                )
-                states = bidirectional(states, reverse, *weights)
+                states = bidirectional(states, reverse, *both)
             else:  # the LSTM kernels take no empty batch
                 states = states.sum().expand(*ids.shape, 2 * self.hidden_size)
             yield states
+
+
+def _in_place(states: Tensor, mask: Tensor) -> Tensor:
+    """Return states from the front of each row to the places of their pieces; zeros at padding."""
+    return torch.where(mask[..., None], reorder(states, valid_places(mask)), 0.0)
 
 
 class _LayeredLSTM(nn.LSTM):
@@ -225,16 +214,14 @@ class _LayeredLSTM(nn.LSTM):
         """Place each direction's weights in one block of memory, as cuDNN needs them; no effect off
         the GPU.
         """
-        found = [getattr(self, name, None) for name in getattr(self, "_flat_weights_names", [])]
-        weights = [x for x in found if isinstance(x, Tensor) and x.is_cuda]
-        if not weights or len(weights) < len(found) or not torch._use_cudnn_rnn_flatten_weight():
-            return
         cudnn: Any = torch.backends.cudnn
-        apart = len({x.data_ptr() for x in weights}) == len(weights)
-        if not apart or not all(cudnn.is_acceptable(x) for x in weights):
+        names = getattr(self, "_flat_weights_names", [])
+        weights = [getattr(self, name, None) for name in names]
+        fit = (isinstance(x, Tensor) and x.is_cuda and cudnn.is_acceptable(x) for x in weights)
+        if not (weights and all(fit) and torch._use_cudnn_rnn_flatten_weight()):
             return
         mode = cudnn.rnn.get_cudnn_mode(self.mode)
-        with torch.cuda.device(weights[0].device), torch.no_grad():
+        with torch.cuda.device(self.weight_ih_l0.device), torch.no_grad():
             for layer in range(self.num_layers):
                 size = 2 * self.hidden_size if layer else self.input_size
                 for reverse in (False, True):
@@ -244,31 +231,12 @@ class _LayeredLSTM(nn.LSTM):
                     )
 
 
-SIZES = ("num_embeddings", "embed_dim", "hidden_size", "num_layers", "padding_idx")
 DEFAULTS = {"embed_dim": 320, "hidden_size": 512, "num_layers": 1, "bidirectional": False}
 """The params that a file may leave out, as in the released code."""
 
 
-class LaserCheckpoint(NamedTuple):
-    """The parts of a checkpoint: the params of `SIZES`, the weights and the dictionary."""
-
-    params: dict[str, Any]
-    state: dict[str, Tensor]
-    dictionary: PieceDictionary
-
-
-def read_checkpoint(path: Path) -> LaserCheckpoint:
-    """Read a checkpoint of a BiLSTM.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its parts.
-
-    Raises:
-        ValueError: If the file is damaged, holds code, or is of another architecture.
-    """
+def _read_checkpoint(path: Path) -> tuple[list[int], dict[str, Any], dict[str, Tensor]]:
+    """Read the sizes, the other arguments and the weights of a `LaserEncoder` from a checkpoint."""
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -280,23 +248,16 @@ def read_checkpoint(path: Path) -> LaserCheckpoint:
     try:
         params = {**DEFAULTS, **data["params"]}
         state = {k: x.to(torch.float32, copy=True) for k, x in data["model"].items()}
-        sizes = {name: int(params[name]) for name in SIZES}
-        dictionary = PieceDictionary.from_ids(data["dictionary"])
+        sizes = [int(params[name]) for name in ("num_embeddings", "embed_dim", "hidden_size")]
+        options: dict[str, Any] = {k: int(params[k]) for k in ("num_layers", "padding_idx")}
+        options["dictionary"] = PieceDictionary.from_ids(data["dictionary"])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         rule = "be a LASER 1 or 2 checkpoint, with params, model and dictionary"
         raise ValueError(must(str(path), rule, f"{class_name(error)}: {error}")) from error
-    both = params["bidirectional"] is True and f"lstm.weight_hh_l{sizes['num_layers'] - 1}" in state
+    last = f"lstm.weight_hh_l{options['num_layers'] - 1}"
+    both = params["bidirectional"] is True and last in state
     require(both, str(path), "hold a bidirectional LSTM", sorted(state)[:3])
-    return LaserCheckpoint(sizes, state, dictionary)
-
-
-class LaserRelease(NamedTuple):
-    """A public encoder, in evaluation mode, and its tokeniser; unpack it into any LASER word
-    embedder.
-    """
-
-    encoder: LaserEncoder
-    tokenizer: LaserTokenizer
+    return sizes, options, state
 
 
 def load_laser(
@@ -304,7 +265,7 @@ def load_laser(
     *,
     cache_dir: str | os.PathLike[str] | None = None,
     language: str = "en",
-) -> LaserRelease:
+) -> tuple[LaserEncoder, LaserTokenizer]:
     """Load a public LASER encoder with its tokenisation; files that the cache lacks are downloaded.
 
     Args:
@@ -313,7 +274,7 @@ def load_laser(
         language: A two-letter code, for Moses' rules.
 
     Returns:
-        Encoder and tokeniser: ``LaserTop(*load_laser("laser2"))``.
+        The encoder, in evaluation mode, and the tokeniser: ``LaserTop(*load_laser("laser2"))``.
 
     Raises:
         FileNotFoundError: If a file is missing and cannot be downloaded.
@@ -325,12 +286,9 @@ def load_laser(
     assert dictionary is not None  # a checkpoint has one
     tokenizer: LaserTokenizer
     if version == "laser2":
-        tokenizer = SentencePieceTokenizer(
-            open_sentencepiece(files.pieces), dictionary, language=language
-        )
+        model = open_sentencepiece(files.pieces)
+        tokenizer = SentencePieceTokenizer(model, dictionary, language=language)
     else:
-        vocabulary = read_pieces(files.vocabulary)
-        tokenizer = FastBPETokenizer(
-            read_merges(files.pieces), dictionary, vocabulary=vocabulary, language=language
-        )
-    return LaserRelease(encoder, tokenizer)
+        merges, vocabulary = read_merges(files.pieces), read_pieces(files.vocabulary)
+        tokenizer = FastBPETokenizer(merges, dictionary, vocabulary=vocabulary, language=language)
+    return encoder, tokenizer

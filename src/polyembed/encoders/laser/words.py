@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from polyembed._checks import check_choice, check_positive, class_name, must, require
+from polyembed.embeddings.table import look_up
 from polyembed.encoders.contextual import ContextualEmbedder, check_pieces
 from polyembed.encoders.fusion import ScalarMix
 from polyembed.encoders.laser.encoder import LaserEncoder
@@ -22,7 +23,12 @@ class PieceWords(ContextualEmbedder):
     """Words as pooled vectors of a `LaserTokenizer`'s pieces; subclasses compute these."""
 
     pooling: ClassVar[WordPooling] = "max"
-    tokenizer: LaserTokenizer | None
+
+    def __init__(self, num_pieces: int, tokenizer: LaserTokenizer | None, freeze: str) -> None:
+        super().__init__()
+        if tokenizer is not None:
+            check_tokenizer(tokenizer, num_pieces)
+        self.tokenizer, self.freeze = tokenizer, freeze
 
     @abstractmethod
     def _encode_pieces(self, pieces: Pieces) -> Float[Tensor, "batch piece embedding_dim"]:
@@ -31,13 +37,9 @@ class PieceWords(ContextualEmbedder):
     def forward(self, pieces: Pieces) -> Float[Tensor, "batch word embedding_dim"]:
         """Encode words in their sentences; see `ContextualEmbedder.forward`."""
         check_pieces(pieces)
-        pieces = pieces._replace(num_words=pieces.count_words())
-        return pool_words(
-            self._encode_pieces(pieces),
-            pieces.word_index,
-            pieces.count_words(),
-            pooling=self.pooling,
-        )
+        count = pieces.count_words()
+        vectors = self._encode_pieces(pieces._replace(num_words=count))
+        return pool_words(vectors, pieces.word_index, count, pooling=self.pooling)
 
     def pieces(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Cut sentences of words into pieces."""
@@ -58,13 +60,9 @@ class _StateWords(PieceWords):
     ) -> None:
         if not isinstance(encoder, LaserEncoder):
             raise TypeError(must("encoder", "be a LaserEncoder", class_name(encoder)))
-        if tokenizer is not None:
-            check_tokenizer(tokenizer, encoder.num_embeddings)
         check_choice("freeze", freeze, ("none", "embeddings", "all"))
-        super().__init__()
+        super().__init__(encoder.num_embeddings, tokenizer, freeze)
         self.encoder = encoder
-        self.tokenizer = tokenizer
-        self.freeze = freeze
         if freeze != "none":
             (encoder if freeze == "all" else encoder.embed_tokens).requires_grad_(False)
 
@@ -187,18 +185,6 @@ def check_tokenizer(tokenizer: LaserTokenizer, count: int) -> None:
     require(size == count, "tokenizer", f"have a dictionary of {count} pieces", size)
 
 
-TABLE = (
-    "num_embeddings",
-    "embedding_dim",
-    "padding_idx",
-    "max_norm",
-    "norm_type",
-    "scale_grad_by_freq",
-    "sparse",
-)
-"""The arguments of an `nn.Embedding`."""
-
-
 class _EmbeddingWords(PieceWords):
     """Words from the embeddings of pieces alone."""
 
@@ -212,35 +198,23 @@ class _EmbeddingWords(PieceWords):
         if not isinstance(embedding, nn.Embedding):
             rule = "be an nn.Embedding of pieces (an encoder's embed_tokens)"
             raise TypeError(must("embedding", rule, class_name(embedding)))
-        if tokenizer is not None:
-            check_tokenizer(tokenizer, embedding.num_embeddings)
         check_choice("freeze", freeze, ("none", "embeddings"))
-        super().__init__()
+        super().__init__(embedding.num_embeddings, tokenizer, freeze)
         self.embedding = embedding
-        self.tokenizer = tokenizer
-        self.freeze = freeze
         if freeze == "embeddings":
             embedding.requires_grad_(False)
 
     def embed(self, pieces: Pieces) -> Tensor:
         """Return the embeddings of pieces; the ids of padding are not read."""
-        padding = self.embedding.padding_idx or 0
-        try:
-            vectors: Tensor = self.embedding(
-                torch.where(pieces.piece_mask, pieces.piece_ids, padding)
-            )
-        except IndexError as error:
-            raise ValueError(
-                must("piece_ids", f"be in [0, {self.embedding.num_embeddings})", "ids outside")
-            ) from error
-        return vectors
+        table = self.embedding
+        ids = torch.where(pieces.piece_mask, pieces.piece_ids, table.padding_idx or 0)
+        return look_up(ids, table.weight, table.padding_idx, name="piece_ids")
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the table's own in place of the table."""
-        return {
-            **super().get_config(),
-            "embedding": {name: getattr(self.embedding, name) for name in TABLE},
-        }
+        """Return the constructor's arguments, with the table's sizes in place of the table."""
+        names = ("num_embeddings", "embedding_dim", "padding_idx")
+        table = {name: getattr(self.embedding, name) for name in names}
+        return {**super().get_config(), "embedding": table}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -352,13 +326,12 @@ class BPEGRU(_EmbeddingWords):
         """Run the GRU; in float32 on a CPU, whose oneDNN has no GRU in half precision."""
         if x.device.type == "cpu" and (x.dtype.itemsize < 4 or torch.is_autocast_enabled("cpu")):
             wide = {name: parameter.float() for name, parameter in self.gru.named_parameters()}
+            packed = PackedSequence(x.float(), sizes)
             with torch.autocast("cpu", enabled=False):
-                packed = torch.func.functional_call(
-                    self.gru, wide, (PackedSequence(x.float(), sizes),)
-                )[0]
+                found = torch.func.functional_call(self.gru, wide, (packed,))[0]
         else:
-            packed = self.gru(PackedSequence(x, sizes))[0]
-        states: Tensor = packed.data
+            found = self.gru(PackedSequence(x, sizes))[0]
+        states: Tensor = found.data
         return states.to(x.dtype)
 
 
@@ -369,14 +342,11 @@ def _in_steps(word_index: Tensor, num_words: int) -> tuple[Tensor, Tensor]:
     second piece, and so on; and how many words have a first, a second, ... piece.
     """
     row, column = ((word_index >= 0) & (word_index < num_words)).nonzero(as_tuple=True)
-    words, word = torch.unique(row * num_words + word_index[row, column], return_inverse=True)
-    order = torch.argsort(word, stable=True)  # the pieces of a word need not be adjacent
-    length = torch.bincount(word, minlength=len(words))
-    first = length.cumsum(0) - length
-    step = torch.empty_like(word)
-    step[order] = torch.arange(len(word), device=word.device) - first[word[order]]
-    rank = torch.empty_like(length)
-    longest_first = torch.argsort(length, descending=True, stable=True)
-    rank[longest_first] = torch.arange(len(length), device=length.device)
-    packed = torch.argsort(step * max(len(words), 1) + rank[word])
+    # the pieces of a word are side by side
+    word, length = torch.unique_consecutive(
+        row * num_words + word_index[row, column], return_inverse=True, return_counts=True
+    )[1:]
+    step = torch.arange(len(word), device=word.device) - (length.cumsum(0) - length)[word]
+    rank = torch.argsort(torch.argsort(length, descending=True, stable=True))  # the longest is 0
+    packed = torch.argsort(step * len(length) + rank[word])
     return (row * word_index.shape[1] + column)[packed], torch.bincount(step).cpu()
