@@ -1,10 +1,14 @@
 """Benchmarks at small size that `make bench` does not run: that they run, and that what they compare agrees."""
 
+import contextlib
 import importlib
+import io
 import json
 import re
+import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,93 +22,72 @@ ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.slow
 
 
-def run(name: str, *arguments: object) -> str:
-    command = [sys.executable, ROOT / "benchmarks" / name, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
-def test_efficiency(tmp_path: Path) -> None:
-    sizes = [
-        "--lengths",
-        8,
-        16,
-        "--runs",
-        1,
-        "--predict",
-        20,
-        "--out",
-        tmp_path,
-        "--scores",
-        "HME=100:0.5",
-    ]
-    printed = run("efficiency.py", "--models", "HME", "HME, baked", *sizes)
-    for name in ("HME", "HME, baked"):
-        assert (
-            len(re.findall(rf"^\| {name} +\|", printed, re.MULTILINE)) >= 5
-        )  # a row in each table
-    assert "| 10 % " in printed
-    assert {path.name for path in tmp_path.glob("*.png")} == {
-        "speed.png",
-        "memory.png",
-        "score.png",
-    }
-
-
-def test_run_all_compares_with_what_was_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def load(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    run_all = importlib.import_module("run_all")
+    return importlib.import_module
+
+
+@pytest.fixture
+def run(load, monkeypatch):
+    """Run a benchmark with the options of a command line and return what it prints."""
+
+    def run(name: str, command: str) -> str:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *shlex.split(command)])
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()) as printed:
+            warnings.simplefilter("ignore")
+            load(name).main()
+        return printed.getvalue()
+
+    return run
+
+
+@pytest.fixture
+def encoder(tmp_path) -> Path:
+    tiny_model("bert").save_pretrained(tmp_path / "encoder")
+    word_piece_tokenizer().save_pretrained(tmp_path / "encoder")
+    return tmp_path / "encoder"
+
+
+def test_efficiency(run, tmp_path) -> None:
+    sizes = "--lengths 8 16 --runs 1 --predict 20 --scores HME=100:0.5"
+    printed = run("efficiency", f"--models HME 'HME, baked' {sizes} --out {tmp_path}")
+    for name in ("HME", "HME, baked"):  # a row in each table
+        assert len(re.findall(rf"^\| {name} +\|", printed, re.MULTILINE)) >= 5
+    assert "| 10 % " in printed
+    assert {path.stem for path in tmp_path.glob("*.png")} == {"speed", "memory", "score"}
+
+
+def test_a_ratio_far_from_the_recorded_one_is_named(load) -> None:
+    run_all = load("run_all")
     found = run_all.Found({"a": 2.0, "b": 4.1, "c": 1.0, "quick": 99.0}, {"a", "b", "c"}, 1.0, True)
     off = run_all.compare(found, {"a": 1.0, "b": 2.0, "quick": 1.0, "elsewhere": 5.0})
     assert off == ["b: 4.1, recorded 2"]
     assert run_all.compare(found, {"a": 4.0, "b": 8.2, "c": 2.0}) == []
     assert run_all.compare(found, {"a": 4.1, "b": 4.0, "c": 1.0}) == ["a: 2, recorded 4.1"]
-    path = tmp_path / "report.json"
-    printed = run("run_all.py", "--size", "small", "--only", "alignment.py", "--json", path)
-    report = json.loads(path.read_text("utf-8"))
-    ((name, value),) = report["ratios"].items()
-    assert f"{name}: " in printed
-    assert 0.5 < value < 10
+
+
+@pytest.mark.parametrize(("size", "threads"), [("small", 1), ("full", 2)])
+def test_run_all_reports_ratios_and_keeps_small_to_one_thread(
+    size: str, threads: int, load, run, tmp_path, monkeypatch
+) -> None:
+    run_all = load("run_all")
+    script = "from _ratios import note; import torch; note('threads', torch.get_num_threads())"
+    (tmp_path / "threads.py").write_text(script, "utf-8")
+    monkeypatch.setattr(run_all, "HERE", tmp_path)
+    monkeypatch.setattr(run_all, "SCRIPTS", {"threads.py": {"small": [], "full": []}})
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    run("run_all", f"--size {size} --json {tmp_path}/report.json")
+    report = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert report["ratios"] == {"threads": threads}
     assert report["machine"]["cores"] > 0
     assert set(report["versions"]) == {"python", "torch", "transformers", "numpy"}
 
 
-def test_run_all_keeps_small_to_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    run_all = importlib.import_module("run_all")
-    script = "from _ratios import note; import torch; note('threads', torch.get_num_threads())"
-    (tmp_path / "threads.py").write_text(script, "utf-8")
-    monkeypatch.setattr(run_all, "HERE", tmp_path)
-    monkeypatch.setitem(run_all.SCRIPTS, "threads.py", {"small": [], "full": []})
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    threads = {
-        size: run_all.run("threads.py", size, "cpu").ratios["threads"] for size in ("small", "full")
-    }
-    assert threads == {"small": 1, "full": 2}
-
-
-def test_protocols(data_folder: Path, tmp_path: Path) -> None:
-    sizes = [
-        "--sentences",
-        20,
-        "--dev",
-        5,
-        "--test",
-        15,
-        "--epochs",
-        1,
-        "--seeds",
-        1,
-        "--lines",
-        100,
-        "--dim",
-        5,
-    ]
-    printed = run("protocols.py", "--protocol", "zero_shot", *sizes, "--cache", tmp_path)
+def test_protocols(run, data_folder, tmp_path) -> None:
+    sizes = "--sentences 20 --dev 5 --test 15 --epochs 1 --seeds 1 --lines 100 --dim 5"
+    printed = run("protocols", f"--protocol zero_shot {sizes} --cache {tmp_path}")
     assert "### Zero-shot, es to nl" in printed
     assert "### Zero-shot, nl to es" in printed
     for system in ("source language", "two spaces", "MUSE", "one space"):
@@ -112,52 +95,24 @@ def test_protocols(data_folder: Path, tmp_path: Path) -> None:
     assert "p, bootstrap" in printed
 
 
-def test_char2subword(data_folder: Path, tmp_path: Path) -> None:
-    tiny_model("bert", vocab_size=17).save_pretrained(tmp_path / "encoder")
-    word_piece_tokenizer().save_pretrained(tmp_path / "encoder")
-    sizes = [
-        "--epochs",
-        2,
-        "--seeds",
-        1,
-        "--sentences",
-        20,
-        "--dev",
-        5,
-        "--test",
-        10,
-        "--tagging-epochs",
-        1,
-    ]
-    arguments = ["--encoder", tmp_path / "encoder", "--cache", tmp_path / "cache", *sizes]
-    printed = run("char2subword.py", *arguments)
+def test_char2subword(run, data_folder, encoder, tmp_path) -> None:
+    sizes = "--epochs 2 --seeds 1 --sentences 20 --dev 5 --test 10 --tagging-epochs 1"
+    options = f"--encoder {encoder} --cache {tmp_path}/cache {sizes}"
+    printed = run("char2subword", options)
     for name in ("trained", "held out", "table", "characters, pieces", "characters, words"):
         assert f"| {name} " in printed
-    assert "fitted before" in run("char2subword.py", *arguments, "--systems", "characters, words")
+    assert "fitted before" in run("char2subword", f"{options} --systems 'characters, words'")
 
 
 def test_serving() -> None:
-    printed = run("serving.py", "--sentences", 8, "--runs", 1)
-    assert (
-        len(
-            re.findall(
-                r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) +\| [\d,]+ +\|",
-                printed,
-                re.MULTILINE,
-            )
-        )
-        == 5
-    )
+    command = [sys.executable, ROOT / "benchmarks" / "serving.py", "--sentences", "8"]
+    done = subprocess.run([*command, "--runs", "1"], capture_output=True, text=True, check=True)
+    ways = r"^\| (?:\d threads?|1 thread, 2 of torch|2 processes) +\| [\d,]+ +\|"
+    assert len(re.findall(ways, done.stdout, re.MULTILINE)) == 5
 
 
-def test_metaxl_step_over_a_pretrained_encoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    metaxl_step = importlib.import_module("metaxl_step")
-    tiny_model("bert").save_pretrained(tmp_path)
-    word_piece_tokenizer().save_pretrained(tmp_path)
-    calls = metaxl_step.make_calls((2, 4), 3, "cpu", 0.0, str(tmp_path))
+def test_metaxl_step_over_a_pretrained_encoder(load, encoder) -> None:
+    calls = load("metaxl_step").make_calls((2, 4), 3, "cpu", 0.0, str(encoder))
     assert {"joint training", "authors", "forward_over_reverse"} <= set(calls)
     for call in calls.values():
         call()
@@ -167,18 +122,13 @@ def test_metaxl_step_over_a_pretrained_encoder(
     ("system", "num_layers"), [("spelling-frozen", 1), ("spelling-mixed", 4), ("tuned", 4)]
 )
 def test_tagging_quality_beside_a_pretrained_model(
-    system: str, num_layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: str, num_layers: int, load, encoder, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    quality = importlib.import_module("tagging_quality")
-    tiny_model("bert").save_pretrained(tmp_path / "tiny")
-    word_piece_tokenizer().save_pretrained(tmp_path / "tiny")
-    sentences = [
-        TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
-    ] * 3
-    toy = quality.Task(lambda: (sentences, sentences, sentences), (), "accuracy")
+    quality = load("tagging_quality")
+    sentence = TaggedSentence(("me", "gusta", "la", "cancion"), ("PRON", "VERB", "DET", "NOUN"))
+    toy = quality.Task(lambda: ([sentence] * 3,) * 3, (), "accuracy")
     monkeypatch.setitem(quality.TASKS, "toy", toy)
-    setup = quality.Setup(tmp_path, 4, str(tmp_path / "tiny"), 2)
+    setup = quality.Setup(tmp_path, 4, str(encoder), 2)
     if system != "tuned":
         quality.cache_layers(system, ["toy"], setup)
         store = quality.FeatureStore(setup.frozen(system) / "features-toy")
@@ -187,6 +137,5 @@ def test_tagging_quality_beside_a_pretrained_model(
     mixes = [part for part in tagger.modules() if isinstance(part, ScalarMix)]
     assert [len(mix.weights) for mix in mixes] == ([4] if num_layers == 4 else [])
     result = quality.run("toy", system, 0, None, setup)
-    assert result["size"] == 3
-    assert len(result["predicted"]) == 3
+    assert result["size"] == len(result["predicted"]) == 3
     assert result == quality.run("toy", system, 0, None, setup)  # the second is read, not trained
