@@ -188,9 +188,7 @@ def training_options(
     )
 
 
-def with_adapters(
-    encoder: pe.PretrainedWordEncoder, fusion: nn.Module
-) -> pe.PretrainedWordEncoder:
+def with_adapters(encoder: pe.PretrainedWordEncoder, fusion: nn.Module) -> pe.PretrainedWordEncoder:
     """Freeze an encoder, and train LoRA of rank 8 in the layers that peft chooses for its kind."""
     from peft import LoraConfig, get_peft_model
 

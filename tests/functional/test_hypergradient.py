@@ -216,3 +216,34 @@ def test_bad_input(change: dict[str, Any], message: str) -> None:
 
 
 PHI = {"b": torch.tensor([1.0, 2.0], requires_grad=True)}
+
+
+def test_finite_differences_are_near_the_exact_gradient_under_dropout() -> None:
+    source_loss, target_loss, theta, phi = problem()
+
+    def noisy(theta: Params, phi: Params) -> Tensor:
+        drop = F.dropout(torch.ones(WORDS, dtype=torch.float64), 0.5)
+        return source_loss(theta, {name: p * drop.mean() for name, p in phi.items()})
+
+    arguments = noisy, target_loss, theta, phi
+    torch.manual_seed(5)
+    exact = hypergradient(*arguments, inner_lr=0.1)
+    torch.manual_seed(5)
+    found = hypergradient(*arguments, inner_lr=0.1, method="finite_difference")
+    for name, value in exact.meta_grads.items():
+        torch.testing.assert_close(found.meta_grads[name], value, rtol=1e-5, atol=1e-9)
+    half = [
+        {name: p.detach().bfloat16().requires_grad_() for name, p in x.items()}
+        for x in (theta, phi)
+    ]
+    refused(
+        ValueError,
+        "^params must hold float32 or float64 for finite differences",
+        lambda: hypergradient(
+            lambda t, f: t["unused.weight"].sum() * sum(p.sum() for p in f.values()),
+            lambda t: t["unused.weight"].square().sum(),
+            *half,
+            inner_lr=0.1,
+            method="finite_difference",
+        ),
+    )
