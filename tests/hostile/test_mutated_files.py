@@ -1,5 +1,6 @@
 """Every reader, given hundreds of damaged files: a value or an error that names the file, soon and in bounded memory."""
 
+import gzip
 import resource
 import signal
 import time
@@ -36,7 +37,15 @@ from polyembed.encoders.cached import FeatureStore
 from polyembed.saving import PretrainedModule
 from polyembed.text.laser import open_sentencepiece
 from polyembed.training import load_checkpoint, save_checkpoint
-from polyembed.vectors import BPEmbVectors, read_merges, read_pieces
+from polyembed.vectors import (
+    BPEmbVectors,
+    FastTextVectors,
+    TextVectors,
+    Word2VecBinaryVectors,
+    WordVectors,
+    read_merges,
+    read_pieces,
+)
 
 COUNT = 300  # of damaged files of each kind
 MEMORY = 1 << 30  # bytes beyond what the process has
@@ -123,6 +132,36 @@ def bpemb_files(folder: Path) -> tuple[Path, Path]:
 def sentencepiece_model(folder: Path) -> tuple[Path, Read]:
     model, _ = bpemb_files(folder)
     return model, lambda path: open_sentencepiece(path).encode("me gusta")
+
+
+@kind
+def piece_vectors(folder: Path) -> tuple[Path, Read]:
+    model, vectors = bpemb_files(folder)
+    return vectors, lambda path: BPEmbVectors(model, path)
+
+
+@kind
+def fasttext_model(folder: Path) -> tuple[Path, Read]:
+    options = {"dim": 3, "min_count": 1, "bucket": 10}
+    model = FastTextVectors.train(SENTENCES, folder / "model.bin", **options)
+    return model.path, lambda path: FastTextVectors(path).vectors(WORDS)
+
+
+def vector_file(name: str, content: bytes, read: Callable[[Path], WordVectors]) -> None:
+    """Add a reader of word vectors."""
+
+    def write(folder: Path) -> tuple[Path, Read]:
+        (folder / name).write_bytes(content)
+        return folder / name, lambda path: read(path).vectors(WORDS)
+
+    KINDS[name] = write
+
+
+ROWS = b"me 1.5 2\ngusta 4 -5e-2\n\xc3\x91u 7 8\n"
+PACKED = b"".join(word + b" " + b"\x01\x20\x0a\x3f" * 2 + b"\n" for word in (b"me", b"gusta"))
+vector_file("text.vec", b"3 2\n" + ROWS, TextVectors)
+vector_file("text.vec.gz", gzip.compress(ROWS, mtime=0), TextVectors)
+vector_file("word2vec.bin", b"2 2\n" + PACKED, Word2VecBinaryVectors)
 
 
 @kind

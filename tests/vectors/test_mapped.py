@@ -48,18 +48,6 @@ def test_tensors_are_rotated(mapping, dtype: torch.dtype, tolerance: float, shap
     torch.testing.assert_close(back.double(), x.double(), atol=tolerance, rtol=0)
 
 
-def test_a_mapping_is_its_own_copy_and_so_is_that_of_a_source() -> None:
-    weight = rotation(5).float()
-    ours = OrthogonalMapping(weight, report={"num_pairs": 3})
-    mapped = ours(Table())
-    rows = mapped.vectors(["ab"])
-    weight.zero_()
-    assert "report={'num_pairs': 3}" in repr(ours)
-    ours.to(torch.bfloat16)
-    np.testing.assert_array_equal(mapped.vectors(["ab"]), rows)
-    assert rows.any()
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_rounding_is_no_fault(dtype: torch.dtype, tmp_path: Path) -> None:
     """What `procrustes` gives for narrow vectors is taken, and a narrow mapping is opened again."""
