@@ -110,8 +110,3 @@ def test_it_exports(tmp_path: Path) -> None:
         pytest.importorskip(package, reason="pip install polyembed[onnx]")
     export_onnx(tagger, tmp_path)
     assert OnnxTagger(tmp_path).predict(SENTENCES) == tagger.predict(SENTENCES)
-
-
-def test_a_size_is_positive() -> None:
-    lexicon = toy_lexicon()
-    refused(ValueError, r"^window must be a positive integer", surface_scores, lexicon, 3, window=0)
