@@ -119,10 +119,8 @@ def test_a_broken_download_leaves_nothing_and_says_how_to_get_the_files(
     if fault == "two members":
         good[vectors] = archive(b"x", names=("a", "b"))
     Server(monkeypatch, good, [vectors] if fault == "cut" else ())
-    message = (
-        "lang must be a language of BPEmb with 1000 pieces of 25, within reach, got 'nl' "
-        rf"\(.+\). Fetch {URL}.* by other means, and put it \(unpacked\) at"
-    )
+    rule = r"w2v.bin must be there or within reach, got neither \(.+\)"
+    message = rf"{rule}. Fetch {URL}.* by other means, and put it \(unpacked\) at"
     fetch, sizes = BPEmbVectors.from_pretrained, {"vocab_size": 1000, "dim": 25}
     refused(FileNotFoundError, message, fetch, "nl", **sizes, cache_dir=tmp_path)
     found = [path.name for path in tmp_path.rglob("*") if path.is_file()]
